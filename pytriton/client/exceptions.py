@@ -1,0 +1,96 @@
+"""Errors of the clients.
+
+::
+
+    PyTritonClientError
+    ├── PyTritonClientValueError (ValueError)               an argument is wrong; nothing was sent
+    │   ├── PyTritonClientInvalidUrlError                   the URL cannot be understood
+    │   └── PyTritonClientInputError *                      an array does not fit the model's inputs
+    ├── PyTritonClientTimeoutError (TimeoutError)           no answer in time
+    ├── PyTritonClientModelUnavailableError                 the server has no such model or version
+    ├── PyTritonClientClosedError                           the client is closed
+    ├── PyTritonClientModelDoesntSupportBatchingError       infer_batch on a model without a batch axis
+    ├── PyTritonClientInferenceServerError                  the server answered with an error
+    │   ├── PyTritonClientConnectionError (ConnectionError) the server could not be reached, or went away
+    │   └── PyTritonClientInputError *
+    └── PyTritonClientQueueFullError                        too many requests wait in the client
+
+``*`` has two parents. The serving side's errors are in :mod:`pytriton.exceptions`.
+"""
+
+__all__ = [
+    "PyTritonClientClosedError",
+    "PyTritonClientConnectionError",
+    "PyTritonClientError",
+    "PyTritonClientInferenceServerError",
+    "PyTritonClientInputError",
+    "PyTritonClientInvalidUrlError",
+    "PyTritonClientModelDoesntSupportBatchingError",
+    "PyTritonClientModelUnavailableError",
+    "PyTritonClientQueueFullError",
+    "PyTritonClientTimeoutError",
+    "PyTritonClientUrlParseError",
+    "PyTritonClientValueError",
+]
+
+
+class PyTritonClientError(Exception):
+    """Root of the clients' errors.
+
+    Attributes:
+        message: The text given at construction; ``str(error)`` is the same.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class PyTritonClientValueError(PyTritonClientError, ValueError):
+    """An argument is wrong; nothing was sent."""
+
+
+class PyTritonClientInvalidUrlError(PyTritonClientValueError):
+    """The server's URL has an unknown scheme, no host, or a bad port."""
+
+
+PyTritonClientUrlParseError = PyTritonClientInvalidUrlError
+"""Older name of :class:`PyTritonClientInvalidUrlError`."""
+
+
+class PyTritonClientTimeoutError(PyTritonClientError, TimeoutError):
+    """The server did not answer, or did not become ready, in time; it may still be working on the request."""
+
+
+class PyTritonClientModelUnavailableError(PyTritonClientError):
+    """The server has no such model or version, and did not get it in time."""
+
+
+class PyTritonClientClosedError(PyTritonClientError):
+    """The client was used after ``close()``."""
+
+
+class PyTritonClientModelDoesntSupportBatchingError(PyTritonClientError):
+    """``infer_batch`` was called on a model without a batch axis; use ``infer_sample``."""
+
+
+class PyTritonClientInferenceServerError(PyTritonClientError):
+    """The server answered with an error, or with something that cannot be understood."""
+
+
+class PyTritonClientConnectionError(PyTritonClientInferenceServerError, ConnectionError):
+    """The connection was refused, reset or lost, or the host does not exist."""
+
+
+class PyTritonClientInputError(PyTritonClientValueError, PyTritonClientInferenceServerError, RuntimeError):
+    """An array's name, type, shape or batch size does not fit the model; found before anything was sent.
+
+    Also what the same mistake raised where the server had to find it, so that programs that catch that go on working.
+    """
+
+
+class PyTritonClientQueueFullError(PyTritonClientError):
+    """As many requests wait in the client as it may hold."""

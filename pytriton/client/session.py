@@ -1,0 +1,169 @@
+"""What a client knows about its model, and the conversations that use it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytriton.client.arguments import Parameters, check_headers, check_model, check_parameters, check_timeout
+from pytriton.client.codec import Arrays, Codec
+from pytriton.client.exceptions import (
+    PyTritonClientClosedError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientModelDoesntSupportBatchingError,
+    PyTritonClientValueError,
+)
+from pytriton.client.flows import Call, Deadline, Flow, fetch_model_config, wait_for_model, wait_for_server
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+__all__ = ["DEFAULT_INFERENCE_TIMEOUT_S", "DEFAULT_INIT_TIMEOUT_S", "ModelSession"]
+
+DEFAULT_INIT_TIMEOUT_S = 300.0
+DEFAULT_INFERENCE_TIMEOUT_S = 60.0
+
+
+class ModelSession:
+    """One model on one server, as one client sees it. Every method but :meth:`close` returns a flow.
+
+    Args:
+        lib: The tritonclient module whose tensors are sent.
+        model_name: Name of the model.
+        model_version: Its version, or None for the highest.
+        init_timeout_s: Bounds waiting for server and model and fetching the configuration, all together.
+        inference_timeout_s: Bounds one inference.
+        model_config: The description, if it is known already.
+        model_ready: Whether the model is known to be ready.
+
+    Raises:
+        PyTritonClientValueError: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        lib: Any,
+        model_name: str,
+        model_version: str | None,
+        *,
+        init_timeout_s: float | None,
+        inference_timeout_s: float | None,
+        model_config: TritonModelConfig | None,
+        model_ready: bool,
+    ) -> None:
+        check_model(model_name, model_version)
+        self.model_name = model_name
+        self.model_version = model_version
+        self.init_timeout_s = check_timeout("init_timeout_s", init_timeout_s, DEFAULT_INIT_TIMEOUT_S)
+        self.inference_timeout_s = check_timeout(
+            "inference_timeout_s", inference_timeout_s, DEFAULT_INFERENCE_TIMEOUT_S
+        )
+        self.model_ready = model_ready
+        self.known_config = model_config
+        self._lib = lib
+        self._codec = Codec(model_config, lib) if model_config else None
+        self._request_ids = itertools.count()
+        self._closed = False
+
+    def close(self) -> None:
+        """Make every later flow raise ``PyTritonClientClosedError``."""
+        self._closed = True
+
+    def wait_for_server(self, timeout_s: float) -> Flow[None]:
+        """Wait until the server is live and ready."""
+        self._check_open()
+        yield from wait_for_server(Deadline(check_timeout("timeout_s", timeout_s, self.init_timeout_s)))
+
+    def wait_for_model(self, timeout_s: float) -> Flow[None]:
+        """Wait until the model is ready, even if it was before."""
+        self._check_open()
+        deadline = Deadline(check_timeout("timeout_s", timeout_s, self.init_timeout_s))
+        yield from wait_for_model(self.model_name, self.model_version, deadline)
+        self.model_ready = True
+
+    def model_config(self) -> Flow[TritonModelConfig]:
+        """The model's description; waits for the model and fetches it where that has not been done."""
+        self._check_open()
+        if self.known_config is None:
+            yield from self._prepare()
+        assert self.known_config is not None
+        return self.known_config
+
+    def start(self) -> Flow[None]:
+        """Wait and fetch, as far as it has not been done."""
+        self._check_open()
+        yield from self._prepare()
+
+    def infer(
+        self,
+        inputs: Sequence[Any],
+        named_inputs: Mapping[str, Any],
+        parameters: Parameters,
+        headers: Parameters,
+        *,
+        sample: bool,
+    ) -> Flow[Arrays]:
+        """One inference: check the arguments, get ready, encode, call, decode.
+
+        Args:
+            inputs: Positional inputs.
+            named_inputs: Inputs by name; only one of both may be given.
+            parameters: The request's parameters.
+            headers: The request's headers.
+            sample: The arrays have no batch axis.
+        """
+        if inputs and named_inputs:
+            raise PyTritonClientValueError("pass the inputs either by position or by name, not both")
+        checked_parameters = check_parameters(parameters) if parameters is not None else None
+        checked_headers = check_headers(headers) if headers is not None else {}
+        self._check_open()
+        codec = self._codec
+        if codec is None or not self.model_ready:
+            codec = yield from self._prepare()
+        if not sample and not codec.batching:
+            raise PyTritonClientModelDoesntSupportBatchingError(
+                f"model {self.model_name!r} does not support batching; use infer_sample"
+            )
+        if codec.decoupled:
+            raise PyTritonClientInferenceServerError(
+                f"model {self.model_name!r} is decoupled: it streams any number of responses, which this client "
+                "cannot receive"
+            )
+        arguments = {
+            "model_name": self.model_name,
+            "model_version": self.model_version or "",
+            "inputs": codec.encode(named_inputs or codec.by_name(inputs), sample=sample),
+            "outputs": codec.requested_outputs,
+            "request_id": str(next(self._request_ids)),
+            "parameters": checked_parameters,
+        }
+        result = yield Call("infer", self.inference_timeout_s, arguments, checked_headers)
+        return codec.decode(result, sample=sample)
+
+    def load_model(self, config: str | None, files: Mapping[str, bytes] | None) -> Flow[None]:
+        """Have the server load the model, and return when it has."""
+        # Loading takes as long as the model's initialisation, so it is not bound by the network timeout.
+        yield from self._control("load_model", config=config, files=files)
+
+    def unload_model(self) -> Flow[None]:
+        """Have the server unload the model; it may finish that later."""
+        yield from self._control("unload_model")
+
+    def _control(self, method: str, **arguments: Any) -> Flow[None]:
+        self._check_open()
+        yield Call(method, self.init_timeout_s, {"model_name": self.model_name, **arguments})
+        # The next use finds the model as it is then, perhaps with another configuration.
+        self.model_ready, self.known_config, self._codec = False, None, None
+
+    def _prepare(self) -> Flow[Codec]:
+        deadline = Deadline(self.init_timeout_s)
+        if not self.model_ready:
+            yield from wait_for_model(self.model_name, self.model_version, deadline)
+            self.model_ready = True
+        if self._codec is None:
+            self.known_config = yield from fetch_model_config(self.model_name, self.model_version, deadline)
+            self._codec = Codec(self.known_config, self._lib)
+        return self._codec
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise PyTritonClientClosedError(f"the client of model {self.model_name!r} is closed; make a new one")

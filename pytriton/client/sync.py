@@ -1,0 +1,156 @@
+"""The synchronous client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from pytriton.client.arguments import Parameters
+from pytriton.client.base import BaseModelClient
+from pytriton.client.codec import Arrays
+from pytriton.client.flows import drive
+from pytriton.client.transport import create_client, load_lib, open_transport
+from pytriton.client.url import TritonUrl
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
+__all__ = ["ModelClient"]
+
+
+class ModelClient(BaseModelClient):
+    """Calls one model over HTTP or gRPC, and waits for each answer.
+
+    For one thread at a time; it may be made in one thread and used in another. ``with`` closes it. The arguments are
+    those of :class:`BaseModelClient`::
+
+        with ModelClient("localhost", "classifier") as client:
+            outputs = client.infer_batch(images)
+
+    Raises:
+        PyTritonClientValueError: An argument is wrong; :class:`PyTritonClientInvalidUrlError` for the URL.
+        PyTritonClientModelUnavailableError: With ``lazy_init=False``: the server has no such model.
+        PyTritonClientTimeoutError: With ``lazy_init=False``: the model was not ready in time.
+    """
+
+    def _open(self) -> None:
+        self._transport = open_transport(self._url, self._lib, self._headers)
+        if not self._lazy_init:
+            try:
+                drive(self._session.start(), self._transport)
+            except BaseException:
+                self.close()
+                raise
+
+    def __enter__(self) -> ModelClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; later calls raise ``PyTritonClientClosedError``. May be called twice."""
+        self._session.close()
+        self._transport.close()
+
+    def get_lib(self) -> Any:
+        """``tritonclient.http`` or ``tritonclient.grpc``, for the URL's scheme."""
+        return load_lib(self._url.scheme)
+
+    def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
+        """A bare tritonclient client; see :func:`pytriton.client.utils.create_client_from_url`."""
+        return create_client(TritonUrl.from_url(url), network_timeout_s)
+
+    def wait_for_server(self, timeout_s: float) -> None:
+        """Wait until the server is live and ready, which needs all its models to be.
+
+        Raises:
+            PyTritonClientTimeoutError: It was not within ``timeout_s`` seconds.
+            PyTritonClientClosedError: The client is closed.
+        """
+        drive(self._session.wait_for_server(timeout_s), self._transport)
+
+    def wait_for_model(self, timeout_s: float) -> None:
+        """Wait until the model can serve.
+
+        Raises:
+            PyTritonClientModelUnavailableError: The server was reached, but had no such model within ``timeout_s``.
+            PyTritonClientTimeoutError: The model was not ready within ``timeout_s`` seconds.
+            PyTritonClientClosedError: The client is closed.
+        """
+        drive(self._session.wait_for_model(timeout_s), self._transport)
+
+    @property
+    def model_config(self) -> TritonModelConfig:
+        """The model's configuration; waits for the model and fetches it at first use.
+
+        Raises:
+            PyTritonClientModelUnavailableError: The server has no such model.
+            PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
+            PyTritonClientClosedError: The client is closed.
+        """
+        return drive(self._session.model_config(), self._transport)
+
+    @property
+    def is_batching_supported(self) -> bool:
+        """Whether the model's tensors have a batch axis; raises as :attr:`model_config`."""
+        return self.model_config.max_batch_size > 0
+
+    def infer_sample(
+        self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
+    ) -> Arrays:
+        """Infer one sample.
+
+        Args:
+            inputs: Arrays in the order of the model's inputs, each of exactly the declared dtype and shape, without
+                batch axis. BYTES are object arrays of ``bytes``, or bytes arrays such as ``S8``.
+            parameters: The request's parameters, for callables that read them.
+            headers: The request's headers; numbers and booleans become text.
+            named_inputs: The same by name, instead of by position.
+
+        Returns:
+            Output name to array, without batch axis. BYTES are object arrays of ``bytes``; numbers are read-only.
+
+        Raises:
+            PyTritonClientInputError: An input does not fit the model; nothing was sent.
+            PyTritonClientValueError: Another argument is wrong; nothing was sent.
+            PyTritonClientTimeoutError: There was no answer within ``inference_timeout_s``, or at first use the model
+                was not ready within ``init_timeout_s``.
+            PyTritonClientModelUnavailableError: At first use: the server has no such model.
+            PyTritonClientConnectionError: The server could not be reached, or went away.
+            PyTritonClientInferenceServerError: The model failed, or it is decoupled.
+            PyTritonClientClosedError: The client is closed.
+        """
+        return drive(self._session.infer(inputs, named_inputs, parameters, headers, sample=True), self._transport)
+
+    def infer_batch(
+        self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
+    ) -> Arrays:
+        """Infer a batch of samples.
+
+        As :meth:`infer_sample`, but arrays have shape ``(batch, *shape)``, with one ``batch`` from 1 to the model's
+        ``max_batch_size``.
+
+        Raises:
+            PyTritonClientModelDoesntSupportBatchingError: The model has no batch axis.
+        """
+        return drive(self._session.infer(inputs, named_inputs, parameters, headers, sample=False), self._transport)
+
+    def load_model(self, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
+        """Have the server load the model, and return when it has; bounded by ``init_timeout_s``.
+
+        Args:
+            config: Configuration to use instead of the repository's, as JSON text.
+            files: Path to content of files to use instead of the repository's; needs ``config``.
+
+        Raises:
+            PyTritonClientInferenceServerError: The server could not load it, or does not allow it.
+            PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
+            PyTritonClientClosedError: The client is closed.
+        """
+        drive(self._session.load_model(config, files), self._transport)
+
+    def unload_model(self) -> None:
+        """Have the server unload the model, which it may finish after this returned; raises as :meth:`load_model`."""
+        drive(self._session.unload_model(), self._transport)

@@ -1,0 +1,188 @@
+"""Synchronous transports, on tritonclient's synchronous clients."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pytriton.client.arguments import check_timeout
+from pytriton.client.dialect import GrpcDialect, HttpDialect
+from pytriton.client.exceptions import PyTritonClientConnectionError
+from pytriton.client.flows import NETWORK_TIMEOUT_S, Call, Transport
+from pytriton.client.url import TritonUrl
+from pytriton.client.warnings import NotSupportedTimeoutWarning
+
+__all__ = ["GrpcTransport", "HttpTransport", "adopt_client", "create_client", "load_lib", "open_transport"]
+
+_GRPC_CHANNEL_ARGUMENTS = [
+    # tritonclient's own defaults, which channel arguments replace.
+    ("grpc.max_send_message_length", 2**31 - 1),
+    ("grpc.max_receive_message_length", 2**31 - 1),
+    # A new channel then connects at once, instead of inheriting another one's pause after a failure.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+def load_lib(scheme: str) -> Any:
+    """``tritonclient.http`` or ``tritonclient.grpc``, imported when it is needed.
+
+    Each costs 0.1 to 0.2 s to import, and each needs an extra of tritonclient that the other does not.
+    """
+    return importlib.import_module(f"tritonclient.{scheme}")
+
+
+def create_client(url: TritonUrl, network_timeout_s: float | None) -> Any:
+    """A bare ``InferenceServerClient`` of tritonclient; the caller closes it.
+
+    Args:
+        url: The server.
+        network_timeout_s: For HTTP, bounds connecting, and every wait for data; None is tritonclient's default of 60.
+            gRPC has no such setting, which is a :class:`NotSupportedTimeoutWarning`.
+    """
+    lib = load_lib(url.scheme)
+    if url.scheme == "grpc":
+        if network_timeout_s is not None:
+            warnings.warn(
+                "network_timeout_s has no effect on a gRPC client; pass client_timeout to each of its calls",
+                NotSupportedTimeoutWarning,
+                stacklevel=3,
+            )
+        return lib.InferenceServerClient(url.without_scheme)
+    timeout_s = check_timeout("network_timeout_s", network_timeout_s, NETWORK_TIMEOUT_S)
+    return lib.InferenceServerClient(url.without_scheme, connection_timeout=timeout_s, network_timeout=timeout_s)
+
+
+def adopt_client(client: Any, headers: Mapping[str, str]) -> Transport:
+    """A transport on a tritonclient client of somebody else, who closes it.
+
+    Args:
+        client: A ``tritonclient.http`` or ``tritonclient.grpc`` client.
+        headers: Sent with every call.
+    """
+    # By the module's name, so that the other protocol's module need not be imported to tell.
+    if any(kind.__module__.startswith("tritonclient.grpc") for kind in type(client).__mro__):
+        return GrpcTransport(GrpcDialect(load_lib("grpc"), "the server", headers), lambda: client)
+    return HttpTransport(_http_dialect(load_lib("http"), "the server", headers), lambda: client)
+
+
+def open_transport(url: TritonUrl, lib: Any, headers: Mapping[str, str]) -> Transport:
+    """A transport that connects at its first call.
+
+    Args:
+        url: The server.
+        lib: What :func:`load_lib` gives for the URL's scheme.
+        headers: Sent with every call.
+    """
+    address = url.without_scheme
+    if url.scheme == "grpc":
+        return GrpcTransport(
+            GrpcDialect(lib, url.with_scheme, headers),
+            lambda: lib.InferenceServerClient(address, channel_args=_GRPC_CHANNEL_ARGUMENTS),
+        )
+    return HttpTransport(
+        _http_dialect(lib, url.with_scheme, headers),
+        # Its own timeouts bound single operations of the socket; the transport bounds the whole call.
+        lambda: lib.InferenceServerClient(address, connection_timeout=None, network_timeout=None),
+    )
+
+
+def _http_dialect(lib: Any, server: str, headers: Mapping[str, str]) -> HttpDialect:
+    # A connection that ends early, or a peer that does not speak HTTP, is a parser's error to geventhttpclient.
+    broken = importlib.import_module("geventhttpclient.response").HTTPParseError
+    return HttpDialect(lib, server, headers, connection_errors=(OSError, broken))
+
+
+class HttpTransport:
+    """HTTP over one kept-alive connection. For one thread at a time.
+
+    Args:
+        dialect: How calls are put.
+        connect: Makes a ``tritonclient.http.InferenceServerClient``.
+    """
+
+    def __init__(self, dialect: HttpDialect, connect: Callable[[], Any]) -> None:
+        self._dialect = dialect
+        self._connect = connect
+        self._client: Any = None
+        self._hub: Any = None
+        self._gevent = importlib.import_module("gevent")
+
+    def call(self, call: Call) -> Any:
+        """Perform one call; its timeout bounds connecting, sending and receiving together."""
+        client = self._client_of_thread()
+        limit_s = None if math.isinf(call.timeout_s) else call.timeout_s
+        # Thrown into whatever waits on the socket. As an OSError, so that the library cleans up as after any of those.
+        expired = TimeoutError()
+        # Without this, a connection left in the middle of an answer, also by Ctrl+C, would serve the next call.
+        self._client = None
+        with self._gevent.Timeout(limit_s, expired) as timer:
+            try:
+                raw = getattr(client, call.method)(**self._dialect.arguments(call))
+            except Exception as error:
+                if limit_s is not None and not timer.pending:
+                    # tritonclient may have turned it into an error of the server that it was reading.
+                    raise self._dialect.translate(call, expired) from error
+                if isinstance(error, self._dialect.server_error):
+                    self._client = client
+                raise self._dialect.translate(call, error) from error
+        self._client = client
+        return self._dialect.answer(call, raw)
+
+    def sleep(self, seconds: float) -> None:
+        """Pause."""
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        """Close the connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _client_of_thread(self) -> Any:
+        # gevent's sockets belong to the hub of the thread that opened them, so another thread gets its own connection.
+        hub = self._gevent.get_hub()
+        if self._client is None or self._hub is not hub:
+            self._client, self._hub = self._connect(), hub
+        return self._client
+
+
+class GrpcTransport:
+    """gRPC over one channel.
+
+    Args:
+        dialect: How calls are put.
+        connect: Makes a ``tritonclient.grpc.InferenceServerClient``.
+    """
+
+    def __init__(self, dialect: GrpcDialect, connect: Callable[[], Any]) -> None:
+        self._dialect = dialect
+        self._connect = connect
+        self._client: Any = None
+
+    def call(self, call: Call) -> Any:
+        """Perform one call."""
+        if self._client is None:
+            self._client = self._connect()
+        try:
+            raw = getattr(self._client, call.method)(**self._dialect.arguments(call))
+        except Exception as error:
+            translated = self._dialect.translate(call, error)
+            if isinstance(translated, PyTritonClientConnectionError):
+                # A channel that failed would wait longer and longer before it tries again; a new one tries at once.
+                self._client = None
+            raise translated from error
+        return self._dialect.answer(call, raw)
+
+    def sleep(self, seconds: float) -> None:
+        """Pause."""
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        """Close the channel."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()

@@ -1,0 +1,24 @@
+"""Names and defaults shared by the serving side and the clients."""
+
+import os
+from pathlib import Path
+
+DEFAULT_HTTP_PORT = 8000
+DEFAULT_GRPC_PORT = 8001
+DEFAULT_METRICS_PORT = 8002
+TRITON_LOCAL_IP = "127.0.0.1"
+TRITON_CONTEXT_FIELD_NAME = "triton_context"
+DEFAULT_TRITON_STARTUP_TIMEOUT_S = 120
+CREATE_TRITON_CLIENT_TIMEOUT_S = 10
+
+
+def _home() -> Path:
+    chosen = os.environ.get("PYTRITON_HOME")
+    if chosen:
+        return Path(os.path.expandvars(chosen)).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "pytriton"
+
+
+PYTRITON_HOME = _home()
+"""Parent of temporary workspaces: ``$PYTRITON_HOME``, else ``$XDG_CACHE_HOME/pytriton``, else ``~/.cache/pytriton``."""

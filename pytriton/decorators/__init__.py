@@ -1,0 +1,50 @@
+"""Decorators that shape what an inference callable receives and returns.
+
+They work on functions, methods, callable objects, partials, coroutine functions and generator functions. Recommended
+order, outermost first::
+
+    list -> list         @fill_optionals   add inputs that a request lacks
+                         @group_by_keys    one call per set of inputs
+    list -> keywords     @batch            one call for all requests; or @sample, for models without batching
+    keywords -> keywords @group_by_values  one call per value
+                         @pad_batch        fill up to a preferred batch size
+                         @first_value      a value instead of equal rows
+    anywhere             @triton_context   the model's configuration
+"""
+
+from pytriton.decorators.batching import batch, pad_batch, sample
+from pytriton.decorators.context import triton_context
+from pytriton.decorators.grouping import group_by_keys, group_by_values
+from pytriton.decorators.inputs import (
+    InferenceRequest,
+    InferenceRequests,
+    InputNames,
+    get_inference_request_batch_size,
+)
+from pytriton.decorators.outputs import InferenceResult, InferenceResults, convert_output
+from pytriton.decorators.padding import ConstantPadder
+from pytriton.decorators.values import fill_optionals, first_value
+from pytriton.worker.context import ModelConfigDict, TritonContext, get_model_config, get_triton_context
+
+__all__ = [
+    "ConstantPadder",
+    "InferenceRequest",
+    "InferenceRequests",
+    "InferenceResult",
+    "InferenceResults",
+    "InputNames",
+    "ModelConfigDict",
+    "TritonContext",
+    "batch",
+    "convert_output",
+    "fill_optionals",
+    "first_value",
+    "get_inference_request_batch_size",
+    "get_model_config",
+    "get_triton_context",
+    "group_by_keys",
+    "group_by_values",
+    "pad_batch",
+    "sample",
+    "triton_context",
+]

@@ -1,0 +1,139 @@
+"""From a list of requests to keyword arrays and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytriton.decorators.calls import Wrapped, decorator, then
+from pytriton.decorators.inputs import batched_inputs, get_inference_request_batch_size, requests_in, row_count, tensors
+from pytriton.decorators.outputs import batched_outputs, convert_output
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.proxy.types import RequestBatch, ResponseBatch
+from pytriton.worker.context import get_model_config
+
+__all__ = ["batch", "pad_batch", "sample"]
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@decorator
+def batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the function once, with the inputs of all requests joined.
+
+    The function gets each input as a keyword argument of shape ``(rows, ...)``, where ``rows`` is the sum over the
+    requests. It returns a dict from output name to array of shape ``(rows, ...)``, or a list or tuple of arrays in the
+    order of the model's outputs; each request gets its rows back as views. Inputs that arrived as one block, and those
+    of a single request, are not copied. Each value that a generator yields is cut in the same way.
+
+    Raises:
+        PyTritonRuntimeError: There is no list of requests.
+        PyTritonValidationError: The list is empty; the requests have different inputs, or inputs that cannot be joined;
+            or an output is missing, is no array, or has not ``rows`` rows.
+    """
+    inputs, rows = _joined(requests_in(args, "batch"))
+    total = sum(rows)
+
+    def cut(outputs: Any) -> ResponseBatch:
+        return ResponseBatch(batched_outputs(outputs, total, wrapped, instance), rows)
+
+    return then(wrapped(*args[1:], **inputs, **kwargs), cut)
+
+
+@decorator
+def sample(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the function with the inputs of the first request; for models without batching.
+
+    The function gets each input as a keyword argument, in the shape that was sent, and returns a dict from output name
+    to array, or a list or tuple of arrays in the order of the model's outputs.
+
+    Raises:
+        PyTritonRuntimeError: There is no list of requests.
+        PyTritonValidationError: The list is empty, or the function returned something else.
+    """
+    request = requests_in(args, "sample")[0]
+
+    def listed(outputs: Any) -> list[Arrays]:
+        return [convert_output(outputs, wrapped, instance)]
+
+    return then(wrapped(*args[1:], **tensors(request), **kwargs), listed)
+
+
+@decorator
+def pad_batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Fill the batch up to a size that the model prefers, by repeating its last row.
+
+    The size is the smallest that fits of ``preferred_batch_size`` and ``max_batch_size`` of the model; a batch larger
+    than all of them passes as it is. The function returns one row per row it was called with; the added rows are cut
+    off. Goes below ``@batch``.
+
+    Raises:
+        PyTritonRuntimeError: There are no keyword arrays, or they differ in rows.
+        PyTritonValidationError: The batch has no rows to repeat, or an output has not as many rows as the padded batch.
+    """
+    inputs, rows = batched_inputs(kwargs, "pad_batch")
+    padded = _padded_size(rows, wrapped, instance)
+    if padded == rows:
+        return wrapped(*args, **kwargs)
+    if rows == 0:
+        raise PyTritonValidationError("@pad_batch got a batch without rows; there is nothing to repeat")
+
+    def trim(outputs: Any) -> Arrays:
+        named = batched_outputs(outputs, padded, wrapped, instance)
+        return {name: array[:rows] for name, array in named.items()}
+
+    longer = {name: _repeat_last(array, padded - rows) for name, array in inputs.items()}
+    return then(wrapped(*args, **{**kwargs, **longer}), trim)
+
+
+def _joined(requests: Sequence[Any]) -> tuple[Arrays, Sequence[int]]:
+    """Whole-batch inputs, and the rows of each request."""
+    if isinstance(requests, RequestBatch):
+        columns = requests.columns()
+        if columns is not None:
+            return columns, requests.rows
+    data = [tensors(request) for request in requests]
+    names = data[0].keys()
+    for index, inputs in enumerate(data):
+        if inputs.keys() != names:
+            raise PyTritonValidationError(
+                f"@batch got requests with different inputs: request 0 has {list(names)}, request {index} has "
+                f"{list(inputs)}; put @group_by_keys or @fill_optionals above @batch"
+            )
+    rows = [_rows(inputs, index) for index, inputs in enumerate(data)]
+    if len(data) == 1:
+        return dict(data[0]), rows
+    return {name: _concatenated(name, [inputs[name] for inputs in data]) for name in names}, rows
+
+
+def _rows(inputs: Any, index: int) -> int:
+    rows = get_inference_request_batch_size(inputs)
+    for name, array in inputs.items():
+        if row_count(name, array) != rows:
+            raise PyTritonValidationError(
+                f"request {index} has {rows} rows, but its input {name!r} has {array.shape[0]}; send one per row"
+            )
+    return rows
+
+
+def _concatenated(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    try:
+        return np.concatenate(arrays)
+    except (TypeError, ValueError) as error:
+        raise PyTritonValidationError(
+            f"input {name!r} cannot be joined, its requests have shapes {[array.shape for array in arrays]}; give it a "
+            "fixed shape, or turn the batcher off"
+        ) from error
+
+
+def _padded_size(rows: int, wrapped: Wrapped, instance: Any) -> int:
+    config = get_model_config(wrapped, instance)
+    preferred = (config.batcher.preferred_batch_size if config.batcher else None) or ()
+    return min((size for size in (*preferred, config.max_batch_size) if size >= rows), default=rows)
+
+
+def _repeat_last(array: NDArray[Any], count: int) -> NDArray[Any]:
+    return np.concatenate([array, np.repeat(array[-1:], count, axis=0)])

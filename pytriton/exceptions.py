@@ -1,0 +1,69 @@
+"""Errors of the serving side.
+
+::
+
+    PyTritonError
+    ├── PyTritonValidationError         a name, endpoint, signature or configuration object is wrong
+    ├── PyTritonInvalidOperationError   the call is not possible in this state, e.g. a model bound twice
+    ├── PyTritonBadParameterError       a value in a model configuration or decorator is out of range
+    ├── PyTritonModelConfigError        a configuration received from a server cannot be parsed
+    ├── PyTritonServerError             the server could not be found, started or kept alive
+    ├── PyTritonUnrecoverableError      raised by a callable to stop the server
+    └── PyTritonRuntimeError            a decorator is misused, or its data is inconsistent, at call time
+
+The client's errors are in :mod:`pytriton.client.exceptions`.
+"""
+
+__all__ = [
+    "PyTritonBadParameterError",
+    "PyTritonError",
+    "PyTritonInvalidOperationError",
+    "PyTritonModelConfigError",
+    "PyTritonRuntimeError",
+    "PyTritonServerError",
+    "PyTritonUnrecoverableError",
+    "PyTritonValidationError",
+]
+
+
+class PyTritonError(Exception):
+    """Root of the serving side's errors.
+
+    Attributes:
+        message: The text given at construction; ``str(error)`` is the same.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class PyTritonValidationError(PyTritonError, ValueError):
+    """A model name, endpoint name, signature or configuration object is wrong."""
+
+
+class PyTritonInvalidOperationError(PyTritonError):
+    """The operation is not possible in this state; for example the model is bound already."""
+
+
+class PyTritonBadParameterError(PyTritonError, ValueError):
+    """A value given to a model configuration or to a decorator is out of its range."""
+
+
+class PyTritonModelConfigError(PyTritonError, ValueError):
+    """A model configuration received from a server or a file cannot be parsed."""
+
+
+class PyTritonServerError(PyTritonError, RuntimeError):
+    """The server binary is missing, refused to start, or ended by itself."""
+
+
+class PyTritonUnrecoverableError(PyTritonError):
+    """Raise it from an inference callable to stop serving: the process state can no longer be trusted."""
+
+
+class PyTritonRuntimeError(PyTritonError, RuntimeError):
+    """A decorator was misused, or its data was inconsistent, while a request was handled."""

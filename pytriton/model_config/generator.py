@@ -1,0 +1,55 @@
+"""From our description of a model to the server's."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from pytriton.model_config.codec import write_fields
+from pytriton.model_config.fields import MODEL
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.model_config.validation import validate
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+__all__ = ["ModelConfigGenerator"]
+
+
+class ModelConfigGenerator:
+    """Writes a model's configuration for the server.
+
+    Args:
+        config: The model.
+    """
+
+    def __init__(self, config: TritonModelConfig) -> None:
+        self._config = config
+
+    def get_config(self) -> dict[str, Any]:
+        """The configuration in the form of protobuf's JSON, as the server's model-repository API takes it.
+
+        Raises:
+            PyTritonBadParameterError: As :func:`pytriton.model_config.validation.validate`.
+        """
+        validate(self._config)
+        return {
+            "backend": self._config.backend,
+            # The server's default is to serve the newest version alone.
+            "version_policy": {"all": {}},
+            **write_fields(MODEL, self._config),
+        }
+
+    def to_file(self, config_path: str | PathLike[str]) -> Message:
+        """Write ``config.pbtxt``, and its parent directories.
+
+        Returns:
+            The ``inference.ModelConfig`` message that was written.
+
+        Raises:
+            PyTritonBadParameterError: As :meth:`get_config`.
+        """
+        # Imported here, because protobuf and gRPC cost 0.3 s, and only a local model store writes files.
+        from pytriton.model_config import pbtxt
+
+        return pbtxt.write(self.get_config(), config_path)

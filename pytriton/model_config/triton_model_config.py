@@ -1,0 +1,112 @@
+"""The complete description of a served model, as callables and clients see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pytriton.model_config.common import DeviceKind, DynamicBatcher
+from pytriton.model_config.dtypes import from_triton_name, scalar_type, triton_name
+from pytriton.model_config.tensor import Tensor, checked_shape
+
+__all__ = ["ResponseCache", "TensorSpec", "TritonModelConfig", "name_tensors"]
+
+
+@dataclass(frozen=True)
+class ResponseCache:
+    """Whether the server keeps the model's responses.
+
+    Args:
+        enable: Answer repeated requests from the server's cache.
+    """
+
+    enable: bool
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output of a served model.
+
+    Args:
+        name: Its name.
+        shape: Dimensions without the batch axis; -1 is any size. ``()`` is one value per row: callables see
+            ``(batch,)``, clients exchange ``(batch, 1)``.
+        dtype: NumPy scalar type; for BYTES tensors ``np.bytes_``, also when made from ``object``.
+        optional: Clients may leave it out.
+
+    Raises:
+        PyTritonBadParameterError: The shape or the dtype is not possible.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: type[np.generic]
+    optional: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", checked_shape(self.shape))
+        object.__setattr__(self, "dtype", from_triton_name(triton_name(self.dtype)))
+
+
+@dataclass(frozen=True)
+class TritonModelConfig:
+    """The complete description of a served model.
+
+    What the server would not keep is normalised, so that a configuration equals its own copy read back from a server
+    or a file. The version alone is no part of the server's configuration: it is read back as 1.
+
+    Args:
+        model_name: Its name.
+        model_version: Its version.
+        max_batch_size: Most rows in one call; becomes 0 without batching.
+        batching: Tensors have a batch axis.
+        batcher: How waiting requests are merged; None is one request per call, and without batching always None.
+        instance_group: Instances by device; None is the server's default count.
+        decoupled: A request may get zero to many responses.
+        backend_parameters: Texts for the backend; other values become text.
+        inputs: In the order of the model's signature; None when empty.
+        outputs: In the order of the model's signature; None when empty.
+        response_cache: None leaves it to the server.
+    """
+
+    model_name: str
+    model_version: int = 1
+    max_batch_size: int = 4
+    batching: bool = True
+    batcher: DynamicBatcher | None = None
+    instance_group: dict[DeviceKind, int | None] = field(default_factory=dict)
+    decoupled: bool = False
+    backend_parameters: dict[str, str] = field(default_factory=dict)
+    inputs: list[TensorSpec] | None = None
+    outputs: list[TensorSpec] | None = None
+    response_cache: ResponseCache | None = None
+
+    def __post_init__(self) -> None:
+        parameters = {key: str(value) for key, value in self.backend_parameters.items()}
+        object.__setattr__(self, "backend_parameters", parameters)
+        object.__setattr__(self, "inputs", list(self.inputs or ()) or None)
+        object.__setattr__(self, "outputs", list(self.outputs or ()) or None)
+        if not self.batching:
+            object.__setattr__(self, "max_batch_size", 0)
+            object.__setattr__(self, "batcher", None)
+
+    @property
+    def backend(self) -> str:
+        """Name of the server's backend that runs the model."""
+        return "python"
+
+
+def name_tensors(tensors: Sequence[Tensor], prefix: str) -> list[TensorSpec]:
+    """Give tensors without a name one by position, counted from 1 over all of them.
+
+    Args:
+        tensors: The inputs or the outputs of a model.
+        prefix: ``INPUT`` or ``OUTPUT``; the third tensor becomes ``INPUT_3``.
+    """
+    names = [tensor.name or f"{prefix}_{position}" for position, tensor in enumerate(tensors, 1)]
+    return [
+        TensorSpec(name, tensor.shape, scalar_type(tensor.dtype), bool(tensor.optional))
+        for name, tensor in zip(names, tensors, strict=True)
+    ]

@@ -1,0 +1,145 @@
+"""Makes tensors of Triton 2.51's Python backend right under NumPy 2.
+
+The backend's stub was compiled with a pybind11 that knows NumPy 1's array descriptors: it reads the item size at an
+offset where NumPy 2 keeps flags, so that every item size is 0. Inputs then come with strides of 0 (each element is the
+first), and outputs with 0 bytes. Two changes within the stub's process set this right:
+
+- pybind11 takes NumPy's C functions from a table. It gets a copy in which ``PyArray_NewFromDescr`` disregards the strides
+  it is given, and makes C-contiguous arrays, which is what all of the stub's are.
+- While a ``Tensor`` is constructed from an output, the flags of the array's descriptor hold the item size. The
+  descriptor is a private copy of its dtype, so nobody else ever sees these flags.
+
+The layouts are part of NumPy's public C API (``_PyArray_DescrNumPy2``, ``PyArray_API``) and are checked before use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FLAGS_OFFSET = 32  # where the stub looks for the item size
+ITEM_SIZE_OFFSET = 40  # where NumPy 2 has it
+TABLE_LENGTH = 300  # pybind11 uses no later entry
+NEW_FROM_DESCR = 94
+
+NewFromDescr = ctypes.PYFUNCTYPE(
+    ctypes.c_void_p,
+    ctypes.c_void_p,  # array type
+    ctypes.c_void_p,  # descriptor
+    ctypes.c_int,  # rank
+    ctypes.c_void_p,  # shape
+    ctypes.c_void_p,  # strides
+    ctypes.c_void_p,  # data
+    ctypes.c_int,  # flags
+    ctypes.c_void_p,  # parent object
+)
+
+
+def adapt(pb_utils: Any) -> Any:
+    """Make the stub's tensors right in both directions; call it before the stub has made any.
+
+    Args:
+        pb_utils: The module ``triton_python_backend_utils``.
+
+    Returns:
+        What makes a tensor from a name and a C-contiguous array: ``pb_utils.Tensor``, or what stands in for it.
+
+    Raises:
+        RuntimeError: This NumPy is laid out in another way than the stub can be adapted to.
+    """
+    if np.lib.NumpyVersion(np.__version__) < "2.0.0":
+        return pb_utils.Tensor
+    _replace_table()
+    return Tensors(pb_utils)
+
+
+class Descriptor:
+    """A private copy of a dtype, which shows the stub its item size while entered as a context."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = np.dtype(dtype, copy=True)
+        self._flags = ctypes.c_uint32.from_address(id(self.dtype) + FLAGS_OFFSET)
+        item_size = ctypes.c_ssize_t.from_address(id(self.dtype) + ITEM_SIZE_OFFSET).value
+        if self.dtype is dtype or item_size != dtype.itemsize or self._flags.value != dtype.flags:
+            raise RuntimeError(f"the server's Python backend cannot be adapted to NumPy {np.__version__}")
+
+    def __enter__(self) -> None:
+        self._flags.value = self.dtype.itemsize
+
+    def __exit__(self, *_: object) -> None:
+        self._flags.value = 0
+
+
+class Tensors:
+    """Makes the stub's tensors from arrays.
+
+    Args:
+        pb_utils: The module ``triton_python_backend_utils``.
+    """
+
+    def __init__(self, pb_utils: Any) -> None:
+        self._tensor = pb_utils.Tensor
+        names = [
+            "bool",
+            "uint8",
+            "uint16",
+            "uint32",
+            "uint64",
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "float16",
+            "float32",
+            "float64",
+        ]
+        self._descriptors = {np.dtype(name): Descriptor(np.dtype(name)) for name in names}
+        self._encoded: NDArray[np.uint8]
+        pb_utils.serialize_byte_tensor = lambda _: self._encoded  # what the stub calls for an object array
+
+    def __call__(self, name: str, array: NDArray[Any]) -> Any:
+        """A tensor of a C-contiguous array; object arrays hold ``bytes``."""
+        if array.dtype.hasobject:
+            encoded = interleave(array)
+            descriptor = self._descriptors[np.dtype(np.uint8)]
+            self._encoded = np.ndarray(len(encoded), descriptor.dtype, encoded)
+        else:
+            descriptor = self._descriptors[array.dtype]
+            array = np.ndarray(array.shape, descriptor.dtype, array)
+        with descriptor:
+            return self._tensor(name, array)
+
+
+def interleave(strings: NDArray[np.object_]) -> bytes:
+    """Triton's form of a BYTES tensor: each element's u32 length, then its bytes."""
+    length = struct.Struct("<I").pack
+    return b"".join([piece for string in strings.ravel().tolist() for piece in (length(len(string)), string)])
+
+
+def _replace_table() -> None:
+    """Give pybind11 a table of NumPy's functions in which arrays are made C-contiguous, whatever strides are asked for."""
+    module = importlib.import_module("numpy.core.multiarray")  # by the name that pybind11 uses
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsule = ctypes.pythonapi.PyCapsule_New
+    capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    address = pointer(module._ARRAY_API, None)
+    assert address is not None
+    table = (ctypes.c_void_p * TABLE_LENGTH)(*(ctypes.c_void_p * TABLE_LENGTH).from_address(address))
+    original = NewFromDescr(table[NEW_FROM_DESCR] or 0)
+
+    @NewFromDescr
+    def contiguous(kind: int, descr: int, rank: int, shape: int, _: int, data: int, flags: int, parent: int) -> int:
+        return original(kind, descr, rank, shape, None, data, flags, parent)
+
+    table[NEW_FROM_DESCR] = ctypes.cast(contiguous, ctypes.c_void_p).value
+    _KEEP.extend([table, contiguous, original])
+    module._ARRAY_API = capsule(ctypes.addressof(table), None, None)
+
+
+_KEEP: list[Any] = []  # referenced from C for as long as the process lives

@@ -1,0 +1,227 @@
+"""One connection between a proxy and a worker: frames on a SEQPACKET Unix socket, large tensors through two arenas.
+
+The socket also tells of the peer's death: the kernel closes it, whatever killed the process. Measured against ZeroMQ
+PAIR sockets in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import socket
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from .arena import Arena, map_shared
+from .frames import (
+    ALIGN,
+    INLINE_LIMIT_BYTES,
+    NO_REGION,
+    SPILL,
+    Frame,
+    FrameError,
+    Tensor,
+    data_bytes,
+    pack,
+    tensor,
+    unpack,
+)
+
+PROTOCOL = 1
+MAX_MESSAGE_BYTES = 64 * 1024
+MAX_RELEASED = 1024
+RETRY_S = 0.01
+
+
+class PeerGoneError(ConnectionError):
+    """The other side closed the connection or died."""
+
+
+class Channel:
+    """Sends and receives frames. One thread owns it; :meth:`shutdown` may come from any other.
+
+    Args:
+        connection: Connected SEQPACKET socket.
+        arena: Where this side lays out what it sends.
+        peer_memory: The peer's arena.
+    """
+
+    def __init__(self, connection: socket.socket, arena: Arena, peer_memory: mmap.mmap) -> None:
+        self._socket = connection
+        self._arena = arena
+        self._peer_memory = peer_memory
+        self._message = bytearray(MAX_MESSAGE_BYTES)
+        self._leases: dict[int, weakref.ref[Any]] = {}
+        self._released: deque[int] = deque()  # appended to by whichever thread drops the last array
+
+    def send(self, frame: Frame, tensors: Sequence[Tensor] = ()) -> None:
+        """Send a frame; small tensors travel inside it, larger ones through the arena.
+
+        Raises:
+            PeerGoneError: The peer is gone. Nothing of the frame was seen by it.
+            ArenaFullError: The tensors do not fit; nothing was sent.
+        """
+        size = data_bytes(tensors)
+        if size > INLINE_LIMIT_BYTES:
+            frame.region = self._arena.allocate(size)
+            self._lay_out(tensors, frame.region)
+        frame.released = [self._released.popleft() for _ in range(min(len(self._released), MAX_RELEASED))]
+        message = pack(frame, tensors)
+        if len(message) > MAX_MESSAGE_BYTES:
+            return self._spill(message)
+        try:
+            self._socket.send(message)
+        except OSError as error:
+            raise PeerGoneError(str(error)) from error
+
+    def _spill(self, message: bytes) -> None:
+        """Send a frame whose description alone is too long for the socket through the arena."""
+        whole = tensor(0, np.frombuffer(message, np.uint8))
+        self.send(Frame(SPILL), [whole])
+
+    def _lay_out(self, tensors: Sequence[Tensor], at: int) -> None:
+        memory = self._arena.memory
+        for item in tensors:
+            end = at
+            for part in item.parts:
+                if isinstance(part, bytes):
+                    memory[end : end + len(part)] = part
+                    end += len(part)
+                elif part.size:
+                    np.ndarray(part.shape, part.dtype, memory, end)[...] = part
+                    end += part.nbytes
+            at += item.size + (-item.size % ALIGN)
+
+    def receive(self) -> Frame:
+        """Wait for the next frame. The memory of its arrays is given back when the last of them dies.
+
+        Raises:
+            PeerGoneError: The peer is gone.
+            FrameError: What arrived is not a frame.
+        """
+        try:
+            length = self._socket.recv_into(self._message)
+        except OSError as error:
+            raise PeerGoneError(str(error)) from error
+        if not length:
+            raise PeerGoneError("the connection was closed")
+        return self._accept(memoryview(self._message[:length]))
+
+    def _accept(self, message: memoryview) -> Frame:
+        frame = unpack(message)
+        for offset in frame.released:
+            self._arena.free(offset)
+        if frame.region != NO_REGION:
+            frame.data = self._lease(frame.region, frame.data_bytes)
+        if frame.kind == SPILL:
+            if len(frame.tensors) != 1:
+                raise FrameError("a spilled frame holds one tensor")
+            return self._accept(memoryview(bytearray(frame.array(frame.tensors[0]))))
+        return frame
+
+    def _lease(self, offset: int, size: int) -> np.ndarray[Any, Any]:
+        """The region as one array: the base of every array in it, so that it dies with the last of them."""
+        if offset + size > len(self._peer_memory):
+            raise FrameError(f"a region ends at byte {offset + size} of {len(self._peer_memory)}")
+        region: np.ndarray[Any, Any] = np.ndarray((size,), np.uint8, self._peer_memory, offset)
+
+        def release(_: object) -> None:
+            del self._leases[offset]
+            self._released.append(offset)
+
+        self._leases[offset] = weakref.ref(region, release)
+        return region
+
+    def shutdown(self) -> None:
+        """Make both sides' :meth:`receive` raise PeerGoneError."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the connection and forget the arena; arrays that are still referenced stay valid."""
+        self._socket.close()
+        self._arena.close()
+
+
+def connect(path: str, hello: dict[str, Any], timeout_s: float) -> Channel:
+    """Connect to the worker that listens at ``path``, waiting for it if need be.
+
+    Args:
+        path: Of the socket; may be longer than the 107 bytes that a socket address holds.
+        hello: Told to the worker.
+        timeout_s: How long the worker may take to listen and answer.
+
+    Raises:
+        PeerGoneError: Nobody answered, or the worker refused.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.settimeout(max(deadline - time.monotonic(), RETRY_S))
+        try:
+            with short_path(path) as address:
+                connection.connect(address)
+            return _greet(connection, hello)
+        except OSError as error:
+            connection.close()
+            if time.monotonic() > deadline:
+                raise PeerGoneError(f"the process with the inference callable does not answer: {error}") from error
+            time.sleep(RETRY_S)
+
+
+def _greet(connection: socket.socket, hello: dict[str, Any]) -> Channel:
+    arena = Arena()
+    message = json.dumps({"protocol": PROTOCOL, **hello}).encode()
+    socket.send_fds(connection, [message], [arena.fd])
+    channel = Channel(connection, arena, _peer_arena(connection)[1])
+    connection.settimeout(None)
+    return channel
+
+
+def accept(connection: socket.socket, timeout_s: float) -> tuple[dict[str, Any], Channel]:
+    """Answer a proxy that has just connected; returns what it told and the channel.
+
+    Raises:
+        PeerGoneError: It left, did not answer in time, or speaks another protocol.
+    """
+    connection.settimeout(timeout_s)
+    try:
+        hello, peer_memory = _peer_arena(connection)
+        arena = Arena()
+        socket.send_fds(connection, [json.dumps({"protocol": PROTOCOL}).encode()], [arena.fd])
+    except OSError as error:
+        raise PeerGoneError(str(error)) from error
+    connection.settimeout(None)
+    return hello, Channel(connection, arena, peer_memory)
+
+
+def _peer_arena(connection: socket.socket) -> tuple[dict[str, Any], mmap.mmap]:
+    message, fds, _, _ = socket.recv_fds(connection, 4096, 1)
+    try:
+        if not message:
+            raise PeerGoneError("the connection was closed")
+        hello = json.loads(message)
+        if hello.get("protocol") != PROTOCOL or len(fds) != 1:
+            raise PeerGoneError(f"the other side speaks protocol {hello.get('protocol')}, not {PROTOCOL}")
+        return hello, map_shared(fds[0])
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+@contextmanager
+def short_path(path: str) -> Iterator[str]:
+    """An address for a socket whose path may be too long for one: through the descriptor of its folder."""
+    folder, name = os.path.split(path)
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{name}"
+    finally:
+        os.close(fd)

@@ -1,0 +1,203 @@
+"""What an inference callable receives and returns.
+
+A batch that travelled as one block keeps its whole-batch arrays beside the requests, so that ``@batch`` need not
+concatenate what was contiguous, and the worker need not join what ``@batch`` had to cut:
+
+    RequestBatch.columns()   whole-batch inputs, while no request has been looked into
+    ResponseBatch.columns()  whole-batch outputs, while no response has been changed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from numpy.typing import NDArray
+
+__all__ = ["Request", "RequestBatch", "Requests", "Response", "ResponseBatch", "Responses"]
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class _Tensors(MutableMapping[str, NDArray[Any]]):
+    """Mapping interface over ``self.data``."""
+
+    __slots__ = ()
+    data: Arrays
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.data[name]
+
+    def __setitem__(self, name: str, value: NDArray[Any]) -> None:
+        self.data[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.data[name]
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.data)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.data
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+def split_offsets(rows: Sequence[int]) -> list[int]:
+    """First row of each request, then the total: ``[2, 1] -> [0, 2, 3]``."""
+    offsets = [0]
+    for count in rows:
+        offsets.append(offsets[-1] + count)
+    return offsets
+
+
+class _Block:
+    """The inputs of a batch, known to its requests.
+
+    They do not know the batch itself: that would be a cycle, which keeps transport memory until the next collection.
+    """
+
+    __slots__ = ("_offsets", "inputs", "rows")
+
+    def __init__(self, inputs: Arrays, rows: Sequence[int]) -> None:
+        self.inputs = inputs
+        self.rows = rows
+        self._offsets: list[int] | None = None
+
+    def cut(self, index: int) -> Arrays:
+        """The inputs of one request, as views."""
+        if self._offsets is None:
+            self._offsets = split_offsets(self.rows)
+        first, end = self._offsets[index], self._offsets[index + 1]
+        return {name: array[first:end] for name, array in self.inputs.items()}
+
+
+class Request(_Tensors):
+    """One inference request, a mapping from input name to array.
+
+    Args:
+        data: Inputs in the order of the model's signature; an absent optional input is a missing key. Arrays have
+            shape ``(batch, *shape)`` for a batching model, else the shape sent; BYTES arrive as object arrays of
+            ``bytes``. Numeric arrays are writable views of transport memory: keeping one keeps its memory.
+        parameters: The request's custom parameters and forwarded headers; empty if there are none.
+        span: Tracing span of the request, or None.
+        requested_output_names: The outputs that the client asked for; None if unknown.
+    """
+
+    __slots__ = ("_block", "_data", "_index", "parameters", "requested_output_names", "span")
+
+    def __init__(
+        self,
+        data: Arrays | None = None,
+        parameters: dict[str, str | int | bool | float] | None = None,
+        span: Any = None,
+        requested_output_names: list[str] | None = None,
+    ) -> None:
+        self._data = data
+        self._block: _Block | None = None
+        self._index = 0
+        self.parameters = {} if parameters is None else parameters
+        self.span = span
+        self.requested_output_names = requested_output_names
+
+    @property
+    def data(self) -> Arrays:
+        """Name to array; cut out of the whole batch at first use."""
+        if self._data is None:
+            self._data = {} if self._block is None else self._block.cut(self._index)
+        return self._data
+
+    @data.setter
+    def data(self, data: Arrays) -> None:
+        self._data = data
+
+    def traced_span(self, name: str) -> AbstractContextManager[Any]:
+        """Open a child span of the request; does nothing when the request is not traced."""
+        return nullcontext()
+
+    def __repr__(self) -> str:
+        return f"Request(data={self.data!r}, parameters={self.parameters!r})"
+
+
+class Response(_Tensors):
+    """One inference response, a mapping from output name to array."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: Arrays | None = None) -> None:
+        self.data = {} if data is None else data
+
+    def __repr__(self) -> str:
+        return f"Response(data={self.data!r})"
+
+
+class RequestBatch(list[Request]):
+    """The requests of one call whose inputs lie contiguously, one array per input.
+
+    Args:
+        inputs: Whole-batch arrays of shape ``(sum(rows), ...)``, in the order of the model's signature.
+        rows: Rows of each request, in arrival order.
+        requests: The requests, without data of their own.
+    """
+
+    __slots__ = ("_block", "rows")
+
+    def __init__(self, inputs: Arrays, rows: Sequence[int], requests: Sequence[Request]) -> None:
+        super().__init__(requests)
+        self.rows = rows
+        self._block = _Block(inputs, rows)
+        for index, request in enumerate(requests):
+            request._block, request._index = self._block, index
+
+    def columns(self) -> Arrays | None:
+        """The whole-batch arrays, or None once a request was looked into or the list was changed."""
+        if len(self) != len(self.rows):
+            return None
+        for index, request in enumerate(self):
+            if request._data is not None or request._block is not self._block or request._index != index:
+                return None
+        return dict(self._block.inputs)
+
+
+class ResponseBatch(list[Arrays]):
+    """The responses of one call, cut from whole-batch outputs.
+
+    Args:
+        outputs: Arrays of shape ``(sum(rows), ...)``.
+        rows: Rows of each response.
+    """
+
+    __slots__ = ("_first", "_outputs", "rows")
+
+    def __init__(self, outputs: Arrays, rows: Sequence[int]) -> None:
+        offsets = split_offsets(rows)
+        super().__init__(
+            {name: array[offsets[i] : offsets[i + 1]] for name, array in outputs.items()} for i in range(len(rows))
+        )
+        self._outputs = outputs
+        self._first = [dict(response) for response in self]
+        self.rows = rows
+
+    def columns(self) -> Arrays | None:
+        """The whole-batch outputs, or None once a response was replaced or changed."""
+        if len(self) != len(self._first):
+            return None
+        for now, first in zip(self, self._first, strict=True):
+            if type(now) is not dict or len(now) != len(first):
+                return None
+            for name, array in first.items():
+                if now.get(name) is not array:
+                    return None
+        return self._outputs
+
+
+Requests = list[Request]
+Responses = list[Response]
+ResponsesOrError = Responses | Exception
+ResponsesNoneOrError = Responses | Exception | None
+Scope = dict[str, Any]

@@ -1,0 +1,149 @@
+"""Checks of what an inference callable returned, before it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytriton.proxy.types import Request, RequestBatch, ResponseBatch
+
+if TYPE_CHECKING:
+    from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+__all__ = ["TritonResultsValidator"]
+
+_SENDABLE_KINDS = "biufOSU"
+_STRING_KINDS = "OSU"
+
+
+class TritonResultsValidator:
+    """Checks the responses of one model.
+
+    Always checked are the types, and that an output of a batching model has one row per row of its request: the server
+    would send a malformed response. Which of the declared outputs are present is never checked.
+
+    Args:
+        triton_model_config: Configuration of the model.
+        strict: Also refuse undeclared outputs, dtypes that are no subtype of the declared one, and other shapes.
+            Otherwise undeclared outputs are not sent, and the worker casts to the declared dtype.
+    """
+
+    def __init__(self, triton_model_config: TritonModelConfig, strict: bool) -> None:
+        self._specs = {spec.name: spec for spec in triton_model_config.outputs or ()}
+        self._batching = triton_model_config.batching
+        self._strict = strict
+
+    def validate_responses(self, requests: Sequence[Any], responses: Any) -> None:
+        """Check what one call returned or yielded.
+
+        Args:
+            requests: The requests of the call: Request objects or other mappings from input name to array.
+            responses: A list with one mapping from output name to array per request, in their order. An exception in
+                place of a mapping fails that request alone, and passes.
+
+        Raises:
+            ValueError: Something is wrong; the message names the request and the output, what was got and expected.
+        """
+        if not isinstance(responses, list):
+            raise ValueError(
+                f"a callable returned a {_type_name(responses)}; return a list with one dict from output name to "
+                "array per request"
+            )
+        if len(responses) != len(requests):
+            raise ValueError(
+                f"a callable returned {len(responses)} responses to {len(requests)} requests; return one per request"
+            )
+        rows = _rows(requests) if self._batching else None
+        if isinstance(responses, ResponseBatch) and rows is not None and list(responses.rows) == rows:
+            columns = responses.columns()
+            if columns is not None:
+                self.validate_columns(columns, responses.rows)
+                return
+        for index, response in enumerate(responses):
+            if not isinstance(response, BaseException):  # asyncio.gather() may give a CancelledError
+                self._check(response, None if rows is None else rows[index], f"response {index}")
+
+    def validate_columns(self, outputs: Mapping[str, NDArray[Any]], rows: Sequence[int]) -> None:
+        """Check whole-batch outputs of a batching model, all requests at once.
+
+        Args:
+            outputs: Name to array of shape ``(sum(rows), ...)``.
+            rows: Rows of each request.
+
+        Raises:
+            ValueError: As :meth:`validate_responses`.
+        """
+        self._check(outputs, sum(rows), "the batch")
+
+    def _check(self, outputs: Any, rows: int | None, where: str) -> None:
+        """Check some outputs; rows None is unknown, or no batch axis."""
+        if not isinstance(outputs, (dict, Mapping)):  # dict first: a check against an ABC alone costs more
+            raise ValueError(f"{where} is a {_type_name(outputs)}; return a dict from output name to array")
+        for name, array in outputs.items():
+            if not isinstance(name, str):
+                raise ValueError(f"{where} has the key {name!r}, a {_type_name(name)}; name each output with a str")
+            output = f"output {name!r} of {where}"
+            _check_type(array, output)
+            spec = self._specs.get(name)
+            if spec is not None:
+                if self._batching:
+                    _check_rows(array, rows, output)
+                if self._strict:
+                    _check_dtype(array, spec, output)
+                    _check_shape(array.shape, (-1, *spec.shape) if self._batching else tuple(spec.shape), output)
+            elif self._strict:
+                raise ValueError(f"{output} is not declared; the model's outputs are {list(self._specs)}")
+
+
+def _check_type(array: Any, output: str) -> None:
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{output} is a {_type_name(array)}; return a numpy.ndarray")
+    if array.dtype.kind not in _SENDABLE_KINDS:
+        raise ValueError(f"{output} has dtype {array.dtype}; return booleans, integers, floats, bytes or text")
+    if array.dtype.kind == "O" and array.size and not isinstance(array.flat[0], bytes):
+        raise ValueError(
+            f"{output} is an object array of {_type_name(array.flat[0])}; object arrays must hold bytes: encode text, "
+            "and give numbers a numeric dtype"
+        )
+
+
+def _check_rows(array: NDArray[Any], rows: int | None, output: str) -> None:
+    if array.ndim == 0:
+        raise ValueError(f"{output} is a 0-d array; the first axis must be the batch")
+    if rows is not None and array.shape[0] != rows:
+        raise ValueError(f"{output} has {array.shape[0]} rows, expected {rows}; return one per input row")
+
+
+def _check_dtype(array: NDArray[Any], spec: TensorSpec, output: str) -> None:
+    declared = np.dtype(spec.dtype)
+    if declared.kind in _STRING_KINDS:
+        matches = array.dtype.kind in _STRING_KINDS
+    else:
+        matches = array.dtype == declared or np.issubdtype(array.dtype, declared.type)
+    if not matches:
+        wanted = "bytes" if declared.kind in _STRING_KINDS else declared
+        raise ValueError(f"{output} has dtype {array.dtype}, expected {wanted}; convert it with astype")
+
+
+def _check_shape(shape: tuple[int, ...], declared: tuple[int, ...], output: str) -> None:
+    if len(shape) != len(declared) or any(want not in (-1, size) for size, want in zip(shape, declared, strict=True)):
+        raise ValueError(f"{output} has shape {shape}, expected {declared}; -1 is any size")
+
+
+def _rows(requests: Sequence[Any]) -> list[int | None]:
+    """Rows of each request; None where the inputs do not tell."""
+    if isinstance(requests, RequestBatch):
+        return list(requests.rows)
+    return [_rows_of(request.data if isinstance(request, Request) else request) for request in requests]
+
+
+def _rows_of(inputs: Mapping[str, Any]) -> int | None:
+    first = next(iter(inputs.values()), None)
+    return len(first) if isinstance(first, np.ndarray) and first.ndim else None
+
+
+def _type_name(value: object) -> str:
+    return type(value).__name__

@@ -1,0 +1,1 @@
+"""The Triton server as a child process: its place, flags, process and model repository."""

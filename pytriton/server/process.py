@@ -1,0 +1,95 @@
+"""A running ``tritonserver``: its guard process, its output, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pytriton.exceptions import PyTritonServerError
+
+LOGGER = logging.getLogger("pytriton.server")
+
+GUARD = Path(__file__).with_name("guard.py")
+TAIL_LINES = 50
+
+
+class ServerProcess:
+    """Starts a server under a guard that takes it down with this process.
+
+    Args:
+        arguments: Path of the executable, then its arguments.
+        environment: Of the server.
+        shared_memory: Pattern of the shared-memory files to remove once the server has ended.
+        workspace: Folder that the guard removes if this process dies first.
+        on_exit: Called with the exit status, on a thread of its own, when the server has ended for whatever reason.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: dict[str, str],
+        shared_memory: str,
+        workspace: Path,
+        on_exit: Callable[[int], None],
+    ) -> None:
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._on_exit = on_exit
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(GUARD), shared_memory, str(workspace), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # Ctrl+C in a terminal reaches this process alone
+        )
+        self._ended = threading.Event()
+        threading.Thread(target=self._follow, name="pytriton-server-output", daemon=True).start()
+
+    def is_alive(self) -> bool:
+        """Whether the server still runs."""
+        return not self._ended.is_set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the server's end; False at the timeout."""
+        return self._ended.wait(timeout_s)
+
+    def interrupt(self) -> None:
+        """Ask the server to exit by itself."""
+        self._tell(b"interrupt\n")
+
+    def kill(self) -> None:
+        """Kill the server at once, and its stubs."""
+        self._tell(b"kill\n")
+
+    def failure(self, what: str) -> PyTritonServerError:
+        """An error for a server that has ended by itself, with its last words."""
+        words = [line for line in self._tail if line.startswith(("E", "error", "F")) or "rror" in line] or self._tail
+        return PyTritonServerError(f"{what} (exit status {self._guard.poll()}); its last lines:\n" + "\n".join(words))
+
+    def _tell(self, command: bytes) -> None:
+        assert self._guard.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            self._guard.stdin.write(command)
+            self._guard.stdin.flush()
+
+    def _follow(self) -> None:
+        """Copy the server's output to ours, line by line, until it ends."""
+        assert self._guard.stdout is not None
+        assert self._guard.stdin is not None
+        with self._guard.stdout as output:
+            for raw in output:
+                line = raw.decode("utf-8", "replace").rstrip("\n")
+                self._tail.append(line)
+                with contextlib.suppress(OSError, ValueError):  # our own output may be closed
+                    print(line, flush=True)
+        status = self._guard.wait()
+        with contextlib.suppress(OSError):
+            self._guard.stdin.close()
+        self._ended.set()
+        self._on_exit(status)

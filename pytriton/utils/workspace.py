@@ -1,0 +1,86 @@
+"""The folder of one server: its model store and communication files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+
+from pytriton import constants
+from pytriton.exceptions import PyTritonValidationError
+
+__all__ = ["CleanupWarning", "Workspace"]
+
+
+class CleanupWarning(UserWarning):
+    """A workspace could not be removed, and files are left on disk."""
+
+
+class Workspace:
+    """A new folder, open to its owner only, with a ``model-store`` folder in it.
+
+    Args:
+        workspace_path: The folder to create; default: ``workspace_<random>`` below ``PYTRITON_HOME``.
+
+    Raises:
+        FileExistsError: ``workspace_path`` exists.
+        PyTritonValidationError: Nothing can be created below ``PYTRITON_HOME``.
+
+    Attributes:
+        model_store_path: The folder that the server loads models from.
+    """
+
+    def __init__(self, workspace_path: str | os.PathLike[str] | None = None) -> None:
+        # Absolute, because the server need not share the working directory.
+        self._path = (_temporary() if workspace_path is None else _created(Path(workspace_path))).absolute()
+        self.model_store_path = self._path / "model-store"
+        self.model_store_path.mkdir()
+
+    def __repr__(self) -> str:
+        return f"Workspace({str(self._path)!r})"
+
+    @property
+    def path(self) -> Path:
+        """Absolute path of the folder."""
+        return self._path
+
+    def exists(self) -> bool:
+        """Whether the folder is there: true from construction until ``clean``."""
+        return self._path.exists()
+
+    def is_empty(self) -> bool:
+        """Whether nothing but hidden entries lies at the top; a new workspace holds its model store."""
+        return not self.exists() or all(entry.name.startswith(".") for entry in self._path.iterdir())
+
+    def clean(self) -> None:
+        """Remove the folder; issues a ``CleanupWarning`` when something is left. May be called again."""
+        try:
+            shutil.rmtree(self._path)
+        except OSError as error:
+            # A file that cannot be removed, or that vanished meanwhile, is no reason to leave the others.
+            shutil.rmtree(self._path, ignore_errors=True)
+            if os.path.lexists(self._path):
+                text = f"cannot remove the workspace {self._path}: {error}; remove it by hand"
+                warnings.warn(text, CleanupWarning, stacklevel=2)
+
+
+def _created(path: Path) -> Path:
+    try:
+        path.mkdir(mode=0o700, parents=True)
+    except FileExistsError as error:
+        raise FileExistsError(f"the workspace {path} exists; give a path that does not exist yet") from error
+    return path
+
+
+def _temporary() -> Path:
+    home = constants.PYTRITON_HOME
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="workspace_", dir=home))
+    except OSError as error:
+        raise PyTritonValidationError(
+            f"cannot create a workspace below PYTRITON_HOME={home}: {error}; "
+            "set the environment variable PYTRITON_HOME to a writable directory before Python starts"
+        ) from error

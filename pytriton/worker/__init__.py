@@ -1,0 +1,1 @@
+"""The half of the data path that runs in the user's process."""

@@ -1,0 +1,203 @@
+"""How a callable finds the configuration of the model it serves.
+
+A worker thread serves one model instance and says so once, with :data:`current_binding`. That is what tells two models
+apart that share one callable. Threads that did not inherit the binding fall back to the attribute that :func:`attach`
+left on the callable.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import wrapt
+
+from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
+from pytriton.exceptions import PyTritonValidationError
+
+if TYPE_CHECKING:
+    from pytriton.model_config.triton_model_config import TritonModelConfig
+
+__all__ = [
+    "Binding",
+    "ModelConfigDict",
+    "TritonContext",
+    "attach",
+    "current_binding",
+    "get_model_config",
+    "get_triton_context",
+]
+
+InferenceCallable = Callable[..., Any]
+
+
+class ModelConfigDict(MutableMapping[InferenceCallable, "TritonModelConfig"]):
+    """Configuration of the model behind each callable.
+
+    Callables are told apart by identity, so they need not be hashable. A function and its decorated forms are one key,
+    every access to a bound method is the same key, and a bound ``__call__`` is the key of its object.
+
+    For a callable that serves several models, a lookup gives the configuration of the model that the current thread
+    serves; elsewhere that of the last one bound.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[int, int], tuple[InferenceCallable, TritonModelConfig]] = {}
+
+    def __getitem__(self, target: InferenceCallable) -> TritonModelConfig:
+        key = _identity(target)
+        binding = current_binding.get()
+        if binding is not None and binding.context.model_configs is self and binding.identity == key:
+            return binding.model_config
+        if key not in self._entries:
+            raise KeyError(target)
+        return self._entries[key][1]
+
+    def __setitem__(self, target: InferenceCallable, model_config: TritonModelConfig) -> None:
+        self._entries[_identity(target)] = (_object_of_call(target), model_config)
+
+    def __delitem__(self, target: InferenceCallable) -> None:
+        if self._entries.pop(_identity(target), None) is None:
+            raise KeyError(target)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[InferenceCallable]:
+        return iter([target for target, _ in self._entries.values()])
+
+
+@dataclass(frozen=True)
+class TritonContext:
+    """What the callables of one ``Triton`` object share.
+
+    Args:
+        model_configs: Configuration of each bound callable.
+    """
+
+    model_configs: ModelConfigDict = field(default_factory=ModelConfigDict)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What a worker thread serves.
+
+    Args:
+        callable: The callable as it was given to ``bind``.
+        model_config: Configuration of the model that this thread serves.
+        context: Context of the ``Triton`` object that the model belongs to.
+    """
+
+    callable: InferenceCallable
+    model_config: TritonModelConfig
+    context: TritonContext
+
+    @functools.cached_property
+    def identity(self) -> tuple[int, int]:
+        """What the callable has in common with its decorated forms."""
+        return _identity(self.callable)
+
+
+current_binding: ContextVar[Binding | None] = ContextVar("pytriton_binding", default=None)
+"""Set once by each worker thread at its start; None in every other thread."""
+
+
+def attach(target: InferenceCallable, context: TritonContext, model_config: TritonModelConfig) -> None:
+    """Make ``target`` known to ``context``, and ``context`` to ``target``.
+
+    Args:
+        target: A callable given to ``bind``. It gets the attribute ``triton_context``: a bound method on its object, a
+            ``functools.partial`` on its function too. Objects that take no attributes are served through
+            :data:`current_binding` alone.
+        context: Context of the ``Triton`` object.
+        model_config: Configuration of the model that the callable serves.
+    """
+    context.model_configs[target] = model_config
+    for owner in _owners(target):
+        with suppress(AttributeError, TypeError, ValueError):
+            setattr(owner, TRITON_CONTEXT_FIELD_NAME, context)
+
+
+def get_triton_context(wrapped: Any, instance: Any) -> TritonContext:
+    """Context of the model that is being served.
+
+    Args:
+        wrapped: The callable, decorated or not.
+        instance: The object whose method it is, or None.
+
+    Raises:
+        PyTritonValidationError: Neither this thread nor the callable is bound to a model.
+    """
+    binding = current_binding.get()
+    if binding is not None:
+        return binding.context
+    for owner in (instance, wrapped):
+        context = getattr(owner, TRITON_CONTEXT_FIELD_NAME, None)
+        if isinstance(context, TritonContext):
+            return context
+    raise PyTritonValidationError(
+        f"{_described(wrapped)} is not bound to a model; pass it to Triton.bind() before calling it, and in threads "
+        "of your own call it through contextvars.copy_context().run"
+    )
+
+
+def get_model_config(wrapped: Any, instance: Any) -> TritonModelConfig:
+    """Configuration of the model behind ``wrapped``: its own if it is bound, else that of the callable that uses it.
+
+    Args:
+        wrapped: The callable, decorated or not.
+        instance: The object whose method it is, or None.
+
+    Raises:
+        PyTritonValidationError: Neither this thread nor the callable is bound to a model.
+    """
+    model_config = get_triton_context(wrapped, instance).model_configs.get(wrapped)
+    if model_config is not None:
+        return model_config
+    binding = current_binding.get()
+    if binding is None:
+        raise PyTritonValidationError(
+            f"{_described(wrapped)} has no model configuration of its own; in threads of your own call it through "
+            "contextvars.copy_context().run"
+        )
+    return binding.model_config
+
+
+def _undecorated(target: Any) -> Any:
+    while isinstance(target, (wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper)):
+        target = target.__wrapped__
+    return target
+
+
+def _object_of_call(target: Any) -> Any:
+    """The object of a bound ``__call__``; else the callable itself."""
+    bare = _undecorated(target)
+    if isinstance(bare, MethodType) and getattr(bare.__func__, "__name__", None) == "__call__":
+        return bare.__self__
+    return target
+
+
+def _identity(target: Any) -> tuple[int, int]:
+    """Ids of a bound method's object and function; else the id of the callable, and 0."""
+    bare = _undecorated(target)
+    if not isinstance(bare, MethodType):
+        return id(bare), 0
+    called = _object_of_call(bare)
+    return _identity(called) if called is not bare else (id(bare.__self__), id(bare.__func__))
+
+
+def _owners(target: Any) -> Iterator[Any]:
+    """Where to leave the attribute: the callable, or the object of a bound method, at each level of partials."""
+    target = _undecorated(target)
+    yield target.__self__ if isinstance(target, MethodType) else target
+    if isinstance(target, functools.partial):
+        yield from _owners(target.func)
+
+
+def _described(target: Any) -> str:
+    return repr(getattr(target, "__qualname__", None) or target)

@@ -1,0 +1,172 @@
+"""One model instance's answer to a frame: requests out of it, the callable's results back into a reply. No sockets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.proxy.frames import BYTES, ERROR, RESPONSE, WHOLE_BATCH, Frame, Tensor, dtype_code, tensor
+from pytriton.proxy.types import Request, RequestBatch, ResponseBatch
+from pytriton.proxy.validators import TritonResultsValidator
+from pytriton.worker.results import Results
+
+LOGGER = logging.getLogger("pytriton.worker")
+
+RESERVED_PARAMETERS = frozenset(
+    ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"]
+)
+
+Reply = tuple[Frame, list[Tensor]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a model's callables are called.
+
+    Attributes:
+        strict: Check results against the model's outputs in full.
+        isolate_errors: When a call with several merged requests raises, have each called again alone.
+        send_traceback: Tell clients the traceback too.
+    """
+
+    strict: bool = False
+    isolate_errors: bool = True
+    send_traceback: bool = False
+
+
+class Inference:
+    """Answers frames with the results of one callable.
+
+    Args:
+        function: The inference callable; gets a list of requests.
+        model_config: Of the model it is bound to.
+        options: How to call it.
+        on_unrecoverable: Called after the callable raised PyTritonUnrecoverableError.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        model_config: TritonModelConfig,
+        options: Options,
+        on_unrecoverable: Callable[[], None],
+    ) -> None:
+        self._function = function
+        self._model = model_config.model_name
+        self._options = options
+        self._on_unrecoverable = on_unrecoverable
+        self._results = Results()
+        self._validator = TritonResultsValidator(model_config, options.strict)
+        self._input_names = [spec.name for spec in model_config.inputs or ()]
+        self._output_names = [spec.name for spec in model_config.outputs or ()]
+        self._outputs = {spec.name: (i, _numpy_dtype(spec)) for i, spec in enumerate(model_config.outputs or ())}
+
+    def close(self) -> None:
+        """Close the event loop that ran coroutines, if any did."""
+        self._results.close()
+
+    def answer(self, frame: Frame) -> Reply:
+        """Call the callable with the requests of a frame; whatever it raises becomes an error reply."""
+        try:
+            requests = self._requests(frame)
+            responses = self._results.of(self._function(requests))
+            return self._reply(frame, requests, responses)
+        except PyTritonUnrecoverableError as error:
+            LOGGER.exception("model %s: unrecoverable error, the server is going to stop", self._model)
+            self._on_unrecoverable()
+            return self.error(frame, error, isolate=False)
+        except BaseException as error:  # whatever the callable does, the model keeps serving
+            isolate = self._options.isolate_errors and frame.requests > 1
+            if isolate:
+                LOGGER.warning(
+                    "model %s: a call with %d merged requests raised %s; calling again with each alone",
+                    self._model, frame.requests, _text(error),
+                )  # fmt: skip
+            else:
+                LOGGER.warning("model %s: the inference callable raised", self._model, exc_info=error)
+            return self.error(frame, error, isolate=isolate)
+
+    def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
+        """The reply that fails all requests of a frame, or asks for them one by one."""
+        status = {"message": self._message(error), "isolate": isolate}
+        return Frame(ERROR, frame.sequence, frame.requests, metadata=json.dumps(status).encode()), []
+
+    def _message(self, error: BaseException) -> str:
+        if self._options.send_traceback:
+            return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        return _text(error)
+
+    def _requests(self, frame: Frame) -> list[Request]:
+        requests = [Request(requested_output_names=list(self._output_names)) for _ in range(frame.requests)]
+        if frame.metadata:
+            for index, entry in json.loads(frame.metadata).items():
+                requests[int(index)].parameters = _public(entry["parameters"])
+                requests[int(index)].requested_output_names = entry["outputs"]
+        if frame.rows is not None:
+            inputs = {self._input_names[item.name]: frame.array(item) for item in frame.tensors}
+            return RequestBatch(inputs, frame.rows, requests)
+        for request in requests:
+            request.data = {}
+        for item in frame.tensors:
+            requests[item.request].data[self._input_names[item.name]] = frame.array(item)
+        return requests
+
+    def _reply(self, frame: Frame, requests: list[Request], responses: Any) -> Reply:
+        outputs = responses.columns() if isinstance(responses, ResponseBatch) and not frame.metadata else None
+        reply = Frame(RESPONSE, frame.sequence, frame.requests)
+        if outputs is not None and responses.rows == frame.rows:
+            self._validator.validate_columns(outputs, responses.rows)
+            reply.rows = frame.rows
+            return reply, self._tensors(outputs, WHOLE_BATCH)
+        self._validator.validate_responses(requests, responses)
+        tensors: list[Tensor] = []
+        errors = {}
+        for index, (request, response) in enumerate(zip(requests, responses)):
+            if isinstance(response, BaseException):
+                LOGGER.warning("model %s: the inference callable failed one request", self._model, exc_info=response)
+                errors[index] = self._message(response)
+            else:
+                tensors += self._tensors(response, index, request.requested_output_names)
+        if errors:
+            reply.metadata = json.dumps({"errors": errors}).encode()
+        return reply, tensors
+
+    def _tensors(
+        self, outputs: Mapping[str, NDArray[Any]], request: int, wanted: Sequence[str] | None = None
+    ) -> list[Tensor]:
+        """The declared (and wanted) ones of the outputs, cast to their declared dtypes."""
+        tensors = []
+        for name, array in outputs.items():
+            if name in self._outputs and (wanted is None or name in wanted):
+                index, dtype = self._outputs[name]
+                if array.dtype != dtype and not (dtype.kind == "S" and array.dtype.kind in "OSU"):
+                    array = array.astype(dtype)
+                tensors.append(tensor(index, array, request))
+        return tensors
+
+
+def _numpy_dtype(spec: TensorSpec) -> np.dtype[Any]:
+    dtype = np.dtype(spec.dtype)
+    return np.dtype(np.bytes_) if dtype_code(dtype) == BYTES else dtype
+
+
+def _public(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters without those that only the server needs."""
+    return {
+        name: value
+        for name, value in parameters.items()
+        if name not in RESERVED_PARAMETERS and not name.startswith("triton_")
+    }
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,42 @@
+"""Fixtures shared by the unit tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.worker.context import Binding, TritonContext, attach, current_binding
+
+Bind = Callable[..., TritonModelConfig]
+
+
+@pytest.fixture
+def bind() -> Iterator[Bind]:
+    """``bind(callable, inputs, outputs, **options)``: serve the callable in this thread until the test ends.
+
+    Inputs and outputs are dicts from name to ``(shape, dtype)``; options are those of TritonModelConfig.
+    """
+    token = current_binding.set(None)
+
+    def bound(target: Any, inputs: Any = None, outputs: Any = None, **options: Any) -> TritonModelConfig:
+        config = TritonModelConfig(**{
+            "model_name": "model",
+            "inputs": _specs(inputs or {"x": ((-1,), np.float32)}),
+            "outputs": _specs(outputs or {"y": ((-1,), np.float32)}),
+            **options,
+        })  # fmt: skip
+        context = TritonContext()
+        attach(target, context, config)
+        current_binding.set(Binding(target, config, context))
+        return config
+
+    yield bound
+    current_binding.reset(token)
+
+
+def _specs(tensors: Any) -> list[TensorSpec]:
+    return [TensorSpec(name, shape, dtype) for name, (shape, dtype) in tensors.items()]

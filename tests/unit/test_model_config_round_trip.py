@@ -1,0 +1,120 @@
+import json
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from google.protobuf import json_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytriton.model_config import DeviceKind, DynamicBatcher, QueuePolicy, TimeoutAction
+from pytriton.model_config.generator import ModelConfigGenerator
+from pytriton.model_config.parser import ModelConfigParser
+from pytriton.model_config.triton_model_config import ResponseCache, TensorSpec, TritonModelConfig
+
+UINT32 = st.integers(0, 2**32 - 1)
+UINT64 = st.integers(0, 2**64 - 1)
+SCALARS = [np.bool_, np.uint8, np.uint64, np.int16, np.int64, np.float16, np.float32, np.float64, np.bytes_, np.object_]
+# Protobuf holds no lone surrogates.
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+NAME = TEXT.filter(bool)
+
+policies = st.builds(QueuePolicy, st.sampled_from(TimeoutAction), UINT64, st.booleans(), UINT32)
+
+
+@st.composite
+def batchers(draw, max_batch_size):
+    levels = draw(UINT64)
+    return DynamicBatcher(
+        max_queue_delay_microseconds=draw(UINT64),
+        preferred_batch_size=draw(st.none() | st.lists(st.integers(1, max_batch_size), max_size=3)),
+        preserve_ordering=draw(st.booleans()),
+        priority_levels=levels,
+        default_priority_level=draw(st.integers(0, levels)),
+        default_queue_policy=draw(st.none() | policies),
+        priority_queue_policy=draw(st.dictionaries(st.integers(1, levels), policies, max_size=2)) if levels else None,
+    )
+
+
+@st.composite
+def tensors(draw, batching, optional):
+    dimension = st.just(-1) | st.integers(1, 2**63 - 1)
+    shapes = st.lists(dimension, min_size=0 if batching else 1, max_size=3)
+    names = draw(st.lists(NAME, unique=True, max_size=3))
+    return [TensorSpec(name, draw(shapes), draw(st.sampled_from(SCALARS)), draw(optional)) for name in names]
+
+
+@st.composite
+def configurations(draw):
+    batching = draw(st.booleans())
+    max_batch_size = draw(st.integers(1, 2**31 - 1))
+    return TritonModelConfig(
+        model_name=draw(NAME),
+        max_batch_size=max_batch_size,
+        batching=batching,
+        batcher=draw(st.none() | batchers(max_batch_size)),
+        instance_group=draw(st.dictionaries(st.sampled_from(DeviceKind), st.none() | st.integers(1, 2**31 - 1))),
+        decoupled=draw(st.booleans()),
+        backend_parameters=draw(st.dictionaries(TEXT, TEXT | st.integers() | st.booleans(), max_size=3)),
+        inputs=draw(tensors(batching, st.booleans())),
+        outputs=draw(tensors(batching, st.just(False))),
+        response_cache=draw(st.none() | st.builds(ResponseCache, st.booleans())),
+    )
+
+
+@settings(deadline=None)
+@given(configurations())
+def test_any_configuration_comes_back_equal_from_dict_json_file_and_messages(config):
+    generator = ModelConfigGenerator(config)
+    written = generator.get_config()
+    assert ModelConfigParser.from_dict(written) == config
+    assert ModelConfigParser.from_dict(json.loads(json.dumps(written))) == config
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "config.pbtxt"
+        message = generator.to_file(path)
+        assert ModelConfigParser.from_file(config_path=path) == config
+    for snake in (True, False):
+        as_json = json.loads(json_format.MessageToJson(message, preserving_proto_field_name=snake))
+        assert ModelConfigParser.from_dict(as_json) == config
+        defaults_too = json_format.MessageToDict(
+            message, preserving_proto_field_name=snake, always_print_fields_with_no_presence=True
+        )
+        assert ModelConfigParser.from_dict(defaults_too) == config
+
+
+EXAMPLES = {
+    "model_name": "other",
+    "max_batch_size": 7,
+    "batching": False,
+    "batcher": DynamicBatcher(preserve_ordering=True),
+    "instance_group": {DeviceKind.KIND_GPU: 3},
+    "decoupled": True,
+    "backend_parameters": {"a": "b"},
+    "inputs": [TensorSpec("x", (2,), np.float32, optional=True)],
+    "outputs": [TensorSpec("y", (), np.bytes_)],
+    "response_cache": ResponseCache(True),
+}
+
+
+def test_every_field_but_the_version_has_an_example():
+    assert EXAMPLES.keys() | {"model_version"} == {field.name for field in fields(TritonModelConfig)}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_field_alone_comes_back_and_makes_a_difference(name, tmp_path):
+    config = TritonModelConfig(**{"model_name": "m", name: EXAMPLES[name]})
+    generator = ModelConfigGenerator(config)
+    generator.to_file(tmp_path / "config.pbtxt")
+    read = [
+        ModelConfigParser.from_dict(generator.get_config()),
+        ModelConfigParser.from_file(config_path=tmp_path / "config.pbtxt"),
+    ]
+    assert read == [config, config]
+    assert config != TritonModelConfig("m")
+
+
+def test_the_version_is_no_part_of_the_servers_configuration():
+    written = ModelConfigGenerator(TritonModelConfig("m", model_version=3)).get_config()
+    assert ModelConfigParser.from_dict(written) == TritonModelConfig("m")

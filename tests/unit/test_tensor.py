@@ -1,0 +1,55 @@
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config import Tensor
+
+DIMENSION = st.just(-1) | st.integers(min_value=1, max_value=2**63 - 1)
+
+
+@given(st.lists(DIMENSION))
+def test_a_shape_is_kept_as_a_tuple_of_int(dimensions):
+    for given_as in (dimensions, tuple(dimensions), [np.int64(dimension) for dimension in dimensions]):
+        shape = Tensor(shape=given_as, dtype=np.float32).shape
+        assert shape == tuple(dimensions)
+        assert type(shape) is tuple
+        assert all(type(dimension) is int for dimension in shape)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (-2,), (1.0,), ("3",), (None,), (True,), 3, "33", None, {1}], ids=repr)
+def test_an_impossible_shape_is_refused(shape):
+    with pytest.raises(PyTritonBadParameterError, match="shape"):
+        Tensor(shape=shape, dtype=np.float32)
+
+
+def test_the_dtype_is_kept_as_scalar_type():
+    assert Tensor((1,), np.dtype("float32")).dtype is np.float32
+    assert Tensor((1,), "float32").dtype is np.float32
+    assert Tensor((1,), bytes).dtype is np.bytes_
+    assert Tensor((1,), object).dtype is np.object_
+
+
+@pytest.mark.parametrize("dtype", [np.str_, np.complex64, np.datetime64, np.void, None])
+def test_an_impossible_dtype_is_refused(dtype):
+    with pytest.raises(PyTritonBadParameterError, match="not supported"):
+        Tensor((1,), dtype)
+
+
+def test_name_and_optional_are_positional_and_not_needed():
+    assert Tensor((1,), np.int8, "a", True) == Tensor(shape=(1,), dtype=np.int8, name="a", optional=True)
+    assert Tensor((1,), np.int8).name is None
+    assert Tensor((1,), np.int8).optional is False
+    assert Tensor((1,), np.int8, optional=None).optional is False
+
+
+def test_tensors_are_frozen_hashable_and_picklable():
+    tensor = Tensor((1,), np.int8, "a")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        tensor.name = "b"
+    assert len({tensor, Tensor([1], "int8", "a")}) == 1
+    assert pickle.loads(pickle.dumps(tensor)) == tensor

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytriton.proxy.types import Request, RequestBatch, Response, ResponseBatch
+
+
+def batch_of(rows: list[int]) -> RequestBatch:
+    x = np.arange(sum(rows) * 2, dtype=np.float32).reshape(-1, 2)
+    return RequestBatch({"x": x, "id": np.arange(sum(rows))}, rows, [Request() for _ in rows])
+
+
+@pytest.mark.parametrize("kind", [Request, Response])
+def test_request_and_response_are_mappings_over_their_data(kind):
+    x, y = np.zeros(1), np.ones(1)
+    tensors = kind({"x": x})
+    tensors["y"] = y
+    assert isinstance(tensors, Mapping)
+    assert tensors["y"] is y
+    assert list(tensors) == list(tensors.keys()) == ["x", "y"]
+    assert len(tensors) == 2
+    assert "x" in tensors
+    del tensors["x"]
+    assert list(tensors.data.items()) == [("y", y)]
+    assert "x" not in tensors
+
+
+def test_request_has_no_parameters_unless_given():
+    assert Request({}).parameters == {}
+    assert Request({}, {"a": 1}).parameters == {"a": 1}
+    assert Request().data == {}
+
+
+def test_untraced_request_has_a_span_that_does_nothing():
+    with Request().traced_span("work"):
+        pass
+
+
+def test_repr_shows_the_tensors():
+    assert repr(Request({"x": np.zeros(1)}, {"a": 1})) == "Request(data={'x': array([0.])}, parameters={'a': 1})"
+    assert repr(Response({"y": np.zeros(1)})) == "Response(data={'y': array([0.])})"
+
+
+def test_requests_of_a_batch_are_views_of_its_arrays():
+    batch = batch_of([2, 1])
+    whole = batch.columns()
+    assert batch[0]["x"].tolist() == [[0, 1], [2, 3]]
+    assert batch[1]["x"].tolist() == [[4, 5]]
+    assert np.shares_memory(batch[1]["x"], whole["x"])
+
+
+def test_columns_are_whole_until_a_request_is_looked_into():
+    batch = batch_of([2, 1])
+    assert list(batch.columns()) == ["x", "id"]
+    assert "x" in batch[1]
+    assert batch.columns() is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda batch: batch.pop(),
+        lambda batch: batch.reverse(),
+        lambda batch: batch.__setitem__(0, Request()),
+        lambda batch: batch.__setitem__(0, batch_of([2])[0]),
+        lambda batch: setattr(batch[0], "data", {}),
+        lambda batch: RequestBatch({}, [1], batch[:1]),
+    ],
+)
+def test_columns_are_none_once_the_list_or_a_request_changed(change):
+    batch = batch_of([2, 1])
+    change(batch)
+    assert batch.columns() is None
+
+
+def test_changing_the_columns_leaves_the_requests_alone():
+    batch = batch_of([1])
+    del batch.columns()["x"]
+    assert list(batch[0]) == ["x", "id"]
+
+
+def test_a_batch_is_freed_without_the_garbage_collector():
+    batch = batch_of([1, 1])
+    batch[0]["x"]
+    array = weakref.ref(batch[1]["x"].base)
+    gc.disable()
+    try:
+        del batch
+        assert array() is None
+    finally:
+        gc.enable()
+
+
+@given(st.lists(st.integers(0, 4), max_size=6))
+def test_response_batch_cuts_outputs_by_rows(rows):
+    output = np.arange(sum(rows))
+    responses = ResponseBatch({"y": output}, rows)
+    assert [len(response["y"]) for response in responses] == rows
+    assert np.concatenate([np.zeros(0, int), *(response["y"] for response in responses)]).tolist() == output.tolist()
+
+
+def test_response_columns_are_the_outputs_that_were_cut():
+    outputs = {"y": np.zeros((3, 1))}
+    responses = ResponseBatch(outputs, [2, 1])
+    assert responses.columns() is outputs
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda responses: responses.pop(),
+        lambda responses: responses.__setitem__(0, Response({})),
+        lambda responses: responses.__setitem__(0, ValueError("no")),
+        lambda responses: responses[0].__setitem__("y", np.ones((2, 1))),
+        lambda responses: responses[0].__setitem__("z", np.ones((2, 1))),
+        lambda responses: responses[0].clear(),
+        lambda responses: responses.reverse(),
+    ],
+)
+def test_response_columns_are_none_once_a_response_changed(change):
+    responses = ResponseBatch({"y": np.zeros((3, 1))}, [2, 1])
+    change(responses)
+    assert responses.columns() is None

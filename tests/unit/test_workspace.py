@@ -1,0 +1,89 @@
+import stat
+import warnings
+from pathlib import Path
+
+import pytest
+
+from pytriton import constants
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.utils.workspace import CleanupWarning, Workspace
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "below" / "home"
+    monkeypatch.setattr(constants, "PYTRITON_HOME", folder)
+    return folder
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_workspace_without_a_path_is_a_new_folder_below_the_home(home):
+    first, second = Workspace(), Workspace()
+    assert first.path.parent == second.path.parent == home
+    assert first.path != second.path
+    assert first.path.name.startswith("workspace_")
+    assert first.exists()
+
+
+def test_a_relative_home_gives_an_absolute_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(constants, "PYTRITON_HOME", Path("home"))
+    assert Workspace().path.parent == tmp_path / "home"
+
+
+def test_a_given_path_is_created_with_its_parents(tmp_path):
+    workspace = Workspace(str(tmp_path / "a" / "b"))
+    assert workspace.path == tmp_path / "a" / "b"
+    assert workspace.model_store_path == tmp_path / "a" / "b" / "model-store"
+    assert workspace.model_store_path.is_dir()
+
+
+def test_only_the_owner_may_enter(home, tmp_path):
+    assert mode(Workspace().path) == mode(Workspace(tmp_path / "given").path) == 0o700
+
+
+def test_a_path_that_exists_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "precious").touch()
+    with pytest.raises(FileExistsError, match="does not exist yet"):
+        Workspace(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["precious"]
+
+
+def test_a_home_that_cannot_be_created_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(constants, "PYTRITON_HOME", tmp_path / "file" / "home")
+    with pytest.raises(PyTritonValidationError, match=r"PYTRITON_HOME=.*file/home.*set the environment variable"):
+        Workspace()
+
+
+def test_hidden_entries_do_not_count_as_content(tmp_path):
+    workspace = Workspace(tmp_path / "w")
+    assert not workspace.is_empty()
+    workspace.model_store_path.rmdir()
+    (workspace.path / ".hidden").mkdir()
+    (workspace.path / ".hidden" / "file").touch()
+    assert workspace.is_empty()
+
+
+def test_clean_removes_everything_and_may_be_called_again(tmp_path):
+    workspace = Workspace(tmp_path / "w")
+    (workspace.model_store_path / "model").mkdir()
+    (workspace.model_store_path / "model" / "config.pbtxt").touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        workspace.clean()
+        workspace.clean()
+    assert not workspace.exists()
+    assert workspace.is_empty()
+
+
+def test_clean_warns_when_the_folder_cannot_be_removed(tmp_path):
+    workspace = Workspace(tmp_path / "w")
+    moved = workspace.path.rename(tmp_path / "elsewhere")
+    workspace.path.symlink_to(moved)  # which rmtree refuses, whoever the user is
+    with pytest.warns(CleanupWarning, match="remove it by hand"):
+        workspace.clean()
+    assert moved.is_dir()
