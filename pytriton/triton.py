@@ -69,6 +69,7 @@ class Triton:
         self._models: list[Model] = []
         self._server: Server | None = None
         self._lock = threading.RLock()
+        self._announced = False
         self._stopping = False
         self._stopped = threading.Event()
         self._wake = threading.Event()
@@ -152,7 +153,9 @@ class Triton:
     def run(self) -> None:
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""
         self.connect()
-        LOGGER.info("(Press CTRL+C or use the command `kill -SIGINT %d` to send a SIGINT signal and quit)", os.getpid())
+        if not self._announced:
+            self._announced = True
+            LOGGER.info("(Press CTRL+C or use the command `kill -SIGINT %d` to send a SIGINT signal and quit)", os.getpid())
 
     def serve(self, monitoring_period_s: float | None = None, *, monitoring_period_sec: float | None = None) -> None:
         """Serve until :meth:`stop`, SIGINT, SIGTERM, or the end of the server or of a model; then stop.

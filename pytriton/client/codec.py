@@ -52,9 +52,9 @@ class Codec:
         self._max_batch_size = config.max_batch_size
         self._inputs = {spec.name: _Input.of(spec) for spec in config.inputs or ()}
         self._required = {spec.name for spec in self._inputs.values() if not spec.optional}
-        self._output_names = [spec.name for spec in config.outputs or ()]
+        self._outputs = {spec.name: _array_dtype(spec) for spec in config.outputs or ()}
         self._input_type = lib.InferInput
-        self.requested_outputs = [lib.InferRequestedOutput(name) for name in self._output_names]
+        self.requested_outputs = [lib.InferRequestedOutput(name) for name in self._outputs]
         """For tritonclient's ``outputs``; shared by all requests."""
 
     def by_name(self, arrays: Sequence[Any]) -> dict[str, Any]:
@@ -129,10 +129,13 @@ class Codec:
             PyTritonClientInferenceServerError: The response contradicts itself.
         """
         outputs: Arrays = {}
-        for name in self._output_names:
+        for name, dtype in self._outputs.items():
             try:
                 array = result.as_numpy(name)
                 if array is not None:
+                    if not array.size:
+                        # Older versions of tritonclient give every empty array the dtype float64.
+                        array = array.astype(dtype, copy=False)
                     # The ellipsis keeps an array where [0] would give a scalar.
                     outputs[name] = array[0, ...] if sample and self.batching else array
             except (IndexError, TypeError, ValueError, struct.error) as error:
@@ -192,6 +195,10 @@ class Codec:
     def _listed_inputs(self) -> str:
         names = [f"{name!r} (optional)" if spec.optional else repr(name) for name, spec in self._inputs.items()]
         return f"inputs {', '.join(names)}" if names else "no inputs"
+
+
+def _array_dtype(spec: TensorSpec) -> np.dtype[Any]:
+    return np.dtype(object if triton_name(spec.dtype) == "BYTES" else spec.dtype)
 
 
 def _checked_bytes(name: str, array: NDArray[Any]) -> NDArray[Any]:

@@ -24,6 +24,7 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
 )
 from pytriton.client.model_state import LATEST_MODEL_VERSION, ModelState, find_model_state
+from pytriton.exceptions import PyTritonModelConfigError
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
@@ -200,7 +201,12 @@ def fetch_model_config(model_name: str, model_version: str | None, deadline: Dea
         PyTritonModelConfigError: The description cannot be understood.
     """
     config = yield deadline.call("get_model_config", **_name(model_name, model_version))
-    return ModelConfigParser.from_dict(config)
+    try:
+        return ModelConfigParser.from_dict(config)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise PyTritonModelConfigError(
+            f"the server's configuration of model {model_name!r} cannot be understood: {type(error).__name__} {error}"
+        ) from error
 
 
 def model_state(model_name: str, model_version: str | None, deadline: Deadline) -> Flow[ModelState]:

@@ -122,6 +122,7 @@ class HttpTransport:
         with self._gevent.Timeout(limit_s, expired) as timer:
             try:
                 raw = getattr(client, call.method)(**self._dialect.arguments(call))
+                answer = self._dialect.answer(call, raw)
             except Exception as error:
                 if limit_s is not None and not timer.pending:
                     # tritonclient may have turned it into an error of the server that it was reading.
@@ -130,7 +131,7 @@ class HttpTransport:
                     self._client = client
                 raise self._dialect.translate(call, error) from error
         self._client = client
-        return self._dialect.answer(call, raw)
+        return answer
 
     def sleep(self, seconds: float) -> None:
         """Pause."""
@@ -169,13 +170,13 @@ class GrpcTransport:
             self._client = self._connect()
         try:
             raw = getattr(self._client, call.method)(**self._dialect.arguments(call))
+            return self._dialect.answer(call, raw)
         except Exception as error:
             translated = self._dialect.translate(call, error)
             if isinstance(translated, PyTritonClientConnectionError):
                 # A channel that failed would wait longer and longer before it tries again; a new one tries at once.
                 self._client = None
             raise translated from error
-        return self._dialect.answer(call, raw)
 
     def sleep(self, seconds: float) -> None:
         """Pause."""

@@ -114,6 +114,22 @@ def overlay(installation: Installation, folder: Path) -> None:
     libpython = find_libpython()
     for name in linked_libpython(stub):
         (libraries / name).symlink_to(libpython)
+    make_environment(folder / "python")
+
+
+def make_environment(folder: Path) -> None:
+    """Make a virtual environment of this interpreter with its numpy, for the stubs.
+
+    A stub embeds the interpreter and finds the standard library and packages as ``python3`` on its PATH would. Most
+    stubs heed no ``PYTHON*`` variables, so a ``python3`` is what they get.
+    """
+    executable = Path(os.path.realpath(sys.executable))
+    packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "numpy.pth").write_text(f"{Path(numpy.__file__).parent.parent}\n")
+    (folder / "pyvenv.cfg").write_text(f"home = {executable.parent}\ninclude-system-site-packages = false\n")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python3").symlink_to(executable)
 
 
 def linked_libpython(stub: Path) -> list[str]:
@@ -170,10 +186,8 @@ def server_environment(
         environment.get("LD_LIBRARY_PATH", ""),
     ]
     result["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
-    # The stub embeds the interpreter: tell it where its standard library and numpy are, whatever the kind of environment.
-    result["PYTHONHOME"] = os.pathsep.join(dict.fromkeys([sys.base_prefix, sys.base_exec_prefix]))
-    result["PYTHONPATH"] = str(Path(numpy.__file__).parent.parent)
+    result["PATH"] = os.pathsep.join([str(overlay_folder / "python" / "bin"), environment.get("PATH") or os.defpath])
     result["PYTHONDONTWRITEBYTECODE"] = "1"
-    result["PYTHONNOUSERSITE"] = "1"
-    result["PATH"] = environment.get("PATH") or os.defpath
+    for variable in ("PYTHONHOME", "PYTHONPATH"):
+        result.pop(variable, None)
     return result

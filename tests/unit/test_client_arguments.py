@@ -27,7 +27,7 @@ def test_none_means_empty(check):
 @pytest.mark.parametrize("check", [check_parameters, check_headers])
 @pytest.mark.parametrize("items", [[("a", 1)], "a", {1: "a"}, {"a": 1.5}, {"a": None}, {"a": b"x"}, {"a": np.int64(1)}])
 def test_other_types_are_refused(check, items):
-    with pytest.raises(PyTritonClientValueError, match="parameters|headers"):
+    with pytest.raises(PyTritonClientValueError, match=r"parameters|headers"):
         check(items)
 
 

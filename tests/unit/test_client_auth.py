@@ -14,7 +14,7 @@ def test_each_protocol_has_its_header(protocol, header):
 
 @pytest.mark.parametrize(("token", "protocol"), [("", "http"), (None, "grpc"), ("secret", "https"), ("secret", None)])
 def test_missing_token_or_unknown_protocol_is_an_error(token, protocol):
-    with pytest.raises(ValueError, match="access_token|protocol"):
+    with pytest.raises(ValueError, match=r"access_token|protocol"):
         create_auth_headers(token, protocol)
 
 

@@ -1,0 +1,57 @@
+"""A hosting process for the benchmark: the server that pytriton launches, with the plain model of ``repository/``.
+
+Binary, environment and command line are pytriton's, so that only the way to the function differs.
+
+Usage: ``python raw.py <HTTP port> <gRPC port> <metrics port>``; SIGTERM ends it.
+"""
+
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+from uuid import uuid4
+
+from pytriton.config import TritonConfig
+from pytriton.proxy import abi
+from pytriton.server.installation import find_installation, overlay, server_environment
+from pytriton.server.launch import command_line
+from pytriton.server.process import ServerProcess
+from pytriton.utils.workspace import Workspace
+
+HOST = "127.0.0.1"
+
+
+def main() -> int:
+    http_port, grpc_port, metrics_port = map(int, sys.argv[1:])
+    config = TritonConfig(
+        http_address=HOST,
+        http_port=http_port,
+        grpc_address=HOST,
+        grpc_port=grpc_port,
+        metrics_address=HOST,
+        metrics_port=metrics_port,
+    )
+    installation = find_installation()
+    workspace = Workspace()
+    store, overlaid = workspace.model_store_path, workspace.path / "server"
+    shutil.copytree(Path(__file__).with_name("repository"), store, dirs_exist_ok=True)
+    shutil.copy(abi.__file__, store / "double" / "1")
+    overlay(installation, overlaid)
+    prefix = f"bench-{uuid4().hex[:12]}-"
+    ended, statuses = threading.Event(), []
+    server = ServerProcess(
+        [*command_line(installation, config, store, overlaid, prefix), "--load-model=double"],
+        server_environment(installation, overlaid),
+        f"/dev/shm/{prefix}*",
+        workspace.path,
+        lambda status: (statuses.append(status), ended.set()),
+    )
+    signal.signal(signal.SIGTERM, lambda *_: server.interrupt())
+    ended.wait()
+    workspace.clean()
+    return statuses[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

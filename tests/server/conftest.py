@@ -1,0 +1,103 @@
+"""A real server for the tests, and clients of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.triton import Triton, TritonConfig
+from tests.server.ports import reserved_ports
+from tests.server.traffic import Traffic
+
+LOCALHOST = "127.0.0.1"
+NUMBERS = count()
+
+Bind = Callable[..., str]
+
+
+@contextmanager
+def local_config(**options: Any) -> Iterator[TritonConfig]:
+    """A configuration with free ports of this machine alone."""
+    with reserved_ports(3) as (http, grpc, metrics):
+        yield TritonConfig(
+            http_address=LOCALHOST,
+            http_port=http,
+            grpc_address=LOCALHOST,
+            grpc_port=grpc,
+            metrics_address=LOCALHOST,
+            metrics_port=metrics,
+            **options,
+        )
+
+
+@pytest.fixture
+def free_config() -> Iterator[TritonConfig]:
+    """For a test that starts a server of its own."""
+    with local_config() as config:
+        yield config
+
+
+@pytest.fixture(scope="module")
+def triton_config() -> Iterator[TritonConfig]:
+    """Configuration of the server that the tests of a module share."""
+    with local_config(http_header_forward_pattern="x-.*", grpc_header_forward_pattern="x-.*") as config:
+        yield config
+
+
+@pytest.fixture(scope="module")
+def triton(triton_config: TritonConfig) -> Iterator[Triton]:
+    """The server that the tests of a module share; :func:`bind` gives it models."""
+    with Triton(config=triton_config) as triton:
+        yield triton
+
+
+@pytest.fixture(scope="module")
+def bind(triton: Triton) -> Bind:
+    """``bind(callable, inputs, outputs, **options)``: serve a model, and return its name, which is new each time.
+
+    Default tensors are one input ``x`` and one output ``y``, both float32 of shape ``(-1,)``. Options are ``strict``
+    and those of ModelConfig.
+    """
+
+    def bind(
+        infer_func: Any,
+        inputs: list[Tensor] | None = None,
+        outputs: list[Tensor] | None = None,
+        *,
+        strict: bool = False,
+        **options: Any,
+    ) -> str:
+        name = f"model-{next(NUMBERS)}"
+        triton.bind(
+            name,
+            infer_func,
+            [Tensor(name="x", shape=(-1,), dtype=np.float32)] if inputs is None else inputs,
+            [Tensor(name="y", shape=(-1,), dtype=np.float32)] if outputs is None else outputs,
+            config=ModelConfig(**options),
+            strict=strict,
+        )
+        return name
+
+    return bind
+
+
+@pytest.fixture(scope="module", params=["http", "grpc"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def url(triton_config: TritonConfig, protocol: str) -> str:
+    port = triton_config.http_port if protocol == "http" else triton_config.grpc_port
+    return f"{protocol}://{LOCALHOST}:{port}"
+
+
+@pytest.fixture(scope="module")
+def traffic(triton_config: TritonConfig, url: str) -> Traffic:
+    return Traffic(url, f"http://{LOCALHOST}:{triton_config.metrics_port}/metrics")

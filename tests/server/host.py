@@ -1,0 +1,59 @@
+"""A hosting process for tests/server/test_endings.py: serves a few models until it is ended."""
+
+import json
+import logging
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from pytriton.decorators import batch
+from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.triton import Triton, TritonConfig
+
+
+@batch
+def double(x):
+    return [x * 2]
+
+
+@batch
+def gated(x):
+    """Answers when the file `open` exists in the folder of the test."""
+    (FOLDER / "entered").touch()
+    while not (FOLDER / "open").exists():
+        threading.Event().wait(0.01)
+    return [x * 2]
+
+
+@batch
+def fatal(x):
+    raise PyTritonUnrecoverableError("the device is lost")
+
+
+@batch
+def stopper(x):
+    triton.stop()
+    return [x * 2]
+
+
+FOLDER = Path(sys.argv[1])
+logging.basicConfig(level=logging.INFO)
+triton = Triton(config=TritonConfig(**json.loads(sys.argv[2])))
+for function in (double, gated, fatal, stopper):
+    tensor = Tensor(name="x", shape=(-1,), dtype=np.float32)
+    triton.bind(
+        function.__name__,
+        function,
+        inputs=[tensor],
+        outputs=[Tensor(name="y", shape=(-1,), dtype=np.float32)],
+        config=ModelConfig(max_batch_size=2),
+    )
+triton.run()
+(FOLDER / "ready").touch()
+if "leave" in sys.argv:
+    sys.exit(3)
+triton.serve(monitoring_period_s=0.2)
+print("serve returned", flush=True)

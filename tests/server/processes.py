@@ -1,0 +1,113 @@
+"""Looks at processes through /proc, and at what a server may leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pytriton.config import TritonConfig
+
+HOST = Path(__file__).with_name("host.py")
+DEADLINE_S = 30.0
+
+
+def wait_for(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Poll until the condition holds."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, f"waited {deadline_s} s for {what}"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def command_line(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0") + [""] * 4
+    except (FileNotFoundError, ProcessLookupError):
+        return [""] * 4
+
+
+def descendants(pid: int) -> list[int]:
+    """Children of a process, and theirs."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in path.read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+class Host:
+    """Runs host.py in a folder of its own."""
+
+    def __init__(self, folder: Path, config: TritonConfig, *arguments: str) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.url = f"http://{config.http_address}:{config.http_port}"
+        self.metrics_url = f"http://{config.http_address}:{config.metrics_port}/metrics"
+        options = {name: value for name, value in config.to_dict().items() if value is not None}
+        self.process = subprocess.Popen(
+            [sys.executable, str(HOST), str(folder), json.dumps(options), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTRITON_HOME": str(self.home)},
+        )
+        try:
+            wait_for(lambda: (folder / "ready").exists() or self.process.poll() is not None, "the host to be ready")
+            assert (folder / "ready").exists(), self.output()
+        except BaseException:
+            self.process.kill()
+            raise
+        self.family = descendants(self.process.pid)
+        self.server = self._only("tritonserver", 0)
+        self.guard = self._only("guard.py", 3)
+        (prefix,) = [
+            word.split("=")[-1] for word in command_line(self.server) if word.startswith("--backend-config=python,shm")
+        ]
+        self.prefix = prefix
+
+    def _only(self, name: str, position: int) -> int:
+        (pid,) = [pid for pid in self.family if os.path.basename(command_line(pid)[position]) == name]
+        return pid
+
+    def stub(self, model: str) -> int:
+        """The process of a model's proxy."""
+        (pid,) = [
+            pid
+            for pid in descendants(self.server)
+            if "stub" in command_line(pid)[0] and f"/{model}/" in command_line(pid)[1]
+        ]
+        return pid
+
+    def output(self) -> str:
+        """Everything that the host wrote, once it has ended."""
+        return self.process.communicate(timeout=DEADLINE_S)[0]
+
+    def end(self, number: signal.Signals) -> str:
+        """Signal the host, wait for its end, and return what it wrote."""
+        self.process.send_signal(number)
+        return self.output()
+
+    def assert_nothing_left(self) -> None:
+        wait_for(lambda: not any(map(is_alive, self.family)), "all processes to end")
+        wait_for(lambda: not [*Path("/dev/shm").glob(f"{self.prefix}*")], "shared memory to be removed")
+        wait_for(lambda: not [*self.home.iterdir()], "the workspace to be removed")
+
+    def kill(self) -> None:
+        """Make sure that nothing outlives the test."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()

@@ -1,0 +1,174 @@
+"""Every way in which serving ends: the exit status is right, and nothing is left behind."""
+
+import os
+import re
+import signal
+import socket
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pytriton.client import ModelClient
+from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInferenceServerError
+from tests.server.processes import Host, is_alive, wait_for
+
+X = np.array([[1.0, 2.0]], np.float32)
+
+
+@pytest.fixture
+def host(tmp_path, free_config):
+    host = Host(tmp_path, free_config)
+    yield host
+    host.kill()
+
+
+def infer(host, model, inference_timeout_s=60.0):
+    with ModelClient(host.url, model, inference_timeout_s=inference_timeout_s) as client:
+        return client.infer_batch(X)["y"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_an_idle_host_with_status_0(host, number):
+    assert np.array_equal(infer(host, "double"), X * 2)
+    output = host.end(number)
+    assert host.process.returncode == 0
+    assert f"{number.name} received, exiting." in output
+    assert "serve returned" in output
+    assert "Traceback" not in output
+    host.assert_nothing_left()
+
+
+def test_requests_in_flight_and_queued_are_answered_before_the_end(host):
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(infer, host, "gated") for _ in range(8)]
+        wait_for((host.folder / "entered").exists, "the callable to be entered")
+        wait_for(lambda: pending(host, "gated") == 7, "the other requests to be queued")
+        host.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: refuses(host, "double"), "new requests to be refused")
+        (host.folder / "open").touch()
+        assert all(np.array_equal(answer.result(), X * 2) for answer in answers)
+    host.output()
+    assert host.process.returncode == 0
+    host.assert_nothing_left()
+
+
+def test_an_idle_connection_does_not_hold_the_end_up(host):
+    address = host.url.removeprefix("http://").split(":")
+    with socket.create_connection((address[0], int(address[1]))) as connection:
+        connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200 OK" in connection.recv(1000)
+        host.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: host.process.poll() is not None, "the host to end", deadline_s=15)  # the server waits for 30 s
+    assert host.process.returncode == 0
+    host.assert_nothing_left()
+
+
+def test_a_second_signal_ends_requests_that_do_not_finish(host):
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(infer, host, "gated")
+        wait_for((host.folder / "entered").exists, "the callable to be entered")
+        host.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: refuses(host, "double"), "the first signal to be handled")
+        host.process.send_signal(signal.SIGTERM)
+        with pytest.raises(PyTritonClientError):
+            answer.result()
+    host.output()
+    assert host.process.returncode == 0
+    host.assert_nothing_left()
+
+
+def test_the_hosts_death_by_sigkill_takes_the_server_down(host):
+    host.end(signal.SIGKILL)
+    host.assert_nothing_left()
+
+
+def test_the_servers_death_ends_serve(host):
+    os.kill(host.server, signal.SIGKILL)
+    output = host.output()
+    assert host.process.returncode == 0
+    assert "the server exited with failure" in output
+    assert "serve returned" in output
+    host.assert_nothing_left()
+
+
+def test_the_guards_death_ends_server_and_serve(host):
+    os.kill(host.guard, signal.SIGKILL)
+    assert "serve returned" in host.output()
+    wait_for(lambda: not any(map(is_alive, host.family)), "all processes to end")
+
+
+def test_a_dead_proxy_is_replaced(host):
+    assert np.array_equal(infer(host, "double"), X * 2)
+    old = host.stub("double")
+    os.kill(old, signal.SIGKILL)
+    wait_for(lambda: not is_alive(old), "the proxy to die")
+
+    def served():
+        try:
+            return np.array_equal(infer(host, "double"), X * 2)
+        except PyTritonClientError:
+            return False
+
+    wait_for(served, "the model to be served again")
+    assert host.stub("double") != old
+    assert "its proxy in the server died" in host.end(signal.SIGTERM)
+    host.assert_nothing_left()
+
+
+def test_an_unrecoverable_error_reaches_the_client_and_ends_serve(host):
+    with pytest.raises(PyTritonClientInferenceServerError, match="the device is lost"):
+        infer(host, "fatal")
+    output = host.output()
+    assert host.process.returncode == 0
+    assert "unrecoverable error" in output
+    assert output.count("Traceback") == 1
+    host.assert_nothing_left()
+
+
+def test_a_callable_may_stop_the_server_and_still_answers(host):
+    assert np.array_equal(infer(host, "stopper"), X * 2)
+    assert "serve returned" in host.output()
+    assert host.process.returncode == 0
+    host.assert_nothing_left()
+
+
+def test_a_hung_callable_holds_the_end_up_only_so_long(tmp_path, free_config):
+    host = Host(tmp_path, replace(free_config, exit_timeout_secs=1))
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(infer, host, "gated")
+            wait_for((host.folder / "entered").exists, "the callable to be entered")
+            output = host.end(signal.SIGTERM)
+            with pytest.raises(PyTritonClientError):
+                answer.result()
+        assert "requests in flight were ended after 1 s" in output
+        assert host.process.returncode == 0
+        host.assert_nothing_left()
+    finally:
+        host.kill()
+
+
+def test_leaving_the_program_without_stop_cleans_up(tmp_path, free_config):
+    host = Host(tmp_path, free_config, "leave")
+    host.output()
+    assert host.process.returncode == 3
+    host.assert_nothing_left()
+
+
+def refuses(host, model):
+    with ModelClient(host.url, model, ensure_model_is_ready=False, init_timeout_s=1, inference_timeout_s=1) as client:
+        try:
+            client.infer_batch(X)
+        except PyTritonClientError:
+            return True
+    return False
+
+
+def pending(host, model):
+    """Requests of a model that wait for their turn, as the server's metrics count them."""
+    with urllib.request.urlopen(host.metrics_url) as answer:
+        (line,) = re.findall(rf'nv_inference_pending_request_count{{model="{model}".*}} (.*)', answer.read().decode())
+    return float(line)

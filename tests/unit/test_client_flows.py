@@ -1,0 +1,311 @@
+"""Conversations with a server, on a scripted one."""
+
+import math
+
+import numpy as np
+import pytest
+
+from pytriton.client.exceptions import (
+    PyTritonClientClosedError,
+    PyTritonClientConnectionError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientInputError,
+    PyTritonClientModelDoesntSupportBatchingError,
+    PyTritonClientModelUnavailableError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+)
+from pytriton.client.flows import Deadline, drive, fetch_model_config, model_state, wait_for_model, wait_for_server
+from pytriton.client.model_state import ModelState
+from pytriton.client.session import ModelSession
+from pytriton.exceptions import PyTritonModelConfigError
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+REFUSED = PyTritonClientConnectionError("refused")
+RESTRICTED = PyTritonClientInferenceServerError("restricted")
+SLOW = PyTritonClientTimeoutError("slow")
+
+
+class Script:
+    """A server that gives the scripted answers, one after the other or by method; sleeping only moves its clock."""
+
+    def __init__(self, *answers, **by_method):
+        self.answers, self.by_method = list(answers), by_method
+        self.calls, self.naps, self.now = [], [], 1000.0
+
+    def call(self, call):
+        self.calls.append(call)
+        answer = self.by_method[call.method] if self.by_method else self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def sleep(self, seconds):
+        self.naps.append(seconds)
+        self.now += seconds
+
+    def close(self):
+        pass
+
+    def deadline(self, timeout_s):
+        return Deadline(timeout_s, lambda: self.now)
+
+    @property
+    def methods(self):
+        return [call.method for call in self.calls]
+
+
+def test_waiting_for_the_server_needs_it_live_and_then_ready():
+    server = Script(REFUSED, False, True, SLOW, RESTRICTED, True)
+    drive(wait_for_server(server.deadline(math.inf)), server)
+    assert server.methods == ["is_server_live"] * 3 + ["is_server_ready"] * 3
+
+
+def test_polls_follow_closely_at_first_and_at_most_a_second_apart():
+    server = Script(*[False] * 150, True, True)
+    drive(wait_for_server(server.deadline(math.inf)), server)
+    assert server.naps[:4] == pytest.approx([0.01, 0.02, 0.03, 0.04])
+    assert server.naps[-1] == 1.0
+
+
+def test_waiting_for_the_server_ends_at_the_deadline_with_the_reason():
+    server = Script(is_server_live=REFUSED)
+    with pytest.raises(
+        PyTritonClientTimeoutError, match=r"within 2.5 s; the last attempt failed with: refused"
+    ) as error:
+        drive(wait_for_server(server.deadline(2.5)), server)
+    assert error.value.__cause__ is REFUSED
+    assert server.now == pytest.approx(1002.5)
+
+
+def test_calls_are_bounded_by_the_network_timeout_and_by_the_deadline():
+    server = Script(True, True)
+    drive(wait_for_server(server.deadline(1000)), server)
+    drive(wait_for_server(server.deadline(2)), script := Script(True, True))
+    assert {call.timeout_s for call in server.calls} == {60.0}
+    assert {call.timeout_s for call in script.calls} == {2.0}
+
+
+def test_interrupt_during_a_wait_passes():
+    with pytest.raises(KeyboardInterrupt):
+        drive(wait_for_server(Deadline(math.inf)), Script(False, KeyboardInterrupt()))
+
+
+def test_ready_model_needs_one_question():
+    server = Script(True)
+    drive(wait_for_model("m", "3", server.deadline(10)), server)
+    assert server.methods == ["is_model_ready"]
+    assert server.calls[0].arguments == {"model_name": "m", "model_version": "3"}
+
+
+def test_highest_version_is_asked_for_without_a_version():
+    server = Script(True)
+    drive(wait_for_model("m", None, server.deadline(10)), server)
+    assert server.calls[0].arguments["model_version"] == ""
+
+
+def test_unknown_model_is_unavailable_at_the_deadline():
+    server = Script(is_model_ready=False, get_model_repository_index={})
+    with pytest.raises(PyTritonClientModelUnavailableError, match=r"model 'm' \(version 2\) is not available"):
+        drive(wait_for_model("m", "2", server.deadline(5)), server)
+    assert server.now == pytest.approx(1005)
+
+
+@pytest.mark.parametrize("index", [{("m", "1"): ModelState.LOADING}, RESTRICTED, REFUSED, SLOW])
+def test_model_that_loads_or_cannot_be_looked_up_is_a_timeout(index):
+    server = Script(is_model_ready=False, get_model_repository_index=index)
+    with pytest.raises(PyTritonClientTimeoutError, match=r"model 'm' \(version <latest>\) was not ready within 5 s$"):
+        drive(wait_for_model("m", None, server.deadline(5)), server)
+
+
+def test_model_that_becomes_ready_after_it_was_looked_up_is_ready():
+    server = Script(False, False, False, {}, True)
+    drive(wait_for_model("m", None, server.deadline(0.066)), server)
+    assert server.methods[-2:] == ["get_model_repository_index", "is_model_ready"]
+
+
+def test_unreachable_server_is_no_missing_model():
+    server = Script(is_model_ready=REFUSED, get_model_repository_index=REFUSED)
+    with pytest.raises(PyTritonClientTimeoutError, match="refused"):
+        drive(wait_for_model("m", None, server.deadline(5)), server)
+
+
+def test_configuration_is_parsed():
+    config = drive(fetch_model_config("m", "2", Deadline(10)), server := Script(CONFIG))
+    assert (config.model_name, config.max_batch_size) == ("m", 4)
+    assert server.calls[0].arguments == {"model_name": "m", "model_version": "2"}
+
+
+@pytest.mark.parametrize("answer", [{}, [], {"name": "m", "parameters": 1}])
+def test_configuration_that_cannot_be_understood_is_said_to_be_so(answer):
+    with pytest.raises(PyTritonModelConfigError):
+        drive(fetch_model_config("m", None, Deadline(10)), Script(answer))
+
+
+def test_no_call_is_made_after_the_deadline():
+    server = Script()
+    deadline = server.deadline(1)
+    server.sleep(1)
+    with pytest.raises(PyTritonClientTimeoutError, match="of 1 s to call get_model_config"):
+        drive(fetch_model_config("m", None, deadline), server)
+
+
+def test_model_state_is_that_of_the_asked_version():
+    server = Script({("m", "1"): ModelState.READY, ("m", "2"): ModelState.LOADING})
+    assert drive(model_state("m", "1", Deadline(10)), server) is ModelState.READY
+
+
+# One client's session.
+
+CONFIG = {
+    "name": "m",
+    "max_batch_size": 4,
+    "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [2]}],
+    "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [2]}],
+}
+X = np.ones(2, np.float32)
+
+
+class Tensor:
+    def __init__(self, name, shape=None, datatype=None):
+        self.name, self.shape, self.datatype = name, shape, datatype
+
+    def set_data_from_numpy(self, array):
+        self.array = array
+
+
+class Lib:
+    InferInput = InferRequestedOutput = Tensor
+
+
+class Result:
+    def as_numpy(self, name):
+        return np.full((1, 2), 7, np.float32)
+
+
+def session(model_config=None, model_ready=False, **timeouts):
+    options = {"init_timeout_s": None, "inference_timeout_s": None, **timeouts}
+    return ModelSession(Lib, "m", None, model_config=model_config, model_ready=model_ready, **options)
+
+
+def config(**changes):
+    spec = [TensorSpec("x", (2,), np.float32)]
+    return TritonModelConfig(**{"model_name": "m", "inputs": spec, "outputs": spec, **changes})
+
+
+def infer(session, *inputs, sample=True, parameters=None, headers=None, **named):
+    return session.infer(inputs, named, parameters, headers, sample=sample)
+
+
+def test_first_inference_waits_and_fetches_and_later_ones_do_not():
+    model, server = session(), Script(False, True, CONFIG, Result(), Result())
+    drive(infer(model, X), server)
+    drive(infer(model, X), server)
+    assert server.methods == ["is_model_ready"] * 2 + ["get_model_config", "infer", "infer"]
+
+
+def test_inference_sends_what_was_asked_for():
+    server = Script(Result())
+    drive(infer(session(config(), True, inference_timeout_s=2.5), x=X, parameters={"p": 1}, headers={"h": 2}), server)
+    (call,) = server.calls
+    assert (call.method, call.timeout_s, call.headers) == ("infer", 2.5, {"h": "2"})
+    assert call.arguments["parameters"] == {"p": 1}
+    assert [output.name for output in call.arguments["outputs"]] == ["x"]
+    (tensor,) = call.arguments["inputs"]
+    assert (tensor.name, tensor.shape, tensor.datatype) == ("x", [1, 2], "FP32")
+
+
+def test_sample_loses_its_batch_axis_and_a_batch_keeps_it():
+    model, server = session(config(), True), Script(Result(), Result())
+    assert drive(infer(model, X), server)["x"].shape == (2,)
+    assert drive(infer(model, X[np.newaxis], sample=False), server)["x"].shape == (1, 2)
+
+
+def test_request_ids_count_up_from_zero():
+    model, server = session(config(), True), Script(Result(), Result(), Result())
+    for _ in range(3):
+        drive(infer(model, X), server)
+    assert [call.arguments["request_id"] for call in server.calls] == ["0", "1", "2"]
+
+
+def test_known_configuration_is_not_fetched():
+    server = Script(True, Result())
+    drive(infer(session(config()), X), server)
+    assert server.methods == ["is_model_ready", "infer"]
+
+
+def test_configuration_is_fetched_once():
+    model, server = session(), Script(True, CONFIG)
+    assert drive(model.model_config(), server) is drive(model.model_config(), server)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options"),
+    [((X,), {"x": X}), ((X,), {"parameters": {"a": 1.5}}), ((X,), {"headers": {"a": None}})],
+    ids=["mixed", "parameters", "headers"],
+)
+def test_wrong_arguments_are_refused_before_the_server_is_asked(inputs, options):
+    with pytest.raises(PyTritonClientValueError):
+        drive(infer(session(), *inputs, **options), Script())
+
+
+def test_wrong_inputs_are_refused_before_inference():
+    server = Script(True, CONFIG)
+    with pytest.raises(PyTritonClientInputError):
+        drive(infer(session(), X.astype(int)), server)
+    assert "infer" not in server.methods
+
+
+def test_batch_on_a_model_without_batching_is_refused():
+    with pytest.raises(PyTritonClientModelDoesntSupportBatchingError, match="infer_sample"):
+        drive(infer(session(config(batching=False), True), X, sample=False), Script())
+
+
+def test_decoupled_model_is_refused():
+    with pytest.raises(PyTritonClientInferenceServerError, match="decoupled"):
+        drive(infer(session(config(decoupled=True), True), X), Script())
+
+
+def test_errors_of_inference_pass():
+    with pytest.raises(PyTritonClientConnectionError, match="refused"):
+        drive(infer(session(config(), True), X), Script(REFUSED))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model: infer(model, X),
+        lambda model: model.model_config(),
+        lambda model: model.wait_for_model(1),
+        lambda model: model.wait_for_server(1),
+        lambda model: model.load_model(None, None),
+        lambda model: model.unload_model(),
+        lambda model: model.start(),
+    ],
+)
+def test_closed_session_refuses_everything(use):
+    model = session(config(), True)
+    model.close()
+    with pytest.raises(PyTritonClientClosedError, match="'m' is closed"):
+        drive(use(model), Script())
+
+
+def test_unloading_forgets_what_was_known():
+    model, server = session(config(), True), Script(None, True, CONFIG, Result())
+    drive(model.unload_model(), server)
+    drive(infer(model, X), server)
+    assert server.methods == ["unload_model", "is_model_ready", "get_model_config", "infer"]
+
+
+def test_loading_is_bounded_by_the_init_timeout():
+    server = Script(None)
+    drive(session(init_timeout_s=123).load_model("{}", {"file:1/a": b"x"}), server)
+    (call,) = server.calls
+    assert call.timeout_s == 123
+    assert call.arguments == {"model_name": "m", "config": "{}", "files": {"file:1/a": b"x"}}
+
+
+@pytest.mark.parametrize("timeout", ["init_timeout_s", "inference_timeout_s"])
+def test_timeouts_must_be_positive(timeout):
+    with pytest.raises(PyTritonClientValueError, match=timeout):
+        session(**{timeout: 0})

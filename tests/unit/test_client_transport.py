@@ -1,0 +1,346 @@
+"""tritonclient's clients on scripted servers: the timeouts are kept, and every foreign error is translated."""
+
+import contextlib
+import json
+import socket
+import threading
+from concurrent import futures
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import grpc
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from pytriton.client.exceptions import (
+    PyTritonClientConnectionError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientTimeoutError,
+)
+from pytriton.client.flows import Call
+from pytriton.client.model_state import ModelState
+from pytriton.client.transport import adopt_client, create_client, load_lib, open_transport
+from pytriton.client.url import TritonUrl
+from pytriton.client.warnings import NotSupportedTimeoutWarning
+
+TOKEN = {"triton-access-token": "secret"}
+LIVE = Call("is_server_live", 5.0)
+CONFIG = Call("get_model_config", 5.0, {"model_name": "m", "model_version": ""})
+INDEX = Call("get_model_repository_index", 5.0)
+
+
+@contextlib.contextmanager
+def transport_to(address, scheme="http", headers=TOKEN):
+    url = TritonUrl.from_url(f"{scheme}://{address}")
+    transport = open_transport(url, load_lib(scheme), headers)
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+@contextlib.contextmanager
+def listening(talk=None):
+    """A server that accepts connections; ``talk(connection, stopped)`` does the rest, else it stays silent."""
+    stopped = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept():
+            connections = []
+            with contextlib.suppress(OSError):
+                while True:
+                    connections.append(server.accept()[0])
+                    if talk:
+                        talk(connections[-1], stopped)
+            for connection in connections:
+                connection.close()
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            stopped.set()
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.fixture
+def closed_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return f"127.0.0.1:{port}"
+
+
+class Web(ThreadingHTTPServer):
+    """Answers with ``status`` and ``body``, and remembers what it was asked, and over how many connections."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), WebHandler)
+        self.status, self.body, self.requests, self.connections = 200, b"{}", [], set()
+        self.address = f"127.0.0.1:{self.server_port}"
+
+
+class WebHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body travel in one packet
+
+    def do_GET(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.connections.add(self.client_address)
+        self.server.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.body)))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def web():
+    with Web() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+class Inference(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """Answers what ``answer(request)`` returns; ``abort`` is a (code, text) to fail with instead."""
+
+    def __init__(self):
+        self.answer, self.abort, self.metadata = None, None, []
+
+    def _reply(self, request, context):
+        self.metadata.append(dict(context.invocation_metadata()))
+        if self.abort:
+            context.abort(*self.abort)
+        return self.answer
+
+    ServerLive = ModelConfig = RepositoryIndex = ModelInfer = _reply
+
+
+@pytest.fixture
+def inference():
+    servicer = Inference()
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
+    servicer.address = "127.0.0.1:{}".format(server.add_insecure_port("127.0.0.1:0"))
+    server.start()
+    yield servicer
+    server.stop(None).wait()
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_server_that_accepts_but_never_answers_is_a_timeout(scheme):
+    with listening() as address, transport_to(address, scheme) as transport:
+        for _ in range(2):
+            with pytest.raises(
+                PyTritonClientTimeoutError, match=rf"{address} did not answer is_server_live within 0.05"
+            ):
+                transport.call(Call("is_server_live", 0.05))
+
+
+@pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 500 No\r\nContent-Length: 999999\r\n\r\n"])
+def test_server_that_never_finishes_its_answer_is_a_timeout(beginning):
+    def trickle(connection, stopped):
+        connection.sendall(beginning)
+        with contextlib.suppress(OSError):
+            while not stopped.wait(0.01):
+                connection.sendall(b"x")
+
+    with (
+        listening(trickle) as address,
+        transport_to(address) as transport,
+        pytest.raises(PyTritonClientTimeoutError, match=r"get_model_config within 0\.2 s"),
+    ):
+        transport.call(Call("get_model_config", 0.2, CONFIG.arguments))
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_refused_connection_is_a_connection_error(scheme, closed_port):
+    with (
+        transport_to(closed_port, scheme) as transport,
+        pytest.raises(PyTritonClientConnectionError, match=f"{closed_port} failed at is_server_live"),
+    ):
+        transport.call(LIVE)
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_unknown_host_is_a_connection_error(scheme):
+    with transport_to("host.invalid:1", scheme) as transport, pytest.raises(PyTritonClientConnectionError):
+        transport.call(LIVE)
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n", b"SSH-2.0-OpenSSH\r\n"])
+def test_connection_that_ends_early_or_speaks_otherwise_is_a_connection_error(answer):
+    def hang_up(connection, stopped):
+        connection.recv(65536)
+        connection.sendall(answer)
+        connection.shutdown(socket.SHUT_RDWR)
+
+    with (
+        listening(hang_up) as address,
+        transport_to(address) as transport,
+        pytest.raises(PyTritonClientConnectionError),
+    ):
+        transport.call(LIVE)
+
+
+def test_http_error_of_the_server_carries_its_text(web):
+    web.status, web.body = 400, b'{"error": "no such thing"}'
+    with (
+        transport_to(web.address) as transport,
+        pytest.raises(PyTritonClientInferenceServerError, match=r"^\[400\] no such thing$") as error,
+    ):
+        transport.call(CONFIG)
+    assert not isinstance(error.value, ConnectionError)
+
+
+def test_answer_that_is_no_json_is_a_server_error(web):
+    web.body = b"<html>"
+    with (
+        transport_to(web.address) as transport,
+        pytest.raises(PyTritonClientInferenceServerError, match="get_model_config at"),
+    ):
+        transport.call(CONFIG)
+
+
+def test_connection_is_kept_also_after_an_error_of_the_server(web):
+    with transport_to(web.address) as transport:
+        transport.call(LIVE)
+        web.status, web.body = 404, b'{"error": "x"}'
+        with pytest.raises(PyTritonClientInferenceServerError):
+            transport.call(CONFIG)
+        transport.call(LIVE)
+    assert len(web.connections) == 1
+
+
+def test_another_thread_gets_its_own_connection(web):
+    with transport_to(web.address) as transport:
+        with futures.ThreadPoolExecutor(1) as other:
+            assert other.submit(transport.call, LIVE).result() is True
+        assert transport.call(LIVE) is True
+    assert len(web.connections) == 2
+
+
+def test_http_call_sends_the_token_and_its_own_headers_below_the_base_path(web):
+    with transport_to(f"{web.address}/base") as transport:
+        transport.call(Call("is_server_live", 5.0, headers={"X-More": "1"}))
+    ((path, headers),) = web.requests
+    assert path == "/base/v2/health/live"
+    assert (headers["triton-access-token"], headers["x-more"]) == ("secret", "1")
+
+
+def test_infinite_timeout_is_none_at_all(web):
+    with transport_to(web.address) as transport:
+        assert transport.call(Call("is_server_live", float("inf"))) is True
+
+
+def test_http_answers_have_the_forms_that_flows_expect(web):
+    with transport_to(web.address) as transport:
+        web.body = json.dumps({"name": "m"}).encode()
+        assert transport.call(CONFIG) == {"name": "m"}
+        web.body = json.dumps([{"name": "m", "version": "1", "state": "READY"}]).encode()
+        assert transport.call(INDEX) == {("m", "1"): ModelState.READY}
+
+
+def test_grpc_answers_have_the_same_forms(inference):
+    with transport_to(inference.address, "grpc") as transport:
+        inference.answer = service_pb2.ModelConfigResponse(config={"name": "m"})
+        assert transport.call(CONFIG) == {"name": "m"}
+        entry = {"name": "m", "version": "1", "state": "READY"}
+        inference.answer = service_pb2.RepositoryIndexResponse(models=[entry])
+        assert transport.call(INDEX) == {("m", "1"): ModelState.READY}
+        inference.answer = service_pb2.RepositoryIndexResponse()
+        assert transport.call(INDEX) == {}
+
+
+def test_grpc_metadata_names_are_lower_case(inference):
+    inference.answer = service_pb2.ServerLiveResponse(live=True)
+    with transport_to(inference.address, "grpc") as transport:
+        assert transport.call(Call("is_server_live", float("inf"), headers={"X-More": "1"})) is True
+    (metadata,) = inference.metadata
+    assert (metadata["triton-access-token"], metadata["x-more"]) == ("secret", "1")
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, "no such thing"),
+        (grpc.StatusCode.UNAVAILABLE, "This protocol is restricted"),
+        (grpc.StatusCode.INTERNAL, "the callable said: Deadline Exceeded, Socket closed"),
+    ],
+)
+def test_grpc_error_of_the_server_carries_its_text(inference, code, text):
+    inference.abort = (code, text)
+    with (
+        transport_to(inference.address, "grpc") as transport,
+        pytest.raises(PyTritonClientInferenceServerError, match=text) as error,
+    ):
+        transport.call(CONFIG)
+    assert not isinstance(error.value, ConnectionError)
+
+
+def test_grpc_transport_reaches_a_server_that_started_after_a_failure(closed_port):
+    with transport_to(closed_port, "grpc") as transport:
+        for _ in range(5):
+            with pytest.raises(PyTritonClientConnectionError):
+                transport.call(LIVE)
+        servicer = Inference()
+        servicer.answer = service_pb2.ServerLiveResponse(live=True)
+        server = grpc.server(futures.ThreadPoolExecutor(2))
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
+        server.add_insecure_port(closed_port)
+        server.start()
+        try:
+            assert transport.call(LIVE) is True
+        finally:
+            server.stop(None).wait()
+
+
+def test_inference_goes_to_the_model(web):
+    content = np.float32([3]).tobytes()
+    web.body = b'{"outputs":[{"name":"y","datatype":"FP32","shape":[1],"data":[3.0]}]}'
+    lib = load_lib("http")
+    tensor = lib.InferInput("x", [1], "FP32").set_data_from_numpy(np.frombuffer(content, np.float32))
+    with transport_to(web.address) as transport:
+        result = transport.call(Call("infer", 5.0, {"model_name": "m", "inputs": [tensor]}))
+    assert result.as_numpy("y").tolist() == [3.0]
+    assert web.requests[0][0] == "/v2/models/m/infer"
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_closing_twice_is_fine(scheme, closed_port):
+    with transport_to(closed_port, scheme) as transport:
+        transport.close()
+
+
+def test_adopted_clients_are_not_closed(web, inference):
+    inference.answer = service_pb2.ServerLiveResponse(live=True)
+    for address in (f"http://{web.address}", f"grpc://{inference.address}"):
+        with create_client(TritonUrl.from_url(address), None) as client:
+            transport = adopt_client(client, {"x-more": "1"})
+            assert transport.call(LIVE) is True
+            del transport
+            assert client.is_server_live() is True
+    assert web.requests[0][1]["x-more"] == inference.metadata[0]["x-more"] == "1"
+
+
+def test_bare_http_client_keeps_its_network_timeout():
+    with (
+        listening() as address,
+        create_client(TritonUrl.from_url(address), 0.05) as client,
+        pytest.raises(TimeoutError),
+    ):
+        client.is_server_live()
+
+
+def test_network_timeout_of_a_bare_grpc_client_is_a_warning(closed_port):
+    with pytest.warns(NotSupportedTimeoutWarning, match="client_timeout"):
+        create_client(TritonUrl.from_url(f"grpc://{closed_port}"), 5).close()
