@@ -19,7 +19,8 @@ from pytriton.worker.context import Binding, TritonContext, attach
 from pytriton.worker.inference import Inference, Options
 from pytriton.worker.instance import Instance
 
-MODEL_NAME = re.compile(r"[A-Za-z0-9._-]+")
+MAX_NAME = 200  # it is a folder's name, with additions
+MODEL_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_NAME}}}")
 
 InferFunc = Callable[..., Any]
 
@@ -28,7 +29,7 @@ def check_name(name: str) -> None:
     """Raise PyTritonValidationError unless the server can serve a model under this name."""
     if not isinstance(name, str) or not MODEL_NAME.fullmatch(name) or not name.strip("."):
         raise PyTritonValidationError(
-            f"model name {name!r}: use letters, digits, dots, underscores and dashes, at least one and not only dots"
+            f"model name {name!r}: use 1 to {MAX_NAME} letters, digits, dots, underscores and dashes, and not only dots"
         )
 
 

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
-__all__ = ["HOST", "TIMEOUT_S", "Connection", "Floats", "LoadError", "Target"]
+__all__ = ["GRPC_PATH", "HOST", "TIMEOUT_S", "Connection", "Floats", "LoadError", "Target"]
 __all__ += ["grpc_output", "grpc_request", "http_body", "http_request"]
 
 HOST = "127.0.0.1"
+GRPC_PATH = "/inference.GRPCInferenceService/ModelInfer"
 TIMEOUT_S = 60
 _STATUS = re.compile(rb"^HTTP/1\.1 (\d{3})")
 _BODY_BYTES = re.compile(rb"\r\nContent-Length: *(\d+)", re.IGNORECASE)

@@ -22,7 +22,7 @@ _GRPC_CHANNEL_ARGUMENTS = [
     # tritonclient's own defaults, which channel arguments replace.
     ("grpc.max_send_message_length", 2**31 - 1),
     ("grpc.max_receive_message_length", 2**31 - 1),
-    # A new channel then connects at once, instead of inheriting another one's pause after a failure.
+    # Every client has a connection of its own, and none inherits another one's pause after a failure.
     ("grpc.use_local_subchannel_pool", 1),
 ]
 

@@ -58,7 +58,8 @@ def _check_batcher(batcher: DynamicBatcher, max_batch_size: int) -> None:
         _check_integer("each preferred_batch_size", size, 1, max_batch_size)
     levels = batcher.priority_levels
     _check_integer("priority_levels", levels, 0, _UINT64_MAX)
-    _check_integer(f"with {levels} priority_levels, default_priority_level", batcher.default_priority_level, 0, levels)
+    place = f"with {levels} priority_levels, default_priority_level"
+    _check_integer(place, batcher.default_priority_level, min(1, levels), levels)
     if batcher.default_queue_policy is not None:
         _check_policy("default_queue_policy", batcher.default_queue_policy)
     if batcher.priority_queue_policy and not levels:

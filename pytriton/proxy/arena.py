@@ -83,7 +83,7 @@ class Arena:
         self._regions = [region for region in self._regions if region[0] != offset]
 
     def _back(self, end: int) -> None:
-        """Make pages exist up to ``end``, so that a write cannot hit a shortage as SIGBUS; drop them when long unused."""
+        """Make pages exist up to ``end``, lest a write hits a shortage as SIGBUS; drop them when long unused."""
         self._peak = max(self._peak, end)
         self._batches += 1
         if self._batches >= TRIM_AFTER_BATCHES:

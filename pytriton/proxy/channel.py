@@ -83,8 +83,8 @@ class Channel:
 
     def _spill(self, message: bytes) -> None:
         """Send a frame whose description alone is too long for the socket through the arena."""
-        whole = tensor(0, np.frombuffer(message, np.uint8))
-        self.send(Frame(SPILL), [whole])
+        whole = tensor(0, np.frombuffer(message, np.uint8), 0)
+        self.send(Frame(SPILL, requests=1), [whole])
 
     def _lay_out(self, tensors: Sequence[Tensor], at: int) -> None:
         memory = self._arena.memory

@@ -20,13 +20,13 @@ import array
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
-REQUEST, RESPONSE, ERROR, SPILL = 1, 2, 3, 4
+REQUEST, RESPONSE, ERROR, SPILL = KINDS = 1, 2, 3, 4
 INLINE, ROWS = 1, 2
 
 HEADER = struct.Struct("<IBBHIIIIQ")  # length, kind, flags, released, sequence, requests, tensors, metadata, region
@@ -35,7 +35,7 @@ ALIGN = 64
 INLINE_LIMIT_BYTES = 32 * 1024
 WHOLE_BATCH = 0xFFFFFFFF
 NO_REGION = 0xFFFFFFFFFFFFFFFF
-MAX_RANK = 64
+MAX_RANK = 32  # of NumPy 1
 
 # Codes are those of TRITONSERVER_DataType, so that a native proxy needs no table.
 BYTES = 13
@@ -145,15 +145,17 @@ def tensor(name: int, array: NDArray[Any], request: int = WHOLE_BATCH) -> Tensor
     """Prepare one array for sending; copies only what is not contiguous, and BYTES.
 
     Raises:
-        FrameError: Its dtype cannot travel.
+        FrameError: Its dtype or rank cannot travel.
         TypeError: It holds objects that are neither ``bytes`` nor ``str``.
     """
     code = dtype_code(array.dtype)
+    if array.ndim > MAX_RANK:
+        raise FrameError(f"arrays of rank {array.ndim} cannot travel")
     if code == BYTES:
         encoded = encode_bytes(array)
         return Tensor(name, request, code, array.shape, len(encoded), (encoded,))
     if not array.flags.c_contiguous or not array.dtype.isnative:
-        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+        array = np.asarray(array, array.dtype.newbyteorder("="), order="C")  # ascontiguousarray() changes the shape ()
     return Tensor(name, request, code, array.shape, array.nbytes, (array,))
 
 
@@ -162,7 +164,8 @@ def joined(name: int, arrays: Sequence[NDArray[Any]], rows: int) -> Tensor:
 
     Args:
         name: Index of the input's name.
-        arrays: Contiguous arrays of shape ``(rows of the request, ...)``, all of one dtype and trailing shape.
+        arrays: Contiguous arrays of shape ``(rows of the request, ...)``, all of one dtype (native numbers, or objects)
+            and one trailing shape.
         rows: Sum of the arrays' rows.
     """
     first = arrays[0]
@@ -206,9 +209,9 @@ def decode_bytes(encoded: Any, shape: tuple[int, ...]) -> NDArray[np.object_]:
     ends = list(accumulate(lengths, initial=4 * count))
     if ends[-1] != len(buffer):
         raise FrameError(f"strings end at byte {ends[-1]} of {len(buffer)}")
-    strings = np.empty(count, dtype=object)
-    strings[:] = [buffer[start:end] for start, end in zip(ends, ends[1:])]
-    return strings.reshape(shape)
+    strings = _empty(shape, np.dtype(object))
+    strings.reshape(-1)[:] = [buffer[start:end] for start, end in pairwise(ends)]
+    return strings
 
 
 def dtype_code(dtype: np.dtype[Any]) -> int:
@@ -238,7 +241,7 @@ def pack(frame: Frame, tensors: Sequence[Tensor] = ()) -> bytes:
     body = []
     if frame.released:
         body.append(struct.pack(f"<{len(frame.released)}Q", *frame.released))
-    pieces: list[Data] = []
+    pieces: list[Any] = []  # Data; but numpy's types do not say that an array is a buffer
     offset = 0
     for name, request, code, shape, size, parts in tensors:
         body.append(TENSOR.pack(name, code, len(shape), request, offset, size))
@@ -293,6 +296,9 @@ def _unpack(buffer: memoryview) -> Frame:
     length, kind, flags, released, sequence, requests, tensors, metadata, region = HEADER.unpack_from(buffer)
     if length != len(buffer):
         raise FrameError(f"a frame of {length} bytes arrived as {len(buffer)}")
+    inline = bool(flags & INLINE)
+    if kind not in KINDS or inline != (region == NO_REGION):
+        raise FrameError(f"a frame of kind {kind} has flags {flags} and its data in region {region}")
     frame = Frame(kind, sequence, requests, region=region)
     at = HEADER.size
     if released:
@@ -308,13 +314,23 @@ def _unpack(buffer: memoryview) -> Frame:
     if flags & ROWS:
         frame.rows = struct.unpack_from(f"<{requests}I", buffer, at)
         at += 4 * requests
+    _check_rows(frame)
     frame.metadata = bytes(buffer[at : at + metadata])
     at += metadata
     if at > length:
         raise FrameError(f"a frame of {length} bytes describes {at}")
-    if flags & INLINE:
+    if inline:
         frame.data = buffer[at + (-at % ALIGN) :]
     return frame
+
+
+def _check_rows(frame: Frame) -> None:
+    """With rows, every tensor has those of all requests; without, it belongs to one of them."""
+    total = sum(frame.rows or ())
+    for _, request, _, shape, _, _ in frame.tensors:
+        whole = request == WHOLE_BATCH
+        if whole != (frame.rows is not None) or (whole and shape[:1] != (total,)):
+            raise FrameError(f"tensor of shape {shape} for request {request} where requests have {frame.rows} rows")
 
 
 def view(data: Any, placed: Placed) -> NDArray[Any]:
@@ -324,8 +340,8 @@ def view(data: Any, placed: Placed) -> NDArray[Any]:
         FrameError: The tensor does not fit the data, or its size contradicts its shape.
     """
     _, _, code, shape, offset, size = placed
-    if offset + size > len(data):
-        raise FrameError(f"a tensor ends at byte {offset + size} of {len(data)}")
+    if not 0 <= offset <= offset + size <= len(data):
+        raise FrameError(f"a tensor lies at bytes {offset} to {offset + size} of {len(data)}")
     if code == BYTES:
         return decode_bytes(data[offset : offset + size], shape)
     if code not in DTYPES:
@@ -334,8 +350,15 @@ def view(data: Any, placed: Placed) -> NDArray[Any]:
     if _count(shape) * dtype.itemsize != size:
         raise FrameError(f"a tensor of shape {shape} and dtype {dtype} has {size} bytes")
     if size == 0:
-        return np.empty(shape, dtype)
+        return _empty(shape, dtype)
     return np.ndarray(shape, dtype, data, offset)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    try:
+        return np.empty(shape, dtype)
+    except ValueError as error:  # an extent beyond numpy's, beside one of 0
+        raise FrameError(f"a tensor cannot have shape {shape}") from error
 
 
 def _count(shape: tuple[int, ...]) -> int:

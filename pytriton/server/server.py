@@ -147,5 +147,6 @@ class Server:
     @contextmanager
     def _client(self) -> Iterator[Any]:
         """A client for one conversation: tritonclient's HTTP client belongs to the thread that made it."""
-        with closing(create_client_from_url(self.url, network_timeout_s=NETWORK_TIMEOUT_S)) as client:
+        timeout_s = NETWORK_TIMEOUT_S if self.url.startswith("http:") else None  # gRPC's is endless without
+        with closing(create_client_from_url(self.url, network_timeout_s=timeout_s)) as client:
             yield client

@@ -1,8 +1,9 @@
-"""One model instance: a thread that waits for its proxy, then answers batch after batch on the spot."""
+"""One model instance: waits for its proxy, then answers batch after batch on the thread that received it."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import threading
@@ -24,11 +25,14 @@ GREETING_TIMEOUT_S = 5.0
 class Instance:
     """Listens on a socket for the proxy and serves it with one callable.
 
+    Each connection has a thread. There is one connection, except while the server replaces a proxy by another one: it
+    ends the old one when the new one is ready. The callable never runs twice at once.
+
     Args:
         path: Of the socket to listen on.
         binding: The callable, its model configuration and context.
         inference: Answers frames.
-        on_disconnect: Called, on the instance's thread, when its proxy has gone.
+        on_disconnect: Called, on the connection's thread, when a proxy has gone.
     """
 
     def __init__(self, path: str, binding: Binding, inference: Inference, on_disconnect: Callable[[], None]) -> None:
@@ -36,79 +40,68 @@ class Instance:
         self._binding = binding
         self._inference = inference
         self._on_disconnect = on_disconnect
-        self._lock = threading.Lock()
-        self._channel: Channel | None = None
+        self._name = f"pytriton-{binding.model_config.model_name}-{os.path.basename(path)}"
+        self._turn = threading.Lock()
+        self._last_batch = -math.inf
+        self._state = threading.Condition()
+        self._channels: set[Channel] = set()
         self._closed = False
-        self._disconnected = threading.Event()
-        self._disconnected.set()
-        self._busy = False
-        self._last_batch = float("-inf")
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with short_path(path) as address:
             self._listener.bind(address)
         self._listener.listen()
-        name = f"pytriton-{binding.model_config.model_name}-{os.path.basename(path)}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._listen, name=self._name, daemon=True)
         self._thread.start()
 
     def is_alive(self) -> bool:
         """Whether the instance can serve."""
         return self._thread.is_alive() and not self._closed
 
+    def is_connected(self) -> bool:
+        """Whether a proxy is connected."""
+        return bool(self._channels)
+
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is."""
-        return 0.0 if self._busy else time.monotonic() - self._last_batch
+        return 0.0 if self._turn.locked() else time.monotonic() - self._last_batch
 
     def wait_disconnected(self, timeout_s: float) -> bool:
         """Wait until no proxy is connected: then no batch is in flight. False at the timeout."""
-        return self._disconnected.wait(timeout_s)
-
-    def is_connected(self) -> bool:
-        """Whether a proxy is connected."""
-        return self._channel is not None
+        with self._state:
+            return self._state.wait_for(lambda: not self._channels, timeout_s)
 
     def close(self) -> None:
-        """Stop listening and end the connection; the thread ends when its callable has returned."""
-        with self._lock:
+        """Stop listening and end the connection; its thread ends when the callable has returned."""
+        with self._state:
             self._closed = True
-            if self._channel is not None:
-                self._channel.shutdown()
+            for channel in self._channels:
+                channel.shutdown()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         with suppress(OSError):
             os.unlink(self._path)
 
-    def _run(self) -> None:
-        current_binding.set(self._binding)
-        try:
+    def _listen(self) -> None:
+        with self._listener:
             while not self._closed:
-                channel = self._accept()
-                if channel is not None:
-                    self._serve(channel)
-        finally:
-            self._listener.close()
-            self._inference.close()
+                try:
+                    connection, _ = self._listener.accept()
+                except OSError:  # closed
+                    return
+                threading.Thread(target=self._serve, args=(connection,), name=self._name, daemon=True).start()
 
-    def _accept(self) -> Channel | None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:
-            return None  # closed
+    def _serve(self, connection: socket.socket) -> None:
         try:
             _, channel = accept(connection, GREETING_TIMEOUT_S)
         except PeerGoneError as error:
             LOGGER.debug("a proxy connected and left: %s", error)
             connection.close()
-            return None
-        with self._lock:
+            return
+        with self._state:
+            self._channels.add(channel)
             if self._closed:
-                channel.close()
-                return None
-            self._channel = channel
-            self._disconnected.clear()
-        return channel
-
-    def _serve(self, channel: Channel) -> None:
+                channel.shutdown()
+        current_binding.set(self._binding)
         try:
             while True:
                 self._step(channel)
@@ -117,21 +110,22 @@ class Instance:
         except FrameError:
             LOGGER.exception("a proxy sent a bad frame; its connection is closed")
         finally:
-            with self._lock:
-                self._channel = None
-            self._busy = False
+            with self._state:
+                self._channels.remove(channel)
+                last = self._closed and not self._channels
+                self._state.notify_all()
             channel.close()
-            self._disconnected.set()
+            if last:
+                self._inference.close()
             self._on_disconnect()
 
     def _step(self, channel: Channel) -> None:
         """Answer one batch. Nothing of it may stay referenced here while the next one is awaited."""
         frame = channel.receive()
-        self._busy = True
-        reply, tensors = self._inference.answer(frame)
-        try:
-            channel.send(reply, tensors)
-        except (ArenaFullError, FrameError) as error:
-            channel.send(*self._inference.error(frame, error))
-        self._last_batch = time.monotonic()
-        self._busy = False
+        with self._turn:
+            reply, tensors = self._inference.answer(frame)
+            try:
+                channel.send(reply, tensors)
+            except (ArenaFullError, FrameError) as error:
+                channel.send(*self._inference.error(frame, error))
+            self._last_batch = time.monotonic()

@@ -15,7 +15,7 @@ HOST = "127.0.0.1"
 
 
 @batch
-def double(INPUT):  # noqa: N803 - the tensor's name
+def double(INPUT):
     return {"OUTPUT": 2 * INPUT}
 
 

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import Any
 from urllib.request import urlopen
 
-import numpy as np
 from numpy.typing import NDArray
 from tritonclient.utils import np_to_triton_dtype
 
@@ -97,8 +96,3 @@ class Traffic:
             lines = answer.read().decode().splitlines()
         prefix = f'nv_inference_pending_request_count{{model="{model}",'
         return sum(int(float(line.split()[-1])) for line in lines if line.startswith(prefix))
-
-
-def filled(value: float, rows: int = 1, columns: int = 4) -> NDArray[np.float32]:
-    """An input that tells requests apart."""
-    return np.full((rows, columns), value, np.float32)

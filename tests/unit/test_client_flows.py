@@ -78,6 +78,12 @@ def test_waiting_for_the_server_ends_at_the_deadline_with_the_reason():
     assert server.now == pytest.approx(1002.5)
 
 
+def test_reason_of_a_timeout_is_that_of_the_last_attempt():
+    server = Script(REFUSED, *[False] * 100)
+    with pytest.raises(PyTritonClientTimeoutError, match=r"within 1 s$"):
+        drive(wait_for_server(server.deadline(1)), server)
+
+
 def test_calls_are_bounded_by_the_network_timeout_and_by_the_deadline():
     server = Script(True, True)
     drive(wait_for_server(server.deadline(1000)), server)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from pytriton.client.dialect import HttpDialect
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientInferenceServerError,
@@ -19,7 +20,7 @@ from pytriton.client.exceptions import (
 )
 from pytriton.client.flows import Call
 from pytriton.client.model_state import ModelState
-from pytriton.client.transport import adopt_client, create_client, load_lib, open_transport
+from pytriton.client.transport import HttpTransport, adopt_client, create_client, load_lib, open_transport
 from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 
@@ -114,9 +115,10 @@ class Inference(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers what ``answer(request)`` returns; ``abort`` is a (code, text) to fail with instead."""
 
     def __init__(self):
-        self.answer, self.abort, self.metadata = None, None, []
+        self.answer, self.abort, self.metadata, self.peers = None, None, [], set()
 
     def _reply(self, request, context):
+        self.peers.add(context.peer())
         self.metadata.append(dict(context.invocation_metadata()))
         if self.abort:
             context.abort(*self.abort)
@@ -227,6 +229,33 @@ def test_another_thread_gets_its_own_connection(web):
             assert other.submit(transport.call, LIVE).result() is True
         assert transport.call(LIVE) is True
     assert len(web.connections) == 2
+
+
+def test_connection_of_an_interrupted_call_is_not_used_again():
+    class Interrupt(BaseException):
+        """As Ctrl+C, which would end the tests if it got lost."""
+
+    class Interrupted:
+        def is_server_live(self, headers):
+            raise Interrupt
+
+    class Fine:
+        def is_server_live(self, headers):
+            return True
+
+    clients = [Interrupted(), Fine()]
+    transport = HttpTransport(HttpDialect(load_lib("http"), "the server", {}), lambda: clients.pop(0))
+    with pytest.raises(Interrupt):
+        transport.call(LIVE)
+    assert transport.call(LIVE) is True
+
+
+def test_grpc_clients_do_not_share_a_connection(inference):
+    inference.answer = service_pb2.ServerLiveResponse(live=True)
+    with transport_to(inference.address, "grpc") as one, transport_to(inference.address, "grpc") as other:
+        one.call(LIVE)
+        other.call(LIVE)
+    assert len(inference.peers) == 2
 
 
 def test_http_call_sends_the_token_and_its_own_headers_below_the_base_path(web):

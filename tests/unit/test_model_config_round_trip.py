@@ -32,7 +32,7 @@ def batchers(draw, max_batch_size):
         preferred_batch_size=draw(st.none() | st.lists(st.integers(1, max_batch_size), max_size=3)),
         preserve_ordering=draw(st.booleans()),
         priority_levels=levels,
-        default_priority_level=draw(st.integers(0, levels)),
+        default_priority_level=draw(st.integers(min(1, levels), levels)),
         default_queue_policy=draw(st.none() | policies),
         priority_queue_policy=draw(st.dictionaries(st.integers(1, levels), policies, max_size=2)) if levels else None,
     )

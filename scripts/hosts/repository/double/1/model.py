@@ -1,4 +1,4 @@
-"""The benchmark's function as a model of Triton's Python backend, without pytriton: it runs inside the server's stub."""
+"""The benchmark's function as a plain model of Triton's Python backend: it runs in the server's stub."""
 
 import os
 import sys
@@ -14,8 +14,10 @@ class TritonPythonModel:
     """One instance of the model."""
 
     def initialize(self, args):
+        """Called by the stub when the model is loaded."""
         self._tensor = adapt(pb_utils)
 
     def execute(self, requests):
+        """Answer a batch."""
         get, tensor, response = pb_utils.get_input_tensor_by_name, self._tensor, pb_utils.InferenceResponse
         return [response([tensor("OUTPUT", 2 * get(request, "INPUT").as_numpy())]) for request in requests]
