@@ -19,6 +19,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+GLIBC = (2, 35)
 SOURCE = "nvidia-pytriton==0.7.0"
 WHEELS = {  # machine: (platform tag, sha256)
     "x86_64": ("manylinux_2_35_x86_64", "21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df"),
@@ -41,10 +42,9 @@ class CustomBuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Fetch the server if this platform has one, and tag the wheel."""
         machine = platform.machine()
-        if sys.platform != "linux" or machine not in WHEELS or os.environ.get(SKIP):
-            self.app.display_warning(
-                f"pytriton: no server binary for {sys.platform} {machine}: building the client alone"
-            )
+        reason = why_not(machine)
+        if reason:
+            self.app.display_warning(f"pytriton: building the client alone, without a server: {reason}")
             shutil.rmtree(Path(self.root, TARGET), ignore_errors=True)
             return
         tag, sha256 = WHEELS[machine]
@@ -56,6 +56,18 @@ class CustomBuildHook(BuildHookInterface[Any]):
             with tempfile.TemporaryDirectory() as folder:
                 unpack(fetch(tag, sha256, Path(folder)), target)
             stamp.write_text(sha256)
+
+
+def why_not(machine: str) -> str | None:
+    """Why the server cannot be had here, or None if it can."""
+    if os.environ.get(SKIP):
+        return f"{SKIP} is set"
+    if sys.platform != "linux" or machine not in WHEELS:
+        return f"there is no binary for {sys.platform} {machine}"
+    library, version = platform.libc_ver()
+    if library != "glibc" or tuple(map(int, version.split(".")[:2])) < GLIBC:
+        return f"its binary needs glibc {GLIBC[0]}.{GLIBC[1]}, this is {library or 'another libc'} {version}"
+    return None
 
 
 def fetch(tag: str, sha256: str, folder: Path) -> Path:

@@ -1,0 +1,166 @@
+"""What the kernel says of processes: families, names, CPU time, memory, open files; and how to end them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Memory", "adopt_orphans", "cpu_s", "end_descendants", "end_with_parent", "family", "kill", "memory"]
+__all__ += ["names", "open_files", "process_name", "read_cpu_s", "read_memory", "resident_bytes", "shared_memory"]
+__all__ += ["wait_gone"]
+
+_GONE = (FileNotFoundError, ProcessLookupError)
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PRCTL = ctypes.CDLL(None).prctl
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Resident memory: all pages of a process, and with each shared page divided by the number of its users."""
+
+    rss_bytes: int
+    pss_bytes: int
+
+
+def family(pid: int) -> list[int]:
+    """A process and its descendants, less those that have ended."""
+    if _read(pid, "stat").rpartition(")")[2][:2] in ("", " Z"):
+        return []
+    found = [pid]
+    with suppress(*_GONE):
+        for path in Path(f"/proc/{pid}/task").iterdir():
+            for child in _read(pid, f"task/{path.name}/children").split():
+                found += family(int(child))
+    return found
+
+
+def names(pids: Sequence[int]) -> dict[int, str]:
+    """A name for each process of a family; its head is the host, and those of one name are numbered."""
+    result: dict[int, str] = {}
+    for pid in pids:
+        name = "host" if pid == pids[0] else process_name(_read(pid, "cmdline").rstrip("\0").split("\0"))
+        number = sum(other.partition(" #")[0] == name for other in result.values()) + 1
+        result[pid] = name if number == 1 else f"{name} #{number}"
+    return result
+
+
+def process_name(arguments: Sequence[str]) -> str:
+    """The name of a program, or what a Python interpreter runs."""
+    program = os.path.basename(arguments[0])
+    if not program.startswith("python"):
+        return program
+    for position, argument in enumerate(arguments[1:], 1):
+        if argument == "-c":
+            return "python -c"
+        if argument == "-m" and position + 1 < len(arguments):
+            return arguments[position + 1]
+        if not argument.startswith("-"):
+            return os.path.basename(argument)
+    return program
+
+
+def cpu_s(pids: Iterable[int]) -> dict[int, float]:
+    """CPU seconds, user and system, that each process has used; 0 of one that is gone."""
+    return {pid: read_cpu_s(_read(pid, "stat")) for pid in pids}
+
+
+def read_cpu_s(stat: str) -> float:
+    """CPU seconds in the text of ``/proc/<pid>/stat``, whatever the process calls itself; 0 of an empty one."""
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S if fields else 0.0
+
+
+def memory(pid: int) -> Memory:
+    """Resident memory; 0 of a process that is gone."""
+    return read_memory(_read(pid, "smaps_rollup"))
+
+
+def read_memory(rollup: str) -> Memory:
+    """Resident memory in the text of ``/proc/<pid>/smaps_rollup``."""
+    kib = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in rollup.splitlines()[1:])}
+    return Memory(1024 * kib.get("Rss", 0), 1024 * kib.get("Pss", 0))
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory, quicker than :func:`memory`; 0 of a process that is gone."""
+    fields = _read(pid, "statm").split()
+    return int(fields[1]) * _PAGE_BYTES if fields else 0
+
+
+def open_files(pid: int) -> int:
+    """Number of open file descriptors."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except _GONE:
+        return 0
+
+
+def shared_memory(pid: int) -> set[str]:
+    """Paths of the files in /dev/shm that a process maps."""
+    fields = (line.split(maxsplit=5) for line in _read(pid, "maps").splitlines())
+    return {field[5] for field in fields if len(field) == 6 and field[5].startswith("/dev/shm/")}
+
+
+def wait_gone(pids: Iterable[int], timeout_s: float) -> list[int]:
+    """Wait for the end of processes; returns those that still run after the timeout."""
+    deadline, left = time.monotonic() + timeout_s, []
+    for pid in pids:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                left.append(pid)
+        finally:
+            os.close(descriptor)
+    return left
+
+
+def kill(pids: Iterable[int]) -> None:
+    """Kill processes at once."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def end_with_parent() -> None:
+    """Have the kernel send this process SIGTERM when the thread that started it ends."""
+    _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def adopt_orphans() -> None:
+    """Make descendants whose parents end children of this process, so that none gets away."""
+    _PRCTL(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_descendants(grace_s: float) -> None:
+    """Ask the descendants of this process to end, and kill those that have not after ``grace_s``."""
+    descendants = family(os.getpid())[1:]
+    for pid in descendants:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    wait_gone(descendants, grace_s)
+    while left := family(os.getpid())[1:]:
+        kill(left)
+        wait_gone(left, grace_s)
+
+
+def _read(pid: int, name: str) -> str:
+    """A file of /proc; empty if the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+    except _GONE:
+        return ""

@@ -1,0 +1,216 @@
+"""The systems that are compared, and the processes that host them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from load import double, infer_http
+from processes import end_with_parent, family, kill, names, shared_memory, wait_gone
+from wire import HOST, LoadError, Target
+
+__all__ = ["MODEL", "BenchError", "Host", "System", "find_system"]
+
+MODEL = "double"
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
+KILLED_TIMEOUT_S = 5.0
+POLL_S = 0.005
+TAIL_LINES = 40
+PORTS = range(20000, 32768)  # below those that the kernel gives to clients
+
+_HOSTS = Path(__file__).with_name("hosts")
+_DESCRIBE = """
+import importlib.metadata, json, platform, sysconfig
+names = ("pytriton", "nvidia-pytriton", "numpy", "tritonclient")
+found = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions() if d.metadata["Name"] in names}
+print(json.dumps({"python": platform.python_version(), **found, "libdir": sysconfig.get_config_var("LIBDIR")}))
+"""
+
+
+class BenchError(RuntimeError):
+    """A system did not start, or a load on it failed, so that the comparison has no result."""
+
+
+@dataclass(frozen=True)
+class System:
+    """An interpreter and the script that it runs to host a server.
+
+    Attributes:
+        versions: Of the interpreter and of the packages that matter.
+    """
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    versions: dict[str, str]
+
+
+def find_system(name: str, peer_python: str | None = None) -> System:
+    """``ours``, ``raw`` or ``peer``.
+
+    Args:
+        name: Of the system.
+        peer_python: Interpreter of the environment with nvidia-pytriton; ours and raw run under this one.
+
+    Raises:
+        BenchError: The interpreter does not run, or lacks nvidia-pytriton.
+    """
+    environment = dict(os.environ)
+    if name != "peer":
+        script = {"ours": "served.py", "raw": "raw.py"}[name]
+        versions = _describe(sys.executable, environment)
+        del versions["libdir"]
+        return System(name, [sys.executable, str(_HOSTS / script)], environment, versions)
+    if peer_python is None:
+        raise BenchError("the peer needs --peer-python, an interpreter with nvidia-pytriton")
+    environment.pop("PYTHONPATH", None)  # it may lead to our package, which has the same import name
+    versions = _describe(peer_python, environment)
+    if "nvidia-pytriton" not in versions:
+        raise BenchError(f"{peer_python} has no nvidia-pytriton: {versions}")
+    libraries = [versions.pop("libdir"), environment.get("LD_LIBRARY_PATH", "")]
+    environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
+    return System(name, [peer_python, str(_HOSTS / "served.py")], environment, versions)
+
+
+class Host:
+    """A hosting process in a folder of its own; on leaving the context, it and its family are gone.
+
+    Args:
+        system: What to start.
+        folder: An empty one, for the log, temporary files and ``PYTRITON_HOME``.
+
+    Attributes:
+        pid: Of the process.
+        ports: Of the endpoints, by protocol.
+        home: The ``PYTRITON_HOME`` in which workspaces are made.
+    """
+
+    def __init__(self, system: System, folder: Path) -> None:
+        self._log, self.home, self._temporary = folder / "log", folder / "home", folder / "tmp"
+        self.home.mkdir(parents=True)
+        self._temporary.mkdir()
+        ports = _free_ports(3)
+        self.ports = {"http": ports[0], "grpc": ports[1]}
+        self._seen_shared_memory: set[str] = set()
+        self._family: list[int] = []
+        places = {"PYTRITON_HOME": str(self.home), "TMPDIR": str(self._temporary)}
+        with self._log.open("wb") as log:
+            self._began = perf_counter()
+            self._process = subprocess.Popen(
+                [*system.command, *map(str, ports)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={**system.environment, **places},
+                start_new_session=True,  # Ctrl+C in a terminal reaches the benchmark alone
+                preexec_fn=end_with_parent,
+            )
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Kill what still runs, and remove shared memory that it left."""
+        self.family()
+        kill([self.pid] if self._process.poll() is None else [])
+        kill(wait_gone(self._family, KILLED_TIMEOUT_S))  # a host's guard gets the time to clean up
+        self._process.wait()
+        for path in self._seen_shared_memory:
+            Path(path).unlink(missing_ok=True)
+
+    def family(self) -> list[int]:
+        """The hosting process and its descendants; notes them, and their shared memory, for the end."""
+        pids = family(self.pid)
+        self._family += [pid for pid in pids if pid not in self._family]
+        for pid in pids:
+            self._seen_shared_memory |= shared_memory(pid)
+        return pids
+
+    def target(self, protocol: str, floats: int = 16) -> Target:
+        """Where a load goes."""
+        return Target(self.ports[protocol], MODEL, floats)
+
+    def wait_first_answer(self) -> float:
+        """Wait for a right answer over HTTP; returns the seconds since the process was started.
+
+        Raises:
+            BenchError: The process ended, or none came in time.
+        """
+        target = self.target("http")
+        expected = double(target.values).ravel()
+        while self._process.poll() is None and perf_counter() - self._began < START_TIMEOUT_S:
+            with suppress(LoadError, OSError):
+                if np.array_equal(infer_http(target), expected):
+                    return perf_counter() - self._began
+            time.sleep(POLL_S)
+        raise BenchError(f"no right answer (exit status {self._process.poll()}); the last lines:\n{self.tail()}")
+
+    def stop(self) -> float:
+        """Send the process SIGTERM; returns the seconds until it and its family were gone, 60 at most."""
+        pids = self.family()
+        began = perf_counter()
+        self._process.send_signal(signal.SIGTERM)
+        wait_gone(pids, STOP_TIMEOUT_S)
+        return perf_counter() - began
+
+    def shared_memory(self) -> dict[str, int]:
+        """Sizes in bytes of the files in /dev/shm that the family has mapped so far and that are there now."""
+        sizes = {}
+        for path in self._seen_shared_memory:
+            with suppress(FileNotFoundError):
+                sizes[path] = os.stat(path).st_size
+        return sizes
+
+    def left_behind(self) -> list[str]:
+        """What is wrong after a stop: an exit status, processes, shared memory, files."""
+        status = self._process.poll()
+        problems = [f"exit status {status}"] if status else []
+        alive = [pid for pid in self._family if family(pid)]
+        problems += [f"process left: {name}" for name in names([self.pid, *alive]).values() if alive and name != "host"]
+        problems += [f"still running: host {self.pid}"] if status is None else []
+        problems += [f"shared memory left: {path}" for path in sorted(self.shared_memory())]
+        files = [*self.home.rglob("*"), *self._temporary.rglob("*")]
+        return problems + [f"file left: {path}" for path in sorted(files)]
+
+    def tail(self) -> str:
+        """The last lines of its output."""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+
+
+def _describe(python: str, environment: dict[str, str]) -> dict[str, str]:
+    try:
+        ran = subprocess.run([python, "-c", _DESCRIBE], env=environment, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise BenchError(f"{python} does not run: {error}") from error
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as sockets:
+        found: list[int] = []
+        while len(found) < count:
+            probe = sockets.enter_context(socket.socket())
+            port = random.choice(PORTS)
+            with suppress(OSError):
+                probe.bind((HOST, port))
+                found.append(port)
+    return found
