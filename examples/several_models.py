@@ -16,13 +16,13 @@ url = f"http://localhost:{os.environ.get('PYTRITON_TRITON_CONFIG_HTTP_PORT', '80
 
 @batch
 def shout(text):
-    # Strings arrive as object arrays of bytes; arrays of bytes such as this one, of text, or of objects can be returned.
+    # Strings arrive as object arrays of bytes. They can be returned so, or as an array of bytes or text such as this.
     return {"loud": np.char.upper(text.astype(np.bytes_))}
 
 
 @sample
 def mean(numbers):
-    # Without batching a function gets the one array that the client sent.
+    # Without batching a function gets what one client sent.
     return {"mean": numbers.mean(keepdims=True)}
 
 
@@ -34,6 +34,7 @@ class Device:
 
     @batch
     def __call__(self, x):
+        """Runs in the instance's own thread."""
         time.sleep(0.05)
         return {"y": x * 2, "device": np.full((len(x), 1), self.number)}
 

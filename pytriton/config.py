@@ -40,8 +40,9 @@ def _to_bool(value: object) -> bool:
     return word in _TRUE
 
 
-def _to_int(value: object, highest: int | None = None) -> int:
-    expected = "expected an integer of at least 0" if highest is None else f"expected an integer from 0 to {highest}"
+def _to_int(value: object, lowest: int = 0, highest: int | None = None) -> int:
+    limits = f"of at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+    expected = f"expected an integer {limits}"
     try:
         if isinstance(value, str) or (isinstance(value, float) and value.is_integer()):
             number = int(value)
@@ -51,13 +52,13 @@ def _to_int(value: object, highest: int | None = None) -> int:
             number = operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise ValueError(expected) from None
-    if number < 0 or (highest is not None and number > highest):
+    if number < lowest or (highest is not None and number > highest):
         raise ValueError(expected)
     return number
 
 
 def _to_port(value: object) -> int:
-    return _to_int(value, highest=65535)
+    return _to_int(value, lowest=1, highest=65535)  # with 0 the server would listen where nobody looks for it
 
 
 def _to_str(value: object) -> str:

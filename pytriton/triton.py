@@ -155,7 +155,9 @@ class Triton:
         self.connect()
         if not self._announced:
             self._announced = True
-            LOGGER.info("(Press CTRL+C or use the command `kill -SIGINT %d` to send a SIGINT signal and quit)", os.getpid())
+            LOGGER.info(
+                "(Press CTRL+C or use the command `kill -SIGINT %d` to send a SIGINT signal and quit)", os.getpid()
+            )
 
     def serve(self, monitoring_period_s: float | None = None, *, monitoring_period_sec: float | None = None) -> None:
         """Serve until :meth:`stop`, SIGINT, SIGTERM, or the end of the server or of a model; then stop.
@@ -228,6 +230,7 @@ class Triton:
     def _start_server(self) -> Server:
         store = self._workspace.model_store_path
         server = Server(self._config, self._installation, self._workspace.path, store, self._on_server_exit)
+        LOGGER.info("Triton Inference Server is ready: %s", server.endpoints())
         self._warn_verbose()
         return server
 

@@ -8,14 +8,15 @@ import select
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Memory", "adopt_orphans", "cpu_s", "end_descendants", "end_with_parent", "family", "kill", "memory"]
+__all__ = ["Memory", "adopt_orphans", "cpu_s", "descendants", "end_descendants", "end_with_parent", "family", "memory"]
 __all__ += ["names", "open_files", "process_name", "read_cpu_s", "read_memory", "resident_bytes", "shared_memory"]
 __all__ += ["wait_gone"]
 
+KILL_TIMEOUT_S = 1.0
 _GONE = (FileNotFoundError, ProcessLookupError)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -114,26 +115,13 @@ def shared_memory(pid: int) -> set[str]:
 def wait_gone(pids: Iterable[int], timeout_s: float) -> list[int]:
     """Wait for the end of processes; returns those that still run after the timeout."""
     deadline, left = time.monotonic() + timeout_s, []
-    for pid in pids:
-        try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
+    with ExitStack() as closing:
+        for pid, descriptor in _descriptors(pids, closing).items():
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 left.append(pid)
-        finally:
-            os.close(descriptor)
     return left
-
-
-def kill(pids: Iterable[int]) -> None:
-    """Kill processes at once."""
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def end_with_parent() -> None:
@@ -146,16 +134,29 @@ def adopt_orphans() -> None:
     _PRCTL(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def descendants() -> list[int]:
+    """All processes that this one and its descendants have started and that still run."""
+    return family(os.getpid())[1:]
+
+
 def end_descendants(grace_s: float) -> None:
-    """Ask the descendants of this process to end, and kill those that have not after ``grace_s``."""
-    descendants = family(os.getpid())[1:]
-    for pid in descendants:
+    """Kill the descendants of this process that do not end by themselves within ``grace_s``."""
+    wait_gone(descendants(), grace_s)
+    while left := descendants():
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_gone(left, KILL_TIMEOUT_S)
+
+
+def _descriptors(pids: Iterable[int], closing: ExitStack) -> dict[int, int]:
+    """A descriptor of each process that exists, which refers to no later process of that number."""
+    found = {}
+    for pid in pids:
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-    wait_gone(descendants, grace_s)
-    while left := family(os.getpid())[1:]:
-        kill(left)
-        wait_gone(left, grace_s)
+            found[pid] = os.pidfd_open(pid)
+            closing.callback(os.close, found[pid])
+    return found
 
 
 def _read(pid: int, name: str) -> str:

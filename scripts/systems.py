@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from load import double, infer_http
-from processes import end_with_parent, family, kill, names, shared_memory, wait_gone
+from processes import descendants, end_descendants, end_with_parent, family, names, shared_memory, wait_gone
 from wire import HOST, LoadError, Target
 
 __all__ = ["MODEL", "BenchError", "Host", "System", "find_system"]
@@ -74,6 +74,9 @@ def find_system(name: str, peer_python: str | None = None) -> System:
         script = {"ours": "served.py", "raw": "raw.py"}[name]
         versions = _describe(sys.executable, environment)
         del versions["libdir"]
+        if name == "raw":  # under NumPy 2 the server's Python backend runs no model as it is
+            plain = int(versions["numpy"].partition(".")[0]) < 2
+            versions["tensors"] = "plain" if plain else "through pytriton.proxy.abi, which NumPy 2 needs"
         return System(name, [sys.executable, str(_HOSTS / script)], environment, versions)
     if peer_python is None:
         raise BenchError("the peer needs --peer-python, an interpreter with nvidia-pytriton")
@@ -106,7 +109,6 @@ class Host:
         ports = _free_ports(3)
         self.ports = {"http": ports[0], "grpc": ports[1]}
         self._seen_shared_memory: set[str] = set()
-        self._family: list[int] = []
         places = {"PYTRITON_HOME": str(self.home), "TMPDIR": str(self._temporary)}
         with self._log.open("wb") as log:
             self._began = perf_counter()
@@ -130,16 +132,15 @@ class Host:
     ) -> None:
         """Kill what still runs, and remove shared memory that it left."""
         self.family()
-        kill([self.pid] if self._process.poll() is None else [])
-        kill(wait_gone(self._family, KILLED_TIMEOUT_S))  # a host's guard gets the time to clean up
+        self._process.kill()
+        end_descendants(KILLED_TIMEOUT_S)  # pytriton's guard of the server gets the time to clean up
         self._process.wait()
         for path in self._seen_shared_memory:
             Path(path).unlink(missing_ok=True)
 
     def family(self) -> list[int]:
-        """The hosting process and its descendants; notes them, and their shared memory, for the end."""
+        """The hosting process and its descendants; notes their shared memory."""
         pids = family(self.pid)
-        self._family += [pid for pid in pids if pid not in self._family]
         for pid in pids:
             self._seen_shared_memory |= shared_memory(pid)
         return pids
@@ -180,14 +181,12 @@ class Host:
         return sizes
 
     def left_behind(self) -> list[str]:
-        """What is wrong after a stop: an exit status, processes, shared memory, files."""
+        """What is wrong after a stop: an exit status other than 0, processes, shared memory, files."""
         status = self._process.poll()
         problems = [f"exit status {status}"] if status else []
-        alive = [pid for pid in self._family if family(pid)]
-        problems += [f"process left: {name}" for name in names([self.pid, *alive]).values() if alive and name != "host"]
-        problems += [f"still running: host {self.pid}"] if status is None else []
+        problems += [f"process left: {name}" for name in names([os.getpid(), *descendants()]).values()][1:]
         problems += [f"shared memory left: {path}" for path in sorted(self.shared_memory())]
-        files = [*self.home.rglob("*"), *self._temporary.rglob("*")]
+        files = [*self.home.iterdir(), *self._temporary.iterdir()]
         return problems + [f"file left: {path}" for path in sorted(files)]
 
     def tail(self) -> str:

@@ -4,8 +4,8 @@ The backend's stub was compiled with a pybind11 that knows NumPy 1's array descr
 offset where NumPy 2 keeps flags, so that every item size is 0. Inputs then come with strides of 0 (each element is the
 first), and outputs with 0 bytes. Two changes within the stub's process set this right:
 
-- pybind11 takes NumPy's C functions from a table. It gets a copy in which ``PyArray_NewFromDescr`` disregards the strides
-  it is given, and makes C-contiguous arrays, which is what all of the stub's are.
+- pybind11 takes NumPy's C functions from a table. It gets a copy in which ``PyArray_NewFromDescr`` disregards the
+  strides it is given, and makes C-contiguous arrays, which is what all of the stub's are.
 - While a ``Tensor`` is constructed from an output, the flags of the array's descriptor hold the item size. The
   descriptor is a private copy of its dtype, so nobody else ever sees these flags.
 
@@ -122,8 +122,8 @@ def interleave(strings: NDArray[np.object_]) -> bytes:
 
 
 def _replace_table() -> None:
-    """Give pybind11 a table of NumPy's functions in which arrays are made C-contiguous, whatever strides are asked for."""
-    module = importlib.import_module("numpy.core.multiarray")  # by the name that pybind11 uses
+    """Give pybind11 a table of NumPy's functions that makes arrays C-contiguous, whatever strides are asked for."""
+    module: Any = importlib.import_module("numpy.core.multiarray")  # by the name that pybind11 uses
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsule = ctypes.pythonapi.PyCapsule_New
@@ -133,12 +133,12 @@ def _replace_table() -> None:
     table = (ctypes.c_void_p * TABLE_LENGTH)(*(ctypes.c_void_p * TABLE_LENGTH).from_address(address))
     original = NewFromDescr(table[NEW_FROM_DESCR] or 0)
 
-    @NewFromDescr
-    def contiguous(kind: int, descr: int, rank: int, shape: int, _: int, data: int, flags: int, parent: int) -> int:
+    def contiguous(kind: int, descr: int, rank: int, shape: int, _: int, data: int, flags: int, parent: int) -> Any:
         return original(kind, descr, rank, shape, None, data, flags, parent)
 
-    table[NEW_FROM_DESCR] = ctypes.cast(contiguous, ctypes.c_void_p).value
-    _KEEP.extend([table, contiguous, original])
+    replacement = NewFromDescr(contiguous)
+    table[NEW_FROM_DESCR] = ctypes.cast(replacement, ctypes.c_void_p).value
+    _KEEP.extend([table, replacement, original])
     module._ARRAY_API = capsule(ctypes.addressof(table), None, None)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .arena import Arena, map_shared
+from .arena import Arena, ArenaFullError, map_shared
 from .frames import (
     ALIGN,
     INLINE_LIMIT_BYTES,
@@ -36,6 +36,7 @@ from .frames import (
 
 PROTOCOL = 1
 MAX_MESSAGE_BYTES = 64 * 1024
+MAX_GREETING_BYTES = 4096
 MAX_RELEASED = 1024
 RETRY_S = 0.01
 
@@ -70,21 +71,28 @@ class Channel:
         """
         size = data_bytes(tensors)
         if size > INLINE_LIMIT_BYTES:
+            if self._socket.fileno() < 0:
+                raise PeerGoneError("the connection was closed")
             frame.region = self._arena.allocate(size)
             self._lay_out(tensors, frame.region)
         frame.released = [self._released.popleft() for _ in range(min(len(self._released), MAX_RELEASED))]
         message = pack(frame, tensors)
         if len(message) > MAX_MESSAGE_BYTES:
-            return self._spill(message)
+            return self._spill(frame, message)
         try:
             self._socket.send(message)
         except OSError as error:
             raise PeerGoneError(str(error)) from error
 
-    def _spill(self, message: bytes) -> None:
+    def _spill(self, frame: Frame, message: bytes) -> None:
         """Send a frame whose description alone is too long for the socket through the arena."""
         whole = tensor(0, np.frombuffer(message, np.uint8), 0)
-        self.send(Frame(SPILL, requests=1), [whole])
+        try:
+            self.send(Frame(SPILL, requests=1), [whole])
+        except ArenaFullError:
+            self._arena.free(frame.region)
+            self._released.extend(frame.released)
+            raise
 
     def _lay_out(self, tensors: Sequence[Tensor], at: int) -> None:
         memory = self._arena.memory
@@ -114,16 +122,16 @@ class Channel:
             raise PeerGoneError("the connection was closed")
         return self._accept(memoryview(self._message[:length]))
 
-    def _accept(self, message: memoryview) -> Frame:
+    def _accept(self, message: memoryview, spilled: bool = False) -> Frame:
         frame = unpack(message)
         for offset in frame.released:
             self._arena.free(offset)
         if frame.region != NO_REGION:
             frame.data = self._lease(frame.region, frame.data_bytes)
         if frame.kind == SPILL:
-            if len(frame.tensors) != 1:
-                raise FrameError("a spilled frame holds one tensor")
-            return self._accept(memoryview(bytearray(frame.array(frame.tensors[0]))))
+            if spilled or len(frame.tensors) != 1:
+                raise FrameError("a spilled frame holds one tensor, and no other spilled frame")
+            return self._accept(memoryview(bytearray(frame.array(frame.tensors[0]))), spilled=True)
         return frame
 
     def _lease(self, offset: int, size: int) -> np.ndarray[Any, Any]:
@@ -168,21 +176,12 @@ def connect(path: str, hello: dict[str, Any], timeout_s: float) -> Channel:
         try:
             with short_path(path) as address:
                 connection.connect(address)
-            return _greet(connection, hello)
+            return _greet(connection, hello)[1]
         except OSError as error:
             connection.close()
             if time.monotonic() > deadline:
                 raise PeerGoneError(f"the process with the inference callable does not answer: {error}") from error
             time.sleep(RETRY_S)
-
-
-def _greet(connection: socket.socket, hello: dict[str, Any]) -> Channel:
-    arena = Arena()
-    message = json.dumps({"protocol": PROTOCOL, **hello}).encode()
-    socket.send_fds(connection, [message], [arena.fd])
-    channel = Channel(connection, arena, _peer_arena(connection)[1])
-    connection.settimeout(None)
-    return channel
 
 
 def accept(connection: socket.socket, timeout_s: float) -> tuple[dict[str, Any], Channel]:
@@ -193,24 +192,35 @@ def accept(connection: socket.socket, timeout_s: float) -> tuple[dict[str, Any],
     """
     connection.settimeout(timeout_s)
     try:
-        hello, peer_memory = _peer_arena(connection)
-        arena = Arena()
-        socket.send_fds(connection, [json.dumps({"protocol": PROTOCOL}).encode()], [arena.fd])
+        return _greet(connection, {})
     except OSError as error:
         raise PeerGoneError(str(error)) from error
-    connection.settimeout(None)
-    return hello, Channel(connection, arena, peer_memory)
 
 
-def _peer_arena(connection: socket.socket) -> tuple[dict[str, Any], mmap.mmap]:
-    message, fds, _, _ = socket.recv_fds(connection, 4096, 1)
+def _greet(connection: socket.socket, hello: dict[str, Any]) -> tuple[dict[str, Any], Channel]:
+    """Swap greetings and arenas; both sides do the same."""
+    arena = Arena()
+    try:
+        socket.send_fds(connection, [json.dumps({"protocol": PROTOCOL, **hello}).encode()], [arena.fd])
+        told, peer_memory = _greeting(connection)
+        connection.settimeout(None)
+        return told, Channel(connection, arena, peer_memory)
+    except BaseException:
+        arena.close()
+        raise
+
+
+def _greeting(connection: socket.socket) -> tuple[dict[str, Any], mmap.mmap]:
+    message, fds, _, _ = socket.recv_fds(connection, MAX_GREETING_BYTES, 1)
     try:
         if not message:
             raise PeerGoneError("the connection was closed")
-        hello = json.loads(message)
-        if hello.get("protocol") != PROTOCOL or len(fds) != 1:
-            raise PeerGoneError(f"the other side speaks protocol {hello.get('protocol')}, not {PROTOCOL}")
-        return hello, map_shared(fds[0])
+        told = json.loads(message)
+        if not isinstance(told, dict) or told.get("protocol") != PROTOCOL or len(fds) != 1:
+            raise PeerGoneError(f"the other side does not speak protocol {PROTOCOL}: {message!r}")
+        return told, map_shared(fds[0])
+    except ValueError as error:
+        raise PeerGoneError(f"the other side sent no greeting: {error}") from error
     finally:
         for fd in fds:
             os.close(fd)

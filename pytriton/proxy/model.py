@@ -69,28 +69,27 @@ class TritonPythonModel:
             return _fail(
                 requests, f"the inference callable's process is gone: {error}", pb_utils.TritonError.UNAVAILABLE
             )
-        except FrameError as error:
-            self._channel.shutdown()  # the next batch starts on a new connection
-            return _fail(requests, str(error))
         except (ArenaFullError, TypeError) as error:
             return _fail(requests, str(error))
+        except (LookupError, ValueError) as error:  # FrameError or a reply that makes no sense
+            self._channel.shutdown()  # the next batch starts on a new connection
+            return _fail(requests, f"{type(error).__name__}: {error}")
 
     def _columns(self, requests: list[Any]) -> list[tuple[int, Column]]:
         """The arrays of each input, one per request; None where a request lacks an optional input."""
-        get = pb_utils.get_input_tensor_by_name
-        columns = []
-        for index, name in enumerate(self._inputs):
-            column = [None if (item := get(request, name)) is None else item.as_numpy() for request in requests]
-            columns.append((index, column))
-        return columns
+        found = [{tensor.name(): tensor for tensor in request.inputs()} for request in requests]
+        return [
+            (index, [tensors[name].as_numpy() if name in tensors else None for tensors in found])
+            for index, name in enumerate(self._inputs)
+        ]
 
     def _metadata(self, requests: list[Any]) -> bytes:
         """Parameters and requested outputs of the requests that have any, as JSON by request index."""
         entries = []
+        all_outputs = len(self._outputs)
         for index, request in enumerate(requests):
-            parameters = request.parameters()
-            outputs = request.requested_output_names()
-            if parameters != "{}" or len(outputs) != len(self._outputs):
+            parameters, outputs = request.parameters(), request.requested_output_names()
+            if parameters != "{}" or len(outputs) != all_outputs:
                 entries.append(f'"{index}":{{"parameters":{parameters},"outputs":{json.dumps(list(outputs))}}}')
         return f"{{{','.join(entries)}}}".encode() if entries else b""
 
@@ -112,19 +111,19 @@ class TritonPythonModel:
         return connect(self._path, self._hello, RECONNECT_TIMEOUT_S)
 
     def _responses(self, reply: Frame, count: int, errors: dict[str, str]) -> list[Any]:
+        make = self._tensor
         outputs: list[list[Any]] = [[] for _ in range(count)]
         for item in reply.tensors:
             name, array = self._outputs[item.name], reply.array(item)
             if item.request != WHOLE_BATCH:
-                outputs[item.request].append(self._tensor(name, array))
-            elif count == 1:
-                outputs[0].append(self._tensor(name, array))
-            else:
-                first = 0
-                for index, rows in enumerate(reply.rows or ()):
-                    outputs[index].append(self._tensor(name, array[first : first + rows]))
-                    first += rows
-        responses = [pb_utils.InferenceResponse(tensors) for tensors in outputs]
+                outputs[item.request].append(make(name, array))
+                continue
+            first = 0
+            for tensors, rows in zip(outputs, reply.rows or (), strict=True):
+                tensors.append(make(name, array[first : first + rows]))
+                first += rows
+        respond = pb_utils.InferenceResponse
+        responses = [respond(tensors) for tensors in outputs]
         for index, message in errors.items():
             responses[int(index)] = _error(message)
         return responses

@@ -34,7 +34,15 @@ def command_line(
         arguments.append("--disable-auto-complete-config")
     else:
         arguments.append("--load-model=*")
+    if config.allow_gpu_metrics is None and not has_gpu_driver():
+        # Only alarming log lines come of looking for GPUs where there are none.
+        arguments += ["--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0"]
     return arguments + flags(config)
+
+
+def has_gpu_driver() -> bool:
+    """Whether this machine has an NVIDIA driver: a data-centre or desktop one, WSL's, or Tegra's."""
+    return any(Path("/dev", name).exists() for name in ("nvidiactl", "dxg", "nvmap"))
 
 
 def endpoints(config: TritonConfig) -> dict[str, tuple[str, int]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -40,6 +42,7 @@ class ServerProcess:
     ) -> None:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._on_exit = on_exit
+        self._shared_memory = shared_memory
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", str(GUARD), shared_memory, str(workspace), *arguments],
             stdin=subprocess.PIPE,
@@ -69,7 +72,8 @@ class ServerProcess:
 
     def failure(self, what: str) -> PyTritonServerError:
         """An error for a server that has ended by itself, with its last words."""
-        words = [line for line in self._tail if line.startswith(("E", "error", "F")) or "rror" in line] or self._tail
+        telling = ("E", "F", "error", "Bad option", "invalid")  # the last two after a flag that the server refuses
+        words = [line for line in self._tail if line.startswith(telling) or "rror" in line] or self._tail
         return PyTritonServerError(f"{what} (exit status {self._guard.poll()}); its last lines:\n" + "\n".join(words))
 
     def _tell(self, command: bytes) -> None:
@@ -89,6 +93,9 @@ class ServerProcess:
                 with contextlib.suppress(OSError, ValueError):  # our own output may be closed
                     print(line, flush=True)
         status = self._guard.wait()
+        for path in glob.glob(self._shared_memory):  # left by a guard that was killed
+            with contextlib.suppress(OSError):
+                os.unlink(path)
         with contextlib.suppress(OSError):
             self._guard.stdin.close()
         self._ended.set()

@@ -78,7 +78,14 @@ class Server:
 
     def failure(self, what: str) -> PyTritonServerError:
         """An error for a server that has ended, with its last lines."""
-        return self._process.failure(what)
+        log_file = self._config.log_file
+        return self._process.failure(f"{what}; its log is {log_file}" if log_file else what)
+
+    def endpoints(self) -> str:
+        """Where the server listens, as text for the log."""
+        names = {"http_port": "HTTP", "grpc_port": "gRPC", "metrics_port": "metrics"}
+        where = endpoints(self._config).items()
+        return ", ".join(f"{names.get(name, name)} at {address}:{port}" for name, (address, port) in where)
 
     def load(self, name: str) -> None:
         """Load a model, or what is new of it, from the repository.
@@ -121,9 +128,19 @@ class Server:
             drained = self._process.wait(timeout_s)
         if self._process.is_alive():
             drained = wait_sent([port for _, port in endpoints(self._config).values()], deadline) and drained
+            self._write_traces()
         if not drained:
             LOGGER.warning("requests in flight were ended after %d s", timeout_s)
         self.kill()
+
+    def _write_traces(self) -> None:
+        """Have the server write the traces that it holds: it does when their settings change, else at its own exit."""
+        if self._config.trace_config:
+            try:
+                with self._client() as client:
+                    client.update_trace_settings(settings={"trace_level": ["OFF"]})
+            except (InferenceServerException, OSError) as error:
+                LOGGER.warning("the last traces may be missing: %s", error)
 
     def kill(self) -> None:
         """End the process at once."""
@@ -132,15 +149,18 @@ class Server:
 
     def _wait_ready(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
+        answer = "not ready"
         with self._client() as client:
             while self._process.is_alive():
                 try:
                     if client.is_server_live() and client.is_server_ready() and self._process.is_alive():
                         return
                 except (InferenceServerException, OSError, ValueError) as error:  # refused, or cut short: not yet
-                    LOGGER.debug("the server is not ready: %s", error)
+                    answer = str(error)
                 if time.monotonic() > deadline:
-                    raise PyTritonClientTimeoutError(f"the server at {self.url} was not ready after {timeout_s} s")
+                    raise PyTritonClientTimeoutError(
+                        f"the server at {self.url} was not ready after {timeout_s} s; it last said: {answer}"
+                    )
                 time.sleep(READY_POLL_S)
         raise self.failure("the server did not start")
 

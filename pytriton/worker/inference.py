@@ -17,6 +17,7 @@ from pytriton.model_config.triton_model_config import TensorSpec, TritonModelCon
 from pytriton.proxy.frames import BYTES, ERROR, RESPONSE, WHOLE_BATCH, Frame, Tensor, dtype_code, tensor
 from pytriton.proxy.types import Request, RequestBatch, ResponseBatch
 from pytriton.proxy.validators import TritonResultsValidator
+from pytriton.worker.messages import sendable
 from pytriton.worker.results import Results
 
 LOGGER = logging.getLogger("pytriton.worker")
@@ -92,7 +93,7 @@ class Inference:
                     self._model, frame.requests, _text(error),
                 )  # fmt: skip
             else:
-                LOGGER.warning("model %s: the inference callable raised", self._model, exc_info=error)
+                LOGGER.warning("model %s: the inference call failed", self._model, exc_info=error)
             return self.error(frame, error, isolate=isolate)
 
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
@@ -102,8 +103,8 @@ class Inference:
 
     def _message(self, error: BaseException) -> str:
         if self._options.send_traceback:
-            return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        return _text(error)
+            return sendable("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+        return sendable(_text(error))
 
     def _requests(self, frame: Frame) -> list[Request]:
         requests = [Request(requested_output_names=list(self._output_names)) for _ in range(frame.requests)]
@@ -130,7 +131,7 @@ class Inference:
         self._validator.validate_responses(requests, responses)
         tensors: list[Tensor] = []
         errors = {}
-        for index, (request, response) in enumerate(zip(requests, responses)):
+        for index, (request, response) in enumerate(zip(requests, responses, strict=True)):
             if isinstance(response, BaseException):
                 LOGGER.warning("model %s: the inference callable failed one request", self._model, exc_info=response)
                 errors[index] = self._message(response)
@@ -169,4 +170,7 @@ def _public(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # an error's text is the user's code too
+        return f"{type(error).__name__}: its text cannot be had"

@@ -46,10 +46,7 @@ class Instance:
         self._state = threading.Condition()
         self._channels: set[Channel] = set()
         self._closed = False
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with short_path(path) as address:
-            self._listener.bind(address)
-        self._listener.listen()
+        self._listener = _listening(path)
         self._thread = threading.Thread(target=self._listen, name=self._name, daemon=True)
         self._thread.start()
 
@@ -87,8 +84,11 @@ class Instance:
                 try:
                     connection, _ = self._listener.accept()
                 except OSError:  # closed
-                    return
+                    break
                 threading.Thread(target=self._serve, args=(connection,), name=self._name, daemon=True).start()
+        with self._state:
+            self._state.wait_for(lambda: not self._channels)
+        self._inference.close()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -112,11 +112,8 @@ class Instance:
         finally:
             with self._state:
                 self._channels.remove(channel)
-                last = self._closed and not self._channels
                 self._state.notify_all()
             channel.close()
-            if last:
-                self._inference.close()
             self._on_disconnect()
 
     def _step(self, channel: Channel) -> None:
@@ -129,3 +126,15 @@ class Instance:
             except (ArenaFullError, FrameError) as error:
                 channel.send(*self._inference.error(frame, error))
             self._last_batch = time.monotonic()
+
+
+def _listening(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        with short_path(path) as address:
+            listener.bind(address)
+        listener.listen()
+    except BaseException:
+        listener.close()
+        raise
+    return listener

@@ -38,23 +38,38 @@ class Results:
     def _run(self, awaitable: Awaitable[Any]) -> Any:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(_await(awaitable))
+        value, error = self._loop.run_until_complete(_outcome(awaitable))
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback holds this frame
+        return value
 
     def close(self) -> None:
         """Cancel what still runs on the event loop and close it."""
         if self._loop is not None:
             loop, self._loop = self._loop, None
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                loop.run_until_complete(asyncio.wait(tasks))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
+            try:
+                loop.run_until_complete(_cancel_others())
+                loop.run_until_complete(loop.shutdown_asyncgens())
+            finally:
+                loop.close()
 
 
-async def _await(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
+async def _cancel_others() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _outcome(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """A value, or what was raised. A task that raises is a cycle, which keeps the inputs until the next collection."""
+    try:
+        return await awaitable, None
+    except BaseException as error:
+        return None, error
 
 
 def _only(generator: Iterator[Any]) -> Any:
@@ -68,14 +83,14 @@ def _only(generator: Iterator[Any]) -> Any:
 
 async def _only_async(generator: AsyncIterator[Any]) -> Any:
     try:
-        result = await anext_or_end(generator)
-        more = result is not _END and await anext_or_end(generator) is not _END
+        result = await _next(generator)
+        more = result is not _END and await _next(generator) is not _END
     finally:
         await generator.aclose()  # type: ignore[attr-defined]
     return _checked(result, more)
 
 
-async def anext_or_end(generator: AsyncIterator[Any]) -> Any:
+async def _next(generator: AsyncIterator[Any]) -> Any:
     async for value in generator:
         return value
     return _END

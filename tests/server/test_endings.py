@@ -97,7 +97,7 @@ def test_the_servers_death_ends_serve(host):
 def test_the_guards_death_ends_server_and_serve(host):
     os.kill(host.guard, signal.SIGKILL)
     assert "serve returned" in host.output()
-    wait_for(lambda: not any(map(is_alive, host.family)), "all processes to end")
+    host.assert_nothing_left()
 
 
 def test_a_dead_proxy_is_replaced(host):

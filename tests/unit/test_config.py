@@ -79,6 +79,7 @@ def test_values_of_plain_meaning_are_converted(name, given_value, value):
     ("name", "value"),
     [
         ("http_port", -1),
+        ("http_port", 0),
         ("http_port", 65536),
         ("http_port", True),
         ("http_port", "http"),
@@ -167,7 +168,7 @@ def test_other_variables_are_not_looked_at(caplog):
 
 @pytest.mark.parametrize(
     ("name", "text", "allowed"),
-    [("ALLOW_HTTP", "maybe", "true/1/yes/on or false/0/no/off"), ("HTTP_PORT", "65536", "from 0 to 65535")],
+    [("ALLOW_HTTP", "maybe", "true/1/yes/on or false/0/no/off"), ("HTTP_PORT", "65536", "from 1 to 65535")],
 )
 def test_a_wrong_variable_is_named_with_what_is_allowed(name, text, allowed):
     with pytest.raises(PyTritonValidationError, match=f"^PYTRITON_TRITON_CONFIG_{name}: .*{allowed}.*'{text}'"):

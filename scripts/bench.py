@@ -1,0 +1,146 @@
+"""The benchmark: pytriton, the same function as a plain Python-backend model, and nvidia-pytriton, in alternation.
+
+``scripts/README.md`` says how to run it and what each number means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from processes import adopt_orphans, end_descendants
+from report import compare, rounds_table, rows_as_json
+from rounds import Round, Timing, measure
+from soak import Soak, soak, soak_table, trends
+from systems import BenchError, System, find_system
+
+__all__ = ["main", "order", "parse"]
+
+QUICK = Timing(seconds=1, warmup_s=0.2)
+WARMUP_S = 1.0
+_Outcome = tuple[dict[str, Any], dict[str, list[str]]]  # what was found, as JSON has it, and problems by system
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def main() -> int:
+    """Run what the command line says; returns the exit status, 1 if anything but the peer went wrong."""
+    chosen = parse(sys.argv[1:])
+    for number in ENDING:
+        signal.signal(number, _leave)
+    adopt_orphans()
+    try:
+        systems = [find_system(name, chosen.peer_python) for name in chosen.systems]
+        about = _about(chosen, systems)
+        for subject, facts in about.items():
+            print(f"{subject}: {json.dumps(facts)}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            found, problems = (_soak if chosen.soak else _compare)(chosen, systems, Path(folder))
+    except BenchError as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        end_descendants(grace_s=0)
+    for name, complaints in problems.items():
+        for complaint in complaints:
+            print(f"PROBLEM {name}: {complaint}")
+    if chosen.json:
+        chosen.json.write_text(json.dumps({**about, **found, "problems": problems}, indent=2) + "\n")
+    return 1 if any(complaints for name, complaints in problems.items() if name != "peer") else 0
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line; ``systems``, ``rounds`` and ``timing`` are filled in."""
+    parser = argparse.ArgumentParser(description="Compare pytriton with what else can serve a Python function.")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each system is measured (3)")
+    parser.add_argument("--seconds", type=float, default=3, help="of each load, after 1 s to warm up (3)")
+    parser.add_argument("--quick", action="store_true", help="one round of short loads: does it work at all?")
+    parser.add_argument("--peer-python", metavar="PATH", help="interpreter of an environment with nvidia-pytriton")
+    parser.add_argument("--systems", nargs="+", choices=["ours", "raw", "peer"], help="default: all there are")
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="instead of rounds, one long load of each system")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    chosen = parser.parse_args(arguments)
+    if chosen.rounds < 1 or chosen.seconds <= 0 or (chosen.soak is not None and chosen.soak <= 0):
+        parser.error("--rounds, --seconds and --soak must be positive")
+    if chosen.systems is None:
+        chosen.systems = ["ours", "raw", *(["peer"] if chosen.peer_python else [])]
+    chosen.rounds = 1 if chosen.quick else chosen.rounds
+    chosen.timing = QUICK if chosen.quick else Timing(chosen.seconds, WARMUP_S)
+    return chosen
+
+
+def order(systems: Sequence[System], number: int) -> list[System]:
+    """The systems of a round, each round beginning with another, so that none always follows the same one."""
+    shift = (number - 1) % len(systems)
+    return [*systems[shift:], *systems[:shift]]
+
+
+def _compare(chosen: argparse.Namespace, systems: Sequence[System], folder: Path) -> _Outcome:
+    rounds: list[Round] = []
+    for number in range(1, chosen.rounds + 1):
+        for system in order(systems, number):
+            place = folder / f"{system.name}-{number}"
+            rounds.append(measure(system, number, chosen.timing, place, _say))
+    rows = compare(sorted(rounds, key=lambda each: chosen.systems.index(each.system)))
+    print(rounds_table(rows))
+    return {"rows": rows_as_json(rows), "rounds": [asdict(each) for each in rounds]}, _problems(rounds)
+
+
+def _soak(chosen: argparse.Namespace, systems: Sequence[System], folder: Path) -> _Outcome:
+    soaks: list[Soak] = []
+    for system in systems:
+        soaks.append(soak(system, chosen.soak, folder / system.name, _say))
+        print(soak_table(soaks[-1]), flush=True)
+    found = [{**asdict(each), "trends": {k: asdict(v) for k, v in trends(each.samples).items()}} for each in soaks]
+    return {"soaks": found}, _problems(soaks)
+
+
+def _problems(found: Iterable[Round | Soak]) -> dict[str, list[str]]:
+    """What went wrong, by system."""
+    result: dict[str, list[str]] = {}
+    for each in found:
+        result.setdefault(each.system, []).extend(each.problems)
+    return result
+
+
+def _about(chosen: argparse.Namespace, systems: Sequence[System]) -> dict[str, Any]:
+    """Where and how the measurements are made."""
+    return {
+        "machine": {
+            "cores": len(os.sched_getaffinity(0)),
+            "kernel": platform.release(),
+            "architecture": platform.machine(),
+            "load_average": os.getloadavg()[0],
+        },
+        "generators": {
+            "http": "wrk" if shutil.which("wrk") else "epoll",
+            "grpc": "h2load" if shutil.which("h2load") else "grpcio",
+        },
+        "settings": {"rounds": chosen.rounds, **asdict(chosen.timing), "soak_minutes": chosen.soak},
+        "systems": {system.name: system.versions for system in systems},
+    }
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End in an orderly way, however often one is asked to."""
+    for each in ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

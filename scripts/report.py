@@ -1,0 +1,120 @@
+"""Statistics over the rounds, their table and their JSON form."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rounds import Round
+
+__all__ = ["Row", "Spread", "align", "compare", "number", "ratio", "rounds_table", "rows_as_json", "spread"]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A measure over the rounds."""
+
+    median: float
+    minimum: float
+    maximum: float
+
+    def __str__(self) -> str:
+        if self.minimum == self.maximum:
+            return number(self.median)
+        return f"{number(self.median)} ({number(self.minimum)}-{number(self.maximum)})"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measure: its spread by system, and the ratios of ours to the others."""
+
+    group: str
+    measure: str
+    spreads: dict[str, Spread]
+    ratios: dict[str, Spread]
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Median, least and greatest of at least one value."""
+    return Spread(statistics.median(values), min(values), max(values))
+
+
+def ratio(ours: dict[int, float], theirs: dict[int, float]) -> Spread | None:
+    """Our median over theirs, with the least and the greatest ratio within a round; None where that is undefined.
+
+    Args:
+        ours: Values by the number of their round.
+        theirs: Likewise.
+    """
+    within = [ours[number] / theirs[number] for number in ours.keys() & theirs.keys() if theirs[number]]
+    divisor = statistics.median(theirs.values()) if theirs else 0
+    if not within or not divisor:
+        return None
+    return Spread(statistics.median(ours.values()) / divisor, min(within), max(within))
+
+
+def compare(rounds: Sequence[Round]) -> list[Row]:
+    """A row for each measure, in the order in which they first occur."""
+    systems = list(dict.fromkeys(each.system for each in rounds))
+    keys: dict[str, dict[str, None]] = {}  # groups and measures, in order
+    for each in rounds:
+        for group, measures in each.values.items():
+            keys.setdefault(group, {}).update(dict.fromkeys(measures))
+    return [_row(rounds, systems, group, measure) for group, measures in keys.items() for measure in measures]
+
+
+def _row(rounds: Sequence[Round], systems: Sequence[str], group: str, measure: str) -> Row:
+    values: dict[str, dict[int, float]] = {}
+    for system in systems:
+        mine = [each for each in rounds if each.system == system and measure in each.values.get(group, {})]
+        values[system] = {each.number: each.values[group][measure] for each in mine}
+    spreads = {system: spread(list(found.values())) for system, found in values.items() if found}
+    ratios = {}
+    for other in systems:
+        if other != "ours" and (found := ratio(values.get("ours", {}), values[other])):
+            ratios[f"ours/{other}"] = found
+    return Row(group, measure, spreads, ratios)
+
+
+def rounds_table(rows: Sequence[Row]) -> str:
+    """The rows as text: a line each below the name of their group, a column for each system and ratio."""
+    systems = list(dict.fromkeys(name for row in rows for name in row.spreads))
+    ratios = list(dict.fromkeys(name for row in rows for name in row.ratios))
+    lines: list[list[str]] = [["", *systems, *ratios]]
+    group = ""
+    for row in rows:
+        if row.group != group:
+            group = row.group
+            lines.append([group])
+        cells = [*(row.spreads.get(name, "-") for name in systems), *(row.ratios.get(name, "-") for name in ratios)]
+        lines.append([f"  {row.measure}", *map(str, cells)])
+    return align(lines)
+
+
+def align(lines: Iterable[Sequence[str]]) -> str:
+    """Text in columns: the first to the left, the others to the right; a line of one cell is a heading."""
+    lines = list(lines)
+    full = [line for line in lines if len(line) > 1]
+    widths = [max(map(len, column)) for column in zip(*full, strict=True)]
+    text = []
+    for line in lines:
+        if len(line) == 1:
+            text.append(line[0])
+        else:
+            cells = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+            text.append("  ".join([line[0].ljust(widths[0]), *cells]).rstrip())
+    return "\n".join(text)
+
+
+def rows_as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """The rows as JSON has them."""
+    return [asdict(row) for row in rows]
+
+
+def number(value: float) -> str:
+    """About three digits."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"

@@ -1,0 +1,124 @@
+"""A failing callable: what its clients and the log get to know, and that the model keeps serving."""
+
+import asyncio
+import logging
+
+import numpy as np
+import pytest
+
+from pytriton.client.exceptions import PyTritonClientInferenceServerError
+from pytriton.decorators import batch
+from pytriton.exceptions import PyTritonRuntimeError
+from tests.server.arrays import assert_same, filled
+
+
+class OddError(Exception):
+    """Its text cannot be had."""
+
+    def __str__(self):
+        raise ValueError("no text")
+
+
+class Raiser:
+    """Raises what the test chooses, once; then doubles."""
+
+    def __init__(self):
+        self.error = None
+
+    def of(self, x):
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return x * 2
+
+    def plain(self, requests):
+        return [{"y": self.of(request["x"])} for request in requests]
+
+    @batch
+    def batch(self, x):
+        return [self.of(x)]
+
+    async def coroutine(self, requests):
+        await asyncio.sleep(0)
+        return self.plain(requests)
+
+    async def async_generator(self, requests):
+        yield self.plain(requests)
+
+
+@pytest.fixture(scope="module", params=["plain", "batch", "coroutine", "async_generator"])
+def raiser(bind, request):
+    raiser = Raiser()
+    raiser.model = bind(getattr(raiser, request.param))
+    return raiser
+
+
+def failure_of(traffic, model, x=None):
+    """The text that a client gets."""
+    with pytest.raises(PyTritonClientInferenceServerError) as caught:
+        traffic.infer(model, filled(1) if x is None else x)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("a wrong value"), "ValueError: a wrong value"),
+        (PyTritonRuntimeError("misused"), "PyTritonRuntimeError: misused"),
+        (KeyError("name"), "KeyError: 'name'"),
+        (RuntimeError(), "RuntimeError"),
+        (RuntimeError("zażółć ☃ \U0001f600"), "RuntimeError: zażółć ☃ \U0001f600"),
+        (RuntimeError("nul \0 and \ud800 lone"), "RuntimeError: nul"),
+        (RuntimeError("long " * 30_000), "RuntimeError: long long"),
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt("pressed"), "KeyboardInterrupt: pressed"),
+        (asyncio.CancelledError("given up"), "CancelledError: given up"),
+        (MemoryError("no room"), "MemoryError: no room"),
+        (OddError(), "OddError"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_an_exception_reaches_the_client_as_class_and_message_and_the_model_keeps_serving(raiser, traffic, error, text):
+    raiser.error = error
+    assert text in failure_of(traffic, raiser.model)
+    assert_same(traffic.infer(raiser.model, filled(4))["y"], filled(8))
+
+
+@pytest.mark.parametrize("error", [StopIteration("early"), GeneratorExit("closed"), StopAsyncIteration("early")])
+def test_exceptions_that_python_itself_uses_are_errors_too(raiser, traffic, error):
+    raiser.error = error
+    failure_of(traffic, raiser.model)
+    assert_same(traffic.infer(raiser.model, filled(4))["y"], filled(8))
+
+
+def test_the_traceback_stays_in_the_log(raiser, traffic, caplog):
+    raiser.error = ValueError("a wrong value")
+    with caplog.at_level(logging.WARNING, "pytriton"):
+        text = failure_of(traffic, raiser.model)
+    assert "Traceback" not in text
+    assert ".py" not in text
+    (record,) = [record for record in caplog.records if record.exc_info]
+    assert record.levelno == logging.WARNING
+    assert raiser.model in record.getMessage()
+    assert "in of" in caplog.text
+    assert "ValueError: a wrong value" in caplog.text
+
+
+def test_clients_get_the_traceback_where_the_model_says_so(bind, traffic):
+    raiser = Raiser()
+    model = bind(raiser.plain, send_traceback=True)
+    raiser.error = ValueError("a wrong value")
+    text = failure_of(traffic, model)
+    assert "Traceback" in text
+    assert "in of" in text
+    assert "ValueError: a wrong value" in text
+
+
+def test_errors_in_a_row_do_not_wear_the_model_out(bind, traffic):
+    def fail(requests):
+        raise ValueError("as always")
+
+    model = bind(fail)
+    large = np.ones((1, 50_000), np.float32)
+    for number in range(30):
+        assert "as always" in failure_of(traffic, model, large if number % 2 else None)

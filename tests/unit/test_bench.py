@@ -1,0 +1,169 @@
+import importlib
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+bench = importlib.import_module("bench")
+report = importlib.import_module("report")
+rounds = importlib.import_module("rounds")
+soak = importlib.import_module("soak")
+
+Spread = report.Spread
+
+
+def measured(system, number, **values):
+    return rounds.Round(system, number, {"load": values})
+
+
+def row(*found, name="p50 us"):
+    (only,) = [each for each in report.compare(found) if each.measure == name]
+    return only
+
+
+def sample(at_s, rss_mib, workspace_files=3):
+    return soak.Sample(at_s, {"host": rss_mib << 20}, {"host": 7}, 1 << 20, workspace_files)
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1))
+def test_a_spread_lies_between_least_and_greatest(values):
+    found = report.spread(values)
+    assert found.minimum == min(values)
+    assert found.maximum == max(values)
+    assert found.minimum <= found.median <= found.maximum
+
+
+def test_the_median_of_an_even_number_of_rounds_is_halfway():
+    assert report.spread([4.0, 1.0, 2.0, 10.0]) == Spread(3.0, 1.0, 10.0)
+
+
+def test_a_ratio_divides_medians_and_ranges_over_the_rounds():
+    assert report.ratio({1: 2.0, 2: 6.0, 3: 4.0}, {1: 4.0, 2: 2.0, 3: 4.0}) == Spread(1.0, 0.5, 3.0)
+
+
+@pytest.mark.parametrize("theirs", [{}, {1: 0.0}, {2: 5.0}], ids=["nothing", "zero", "no round in common"])
+def test_a_ratio_without_a_divisor_is_none(theirs):
+    assert report.ratio({1: 2.0}, theirs) is None
+
+
+def test_rows_pair_the_rounds_of_systems_by_number_in_whatever_order_they_ran():
+    found = row(
+        measured("ours", 1, **{"p50 us": 10.0}),
+        measured("raw", 1, **{"p50 us": 20.0}),
+        measured("raw", 2, **{"p50 us": 40.0}),
+        measured("ours", 2, **{"p50 us": 30.0}),
+    )
+    assert found.spreads == {"ours": Spread(20.0, 10.0, 30.0), "raw": Spread(30.0, 20.0, 40.0)}
+    assert found.ratios == {"ours/raw": Spread(pytest.approx(2 / 3), 0.5, 0.75)}
+
+
+def test_a_measure_that_a_system_lacks_has_no_cell_and_no_ratio():
+    found = row(measured("ours", 1, **{"p50 us": 10.0}), measured("raw", 1, other=1.0))
+    assert found.spreads == {"ours": Spread(10.0, 10.0, 10.0)}
+    assert found.ratios == {}
+
+
+def test_the_table_has_a_heading_per_group_and_aligned_columns():
+    first = rounds.Round("ours", 1, {"start": {"s": 1.0}, "load": {"p50 us": 250.0, "errors": 0.0}})
+    second = rounds.Round("raw", 1, {"start": {"s": 2.0}, "load": {"p50 us": 125.0, "errors": 0.0}})
+    assert report.rounds_table(report.compare([first, second])).splitlines() == [
+        "          ours   raw  ours/raw",
+        "start",
+        "  s       1.00  2.00     0.500",
+        "load",
+        "  p50 us   250   125      2.00",
+        "  errors     0     0         -",
+    ]
+
+
+def test_cells_show_the_range_only_if_there_is_one():
+    assert str(Spread(1.0, 1.0, 1.0)) == "1.00"
+    assert str(Spread(2.0, 1.0, 30.0)) == "2.00 (1.00-30.0)"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.0126, "0.013"), (1.234, "1.23"), (12.34, "12.3"), (123.4, "123"), (1234.5, "1234")],
+)
+def test_numbers_have_about_three_digits(value, text):
+    assert report.number(value) == text
+
+
+def test_rows_and_rounds_survive_json():
+    found = [measured("ours", 1, s=1.5), measured("raw", 1, s=3.0)]
+    (only,) = json.loads(json.dumps(report.rows_as_json(report.compare(found))))
+    assert only["spreads"]["raw"] == {"median": 3.0, "minimum": 3.0, "maximum": 3.0}
+    assert only["ratios"]["ours/raw"]["median"] == 0.5
+    assert rounds.Round(**json.loads(json.dumps(asdict(found[0])))) == found[0]
+
+
+def test_cpu_time_goes_to_the_server_its_stubs_and_the_worker():
+    stub = "triton_python_backend_stub"
+    used_s = [("host", 1.0), ("guard.py", 0.5), ("tritonserver", 3.0), (stub, 2.0), (f"{stub} #2", 4.0)]
+    assert rounds.cpu_us(used_s, 1000) == {"server CPU us": 3000, "stub CPU us": 6000, "worker CPU us": 1500}
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(64, "64 B"), (1500, "1500 B"), (16384, "16 KiB"), (1 << 20, "1 MiB"), (16 << 20, "16 MiB")]
+)
+def test_sizes_are_in_the_largest_whole_unit(count, text):
+    assert rounds.size(count) == text
+
+
+def test_every_load_has_a_title_of_its_own():
+    cases = rounds.SMALL + rounds.LARGE
+    assert rounds.Case("grpc", 64).title == "grpc 64 x 64 B"
+    assert len({case.title for case in cases}) == len(cases)
+
+
+def test_each_round_begins_with_another_system_and_has_all():
+    orders = [bench.order(["a", "b", "c"], number) for number in (1, 2, 3, 4)]
+    assert orders == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
+
+
+def test_the_peer_is_measured_when_its_interpreter_is_known():
+    assert bench.parse([]).systems == ["ours", "raw"]
+    assert bench.parse(["--peer-python", "/x"]).systems == ["ours", "raw", "peer"]
+    assert bench.parse(["--peer-python", "/x", "--systems", "peer"]).systems == ["peer"]
+
+
+def test_quick_is_one_round_of_short_loads():
+    slow, quick = bench.parse(["--rounds", "5", "--seconds", "4"]), bench.parse(["--rounds", "5", "--quick"])
+    assert (slow.rounds, slow.timing.seconds) == (5, 4.0)
+    assert (quick.rounds, quick.timing) == (1, bench.QUICK)
+
+
+@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--seconds", "0"], ["--soak", "-1"], ["--soak", "0"]])
+def test_durations_and_rounds_must_be_positive(arguments, capsys):
+    with pytest.raises(SystemExit):
+        bench.parse(arguments)
+    assert "must be positive" in capsys.readouterr().err
+
+
+def test_a_trend_starts_after_the_first_minute():
+    found = soak.trends([sample(0, 10), sample(30, 50), sample(60, 100), sample(120, 102), sample(180, 104)])
+    assert found["host RSS MiB"] == soak.Trend(100, 104, pytest.approx(2.0))
+    assert found["host open files"] == soak.Trend(7, 7, pytest.approx(0.0))
+    assert found["/dev/shm MiB"] == soak.Trend(1, 1, pytest.approx(0.0))
+
+
+def test_the_trend_of_a_short_soak_starts_halfway():
+    found = soak.trends([sample(0, 10), sample(5, 20), sample(10, 21)])
+    assert found["host RSS MiB"] == soak.Trend(20, 21, pytest.approx(12.0))
+
+
+def test_a_trend_of_one_sample_is_flat():
+    assert soak.trends([sample(3, 10)])["workspace files"] == soak.Trend(3, 3, 0.0)
+
+
+def test_the_soak_table_has_a_line_for_each_quantity_and_load():
+    found = soak.Soak("ours", 10, {"http 4 x 64 B": 123}, [sample(0, 10), sample(60, 20), sample(120, 20)])
+    lines = soak.soak_table(found).splitlines()
+    assert lines[0].split() == ["ours,", "10.0", "min", "settled", "end", "per", "min"]
+    assert len(lines) == 1 + 4 + 1
+    assert lines[-1].split()[-1] == "123"

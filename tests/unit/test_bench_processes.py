@@ -1,0 +1,81 @@
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+processes = importlib.import_module("processes")
+
+ROLLUP = """5581c0a000-7ffc0e000 ---p 00000000 00:00 0    [rollup]
+Rss:                2048 kB
+Pss:                1024 kB
+Pss_Dirty:           512 kB
+"""
+
+
+@pytest.fixture
+def child():
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"1\n"  # the grandchild runs
+        yield process
+        process.stdin.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["/opt/bin/tritonserver", "--http-port=1"], "tritonserver"),
+        (["/usr/bin/python3.11", "-I", "-S", "/x/guard.py", "y"], "guard.py"),
+        (["python", "-c", "import x", "y"], "python -c"),
+        (["python", "-m", "http.server"], "http.server"),
+        (["python3"], "python3"),
+        ([""], ""),
+    ],
+)
+def test_a_process_is_named_after_its_program_or_script(arguments, name):
+    assert processes.process_name(arguments) == name
+
+
+def test_cpu_time_is_read_whatever_the_process_calls_itself():
+    ticks = os.sysconf("SC_CLK_TCK")
+    stat = f"7 (a) b (c) S 1 7 7 0 -1 0 1 2 3 4 {2 * ticks} {ticks} 9 9 20 0 1"
+    assert processes.read_cpu_s(stat) == 3.0
+
+
+def test_memory_is_read_in_bytes():
+    assert processes.read_memory(ROLLUP) == processes.Memory(2 << 20, 1 << 20)
+
+
+def test_a_process_that_is_gone_counts_nothing(child):
+    child.communicate()
+    assert processes.family(child.pid) == []
+    assert processes.cpu_s([child.pid]) == {child.pid: 0.0}
+    assert processes.memory(child.pid) == processes.Memory(0, 0)
+    assert (processes.resident_bytes(child.pid), processes.open_files(child.pid)) == (0, 0)
+    assert processes.shared_memory(child.pid) == set()
+    assert processes.wait_gone([child.pid], 0) == []
+
+
+def test_a_family_is_a_process_and_its_descendants_named_and_numbered(child):
+    pids = processes.family(child.pid)
+    assert (pids[0], len(pids)) == (child.pid, 2)
+    assert list(processes.names(pids).values()) == ["host", "python -c"]
+    assert list(processes.names([os.getpid(), *pids]).values())[1:] == ["python -c", "python -c #2"]
+    assert set(pids) <= set(processes.descendants())
+
+
+def test_a_living_process_has_memory_and_open_files(child):
+    assert processes.memory(child.pid).rss_bytes >= processes.memory(child.pid).pss_bytes > 0
+    assert processes.resident_bytes(child.pid) > 0
+    assert processes.open_files(child.pid) >= 3
+
+
+def test_waiting_for_the_end_returns_who_still_runs(child):
+    pids = processes.family(child.pid)
+    assert processes.wait_gone(pids, 0) == pids
+    child.communicate()
+    assert processes.wait_gone(pids, 30) == []

@@ -1,0 +1,333 @@
+"""Frames as the proxy sends them, answered by a callable: what it sees, and what goes back."""
+
+import asyncio
+import json
+import logging
+import math
+
+import numpy as np
+import pytest
+
+from pytriton.decorators import batch
+from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.proxy.frames import ERROR, REQUEST, RESPONSE, WHOLE_BATCH, Frame, joined, pack, tensor, unpack
+from pytriton.proxy.types import Request, RequestBatch, Response
+from pytriton.worker.inference import Inference, Options
+
+CONFIG = TritonModelConfig(
+    "model",
+    batching=True,
+    inputs=[TensorSpec("x", (-1,), np.float32), TensorSpec("s", (1,), np.bytes_, optional=True)],
+    outputs=[TensorSpec("y", (-1,), np.float32), TensorSpec("t", (1,), np.bytes_), TensorSpec("n", (), np.int64)],
+)
+X = [np.array([[1, 2], [3, 4]], np.float32), np.array([[5, 6]], np.float32)]
+S = [np.array([[b"a"], [b"\0"]], object), np.array([[b""]], object)]
+
+
+def sent(frame, tensors):
+    """A frame as it comes out of the channel."""
+    return unpack(memoryview(bytearray(pack(frame, tensors))))
+
+
+def whole_batch(*columns, metadata=b""):
+    """Requests whose inputs travelled as one block: one list of the requests' arrays per input."""
+    rows = [len(array) for array in columns[0]]
+    tensors = [joined(index, column, sum(rows)) for index, column in enumerate(columns)]
+    return sent(Frame(REQUEST, 7, len(rows), rows, metadata), tensors)
+
+
+def per_request(*requests, metadata=b""):
+    """Requests that travelled one by one: each a dict from the input's index to its array."""
+    tensors = [tensor(name, array, i) for i, request in enumerate(requests) for name, array in request.items()]
+    return sent(Frame(REQUEST, 7, len(requests), None, metadata), tensors)
+
+
+class Answers:
+    """Makes Inference objects, and closes them."""
+
+    def __init__(self):
+        self.made = []
+        self.stops = 0
+
+    def stop(self):
+        self.stops += 1
+
+    def of(self, function, frame, config=CONFIG, **options):
+        """The reply to a frame, as the proxy receives it."""
+        self.made.append(Inference(function, config, Options(**options), self.stop))
+        return sent(*self.made[-1].answer(frame))
+
+
+@pytest.fixture
+def answers():
+    answers = Answers()
+    yield answers
+    for inference in answers.made:
+        inference.close()
+
+
+def outputs_of(reply):
+    """The reply's arrays by output index and request."""
+    assert reply.kind == RESPONSE
+    return {(item.name, item.request): reply.array(item).tolist() for item in reply.tensors}
+
+
+def status_of(reply):
+    assert reply.kind == ERROR
+    assert reply.tensors == []
+    return json.loads(reply.metadata)
+
+
+def metadata(**entries):
+    """Metadata of requests ``r0``, ``r1``, ...: parameters and wanted outputs."""
+    told = {name[1:]: {"parameters": entry[0], "outputs": entry[1]} for name, entry in entries.items()}
+    return json.dumps(told).encode()
+
+
+def test_a_block_reaches_the_callable_as_requests_that_know_it(answers):
+    seen = []
+
+    def function(requests):
+        seen.append((requests.columns()["x"], requests[1]["x"], requests[0].data["s"], requests))
+        return [{} for _ in requests]
+
+    answers.of(function, whole_batch(X, S))
+    ((whole, second, strings, requests),) = seen
+    assert isinstance(requests, RequestBatch)
+    assert whole.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert np.shares_memory(whole, second)
+    assert second.tolist() == [[5, 6]]
+    assert strings.tolist() == [[b"a"], [b"\0"]]
+    assert whole.flags.writeable
+
+
+def test_a_batched_answer_goes_back_as_a_block(answers):
+    reply = answers.of(batch(lambda x, s: {"y": x * 2, "t": s}), whole_batch(X, S))
+    assert outputs_of(reply) == {
+        (0, WHOLE_BATCH): [[2, 4], [6, 8], [10, 12]],
+        (1, WHOLE_BATCH): [[b"a"], [b"\0"], [b""]],
+    }
+    assert list(reply.rows) == [2, 1]
+    assert (reply.sequence, reply.requests) == (7, 2)
+
+
+def test_a_batched_answer_that_was_changed_goes_back_per_request(answers):
+    def function(requests):
+        responses = batch(lambda x: {"y": x})(requests)
+        responses[1] = {"y": -responses[1]["y"]}
+        return responses
+
+    assert outputs_of(answers.of(function, whole_batch(X))) == {(0, 0): [[1, 2], [3, 4]], (0, 1): [[-5, -6]]}
+
+
+def test_requests_of_different_shapes_get_their_own_arrays(answers):
+    seen = []
+
+    def function(requests):
+        seen.extend(dict(request) for request in requests)
+        return [{"y": request["x"] + 1} for request in requests]
+
+    wide = np.ones((1, 3), np.float32)
+    reply = answers.of(function, per_request({0: X[0]}, {0: wide, 1: S[1]}, {}))
+    assert status_of(reply)["message"] == "KeyError: 'x'"  # request 2 lacks it
+    assert [list(inputs) for inputs in seen] == [["x"], ["x", "s"], []]
+    reply = answers.of(function, per_request({0: X[0]}, {0: wide}))
+    assert outputs_of(reply) == {(0, 0): [[2, 3], [4, 5]], (0, 1): [[2, 2, 2]]}
+    assert reply.rows is None
+
+
+def test_a_model_without_batching_gets_and_gives_shapes_as_they_are(answers):
+    config = TritonModelConfig(
+        "m", batching=False, inputs=[TensorSpec("x", (2,), np.int32)], outputs=[TensorSpec("y", (), np.int32)]
+    )
+    reply = answers.of(
+        lambda requests: [{"y": requests[0]["x"].sum(dtype=np.int32)[...]}],
+        per_request({0: np.array([3, 4], np.int32)}),
+        config,
+    )
+    assert outputs_of(reply) == {(0, 0): 7}
+
+
+def test_requests_have_their_parameters_less_those_for_the_server(answers):
+    seen = []
+
+    def function(requests):
+        seen.extend((request.parameters, request.requested_output_names) for request in requests)
+        return [{} for _ in requests]
+
+    reserved = ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"]
+    hidden = dict.fromkeys([*reserved, "triton_enable_empty_final_response"], 1)
+    told = {"text": "ä", "count": 3, "flag": True, "ratio": 0.5, "tritonic": "x"}
+    answers.of(function, whole_batch(X, metadata=metadata(r1=({**told, **hidden}, ["t"]))))
+    assert seen == [({}, ["y", "t", "n"]), (told, ["t"])]
+
+
+def test_requests_do_not_share_their_lists_and_dicts(answers):
+    def function(requests):
+        requests[0].parameters["a"] = 1
+        requests[0].requested_output_names.clear()
+        assert requests[1].parameters == {}
+        assert requests[1].requested_output_names == ["y", "t", "n"]
+        return [{} for _ in requests]
+
+    assert outputs_of(answers.of(function, whole_batch(X))) == {}
+
+
+def test_only_declared_and_requested_outputs_go_back(answers):
+    def function(requests):
+        return [{"t": request["s"], "undeclared": request["x"], "y": request["x"]} for request in requests]
+
+    frame = whole_batch(X, S, metadata=metadata(r0=({}, ["t", "n"])))
+    assert sorted(outputs_of(answers.of(function, frame))) == [(0, 1), (1, 0), (1, 1)]
+
+
+def test_a_batched_answer_respects_requested_outputs_too(answers):
+    frame = whole_batch(X, S, metadata=metadata(r1=({}, ["y"])))
+    reply = answers.of(batch(lambda x, s: {"y": x, "t": s}), frame)
+    assert sorted(outputs_of(reply)) == [(0, 0), (0, 1), (1, 0)]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int8, ">f4", np.bool_])
+def test_outputs_are_cast_to_their_declared_dtype(answers, dtype):
+    reply = answers.of(batch(lambda x: {"y": (x > 2).astype(dtype)}), whole_batch(X))
+    assert reply.array(reply.tensors[0]).dtype == np.float32
+    assert outputs_of(reply) == {(0, WHOLE_BATCH): [[0, 0], [1, 1], [1, 1]]}
+
+
+@pytest.mark.parametrize(
+    "strings",
+    [np.array([["ä"]] * 3), np.array([["ä".encode()]] * 3), np.array([["ä".encode()]] * 3, object)],
+    ids=lambda strings: strings.dtype.kind,
+)
+def test_text_and_bytes_go_back_as_bytes(answers, strings):
+    reply = answers.of(batch(lambda x: {"t": strings}), whole_batch(X))
+    assert outputs_of(reply) == {(1, WHOLE_BATCH): [["ä".encode()]] * 3}
+
+
+@pytest.mark.parametrize("kind", [dict, Response, Request])
+def test_responses_may_be_any_mapping(answers, kind):
+    reply = answers.of(lambda requests: [kind({"y": request["x"]}) for request in requests], whole_batch(X))
+    assert outputs_of(reply) == {(0, 0): [[1, 2], [3, 4]], (0, 1): [[5, 6]]}
+
+
+def test_coroutines_and_generators_are_answered_likewise(answers):
+    async def coroutine(requests):
+        await asyncio.sleep(0)
+        return [{"y": request["x"]} for request in requests]
+
+    async def async_generator(requests):
+        yield await coroutine(requests)
+
+    def generator(requests):
+        yield [{"y": request["x"]} for request in requests]
+
+    for function in (coroutine, async_generator, generator):
+        reply = answers.of(function, whole_batch(X))
+        assert outputs_of(reply) == {(0, 0): [[1, 2], [3, 4]], (0, 1): [[5, 6]]}
+
+
+@pytest.mark.parametrize(("name", "sent_back"), [("y", [(0, WHOLE_BATCH)]), ("other", [])])
+def test_strict_refuses_what_is_else_cast_or_dropped(answers, name, sent_back):
+    function = batch(lambda x: {name: np.ones((3, 1))})
+    assert list(outputs_of(answers.of(function, whole_batch(X)))) == sent_back
+    assert status_of(answers.of(function, whole_batch(X), strict=True))["message"].startswith("ValueError: output")
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "ValueError: a callable returned a NoneType; return a list"),
+        ([{}], "ValueError: a callable returned 1 responses to 2 requests"),
+        ([{}, 3], "ValueError: response 1 is a int"),
+        ([{}, {"y": [1.0]}], "ValueError: output 'y' of response 1 is a list"),
+        ([{}, {"y": np.ones((2, 1))}], "ValueError: output 'y' of response 1 has 2 rows, expected 1"),
+        ([{}, {"t": np.array([[b"a", 1]], object)}], "TypeError: a bytes tensor holds int"),
+    ],
+)
+def test_a_wrong_answer_fails_the_batch_with_what_is_wrong(answers, returned, message):
+    assert status_of(answers.of(lambda requests: returned, whole_batch(X)))["message"].startswith(message)
+
+
+def test_an_exception_in_place_of_a_response_fails_that_request_alone(answers, caplog):
+    reply = answers.of(lambda requests: [ValueError("not you"), {"y": requests[1]["x"]}], whole_batch(X))
+    assert outputs_of(reply) == {(0, 1): [[5, 6]]}
+    assert json.loads(reply.metadata) == {"errors": {"0": "ValueError: not you"}}
+    assert [record.exc_info[0] for record in caplog.records] == [ValueError]
+
+
+def raising(error):
+    def function(requests):
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_an_exception_becomes_an_error_with_its_name_and_text(answers, kind):
+    reply = answers.of(raising(kind("no")), whole_batch(X[:1]))
+    assert status_of(reply) == {"message": f"{kind.__name__}: no", "isolate": False}
+    assert (reply.sequence, reply.requests) == (7, 1)
+    assert answers.stops == 0
+
+
+def test_an_exception_of_merged_requests_asks_for_each_alone(answers, caplog):
+    assert status_of(answers.of(raising(ValueError("no")), whole_batch(X)))["isolate"] is True
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "2 merged requests raised ValueError: no; calling again with each alone" in record.getMessage()
+    assert record.exc_info is None  # the call alone will say it
+
+
+def test_isolation_can_be_turned_off(answers, caplog):
+    assert status_of(answers.of(raising(ValueError("no")), whole_batch(X), isolate_errors=False))["isolate"] is False
+    assert [record.exc_info[0] for record in caplog.records] == [ValueError]
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_the_traceback_is_told_only_if_wanted(answers, wanted):
+    message = status_of(answers.of(raising(ValueError("no")), whole_batch(X), send_traceback=wanted))["message"]
+    assert message.startswith("Traceback") is wanted
+    assert ("in function" in message) is wanted
+    assert message.strip().endswith("ValueError: no")
+
+
+def test_an_unrecoverable_error_stops_the_server_and_is_not_tried_again(answers, caplog):
+    reply = answers.of(raising(PyTritonUnrecoverableError("the device is lost")), whole_batch(X))
+    message = "PyTritonUnrecoverableError: the device is lost"
+    assert status_of(reply) == {"message": message, "isolate": False}
+    assert answers.stops == 1
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+def test_an_error_without_a_usable_text_is_still_an_answer(answers):
+    class NastyError(Exception):
+        def __str__(self):
+            raise RuntimeError("no text either")
+
+    assert status_of(answers.of(raising(NastyError()), whole_batch(X)))["message"].startswith("NastyError")
+
+
+def test_a_frame_that_names_no_input_is_an_error(answers):
+    reply = answers.of(raising(AssertionError("not called")), per_request({5: X[0]}))
+    assert "IndexError" in status_of(reply)["message"]
+
+
+def test_asyncio_works_inside_a_callable_that_is_not_async(answers):
+    async def work(x):
+        await asyncio.sleep(0)
+        return {"y": x}
+
+    def function(requests):
+        with pytest.raises(RuntimeError):
+            asyncio.get_running_loop()
+        return [asyncio.run(work(request["x"])) for request in requests]
+
+    assert outputs_of(answers.of(function, whole_batch(X)))[0, 1] == [[5, 6]]
+
+
+def test_not_a_number_and_infinity_go_back_unharmed(answers):
+    (values,) = outputs_of(answers.of(batch(lambda x: {"y": x * math.nan}), whole_batch(X))).values()
+    assert np.isnan(values).all()
+    (values,) = outputs_of(answers.of(batch(lambda x: {"y": x * math.inf}), whole_batch(X))).values()
+    assert np.isinf(values).all()
