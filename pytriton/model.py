@@ -111,10 +111,12 @@ class Model:
 
     @property
     def name(self) -> str:
+        """The model's name."""
         return self.config.model_name
 
     @property
     def version(self) -> int:
+        """The version's number."""
         return self.config.model_version
 
     def check_beside(self, other: TritonModelConfig) -> None:

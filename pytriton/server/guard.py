@@ -1,4 +1,4 @@
-"""The parent process of a server: ends it when told to, or when the hosting process has died, and leaves nothing behind.
+"""The parent process of a server: ends it on command, or when the hosting process has died; leaves nothing behind.
 
 :mod:`pytriton.server.process` runs it as a script that imports the standard library alone::
 

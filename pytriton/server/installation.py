@@ -82,10 +82,10 @@ def find_installation(environment: Mapping[str, str] = os.environ) -> Installati
     if chosen:
         raise PyTritonServerError(f"{HOME_VARIABLE}={chosen} holds no server: {installation.executable} is missing")
     raise PyTritonServerError(
-        f"this installation of pytriton has no Triton Inference Server (platform: {platform.system()} "
-        f"{platform.machine()}): the wheels for Linux x86_64 and aarch64 contain one. Clients work without it. To serve, "
-        f"install such a wheel, or set {HOME_VARIABLE} to a folder with bin/tritonserver, lib, backends and caches, "
-        "for example /opt/tritonserver in Triton's container"
+        "this installation of pytriton has no Triton Inference Server "
+        f"(platform: {platform.system()} {platform.machine()}): the wheels for Linux x86_64 and aarch64 contain one. "
+        f"Clients work without it. To serve, install such a wheel, or set {HOME_VARIABLE} to a folder with "
+        "bin/tritonserver, lib, backends and caches, for example /opt/tritonserver in Triton's container"
     )
 
 
@@ -163,8 +163,8 @@ def find_libpython() -> Path:
             return Path(folder, name).resolve()
     raise PyTritonServerError(
         f"{name} is missing: the server runs its Python models with it. Install the interpreter's shared library "
-        f"(Debian, Ubuntu: apt-get install libpython{version}; Fedora: dnf install python3-libs), or use an interpreter "
-        "that has it, such as those of uv, conda, or pyenv with PYTHON_CONFIGURE_OPTS=--enable-shared"
+        f"(Debian, Ubuntu: apt-get install libpython{version}; Fedora: dnf install python3-libs), or use an "
+        "interpreter that has it, such as those of uv, conda, or pyenv with PYTHON_CONFIGURE_OPTS=--enable-shared"
     )
 
 

@@ -194,8 +194,9 @@ def test_a_model_that_the_server_refuses_is_forgotten(free_config, tmp_path):
 def test_a_flag_that_the_server_refuses_is_reported_in_its_own_words(free_config, tmp_path):
     config = replace(free_config, grpc_infer_response_compression_level="extreme")
     workspace = tmp_path / "workspace"
-    with pytest.raises(PyTritonServerError, match="(?s)did not start.*compression"), Triton(
-        config=config, workspace=workspace
+    with (
+        pytest.raises(PyTritonServerError, match=r"(?s)did not start.*compression"),
+        Triton(config=config, workspace=workspace),
     ):
         pass
     assert not workspace.exists()
@@ -203,22 +204,26 @@ def test_a_flag_that_the_server_refuses_is_reported_in_its_own_words(free_config
 
 def test_a_port_in_use_is_reported_before_anything_starts(free_config, tmp_path):
     workspace = tmp_path / "workspace"
-    with socket.create_server(("127.0.0.1", free_config.grpc_port)):
-        with pytest.raises(PyTritonServerError, match=f"grpc.*{free_config.grpc_port}.*grpc_port"):
-            Triton(config=free_config, workspace=workspace).__enter__()
+    with (
+        socket.create_server(("127.0.0.1", free_config.grpc_port)),
+        pytest.raises(PyTritonServerError, match=f"grpc.*{free_config.grpc_port}.*grpc_port"),
+    ):
+        Triton(config=free_config, workspace=workspace).__enter__()
     assert not workspace.exists()
 
 
 def test_the_environment_configures_the_server_and_the_argument_wins(free_config, monkeypatch):
     monkeypatch.setenv("PYTRITON_TRITON_CONFIG_ID", "from-environment")
     monkeypatch.setenv("PYTRITON_TRITON_CONFIG_ALLOW_METRICS", "no")
-    with Triton(config=free_config), tritonclient.http.InferenceServerClient(
-        f"127.0.0.1:{free_config.http_port}"
-    ) as client:
+    with (
+        Triton(config=free_config),
+        tritonclient.http.InferenceServerClient(f"127.0.0.1:{free_config.http_port}") as client,
+    ):
         assert client.get_server_metadata()["name"] == "from-environment"
-    with Triton(config=replace(free_config, id="from-argument")), tritonclient.http.InferenceServerClient(
-        f"127.0.0.1:{free_config.http_port}"
-    ) as client:
+    with (
+        Triton(config=replace(free_config, id="from-argument")),
+        tritonclient.http.InferenceServerClient(f"127.0.0.1:{free_config.http_port}") as client,
+    ):
         assert client.get_server_metadata()["name"] == "from-argument"
 
 

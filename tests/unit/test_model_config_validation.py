@@ -13,6 +13,9 @@ NAMELESS = [TensorSpec("", (1,), np.float32), TensorSpec(5, (1,), np.float32)]
 OPTIONAL = TensorSpec("x", (1,), np.float32, optional=True)
 
 
+LEVELS = {"priority_levels": 2, "default_priority_level": 1}
+
+
 def refuse(match, **options):
     config = TritonModelConfig("m", **options)
     with pytest.raises(PyTritonBadParameterError, match=match):
@@ -76,9 +79,9 @@ LIMITS_OF_BATCHER = [
     ({"priority_levels": 2}, "with 2 priority_levels, default_priority_level"),
     ({"priority_levels": 2, "default_priority_level": 3}, "with 2 priority_levels, default_priority_level"),
     ({"priority_queue_policy": {1: QueuePolicy()}}, "priority_queue_policy needs priority_levels"),
-    ({"priority_levels": 2, "default_priority_level": 1, "priority_queue_policy": {0: QueuePolicy()}}, "level of priority_queue_policy"),
-    ({"priority_levels": 2, "default_priority_level": 1, "priority_queue_policy": {3: QueuePolicy()}}, "level of priority_queue_policy"),
-    ({"priority_levels": 2, "default_priority_level": 1, "priority_queue_policy": {1: 5}}, "level 1 must be a QueuePolicy"),
+    ({**LEVELS, "priority_queue_policy": {0: QueuePolicy()}}, "level of priority_queue_policy"),
+    ({**LEVELS, "priority_queue_policy": {3: QueuePolicy()}}, "level of priority_queue_policy"),
+    ({**LEVELS, "priority_queue_policy": {1: 5}}, "level 1 must be a QueuePolicy"),
     ({"default_queue_policy": {}}, "default_queue_policy must be a QueuePolicy"),
 ]
 
@@ -103,7 +106,7 @@ LIMITS_OF_POLICY = [
 @pytest.mark.parametrize(("policy", "match"), LIMITS_OF_POLICY)
 def test_a_queue_policy_out_of_range_is_refused_wherever_it_is(policy, match):
     refuse(f"default_queue_policy: {match}", batcher=DynamicBatcher(default_queue_policy=policy))
-    refuse(f"level 1: {match}", batcher=DynamicBatcher(priority_levels=1, default_priority_level=1, priority_queue_policy={1: policy}))
+    refuse(f"level 1: {match}", batcher=DynamicBatcher(**LEVELS, priority_queue_policy={1: policy}))
 
 
 def test_values_at_their_limits_are_accepted():

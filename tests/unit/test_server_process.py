@@ -1,0 +1,249 @@
+"""A scripted server under its guard: its output and exit status arrive, and nothing outlives its host."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytriton.server.process import TAIL_LINES, ServerProcess
+from tests.server.processes import is_alive, wait_for
+
+TIMEOUT_S = 20.0
+
+
+class Launch:
+    """Starts scripts as servers, each with a workspace and shared-memory files."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.workspace = folder / "workspace"
+        self.workspace.mkdir()
+        (self.workspace / "model").write_text("x")
+        self.shared_memory = [folder / "shm-1", folder / "shm-2"]
+        for path in (*self.shared_memory, folder / "other"):
+            path.write_text("x")
+        self.exits = queue.Queue()
+        self.started = []
+
+    def script(self, *lines):
+        """An executable that writes its process id to ``pid`` and does these lines."""
+        path = self.folder / "server"
+        path.write_text("\n".join(["#!/bin/sh", f"echo $$ > {self.folder}/pid", *lines, ""]))
+        path.chmod(0o755)
+        return str(path)
+
+    def arguments(self):
+        """Of ServerProcess, less what is asked from it."""
+        return {
+            "environment": {"PATH": os.environ["PATH"]},
+            "shared_memory": str(self.folder / "shm-*"),
+            "workspace": self.workspace,
+        }
+
+    def start(self, *arguments):
+        self.started.append(ServerProcess(arguments, **self.arguments(), on_exit=self.exits.put))
+        return self.started[-1]
+
+    def pid(self, name="pid"):
+        """A process id that a script has written."""
+        path = self.folder / name
+        wait_for(lambda: path.exists() and path.read_text().endswith("\n"), name, TIMEOUT_S)
+        return int(path.read_text())
+
+    def status(self):
+        return self.exits.get(timeout=TIMEOUT_S)
+
+
+@pytest.fixture
+def launch(tmp_path):
+    launch = Launch(tmp_path)
+    yield launch
+    for process in launch.started:
+        process.kill()
+        assert process.wait(TIMEOUT_S)
+        process._guard.wait()
+
+
+FOREVER = "sleep 1000 & wait"
+
+
+def test_output_and_exit_status_arrive(launch, capfd):
+    process = launch.start(launch.script("echo out; echo err >&2; exit 3"))
+    assert launch.status() == 3
+    assert process.wait(0.0)
+    assert not process.is_alive()
+    assert capfd.readouterr().out == "out\nerr\n"
+
+
+def test_arguments_and_environment_reach_the_server(launch, capfd):
+    launch.start(launch.script('for a in "$@"; do echo "<$a>"; done; cat; env'), "a b", "", "--x=$HOME 'y'")
+    assert launch.status() == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[:3] == ["<a b>", "<>", "<--x=$HOME 'y'>"]  # and nothing from its standard input
+    assert f"PATH={os.environ['PATH']}" in lines
+    assert not any(line.startswith("HOME=") for line in lines)
+
+
+def test_a_server_killed_by_a_signal_has_the_status_of_a_shell(launch):
+    process = launch.start(launch.script(FOREVER))
+    os.kill(launch.pid(), signal.SIGSEGV)
+    assert launch.status() == 128 + signal.SIGSEGV
+    assert f"(exit status {128 + signal.SIGSEGV})" in str(process.failure("the server has ended"))
+
+
+def test_a_missing_executable_is_named(launch):
+    process = launch.start(str(launch.folder / "missing"))
+    assert launch.status() == 127
+    assert str(process.failure("the server did not start")) == (
+        "the server did not start (exit status 127); its last lines:\n"
+        f"{launch.folder}/missing: No such file or directory"
+    )
+
+
+def test_an_executable_that_may_not_be_run_is_named(launch):
+    script = launch.script("exit 0")
+    os.chmod(script, 0o600)
+    process = launch.start(script)
+    assert launch.status() == 127
+    assert f"{script}: Permission denied" in str(process.failure("the server did not start"))
+
+
+def test_only_the_last_lines_are_kept(launch):
+    process = launch.start(launch.script(f"i=0; while [ $i -lt {3 * TAIL_LINES} ]; do echo line $i; i=$((i+1)); done"))
+    launch.status()
+    text = str(process.failure("it has ended"))
+    assert text.splitlines()[1:] == [f"line {i}" for i in range(2 * TAIL_LINES, 3 * TAIL_LINES)]
+
+
+def test_the_failure_tells_the_errors_if_there_are_any(launch):
+    process = launch.start(launch.script("echo I1 fine; echo E1 bad; echo more; echo 'an Error too'; exit 1"))
+    launch.status()
+    assert str(process.failure("what")).splitlines()[1:] == ["E1 bad", "an Error too"]
+
+
+def test_output_that_is_no_text_does_not_hurt(launch, capfd):
+    process = launch.start(launch.script(r"printf 'E \377\376 end\n'; printf 'no newline'"))
+    assert launch.status() == 0
+    assert "E \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} end" in str(process.failure("what"))
+    assert capfd.readouterr().out.endswith("no newline\n")
+
+
+def test_an_interrupt_asks_the_server_to_exit_by_itself(launch, capfd):
+    process = launch.start(launch.script("trap 'echo bye; exit 5' INT", "echo > ready", FOREVER))
+    launch.pid()
+    process.interrupt()
+    assert launch.status() == 5
+    assert capfd.readouterr().out == "bye\n"
+
+
+def test_a_kill_needs_no_help_of_the_server_and_takes_its_children_along(launch):
+    script = launch.script(
+        "trap '' INT TERM HUP",
+        f"sleep 1000 & echo $! > {launch.folder}/child",
+        f"setsid sh -c 'echo $$ > {launch.folder}/distant; exec sleep 1000' &",
+        f"(sh -c 'echo $$ > {launch.folder}/orphan; exec sleep 1000' &)",
+        FOREVER,
+    )
+    process = launch.start(script)
+    family = [launch.pid(name) for name in ("pid", "child", "distant", "orphan")]
+    process.interrupt()
+    assert process.is_alive()
+    process.kill()
+    assert launch.status() == 128 + signal.SIGKILL
+    assert not any(map(is_alive, family))
+
+
+def test_what_the_server_leaves_behind_is_ended_and_removed(launch):
+    launch.start(launch.script(f"setsid sleep 1000 & echo $! > {launch.folder}/child", "exit 0"))
+    assert launch.status() == 0
+    assert not is_alive(launch.pid("child"))
+    assert not any(path.exists() for path in launch.shared_memory)
+    assert (launch.folder / "other").exists()
+    assert launch.workspace.exists()  # its owner lives and removes it
+
+
+def test_commands_after_the_end_do_nothing(launch):
+    process = launch.start(launch.script("exit 0"))
+    launch.status()
+    process.interrupt()
+    process.kill()
+    assert process.wait(0.0)
+
+
+def test_waiting_ends_at_the_timeout(launch):
+    process = launch.start(launch.script(FOREVER))
+    assert not process.wait(0.0)
+    assert process.is_alive()
+
+
+def test_signals_for_the_terminal_do_not_reach_the_server(launch):
+    """Ctrl+C is for the hosting process; the guard and its server are in a session of their own."""
+    process = launch.start(launch.script(FOREVER))
+    assert os.getsid(launch.pid()) == process._guard.pid != os.getsid(0)
+
+
+def test_the_guards_death_ends_the_server(launch):
+    process = launch.start(launch.script("exec sleep 1000"))
+    server = launch.pid()
+    os.kill(process._guard.pid, signal.SIGKILL)
+    assert launch.status() == -signal.SIGKILL
+    wait_for(lambda: not is_alive(server), "the server to end", TIMEOUT_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_guard_leaves_the_decision_to_the_host(launch, number):
+    process = launch.start(launch.script("trap 'exit 6' INT", FOREVER))
+    launch.pid()
+    os.kill(process._guard.pid, number)
+    assert is_alive(process._guard.pid)
+    process.interrupt()
+    assert launch.status() == 6
+
+
+HOST = """
+import json, os, sys, time
+from pathlib import Path
+from pytriton.server.process import ServerProcess
+arguments, options, child = json.loads(sys.argv[1])
+process = ServerProcess(arguments, **{**options, "workspace": Path(options["workspace"])}, on_exit=print)
+pid = os.fork() if child else 0
+if child and pid == 0:
+    time.sleep(1000)
+print(process._guard.pid, pid, flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("child", [False, True], ids=["alone", "a child holds the pipe"])
+def test_the_hosts_death_ends_the_server_and_removes_everything(launch, child):
+    script = launch.script(f"setsid sleep 1000 & echo $! > {launch.folder}/child", "trap '' INT", FOREVER)
+    options = {**launch.arguments(), "workspace": str(launch.workspace)}
+    described = json.dumps([[script], options, child])
+    with subprocess.Popen([sys.executable, "-c", HOST, described], stdout=subprocess.PIPE, text=True) as host:
+        guard, forked = map(int, host.stdout.readline().split())
+        family = [launch.pid(), launch.pid("child"), guard]
+        host.kill()
+    try:
+        wait_for(lambda: not any(map(is_alive, family)), "all processes to end", TIMEOUT_S)
+        assert not launch.workspace.exists()
+        assert not any(path.exists() for path in launch.shared_memory)
+        assert not forked or is_alive(forked)
+    finally:
+        if forked:
+            os.kill(forked, signal.SIGKILL)
+
+
+def test_the_guard_needs_the_standard_library_alone():
+    guard = Path(sys.modules[ServerProcess.__module__].__file__).with_name("guard.py")
+    script = (
+        "import runpy, sys; runpy.run_path(sys.argv[1]); print(sorted({'numpy', 'site', 'pytriton'} & {*sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", script, str(guard)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
