@@ -191,10 +191,14 @@ class Model:
         """Wait until no batch is in flight; False at the deadline, in :func:`time.monotonic` seconds."""
         return all(instance.wait_disconnected(max(0.0, deadline - time.monotonic())) for instance in self._instances)
 
+    def disconnect(self) -> None:
+        """End the worker threads, each when its callable has returned. From any thread."""
+        for instance in list(self._instances):
+            instance.close()
+
     def close(self) -> None:
         """End the worker threads and remove the model's files."""
-        for instance in self._instances:
-            instance.close()
+        self.disconnect()
         self._instances.clear()
         if self._store is not None:
             remove_model(self._store, self.config)

@@ -292,6 +292,8 @@ class Triton:
         if not self._stopping and self._server is not None:
             LOGGER.warning("the server exited with failure: %s", self._server.failure("it ended by itself"))
             self.stop()
+        for model in list(self._models):  # nobody waits for the callables' answers any more
+            model.disconnect()
 
     def _stop_soon(self) -> None:
         threading.Thread(target=self.stop, name="pytriton-stop").start()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from typing import Any
 
 from numpy.typing import NDArray
@@ -175,10 +176,11 @@ class ResponseBatch(list[Arrays]):
     __slots__ = ("_first", "_outputs", "rows")
 
     def __init__(self, outputs: Arrays, rows: Sequence[int]) -> None:
-        offsets = split_offsets(rows)
-        super().__init__(
-            {name: array[offsets[i] : offsets[i + 1]] for name, array in outputs.items()} for i in range(len(rows))
-        )
+        if len(rows) == 1:
+            super().__init__((dict(outputs),))
+        else:
+            bounds = pairwise(split_offsets(rows))
+            super().__init__([{name: array[a:b] for name, array in outputs.items()} for a, b in bounds])
         self._outputs = outputs
         self._first = [dict(response) for response in self]
         self.rows = rows

@@ -55,18 +55,19 @@ class Installation:
         """The Python backend's stub for a Python version such as ``3.11``.
 
         Raises:
-            PyTritonServerError: There is none.
+            PyTritonServerError: There is none, or it is for another version.
         """
         bundled = self.home / "python_backend_stubs"
-        if not bundled.is_dir():
-            return self.home / "backends" / "python" / STUB
-        stub = bundled / version / STUB
-        if not stub.is_file():
-            have = ", ".join(sorted((folder.name for folder in bundled.iterdir()), key=lambda v: int(v.split(".")[1])))
-            raise PyTritonServerError(
-                f"the server at {self.home} serves Python {have}, not {version}: use one of those interpreters"
-            )
-        return stub
+        stub = bundled / version / STUB if bundled.is_dir() else self.home / "backends" / "python" / STUB
+        if version in linked_versions(stub):
+            return stub
+        linked = {found for path in (stub, *bundled.glob(f"*/{STUB}")) for found in linked_versions(path)}
+        if not linked:
+            raise PyTritonServerError(f"the server at {self.home} has no Python backend: {stub} is missing")
+        have = ", ".join(sorted(linked, key=lambda text: (len(text), text)))
+        raise PyTritonServerError(
+            f"the server at {self.home} serves Python {have}, not {version}: use such an interpreter"
+        )
 
 
 def find_installation(environment: Mapping[str, str] = os.environ) -> Installation:
@@ -76,7 +77,7 @@ def find_installation(environment: Mapping[str, str] = os.environ) -> Installati
         PyTritonServerError: There is none; the message says how to get one.
     """
     chosen = environment.get(HOME_VARIABLE)
-    installation = Installation(Path(chosen).expanduser() if chosen else BUNDLED)
+    installation = Installation(Path(chosen).expanduser().absolute() if chosen else BUNDLED)
     if installation.executable.is_file():
         return installation
     if chosen:
@@ -135,6 +136,13 @@ def make_environment(folder: Path) -> None:
 def linked_libpython(stub: Path) -> list[str]:
     """File names of the libpython that a stub was linked against."""
     return sorted({name.decode() for name in re.findall(rb"libpython[\w.-]+\.so[\w.]*", stub.read_bytes())})
+
+
+def linked_versions(stub: Path) -> set[str]:
+    """Versions of those, such as ``3.11``; none if there is no such stub."""
+    names = linked_libpython(stub) if stub.is_file() else []
+    # A name in the bundled server may have a hash in it: libpython3-419a3a08.13.so.1.0
+    return {f"3.{match[1]}" for name in names if (match := re.match(r"libpython3(?:-\w+)?\.(\d+)\.so", name))}
 
 
 def find_libpython() -> Path:

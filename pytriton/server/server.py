@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -26,8 +28,10 @@ LOGGER = logging.getLogger(__name__)
 
 EXIT_TIMEOUT_S = 30
 KILL_TIMEOUT_S = 10.0
+TRACE_TIMEOUT_S = 10.0
 READY_POLL_S = 0.01
 NETWORK_TIMEOUT_S = 600.0
+REFUSED = (InferenceServerException, OSError, HTTPException)  # the last if the server ends while it answers
 
 
 class Server:
@@ -59,6 +63,8 @@ class Server:
         folder = workspace / "server"
         overlay(installation, folder)
         prefix = f"pytriton-{uuid4().hex[:12]}-"
+        if config.trace_config:  # see _write_traces: idle connections must not hold up its exit, which we drain before
+            config = replace(config, exit_timeout_secs=2)
         self._process = ServerProcess(
             command_line(installation, config, store, folder, prefix),
             server_environment(installation, folder),
@@ -122,7 +128,7 @@ class Server:
             for name in models:
                 self.unload(name)
             drained = wait_drained(deadline)
-        except (InferenceServerException, OSError) as error:
+        except REFUSED as error:
             LOGGER.debug("models cannot be unloaded: %s", error)
             self._process.interrupt()
             drained = self._process.wait(timeout_s)
@@ -130,17 +136,15 @@ class Server:
             drained = wait_sent([port for _, port in endpoints(self._config).values()], deadline) and drained
             self._write_traces()
         if not drained:
-            LOGGER.warning("requests in flight were ended after %d s", timeout_s)
+            LOGGER.warning("requests in flight were ended after %.0f s", time.monotonic() - deadline + timeout_s)
         self.kill()
 
     def _write_traces(self) -> None:
-        """Have the server write the traces that it holds: it does when their settings change, else at its own exit."""
+        """Have the server write the traces that it holds, which it only does at an exit of its own."""
         if self._config.trace_config:
-            try:
-                with self._client() as client:
-                    client.update_trace_settings(settings={"trace_level": ["OFF"]})
-            except (InferenceServerException, OSError) as error:
-                LOGGER.warning("the last traces may be missing: %s", error)
+            self._process.interrupt()
+            if not self._process.wait(TRACE_TIMEOUT_S):
+                LOGGER.warning("the server did not write its last traces in %d s", TRACE_TIMEOUT_S)
 
     def kill(self) -> None:
         """End the process at once."""
@@ -155,7 +159,7 @@ class Server:
                 try:
                     if client.is_server_live() and client.is_server_ready() and self._process.is_alive():
                         return
-                except (InferenceServerException, OSError, ValueError) as error:  # refused, or cut short: not yet
+                except (*REFUSED, ValueError) as error:  # ValueError: an answer that was cut short
                     answer = str(error)
                 if time.monotonic() > deadline:
                     raise PyTritonClientTimeoutError(

@@ -63,9 +63,10 @@ class Instance:
         return 0.0 if self._turn.locked() else time.monotonic() - self._last_batch
 
     def wait_disconnected(self, timeout_s: float) -> bool:
-        """Wait until no proxy is connected: then no batch is in flight. False at the timeout."""
+        """Wait until no proxy is connected, so that no batch is in flight, or :meth:`close`. False at the timeout."""
         with self._state:
-            return self._state.wait_for(lambda: not self._channels, timeout_s)
+            self._state.wait_for(lambda: self._closed or not self._channels, timeout_s)
+            return not self._channels
 
     def close(self) -> None:
         """Stop listening and end the connection; its thread ends when the callable has returned."""
@@ -73,6 +74,7 @@ class Instance:
             self._closed = True
             for channel in self._channels:
                 channel.shutdown()
+            self._state.notify_all()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         with suppress(OSError):

@@ -1,10 +1,10 @@
 """The server writes its own traces; they need nothing but their setting."""
 
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from pytriton.client import ModelClient
 from pytriton.model_config import Tensor
@@ -15,18 +15,16 @@ X = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
 Y = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
 
 
-@pytest.mark.parametrize("only", ["http", "grpc"])
-def test_the_trace_file_is_complete_after_the_end(free_config, tmp_path, only):
+def test_the_trace_file_is_complete_after_the_end_even_if_a_connection_stays_open(free_config, tmp_path):
     file = tmp_path / "trace.json"
     settings = ["level=TIMESTAMPS", "rate=1", "count=-1", "mode=triton", f"triton,file={file}"]
-    config = replace(free_config, trace_config=settings, allow_http=only == "http", allow_grpc=only == "grpc")
-    port = config.http_port if only == "http" else config.grpc_port
-    with Triton(config=config) as triton:
-        triton.bind("model", lambda requests: [{"y": r["x"]} for r in requests], X, Y, trace_config=settings)
-        with ModelClient(f"{only}://127.0.0.1:{port}", "model") as client:
+    with ExitStack() as after_the_server:
+        with Triton(config=replace(free_config, trace_config=settings)) as triton:
+            triton.bind("model", lambda requests: [{"y": r["x"]} for r in requests], X, Y, trace_config=settings)
+            client = after_the_server.enter_context(ModelClient(f"localhost:{free_config.http_port}", "model"))
             for number in range(3):
                 client.infer_batch(filled(number))
-    entries = json.loads(file.read_text())
+        entries = json.loads(file.read_text())
     assert {entry["request_id"] for entry in entries if entry.get("model_name") == "model"} == {"0", "1", "2"}
-    for end in ("REQUEST_END", "HTTP_SEND_END" if only == "http" else "GRPC_SEND_END"):
+    for end in ("REQUEST_END", "HTTP_SEND_END"):
         assert sum(stamp["name"] == end for entry in entries for stamp in entry.get("timestamps", ())) == 3

@@ -214,8 +214,8 @@ def test_closing_while_the_callable_runs_lets_it_return_and_ends_the_thread(work
     with pytest.raises(PeerGoneError):
         proxy.receive()
     gate.open.set()
-    assert instance.wait_disconnected(TIMEOUT_S)
     workers.join()
+    assert instance.wait_disconnected(0.0)
 
 
 @pytest.mark.parametrize("connected", [True, False])
@@ -248,6 +248,18 @@ def test_wait_disconnected_wakes_when_the_proxy_leaves(workers):
         waiting = pool.submit(instance.wait_disconnected, TIMEOUT_S)
         proxy.close()
         assert waiting.result() is True
+
+
+def test_wait_disconnected_wakes_when_the_instance_is_closed(workers):
+    gate = Gate()
+    instance = workers.start(gate)
+    send(workers.connect())
+    assert gate.entered.wait(TIMEOUT_S)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(instance.wait_disconnected, TIMEOUT_S)
+        instance.close()
+        assert waiting.result() is False  # the batch is in flight, but nobody will wait for its answer
+    gate.open.set()
 
 
 def test_a_bad_frame_ends_that_connection_alone(workers, caplog):

@@ -21,6 +21,7 @@ from pytriton.proxy.types import RequestBatch
 from pytriton.worker.context import Binding, TritonContext
 from pytriton.worker.inference import Inference, Options
 from pytriton.worker.instance import Instance
+from tests.server.processes import wait_for
 from tests.unit import backend
 from tests.unit.backend import InferenceRequest
 
@@ -82,7 +83,7 @@ class Link:
 
     def end_worker(self):
         self.workers[-1].close()
-        assert self.workers[-1].wait_disconnected(10)
+        wait_for(lambda: not self.workers[-1].is_connected(), "the worker to end its connection")
 
     def infer(self, *requests, **fields):
         """Outputs of requests that are given as dicts, or the messages of their errors."""
@@ -102,9 +103,9 @@ def link(proxy_model, tmp_path):
     yield link
     if link.model:
         link.model.finalize()
-    for worker in link.workers:
-        worker.close()
-        assert worker.wait_disconnected(10)
+    while link.workers:
+        link.end_worker()
+        link.workers.pop()
 
 
 @batch

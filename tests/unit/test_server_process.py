@@ -6,11 +6,10 @@ import queue
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from pytriton.server.process import TAIL_LINES, ServerProcess
+from pytriton.server.process import GUARD, TAIL_LINES, ServerProcess
 from tests.server.processes import is_alive, wait_for
 
 TIMEOUT_S = 20.0
@@ -30,10 +29,10 @@ class Launch:
         self.exits = queue.Queue()
         self.started = []
 
-    def script(self, *lines):
-        """An executable that writes its process id to ``pid`` and does these lines."""
+    def script(self, *lines, trap=""):
+        """An executable that sets its traps, writes its process id to ``pid`` and does these lines."""
         path = self.folder / "server"
-        path.write_text("\n".join(["#!/bin/sh", f"echo $$ > {self.folder}/pid", *lines, ""]))
+        path.write_text("\n".join(["#!/bin/sh", trap, f"echo $$ > {self.folder}/pid", *lines, ""]))
         path.chmod(0o755)
         return str(path)
 
@@ -134,7 +133,7 @@ def test_output_that_is_no_text_does_not_hurt(launch, capfd):
 
 
 def test_an_interrupt_asks_the_server_to_exit_by_itself(launch, capfd):
-    process = launch.start(launch.script("trap 'echo bye; exit 5' INT", "echo > ready", FOREVER))
+    process = launch.start(launch.script(FOREVER, trap="trap 'echo bye; exit 5' INT"))
     launch.pid()
     process.interrupt()
     assert launch.status() == 5
@@ -143,11 +142,11 @@ def test_an_interrupt_asks_the_server_to_exit_by_itself(launch, capfd):
 
 def test_a_kill_needs_no_help_of_the_server_and_takes_its_children_along(launch):
     script = launch.script(
-        "trap '' INT TERM HUP",
         f"sleep 1000 & echo $! > {launch.folder}/child",
         f"setsid sh -c 'echo $$ > {launch.folder}/distant; exec sleep 1000' &",
         f"(sh -c 'echo $$ > {launch.folder}/orphan; exec sleep 1000' &)",
         FOREVER,
+        trap="trap '' INT TERM HUP",
     )
     process = launch.start(script)
     family = [launch.pid(name) for name in ("pid", "child", "distant", "orphan")]
@@ -193,11 +192,12 @@ def test_the_guards_death_ends_the_server(launch):
     os.kill(process._guard.pid, signal.SIGKILL)
     assert launch.status() == -signal.SIGKILL
     wait_for(lambda: not is_alive(server), "the server to end", TIMEOUT_S)
+    assert not any(path.exists() for path in launch.shared_memory)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_guard_leaves_the_decision_to_the_host(launch, number):
-    process = launch.start(launch.script("trap 'exit 6' INT", FOREVER))
+    process = launch.start(launch.script(FOREVER, trap="trap 'exit 6' INT"))
     launch.pid()
     os.kill(process._guard.pid, number)
     assert is_alive(process._guard.pid)
@@ -221,7 +221,7 @@ time.sleep(1000)
 
 @pytest.mark.parametrize("child", [False, True], ids=["alone", "a child holds the pipe"])
 def test_the_hosts_death_ends_the_server_and_removes_everything(launch, child):
-    script = launch.script(f"setsid sleep 1000 & echo $! > {launch.folder}/child", "trap '' INT", FOREVER)
+    script = launch.script(f"setsid sleep 1000 & echo $! > {launch.folder}/child", FOREVER, trap="trap '' INT")
     options = {**launch.arguments(), "workspace": str(launch.workspace)}
     described = json.dumps([[script], options, child])
     with subprocess.Popen([sys.executable, "-c", HOST, described], stdout=subprocess.PIPE, text=True) as host:
@@ -239,11 +239,7 @@ def test_the_hosts_death_ends_the_server_and_removes_everything(launch, child):
 
 
 def test_the_guard_needs_the_standard_library_alone():
-    guard = Path(sys.modules[ServerProcess.__module__].__file__).with_name("guard.py")
-    script = (
-        "import runpy, sys; runpy.run_path(sys.argv[1]); print(sorted({'numpy', 'site', 'pytriton'} & {*sys.modules}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script, str(guard)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
+    modules = "{'numpy', 'site', 'pytriton'} & {*sys.modules}"
+    script = f"import runpy, sys; runpy.run_path(sys.argv[1]); print({modules})"
+    command = [sys.executable, "-I", "-S", "-c", script, str(GUARD)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "set()\n"

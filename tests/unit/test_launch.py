@@ -1,0 +1,194 @@
+"""From a configuration to a command line and to addresses, and what is refused before a server starts."""
+
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pytriton.config import TritonConfig
+from pytriton.exceptions import PyTritonServerError
+from pytriton.server import launch
+from pytriton.server.installation import Installation
+from pytriton.server.launch import check_ports, command_line, endpoints, has_gpu_driver, local_url
+from tests.server.ports import reserved_ports
+
+HOME = Installation(Path("/opt/triton server"))
+STORE, OVERLAY = Path("/tmp/my store"), Path("/tmp/over lay")
+
+
+@pytest.fixture
+def ports():
+    with reserved_ports(3) as ports:
+        yield ports
+
+
+def config_of(ports, address="127.0.0.1", **fields):
+    http, grpc, metrics = ports
+    addresses = {"http_address": address, "grpc_address": address, "metrics_address": address}
+    return TritonConfig(**{"http_port": http, "grpc_port": grpc, "metrics_port": metrics, **addresses, **fields})
+
+
+def arguments_of(**fields):
+    return command_line(HOME, TritonConfig(**fields), STORE, OVERLAY, "prefix-")
+
+
+def has_ipv6():
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+def test_the_command_line_names_our_repository_backends_and_shared_memory():
+    executable, *arguments = arguments_of()
+    assert executable == "/opt/triton server/bin/tritonserver"
+    for argument in (
+        "--model-repository=/tmp/my store",
+        "--model-control-mode=explicit",
+        "--backend-directory=/tmp/over lay/backends",
+        "--backend-config=python,shm-region-prefix-name=prefix-",
+        "--cache-directory=/opt/triton server/caches",
+        "--disable-auto-complete-config",
+    ):
+        assert argument in arguments
+    assert "--load-model=*" not in arguments
+
+
+def test_the_users_options_come_last_each_as_one_argument():
+    arguments = arguments_of(log_file="/log/a b", http_header_forward_pattern="x-.* y", cache_config=["a,b=1"])
+    assert arguments[-3:] == ["--log-file=/log/a b", "--http-header-forward-pattern=x-.* y", "--cache-config=a,b=1"]
+
+
+def test_a_repository_of_the_users_is_served_beside_ours_and_completed_by_the_server():
+    arguments = arguments_of(model_repository="/my models")
+    assert [argument for argument in arguments if argument.startswith("--model-repository")] == [
+        "--model-repository=/tmp/my store",
+        "--model-repository=/my models",
+    ]
+    assert "--load-model=*" in arguments
+    assert "--disable-auto-complete-config" not in arguments
+
+
+def test_a_cache_directory_of_the_users_replaces_ours():
+    arguments = arguments_of(cache_directory="/caches")
+    assert [argument for argument in arguments if "cache-directory" in argument] == ["--cache-directory=/caches"]
+
+
+@pytest.mark.parametrize(("driver", "told"), [(False, ["--allow-gpu-metrics=false"]), (True, [])])
+def test_gpus_are_not_looked_for_where_there_is_no_driver(monkeypatch, driver, told):
+    monkeypatch.setattr(launch, "has_gpu_driver", lambda: driver)
+    assert gpu_metrics(arguments_of()) == told
+    assert gpu_metrics(arguments_of(allow_gpu_metrics=True)) == ["--allow-gpu-metrics=True"]
+
+
+def gpu_metrics(arguments):
+    return [argument for argument in arguments if "gpu-metrics" in argument]
+
+
+@pytest.mark.parametrize("device", ["nvidiactl", "dxg", "nvmap"])
+def test_a_driver_is_known_by_its_device(monkeypatch, device):
+    monkeypatch.setattr(Path, "exists", lambda path: str(path) == f"/dev/{device}")
+    assert has_gpu_driver()
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    assert not has_gpu_driver()
+
+
+def test_the_endpoints_that_the_server_opens_by_default():
+    assert endpoints(TritonConfig()) == {
+        "http_port": ("0.0.0.0", 8000),
+        "grpc_port": ("0.0.0.0", 8001),
+        "metrics_port": ("0.0.0.0", 8002),
+    }
+
+
+def test_metrics_are_where_http_is_unless_told_otherwise():
+    assert endpoints(TritonConfig(http_address="10.0.0.1"))["metrics_port"] == ("10.0.0.1", 8002)
+    config = TritonConfig(http_address="10.0.0.1", metrics_address="10.0.0.2", metrics_port=5)
+    assert endpoints(config)["metrics_port"] == ("10.0.0.2", 5)
+
+
+def test_endpoints_are_turned_off_and_on():
+    off = TritonConfig(allow_http=False, allow_metrics=False)
+    assert list(endpoints(off)) == ["grpc_port"]
+    assert list(endpoints(TritonConfig(allow_grpc=False))) == ["http_port", "metrics_port"]
+    on = TritonConfig(allow_sagemaker=True, sagemaker_port=5, allow_vertex_ai=True)
+    assert endpoints(on)["sagemaker_port"] == ("0.0.0.0", 5)
+    assert endpoints(on)["vertex_ai_port"] == ("0.0.0.0", 8080)
+
+
+@pytest.mark.parametrize(
+    ("fields", "url"),
+    [
+        ({}, "http://127.0.0.1:8000"),
+        ({"http_port": 9000, "http_address": "0.0.0.0"}, "http://127.0.0.1:9000"),
+        ({"http_address": "10.1.2.3"}, "http://10.1.2.3:8000"),
+        ({"http_address": "::1"}, "http://[::1]:8000"),
+        ({"http_address": "::"}, "http://[::]:8000"),
+        ({"http_address": "my-host"}, "http://my-host:8000"),
+        ({"allow_http": False}, "grpc://127.0.0.1:8001"),
+        ({"allow_http": False, "grpc_port": 7, "grpc_address": "::1"}, "grpc://[::1]:7"),
+    ],
+)
+def test_the_local_url_reaches_http_or_else_grpc(fields, url):
+    assert local_url(TritonConfig(**fields)) == url
+
+
+def test_free_ports_pass_and_are_left_free(ports):
+    for _ in range(2):
+        check_ports(config_of(ports))
+    for port in ports:
+        socket.create_server(("127.0.0.1", port)).close()
+
+
+@pytest.mark.parametrize(("index", "name"), [(0, "http"), (1, "grpc"), (2, "metrics")])
+def test_a_port_in_use_is_named_with_its_field(ports, index, name):
+    with socket.create_server(("127.0.0.1", ports[index])), pytest.raises(PyTritonServerError) as raised:
+        check_ports(config_of(ports))
+    assert str(raised.value) == (
+        f"the {name} endpoint cannot listen on 127.0.0.1:{ports[index]}: Address already in use. Choose another "
+        f"{name}_port in TritonConfig, or turn the endpoint off with allow_{name}=False"
+    )
+
+
+def test_a_port_in_use_does_not_matter_for_an_endpoint_that_is_off(ports):
+    with socket.create_server(("127.0.0.1", ports[1])):
+        check_ports(config_of(ports, allow_grpc=False))
+
+
+def test_a_port_in_use_on_another_address_does_not_matter(ports):
+    with socket.create_server(("127.0.0.2", ports[0])):
+        check_ports(config_of(ports))
+
+
+def test_a_port_whose_last_connection_has_just_ended_is_free(ports):
+    with (
+        socket.create_server(("127.0.0.1", ports[0])) as server,
+        socket.create_connection(server.getsockname()),
+        closing(server.accept()[0]) as ours,
+    ):
+        ours.shutdown(socket.SHUT_RDWR)  # the side that ends first keeps the port for a minute
+    check_ports(config_of(ports))
+
+
+def test_two_endpoints_on_one_port_are_refused(ports):
+    message = f"grpc_port and http_port are both {ports[0]}; give each its own port"
+    with pytest.raises(PyTritonServerError, match=message):
+        check_ports(config_of([ports[0], ports[0], ports[2]]))
+
+
+def test_an_address_of_another_machine_is_refused(ports):
+    with pytest.raises(PyTritonServerError, match=r"http endpoint cannot listen on 192\.0\.2\.1"):
+        check_ports(config_of(ports, http_address="192.0.2.1"))
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_an_ipv6_address_is_checked_as_such(ports):
+    config = config_of(ports, http_address="::1")
+    check_ports(config)
+    with (
+        socket.create_server(("::1", ports[0]), family=socket.AF_INET6),
+        pytest.raises(PyTritonServerError, match=f"cannot listen on ::1:{ports[0]}"),
+    ):
+        check_ports(config)
