@@ -75,7 +75,7 @@ class Channel:
                 raise PeerGoneError("the connection was closed")
             frame.region = self._arena.allocate(size)
             self._lay_out(tensors, frame.region)
-        frame.released = [self._released.popleft() for _ in range(min(len(self._released), MAX_RELEASED))]
+        frame.released = self._take_released() if self._released else ()
         message = pack(frame, tensors)
         if len(message) > MAX_MESSAGE_BYTES:
             return self._spill(frame, message)
@@ -83,6 +83,9 @@ class Channel:
             self._socket.send(message)
         except OSError as error:
             raise PeerGoneError(str(error)) from error
+
+    def _take_released(self) -> list[int]:
+        return [self._released.popleft() for _ in range(min(len(self._released), MAX_RELEASED))]
 
     def _spill(self, frame: Frame, message: bytes) -> None:
         """Send a frame whose description alone is too long for the socket through the arena."""

@@ -274,7 +274,7 @@ def pack(frame: Frame, tensors: Sequence[Tensor] = ()) -> bytes:
 
 def data_bytes(tensors: Sequence[Tensor]) -> int:
     """Bytes that the tensors' data takes, each padded to ALIGN."""
-    return sum(tensor.size + (-tensor.size % ALIGN) for tensor in tensors)
+    return sum([tensor.size + (-tensor.size % ALIGN) for tensor in tensors])
 
 
 def unpack(buffer: memoryview) -> Frame:

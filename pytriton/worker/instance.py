@@ -44,7 +44,7 @@ class Instance:
         self._turn = threading.Lock()
         self._last_batch = -math.inf
         self._state = threading.Condition()
-        self._channels: set[Channel] = set()
+        self._connections: set[socket.socket] = set()
         self._closed = False
         self._listener = _listening(path)
         self._thread = threading.Thread(target=self._listen, name=self._name, daemon=True)
@@ -56,7 +56,7 @@ class Instance:
 
     def is_connected(self) -> bool:
         """Whether a proxy is connected."""
-        return bool(self._channels)
+        return bool(self._connections)
 
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is."""
@@ -65,18 +65,17 @@ class Instance:
     def wait_disconnected(self, timeout_s: float) -> bool:
         """Wait until no proxy is connected, so that no batch is in flight, or :meth:`close`. False at the timeout."""
         with self._state:
-            self._state.wait_for(lambda: self._closed or not self._channels, timeout_s)
-            return not self._channels
+            self._state.wait_for(lambda: self._closed or not self._connections, timeout_s)
+            return not self._connections
 
     def close(self) -> None:
         """Stop listening and end the connection; its thread ends when the callable has returned."""
         with self._state:
             self._closed = True
-            for channel in self._channels:
-                channel.shutdown()
+            for connection in self._connections:
+                _shut_down(connection)
             self._state.notify_all()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        _shut_down(self._listener)
         with suppress(OSError):
             os.unlink(self._path)
 
@@ -87,36 +86,37 @@ class Instance:
                     connection, _ = self._listener.accept()
                 except OSError:  # closed
                     break
+                with self._state:
+                    self._connections.add(connection)
+                    if self._closed:
+                        _shut_down(connection)
                 threading.Thread(target=self._serve, args=(connection,), name=self._name, daemon=True).start()
         with self._state:
-            self._state.wait_for(lambda: not self._channels)
+            self._state.wait_for(lambda: not self._connections)
         self._inference.close()
 
     def _serve(self, connection: socket.socket) -> None:
-        try:
-            _, channel = accept(connection, GREETING_TIMEOUT_S)
-        except PeerGoneError as error:
-            LOGGER.debug("a proxy connected and left: %s", error)
-            connection.close()
-            return
-        with self._state:
-            self._channels.add(channel)
-            if self._closed:
-                channel.shutdown()
         current_binding.set(self._binding)
         try:
-            while True:
-                self._step(channel)
-        except PeerGoneError:
-            pass
+            self._converse(connection)
+        except PeerGoneError as error:
+            LOGGER.debug("a proxy has gone: %s", error)
         except FrameError:
             LOGGER.exception("a proxy sent a bad frame; its connection is closed")
         finally:
             with self._state:
-                self._channels.remove(channel)
+                self._connections.remove(connection)
                 self._state.notify_all()
-            channel.close()
+            connection.close()
             self._on_disconnect()
+
+    def _converse(self, connection: socket.socket) -> None:
+        _, channel = accept(connection, GREETING_TIMEOUT_S)
+        try:
+            while True:
+                self._step(channel)
+        finally:
+            channel.close()
 
     def _step(self, channel: Channel) -> None:
         """Answer one batch. Nothing of it may stay referenced here while the next one is awaited."""
@@ -128,6 +128,11 @@ class Instance:
             except (ArenaFullError, FrameError) as error:
                 channel.send(*self._inference.error(frame, error))
             self._last_batch = time.monotonic()
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _listening(path: str) -> socket.socket:

@@ -17,6 +17,7 @@ from tests.server.traffic import Traffic
 
 LOCALHOST = "127.0.0.1"
 NUMBERS = count()
+FORWARDED_RESERVED_HEADERS = ["headers", "priority", "triton_own"]
 
 Bind = Callable[..., str]
 
@@ -46,7 +47,8 @@ def free_config() -> Iterator[TritonConfig]:
 @pytest.fixture(scope="module")
 def triton_config() -> Iterator[TritonConfig]:
     """Configuration of the server that the tests of a module share."""
-    with local_config(http_header_forward_pattern="x-.*", grpc_header_forward_pattern="x-.*") as config:
+    pattern = "|".join(["x-.*", *FORWARDED_RESERVED_HEADERS])
+    with local_config(http_header_forward_pattern=pattern, grpc_header_forward_pattern=pattern) as config:
         yield config
 
 

@@ -8,6 +8,7 @@ import pytest
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
 from tests.server.arrays import filled
+from tests.server.conftest import FORWARDED_RESERVED_HEADERS
 from tests.server.traffic import Gate
 
 OUTPUTS = [Tensor(name=name, shape=(-1,), dtype=np.float32) for name in ("y", "z", "w")]
@@ -58,7 +59,8 @@ def test_a_request_without_parameters_has_an_empty_dict_of_them(log, traffic):
 
 def test_names_that_only_the_server_needs_do_not_arrive(log, traffic):
     options = {"sequence_id": 7, "sequence_start": True, "sequence_end": True, "priority": 1, "timeout": 30_000_000}
-    traffic.infer_bare(log.model, {"x": filled(1)}, parameters={"mine": 1}, **options)
+    headers = dict.fromkeys(FORWARDED_RESERVED_HEADERS, "forwarded too")
+    traffic.infer_bare(log.model, {"x": filled(1)}, parameters={"mine": 1}, headers=headers, **options)
     assert log[0].parameters == {"mine": 1}
 
 

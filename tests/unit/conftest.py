@@ -7,9 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.worker.context import Binding, TritonContext, attach, current_binding
+
+# How long an example takes says more about the machine's other work than about ours.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 Bind = Callable[..., TritonModelConfig]
 

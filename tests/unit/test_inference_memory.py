@@ -25,7 +25,6 @@ X = [np.ones((2, 4), np.float32), np.ones((1, 4), np.float32)]
 def no_collector(monkeypatch):
     """Without the collector of cycles, and without pytest's log handler, which keeps tracebacks."""
     monkeypatch.setattr(logging.getLogger("pytriton.worker"), "disabled", True)
-    gc.collect()
     gc.disable()
     yield
     gc.enable()
