@@ -22,7 +22,7 @@ from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model import InferFunc, Model, callables, check_name, describe
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.server.installation import find_installation
-from pytriton.server.server import Server
+from pytriton.server.server import REFUSED, Server
 from pytriton.signals import ending_signals
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext, current_binding
@@ -314,5 +314,5 @@ class Triton:
                     LOGGER.warning("model %s: its proxy in the server died; loading the model again", model.name)
                     server.unload(model.name)
                     server.load(model.name)
-            except (InferenceServerException, OSError):
+            except REFUSED:
                 LOGGER.exception("model %s cannot be loaded again", model.name)

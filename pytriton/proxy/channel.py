@@ -1,7 +1,6 @@
 """One connection between a proxy and a worker: frames on a SEQPACKET Unix socket, large tensors through two arenas.
 
-The socket also tells of the peer's death: the kernel closes it, whatever killed the process. Measured against ZeroMQ
-PAIR sockets in docs/performance.md.
+The socket also tells of the peer's death: the kernel closes it, whatever killed the process.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from pytriton.worker.inference import Inference
 LOGGER = logging.getLogger("pytriton.worker")
 
 GREETING_TIMEOUT_S = 5.0
+RETRY_S = 1.0
 
 
 class Instance:
@@ -84,8 +85,11 @@ class Instance:
             while not self._closed:
                 try:
                     connection, _ = self._listener.accept()
-                except OSError:  # closed
-                    break
+                except OSError as error:  # closed, or out of descriptors for a while
+                    if not self._closed:
+                        LOGGER.warning("model %s: no proxy can connect: %s", self._name, error)
+                        time.sleep(RETRY_S)
+                    continue
                 with self._state:
                     self._connections.add(connection)
                     if self._closed:
