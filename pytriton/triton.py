@@ -201,10 +201,12 @@ class Triton:
             if self._server is not None:
                 self._server.end(sorted({model.name for model in self._models if model.loaded}), self._wait_drained)
                 self._warn_verbose()
+        finally:  # also after Ctrl+C while waiting
+            if self._server is not None:
+                self._server.kill()
             for model in self._models:
-                model.close()
+                model.disconnect()
             self._workspace.clean()
-        finally:
             self._models.clear()
             self._stopped.set()
             self._wake.set()
