@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pytriton.config import TritonConfig
@@ -44,8 +45,9 @@ def descendants(pid: int) -> list[int]:
     """Children of a process, and theirs."""
     found: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in path.read_text().split():
-            found += [int(child), *descendants(int(child))]
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended meanwhile
+            for child in path.read_text().split():
+                found += [int(child), *descendants(int(child))]
     return found
 
 
