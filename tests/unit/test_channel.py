@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pytriton.proxy import channel as channels
 from pytriton.proxy.arena import Arena, ArenaFullError
-from pytriton.proxy.channel import MAX_MESSAGE_BYTES, PeerGoneError, accept, connect, short_path
+from pytriton.proxy.channel import MAX_MESSAGE_BYTES, PeerGoneError, accept
 from pytriton.proxy.frames import (
     ALIGN,
     INLINE_LIMIT_BYTES,
@@ -29,25 +29,9 @@ from pytriton.proxy.frames import (
     tensor,
     unpack,
 )
+from tests.unit.sockets import TIMEOUT_S, listen, pair_of
 
-TIMEOUT_S = 10.0
 LARGE = INLINE_LIMIT_BYTES // 4 + 1  # float32 values that do not fit into a message
-
-
-def listen(path):
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with short_path(str(path)) as address:
-        listener.bind(address)
-    listener.listen()
-    return listener
-
-
-def pair_of(path):
-    """A connected proxy's and worker's channel, and what the proxy told."""
-    with closing(listen(path)) as listener, ThreadPoolExecutor(1) as pool:
-        connecting = pool.submit(connect, str(path), {"model": "m"}, TIMEOUT_S)
-        hello, worker = accept(listener.accept()[0], TIMEOUT_S)
-        return connecting.result(), worker, hello
 
 
 @pytest.fixture

@@ -11,26 +11,9 @@ import numpy as np
 import pytest
 
 from pytriton.proxy.arena import Arena
-from pytriton.proxy.channel import PROTOCOL, PeerGoneError, accept, connect, short_path
+from pytriton.proxy.channel import PROTOCOL, PeerGoneError, accept, connect
 from pytriton.proxy.frames import REQUEST, Frame, tensor
-
-TIMEOUT_S = 10.0
-
-
-def listen(path):
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with short_path(str(path)) as address:
-        listener.bind(address)
-    listener.listen()
-    return listener
-
-
-def pair_of(path):
-    """A connected proxy's and worker's channel, and what the proxy told."""
-    with closing(listen(path)) as listener, ThreadPoolExecutor(1) as pool:
-        connecting = pool.submit(connect, str(path), {"model": "m"}, TIMEOUT_S)
-        hello, worker = accept(listener.accept()[0], TIMEOUT_S)
-        return connecting.result(), worker, hello
+from tests.unit.sockets import TIMEOUT_S, listen, pair_of
 
 
 def test_the_worker_learns_what_the_proxy_tells(tmp_path):
