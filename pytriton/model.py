@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pytriton.decorators.batching import takes_joined_inputs
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import DeviceKind, ModelConfig, Tensor
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig, name_tensors
@@ -166,7 +167,8 @@ class Model:
         self._store = store
         write_model(store, self.config, sockets)
         for index, function in enumerate(self._functions):
-            inference = Inference(function, self.config, self._options, on_unrecoverable)
+            joined = takes_joined_inputs(function)
+            inference = Inference(function, self.config, self._options, on_unrecoverable, joined)
             binding = Binding(function, self.config, self._context)
             path = f"{sockets}.{index}"
             self._instances.append(Instance(path, binding, inference, lambda: on_disconnect(self)))

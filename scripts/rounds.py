@@ -69,10 +69,18 @@ def measure(system: System, number: int, timing: Timing, folder: Path, say: Call
         folder: An empty one for the host's files.
         say: Gets a line of progress at a time.
 
-    Raises:
-        BenchError: The host did not start, or a load failed, so that there is no result.
+    Returns:
+        All that was measured. A host that did not start, or died under load, is a problem; the round ends with it.
     """
     result = Round(system.name, number)
+    try:
+        _measure(result, system, timing, folder, say)
+    except BenchError as error:
+        result.problems.append(str(error))
+    return result
+
+
+def _measure(result: Round, system: System, timing: Timing, folder: Path, say: Callable[[str], None]) -> None:
     times = result.values["start and stop"] = {f"{_IMPORTS} s": _imports_s(system)}
     with Host(system, folder) as host:
         times["first answer s"] = host.wait_first_answer()
@@ -81,12 +89,11 @@ def measure(system: System, number: int, timing: Timing, folder: Path, say: Call
                 values = result.values[case.title] = _measure_load(host, case, timing)
                 if values["errors"]:
                     result.problems.append(f"{case.title}: {values['errors']:.0f} errors")
-                say(f"round {number}, {system.name}, {case.title}: {values['requests/s']:.0f} requests/s")
+                say(f"round {result.number}, {system.name}, {case.title}: {values['requests/s']:.0f} requests/s")
             result.values[f"memory after {title} loads, MiB"] = _memory_mib(host)
         time.sleep(IDLE_S)
         times["stop s"] = host.stop()
         result.problems += host.left_behind()
-    return result
 
 
 def start_load(host: Host, case: Case, seconds: float, warmup_s: float) -> subprocess.Popen[str]:

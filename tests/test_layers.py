@@ -30,7 +30,7 @@ LAYERS = {
     "worker": ["constants", "exceptions", "model_config", "proxy"],
     "decorators": ["constants", "exceptions", "model_config", "proxy.types", "worker.context"],
     "server": ["client", "config", "constants", "exceptions", "model_config", "utils"],
-    "model": ["exceptions", "model_config", "server", "worker"],
+    "model": ["decorators.batching", "exceptions", "model_config", "server", "worker"],
     "triton": ["config", "exceptions", "model", "model_config", "server", "signals", "utils", "worker"],
 }
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import getattr_static, unwrap
 from typing import Any
 
 import numpy as np
+import wrapt
 from numpy.typing import NDArray
 
 from pytriton.decorators.calls import Wrapped, decorator, then
 from pytriton.decorators.inputs import batched_inputs, get_inference_request_batch_size, requests_in, row_count, tensors
 from pytriton.decorators.outputs import batched_outputs, convert_output
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.proxy.types import RequestBatch, ResponseBatch
+from pytriton.proxy.types import JoinedInputs, RequestBatch, ResponseBatch
 from pytriton.worker.context import get_model_config
 
-__all__ = ["batch", "pad_batch", "sample"]
+__all__ = ["batch", "pad_batch", "sample", "takes_joined_inputs"]
 
+WRAPPERS = (wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper)
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -34,6 +37,12 @@ def batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[s
         PyTritonValidationError: The list is empty; the requests have different inputs, or inputs that cannot be joined;
             or an output is missing, is no array, or has not ``rows`` rows.
     """
+
+    def named(outputs: Any) -> Arrays:
+        return convert_output(outputs, wrapped, instance)
+
+    if args and type(args[0]) is JoinedInputs:  # the worker cuts and checks the outputs itself
+        return then(wrapped(*args[1:], **args[0], **kwargs), named)
     inputs, rows = _joined(requests_in(args, "batch"))
     total = sum(rows)
 
@@ -41,6 +50,12 @@ def batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[s
         return ResponseBatch(batched_outputs(outputs, total, wrapped, instance), rows)
 
     return then(wrapped(*args[1:], **inputs, **kwargs), cut)
+
+
+def takes_joined_inputs(function: Any) -> bool:
+    """Whether a callable, a bound method or an object with ``__call__`` has ``@batch`` as its outermost decorator."""
+    called = function if isinstance(function, WRAPPERS) else getattr_static(type(function), "__call__", None)
+    return isinstance(called, WRAPPERS) and called._self_wrapper is unwrap(batch)
 
 
 @decorator

@@ -1,4 +1,4 @@
-"""Makes tensors of Triton 2.51's Python backend right under NumPy 2.
+"""Makes tensors of Triton 2.51's Python backend right under NumPy 2, and inputs cheap.
 
 The backend's stub was compiled with a pybind11 that knows NumPy 1's array descriptors: it reads the item size at an
 offset where NumPy 2 keeps flags, so that every item size is 0. Inputs then come with strides of 0 (each element is the
@@ -8,6 +8,9 @@ first), and outputs with 0 bytes. Two changes within the stub's process set this
   strides it is given, and makes C-contiguous arrays, which is what all of the stub's are.
 - While a ``Tensor`` is constructed from an output, the flags of the array's descriptor hold the item size. The
   descriptor is a private copy of its dtype, so nobody else ever sees these flags.
+
+pybind11 also copies each input, since it does not know who owns the server's shared memory. :func:`lend_inputs` spares
+that, through the same table.
 
 The layouts are part of NumPy's public C API (``_PyArray_DescrNumPy2``, ``PyArray_API``) and are checked before use.
 """
@@ -25,6 +28,7 @@ from numpy.typing import NDArray
 FLAGS_OFFSET = 32  # where the stub looks for the item size
 ITEM_SIZE_OFFSET = 40  # where NumPy 2 has it
 TABLE_LENGTH = 300  # pybind11 uses no later entry
+NEW_COPY = 85
 NEW_FROM_DESCR = 94
 
 NewFromDescr = ctypes.PYFUNCTYPE(
@@ -54,7 +58,7 @@ def adapt(pb_utils: Any) -> Any:
     """
     if np.lib.NumpyVersion(np.__version__) < "2.0.0":
         return pb_utils.Tensor
-    _replace_table()
+    _make_arrays_contiguous()
     return Tensors(pb_utils)
 
 
@@ -121,25 +125,50 @@ def interleave(strings: NDArray[np.object_]) -> bytes:
     return b"".join([piece for string in strings.ravel().tolist() for piece in (length(len(string)), string)])
 
 
-def _replace_table() -> None:
-    """Give pybind11 a table of NumPy's functions that makes arrays C-contiguous, whatever strides are asked for."""
-    module: Any = importlib.import_module("numpy.core.multiarray")  # by the name that pybind11 uses
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    capsule = ctypes.pythonapi.PyCapsule_New
-    capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    address = pointer(module._ARRAY_API, None)
-    assert address is not None
-    table = (ctypes.c_void_p * TABLE_LENGTH)(*(ctypes.c_void_p * TABLE_LENGTH).from_address(address))
-    original = NewFromDescr(table[NEW_FROM_DESCR] or 0)
+def lend_inputs() -> None:
+    """Make ``as_numpy()`` give views of the server's memory instead of copies; call it before the stub has made any.
+
+    They are valid, at any alignment, until ``execute`` returns: a model that keeps its inputs, or hands them to code
+    that may, cannot do with them.
+    """
+    # Instead of PyArray_NewCopy(array, order): what returns a new reference to its first argument.
+    _replace_functions({NEW_COPY: ctypes.cast(ctypes.pythonapi.Py_NewRef, ctypes.c_void_p).value})
+
+
+def _make_arrays_contiguous() -> None:
+    """Have pybind11 make C-contiguous arrays, whatever strides it asks for."""
+    original = NewFromDescr(_functions()[NEW_FROM_DESCR] or 0)
 
     def contiguous(kind: int, descr: int, rank: int, shape: int, _: int, data: int, flags: int, parent: int) -> Any:
         return original(kind, descr, rank, shape, None, data, flags, parent)
 
     replacement = NewFromDescr(contiguous)
-    table[NEW_FROM_DESCR] = ctypes.cast(replacement, ctypes.c_void_p).value
-    _KEEP.extend([table, replacement, original])
-    module._ARRAY_API = capsule(ctypes.addressof(table), None, None)
+    _KEEP.extend([replacement, original])
+    _replace_functions({NEW_FROM_DESCR: ctypes.cast(replacement, ctypes.c_void_p).value})
+
+
+def _functions() -> ctypes.Array[ctypes.c_void_p]:
+    """The table of NumPy's functions that pybind11 is going to use."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    address = pointer(_multiarray()._ARRAY_API, None)
+    assert address is not None
+    return (ctypes.c_void_p * TABLE_LENGTH).from_address(address)
+
+
+def _replace_functions(replacements: dict[int, int | None]) -> None:
+    """Give pybind11 a copy of the table with other functions."""
+    capsule = ctypes.pythonapi.PyCapsule_New
+    capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    table = (ctypes.c_void_p * TABLE_LENGTH)(*_functions())
+    for index, function in replacements.items():
+        table[index] = function
+    _KEEP.append(table)
+    _multiarray()._ARRAY_API = capsule(ctypes.addressof(table), None, None)
+
+
+def _multiarray() -> Any:
+    return importlib.import_module("numpy.core.multiarray")  # by the name that pybind11 uses
 
 
 _KEEP: list[Any] = []  # referenced from C for as long as the process lives

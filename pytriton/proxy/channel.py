@@ -101,12 +101,10 @@ class Channel:
         for item in tensors:
             end = at
             for part in item.parts:
-                if isinstance(part, bytes):
-                    memory[end : end + len(part)] = part
-                    end += len(part)
-                elif part.size:
-                    np.ndarray(part.shape, part.dtype, memory, end)[...] = part
-                    end += part.nbytes
+                size = len(part) if isinstance(part, bytes) else part.nbytes
+                if size:  # as bytes, because the server's memory is not aligned
+                    np.ndarray((size,), np.uint8, memory, end)[:] = np.frombuffer(part, np.uint8)
+                    end += size
             at += item.size + (-item.size % ALIGN)
 
     def receive(self) -> Frame:

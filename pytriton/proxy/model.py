@@ -15,7 +15,7 @@ from typing import Any, Optional
 import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
-from .abi import adapt
+from .abi import adapt, lend_inputs
 from .arena import ArenaFullError
 from .channel import Channel, PeerGoneError, connect
 from .frames import REQUEST, RESPONSE, WHOLE_BATCH, Frame, FrameError, Tensor, joined, tensor
@@ -33,6 +33,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Connect to the worker of this instance; raising makes the server refuse to load the model."""
         self._tensor = adapt(pb_utils)
+        lend_inputs()  # they are copied on their way to the worker
         config = json.loads(args["model_config"])
         self._inputs = [item["name"] for item in config["input"]]
         self._outputs = [item["name"] for item in config["output"]]
@@ -77,6 +78,8 @@ class TritonPythonModel:
 
     def _columns(self, requests: list[Any]) -> list[tuple[int, Column]]:
         """The arrays of each input, one per request; None where a request lacks an optional input."""
+        if len(self._inputs) == 1:
+            return [(0, [tensors[0].as_numpy() if (tensors := request.inputs()) else None for request in requests])]
         found = [{tensor.name(): tensor for tensor in request.inputs()} for request in requests]
         return [
             (index, [tensors[name].as_numpy() if name in tensors else None for tensors in found])
@@ -86,10 +89,11 @@ class TritonPythonModel:
     def _metadata(self, requests: list[Any]) -> bytes:
         """Parameters and requested outputs of the requests that have any, as JSON by request index."""
         entries = []
-        all_outputs = len(self._outputs)
+        several = len(self._outputs) > 1  # of one output the client can only want all
         for index, request in enumerate(requests):
-            parameters, outputs = request.parameters(), request.requested_output_names()
-            if parameters != "{}" or len(outputs) != all_outputs:
+            parameters = request.parameters()
+            outputs = request.requested_output_names() if several else self._outputs
+            if parameters != "{}" or len(outputs) != len(self._outputs):
                 entries.append(f'"{index}":{{"parameters":{parameters},"outputs":{json.dumps(list(outputs))}}}')
         return f"{{{','.join(entries)}}}".encode() if entries else b""
 

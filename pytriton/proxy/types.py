@@ -5,6 +5,9 @@ concatenate what was contiguous, and the worker need not join what ``@batch`` ha
 
     RequestBatch.columns()   whole-batch inputs, while no request has been looked into
     ResponseBatch.columns()  whole-batch outputs, while no response has been changed
+
+A callable whose outermost decorator is ``@batch`` sees no requests at all, so that none are made: it gets JoinedInputs,
+and its outputs stay whole.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-__all__ = ["Request", "RequestBatch", "Requests", "Response", "ResponseBatch", "Responses"]
+__all__ = ["JoinedInputs", "Request", "RequestBatch", "Requests", "Response", "ResponseBatch", "Responses"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -55,6 +58,12 @@ def split_offsets(rows: Sequence[int]) -> list[int]:
     for count in rows:
         offsets.append(offsets[-1] + count)
     return offsets
+
+
+class JoinedInputs(dict[str, NDArray[Any]]):
+    """Whole-batch inputs by name, in place of the list of requests; only ``@batch`` takes them."""
+
+    __slots__ = ()
 
 
 class _Block:

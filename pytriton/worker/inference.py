@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.frames import BYTES, ERROR, RESPONSE, WHOLE_BATCH, Frame, Tensor, dtype_code, tensor
-from pytriton.proxy.types import Request, RequestBatch, ResponseBatch
+from pytriton.proxy.types import JoinedInputs, Request, RequestBatch, ResponseBatch
 from pytriton.proxy.validators import TritonResultsValidator
 from pytriton.worker.messages import sendable
 from pytriton.worker.results import Results
@@ -52,6 +52,7 @@ class Inference:
         model_config: Of the model it is bound to.
         options: How to call it.
         on_unrecoverable: Called after the callable raised PyTritonUnrecoverableError.
+        takes_joined_inputs: Whether the callable also takes JoinedInputs, and returns whole-batch outputs then.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class Inference:
         model_config: TritonModelConfig,
         options: Options,
         on_unrecoverable: Callable[[], None],
+        takes_joined_inputs: bool = False,
     ) -> None:
         self._function = function
+        self._takes_joined_inputs = takes_joined_inputs
         self._model = model_config.model_name
         self._options = options
         self._on_unrecoverable = on_unrecoverable
@@ -78,6 +81,8 @@ class Inference:
     def answer(self, frame: Frame) -> Reply:
         """Call the callable with the requests of a frame; whatever it raises becomes an error reply."""
         try:
+            if self._takes_joined_inputs and frame.rows is not None and not frame.metadata:
+                return self._answer_joined(frame, frame.rows)
             requests = self._requests(frame)
             responses = self._results.of(self._function(requests))
             return self._reply(frame, requests, responses)
@@ -95,6 +100,12 @@ class Inference:
             else:
                 LOGGER.warning("model %s: the inference call failed", self._model, exc_info=error)
             return self.error(frame, error, isolate=isolate)
+
+    def _answer_joined(self, frame: Frame, rows: Sequence[int]) -> Reply:
+        inputs = JoinedInputs({self._input_names[item.name]: frame.array(item) for item in frame.tensors})
+        outputs = self._results.of(self._function(inputs))
+        self._validator.validate_columns(outputs, rows)
+        return Frame(RESPONSE, frame.sequence, frame.requests, rows), self._tensors(outputs, WHOLE_BATCH)
 
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
         """The reply that fails all requests of a frame, or asks for them one by one."""

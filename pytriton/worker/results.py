@@ -25,7 +25,7 @@ class Results:
         Raises:
             ValueError: A generator yielded nothing, or more than once.
         """
-        if isinstance(returned, list):
+        if isinstance(returned, (list, dict)):
             return returned
         if inspect.isasyncgen(returned):
             return self._run(_only_async(returned))

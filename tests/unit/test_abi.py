@@ -98,6 +98,26 @@ def test_numpy_1_needs_nothing(monkeypatch):
     assert adapt(stub) == stub.Tensor
 
 
+def test_lent_inputs_are_views_of_the_memory_that_an_array_was_made_of():
+    # As pybind11 does it: an array of memory that nobody owns is copied, by the function in the table.
+    script = """
+import ctypes
+import numpy as np
+from pytriton.proxy import abi
+
+abi.lend_inputs()
+capsule = __import__("numpy.core.multiarray", fromlist=["_ARRAY_API"])._ARRAY_API
+table = ctypes.cast(ctypes.pythonapi.PyCapsule_GetPointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
+new_copy = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_int)(table[abi.NEW_COPY])
+array = np.arange(6)
+before = __import__("sys").getrefcount(array)
+made = new_copy(array, -1)
+print(made is array, __import__("sys").getrefcount(array) - before, array.copy() is array)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "True 1 False\n"
+
+
 @numpy_2
 def test_arrays_made_through_the_replaced_table_are_contiguous_whatever_their_strides():
     # As pybind11 does it: the function is taken from the table, and called with strides of an item size of 0.

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.decorators import batch, convert_output, get_inference_request_batch_size, pad_batch, sample
+from pytriton.decorators.batching import takes_joined_inputs
 from pytriton.exceptions import PyTritonRuntimeError, PyTritonValidationError
 from pytriton.model_config import DynamicBatcher
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.types import Request, RequestBatch, Response, ResponseBatch
+from pytriton.proxy.types import JoinedInputs, Request, RequestBatch, Response, ResponseBatch
 
 A = np.arange(8, dtype=np.float32).reshape(2, 4)
 B = np.arange(8, 12, dtype=np.float32).reshape(1, 4)
@@ -60,6 +61,41 @@ def test_batch_hands_over_one_block_without_copying():
     assert isinstance(results, ResponseBatch)
     assert results.columns()["o"] is whole
     assert [result["o"].shape for result in results] == [(2, 4), (1, 4)]
+
+
+class Model:
+    @batch
+    def method(self, a):
+        return {"o": a * self.factor}
+
+    __call__ = method
+    factor = 3
+
+
+class Plain:
+    def __call__(self, requests):
+        return requests
+
+
+@pytest.mark.parametrize(
+    ("function", "takes"),
+    [
+        (batch(lambda a: {"o": a * 3}), True),
+        (Model().method, True),
+        (Model(), True),
+        (lambda requests: requests, False),
+        (sample(lambda a: {"o": a}), False),
+        (sample(batch(lambda a: {"o": a})), False),
+        (Plain(), False),
+        (Model, False),
+    ],
+)
+def test_only_a_callable_with_batch_outermost_takes_joined_inputs(function, takes):
+    assert takes_joined_inputs(function) is takes
+    if takes:
+        outputs = function(JoinedInputs(a=A))
+        assert list(outputs) == ["o"]
+        assert np.array_equal(outputs["o"], 3 * A)
 
 
 def test_batch_uses_what_was_changed_in_a_block():

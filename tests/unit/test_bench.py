@@ -13,6 +13,7 @@ bench = importlib.import_module("bench")
 report = importlib.import_module("report")
 rounds = importlib.import_module("rounds")
 soak = importlib.import_module("soak")
+systems = importlib.import_module("systems")
 
 Spread = report.Spread
 
@@ -124,6 +125,32 @@ def test_every_load_has_a_title_of_its_own():
 def test_each_round_begins_with_another_system_and_has_all():
     orders = [bench.order(["a", "b", "c"], number) for number in (1, 2, 3, 4)]
     assert orders == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
+
+
+def test_a_round_whose_host_dies_keeps_what_was_measured_and_tells_why(monkeypatch, tmp_path):
+    class Host:
+        def __init__(self, system, folder): ...
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_): ...
+
+        def wait_first_answer(self):
+            return 0.5
+
+    def load(host, case, timing):
+        if case.protocol == "grpc":
+            raise systems.BenchError("the server died")
+        return {"requests/s": 10.0, "errors": 0.0}
+
+    monkeypatch.setattr(rounds, "Host", Host)
+    monkeypatch.setattr(rounds, "_measure_load", load)
+    raw = systems.find_system("raw")
+    found = rounds.measure(raw, 1, bench.QUICK, tmp_path, lambda _: None)
+    assert found.problems == ["the server died"]
+    assert found.values["start and stop"]["first answer s"] == 0.5
+    assert [title for title in found.values if "64 B" in title] == ["http 1 x 64 B", "http 16 x 64 B", "http 64 x 64 B"]
 
 
 def test_the_peer_is_measured_when_its_interpreter_is_known():

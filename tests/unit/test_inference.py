@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pytriton.decorators import batch
+from pytriton.decorators.batching import takes_joined_inputs
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.frames import ERROR, REQUEST, RESPONSE, WHOLE_BATCH, Frame, joined, pack, tensor, unpack
@@ -55,7 +56,8 @@ class Answers:
 
     def of(self, function, frame, config=CONFIG, **options):
         """The reply to a frame, as the proxy receives it."""
-        self.made.append(Inference(function, config, Options(**options), self.stop))
+        joined = takes_joined_inputs(function)
+        self.made.append(Inference(function, config, Options(**options), self.stop, joined))
         return sent(*self.made[-1].answer(frame))
 
 
@@ -110,6 +112,49 @@ def test_a_batched_answer_goes_back_as_a_block(answers):
     }
     assert list(reply.rows) == [2, 1]
     assert (reply.sequence, reply.requests) == (7, 2)
+
+
+def test_a_callable_under_batch_gets_the_frames_own_memory_and_no_requests(answers):
+    seen = []
+
+    @batch
+    def function(*args, **inputs):
+        seen.append((args, inputs["x"]))
+        return {"y": inputs["x"]}
+
+    frame = whole_batch(X, S)
+    reply = answers.of(function, frame)
+    ((args, x),) = seen
+    assert args == ()
+    assert np.shares_memory(x, np.frombuffer(frame.data, np.uint8))
+    assert outputs_of(reply)[0, WHOLE_BATCH] == [[1, 2], [3, 4], [5, 6]]
+    assert list(reply.rows) == [2, 1]
+
+
+def test_a_decorator_above_batch_sees_the_requests(answers):
+    seen = []
+
+    def above(requests):
+        seen.extend(requests)
+        return batch(lambda x: {"y": x * 2})(requests)
+
+    assert outputs_of(answers.of(above, whole_batch(X)))[0, WHOLE_BATCH] == [[2, 4], [6, 8], [10, 12]]
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ({"y": np.zeros((2, 2), np.float32)}, "output 'y' of the batch has 2 rows, expected 3"),
+        ({"y": np.float32(1)}, "output 'y' of the batch is a float32"),
+        ({"y": np.zeros((), np.float32)}, "output 'y' of the batch is a 0-d array"),
+        ({"y": np.zeros(3, complex)}, "output 'y' of the batch has dtype complex128"),
+        (None, "returned a NoneType"),
+    ],
+    ids=str,
+)
+def test_a_wrong_result_under_batch_is_refused(answers, returned, message):
+    assert message in status_of(answers.of(batch(lambda **_: returned), whole_batch(X, S)))["message"]
 
 
 def test_a_batched_answer_that_was_changed_goes_back_per_request(answers):

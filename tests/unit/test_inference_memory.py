@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pytriton.decorators import batch
+from pytriton.decorators.batching import takes_joined_inputs
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.frames import REQUEST, Frame, joined, pack, tensor, unpack
@@ -145,7 +146,7 @@ CALLABLES = [
 @pytest.mark.parametrize("options", [Options(), Options(False, False, True)], ids=["plain", "verbose"])
 @pytest.mark.parametrize("function", CALLABLES, ids=lambda function: function.__name__)
 def test_the_inputs_die_with_the_answer(function, whole, options):
-    with closing(Inference(function, CONFIG, options, lambda: None)) as inference:
+    with closing(Inference(function, CONFIG, options, lambda: None, takes_joined_inputs(function))) as inference:
         frame, region = received(whole)
         inference.answer(frame)
         del frame

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from pytriton.decorators import batch
+from pytriton.decorators.batching import takes_joined_inputs
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.channel import PeerGoneError, accept, short_path
 from pytriton.proxy.frames import ERROR, RESPONSE, Frame, tensor
@@ -41,6 +42,7 @@ def proxy_model():
         backend.install(patch)
         module = importlib.import_module("pytriton.proxy.model")
         patch.setattr(module, "adapt", lambda utils: utils.Tensor)  # else this process' NumPy would be changed
+        patch.setattr(module, "lend_inputs", lambda: None)
         patch.setattr(module, "RECONNECT_TIMEOUT_S", 10.0)
         yield module
     del sys.modules["pytriton.proxy.model"]
@@ -59,7 +61,8 @@ class Link:
 
     def work(self, function, config=CONFIG, options=None):
         """Start a worker."""
-        inference = Inference(function, config, options or Options(), lambda: None)
+        joined = takes_joined_inputs(function)
+        inference = Inference(function, config, options or Options(), lambda: None, joined)
         binding = Binding(function, config, TritonContext())
         self.workers.append(Instance(str(self.path), binding, inference, lambda: None))
         return self.workers[-1]
