@@ -76,6 +76,7 @@ def find_system(name: str, peer_python: str | None = None) -> System:
         del versions["libdir"]
         if name == "raw":  # under NumPy 2 the server's Python backend runs no model as it is
             plain = int(versions["numpy"].partition(".")[0]) < 2
+            versions["malloc"] = "as in ours" if os.environ.get("BENCH_RAW_MALLOC") else "without pytriton's settings"
             versions["tensors"] = "plain" if plain else "through pytriton.proxy.abi, which NumPy 2 needs"
         return System(name, [sys.executable, str(_HOSTS / script)], environment, versions)
     if peer_python is None:

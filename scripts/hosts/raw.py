@@ -1,10 +1,12 @@
 """A hosting process for the benchmark: the server that pytriton launches, with the plain model of ``repository/``.
 
-Binary, environment and command line are pytriton's, so that only the way to the function differs.
+Binary and command line are pytriton's. The environment is too, but for its settings of malloc, which a plain Triton
+server does not have; ``BENCH_RAW_MALLOC=1`` gives it these as well, so that only the way to the function differs.
 
 Usage: ``python raw.py <HTTP port> <gRPC port> <metrics port>``; SIGTERM ends it.
 """
 
+import os
 import shutil
 import signal
 import sys
@@ -14,7 +16,7 @@ from uuid import uuid4
 
 from pytriton.config import TritonConfig
 from pytriton.proxy import abi
-from pytriton.server.installation import find_installation, overlay, server_environment
+from pytriton.server.installation import MALLOC_SETTINGS, find_installation, overlay, server_environment
 from pytriton.server.launch import command_line
 from pytriton.server.process import ServerProcess
 from pytriton.utils.workspace import Workspace
@@ -39,10 +41,14 @@ def main() -> int:
     shutil.copy(abi.__file__, store / "double" / "1")
     overlay(installation, overlaid)
     prefix = f"bench-{uuid4().hex[:12]}-"
+    environment = server_environment(installation, overlaid)
+    if not os.environ.get("BENCH_RAW_MALLOC"):
+        for name in MALLOC_SETTINGS.keys() - os.environ.keys():
+            del environment[name]
     ended, statuses = threading.Event(), []
     server = ServerProcess(
         [*command_line(installation, config, store, overlaid, prefix), "--load-model=double"],
-        server_environment(installation, overlaid),
+        environment,
         f"/dev/shm/{prefix}*",
         workspace.path,
         lambda status: (statuses.append(status), ended.set()),
