@@ -14,12 +14,15 @@ from pytriton.decorators.batching import takes_joined_inputs
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import DeviceKind, ModelConfig, Tensor
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig, name_tensors
-from pytriton.model_config.validation import validate
+from pytriton.model_config.validation import check_integer, validate
 from pytriton.server.repository import remove_model, write_model
 from pytriton.worker.context import Binding, TritonContext, attach
+from pytriton.worker.engine import make_engine
 from pytriton.worker.inference import Inference, Options
 from pytriton.worker.instance import Instance
+from pytriton.worker.results import is_async
 
+MAX_BATCHES_IN_FLIGHT = 2**16  # each is a thread's or a task's worth of memory
 MAX_NAME = 200  # it is a folder's name, with additions
 MODEL_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_NAME}}}")
 
@@ -66,14 +69,14 @@ def describe(
         raise PyTritonValidationError(f"model {name!r} has an optional output; only inputs may be optional")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise PyTritonBadParameterError(f"model_version of model {name!r} is {version!r}; give an integer above 0")
-    if config.decoupled:
-        raise PyTritonValidationError(f"model {name!r}: decoupled models are not supported yet")
+    check_integer("max_batches_in_flight", config.max_batches_in_flight, 1, MAX_BATCHES_IN_FLIGHT)
     described = TritonModelConfig(
         model_name=name,
         model_version=version,
         batching=config.batching,
         max_batch_size=config.max_batch_size,
         batcher=config.batcher,
+        decoupled=config.decoupled,
         instance_group={DeviceKind.KIND_CPU: instances},
         inputs=name_tensors(inputs, "INPUT"),
         outputs=name_tensors(outputs, "OUTPUT"),
@@ -165,13 +168,14 @@ class Model:
             on_unrecoverable: Called when a callable asks to stop the server.
         """
         self._store = store
-        write_model(store, self.config, sockets)
+        several = self.config.decoupled or any(map(is_async, self._functions))
+        write_model(store, self.config, sockets, self._options.max_batches_in_flight if several else None)
         for index, function in enumerate(self._functions):
             joined = takes_joined_inputs(function)
             inference = Inference(function, self.config, self._options, on_unrecoverable, joined)
+            engine = make_engine(function, inference, several, f"pytriton-{self.name}-loop-{index}")
             binding = Binding(function, self.config, self._context)
-            path = f"{sockets}.{index}"
-            self._instances.append(Instance(path, binding, inference, lambda: on_disconnect(self)))
+            self._instances.append(Instance(f"{sockets}.{index}", binding, engine, lambda: on_disconnect(self)))
 
     def is_alive(self) -> bool:
         """Whether every instance can serve."""

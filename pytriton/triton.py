@@ -126,7 +126,7 @@ class Triton:
         functions = callables(infer_func)
         config = ModelConfig() if config is None else config
         described = describe(model_name, model_version, inputs, outputs, config, len(functions))
-        options = Options(strict, config.isolate_errors, config.send_traceback)
+        options = Options(strict, config.isolate_errors, config.send_traceback, config.max_batches_in_flight)
         with self._lock:
             self._check_running(f"bind model {model_name!r}")
             for other in self._models:

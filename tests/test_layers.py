@@ -40,8 +40,9 @@ DOCUMENTED = {
     "pytriton.model_config.parser": ["pytriton.model_config.pbtxt"],
 }
 
-DEPENDENCIES = {"google", "grpc", "numpy", "tritonclient", "wrapt"}  # tritonclient brings the first two
+DEPENDENCIES = {"google", "grpc", "numpy", "tenacity", "tritonclient", "wrapt"}  # tritonclient brings the first two
 PUBLIC = ["pytriton", "pytriton.client", "pytriton.decorators", "pytriton.model_config", "pytriton.triton"]
+IN_THE_BACKEND = {f"pytriton.proxy.{name}" for name in ("codec", "model", "streams", "turns")}
 NETWORK = {"grpc", "google.protobuf", "tritonclient.grpc", "tritonclient.http", "gevent", "geventhttpclient"}
 
 
@@ -217,7 +218,7 @@ def test_a_function_imports_nothing_but_where_it_is_documented(module):
 @pytest.mark.parametrize("module", [module for module in MODULES if layer_of(module) == "proxy"])
 def test_the_proxy_needs_the_standard_library_and_numpy_alone(module):
     """Its files are copied into the model repository, where the server's Python backend imports them."""
-    backend = {"triton_python_backend_utils"} if module == "pytriton.proxy.model" else set()
+    backend = {"triton_python_backend_utils"} if module in IN_THE_BACKEND else set()
     assert theirs(module) <= {"numpy"} | backend
 
 

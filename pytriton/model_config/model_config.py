@@ -18,11 +18,14 @@ class ModelConfig:
         max_batch_size: Most rows in one call.
         batcher: How waiting requests are merged; None is one request per call.
         response_cache: The server answers repeated requests from its cache; needs ``TritonConfig.cache_config``.
-        decoupled: A request may get zero to many responses; only streaming clients can then call the model.
+        decoupled: A request may get zero to many responses: the callable is a generator that yields each, or an async
+            generator. Streaming clients call the model, and plain HTTP through ``generate_stream``.
         isolate_errors: When a call with several merged requests raises, each request is called again alone, so that
             only the one at fault fails. False: all fail.
         send_traceback: Clients get the callable's traceback too, with paths and source lines of the host; otherwise
             exception class and message only.
+        max_batches_in_flight: Most batches that one instance works on at once. Only ``async def`` callables and those
+            of decoupled models work on several; requests above it wait in the server, where they can be merged.
     """
 
     batching: bool = True
@@ -32,3 +35,4 @@ class ModelConfig:
     decoupled: bool = False
     isolate_errors: bool = field(default=True, kw_only=True)
     send_traceback: bool = field(default=False, kw_only=True)
+    max_batches_in_flight: int = field(default=64, kw_only=True)

@@ -10,7 +10,7 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.common import DeviceKind, DynamicBatcher, QueuePolicy, TimeoutAction
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
-__all__ = ["validate"]
+__all__ = ["check_integer", "validate"]
 
 # The widths of the server's fields.
 _INT32_MAX = 2**31 - 1
@@ -25,7 +25,7 @@ def validate(config: TritonModelConfig) -> None:
         PyTritonBadParameterError: A value is out of its range, or two of them contradict each other.
     """
     if config.batching:
-        _check_integer("max_batch_size", config.max_batch_size, 1, _INT32_MAX)
+        check_integer("max_batch_size", config.max_batch_size, 1, _INT32_MAX)
     if config.batcher is not None:
         _check_batcher(config.batcher, config.max_batch_size)
     for side, specs in (("input", config.inputs or ()), ("output", config.outputs or ())):
@@ -36,7 +36,7 @@ def validate(config: TritonModelConfig) -> None:
     for kind, count in config.instance_group.items():
         _check_type("instance_group", kind, DeviceKind)
         if count is not None:
-            _check_integer(f"instance_group {kind.value}", count, 1, _INT32_MAX)
+            check_integer(f"instance_group {kind.value}", count, 1, _INT32_MAX)
 
 
 def _check_tensors(side: str, specs: Iterable[TensorSpec], batching: bool) -> None:
@@ -53,19 +53,19 @@ def _check_tensors(side: str, specs: Iterable[TensorSpec], batching: bool) -> No
 
 def _check_batcher(batcher: DynamicBatcher, max_batch_size: int) -> None:
     _check_type("batcher", batcher, DynamicBatcher)
-    _check_integer("max_queue_delay_microseconds", batcher.max_queue_delay_microseconds, 0, _UINT64_MAX)
+    check_integer("max_queue_delay_microseconds", batcher.max_queue_delay_microseconds, 0, _UINT64_MAX)
     for size in batcher.preferred_batch_size or ():
-        _check_integer("each preferred_batch_size", size, 1, max_batch_size)
+        check_integer("each preferred_batch_size", size, 1, max_batch_size)
     levels = batcher.priority_levels
-    _check_integer("priority_levels", levels, 0, _UINT64_MAX)
+    check_integer("priority_levels", levels, 0, _UINT64_MAX)
     place = f"with {levels} priority_levels, default_priority_level"
-    _check_integer(place, batcher.default_priority_level, min(1, levels), levels)
+    check_integer(place, batcher.default_priority_level, min(1, levels), levels)
     if batcher.default_queue_policy is not None:
         _check_policy("default_queue_policy", batcher.default_queue_policy)
     if batcher.priority_queue_policy and not levels:
         raise PyTritonBadParameterError("priority_queue_policy needs priority_levels; set how many there are")
     for level, policy in (batcher.priority_queue_policy or {}).items():
-        _check_integer("each level of priority_queue_policy", level, 1, levels)
+        check_integer("each level of priority_queue_policy", level, 1, levels)
         _check_policy(f"priority_queue_policy of level {level}", policy)
 
 
@@ -73,11 +73,12 @@ def _check_policy(place: str, policy: QueuePolicy) -> None:
     _check_type(place, policy, QueuePolicy)
     _check_type(f"{place}: timeout_action", policy.timeout_action, TimeoutAction)
     timeout = policy.default_timeout_microseconds
-    _check_integer(f"{place}: default_timeout_microseconds", timeout, 0, _UINT64_MAX)
-    _check_integer(f"{place}: max_queue_size", policy.max_queue_size, 0, _UINT32_MAX)
+    check_integer(f"{place}: default_timeout_microseconds", timeout, 0, _UINT64_MAX)
+    check_integer(f"{place}: max_queue_size", policy.max_queue_size, 0, _UINT32_MAX)
 
 
-def _check_integer(place: str, value: object, low: int, high: int) -> None:
+def check_integer(place: str, value: object, low: int, high: int) -> None:
+    """Raise PyTritonBadParameterError unless ``value`` is an integer from ``low`` to ``high``."""
     # bool is an int to Python; True as a size is a slip.
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
         raise PyTritonBadParameterError(f"{place} must be an integer from {low} to {high}, got {value!r}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 from bisect import insort
 
 from .frames import ALIGN
@@ -31,7 +32,7 @@ def map_shared(fd: int) -> mmap.mmap:
 
 
 class Arena:
-    """The owner's side of an arena: decides which region each batch gets.
+    """The owner's side of an arena: decides which region each batch gets. Any thread may allocate and free.
 
     Attributes:
         fd: The memory file, to be passed to the peer.
@@ -41,6 +42,7 @@ class Arena:
     def __init__(self, reserve_bytes: int = RESERVE_BYTES) -> None:
         self.fd = os.memfd_create("pytriton-arena", os.MFD_CLOEXEC)
         self.memory = self._reserve(reserve_bytes)
+        self._lock = threading.Lock()
         self._regions: list[tuple[int, int]] = []  # (first byte, end), sorted
         self._backed = 0  # bytes from the start for which pages exist
         self._peak = 0  # highest end among the last batches
@@ -63,24 +65,30 @@ class Arena:
         Raises:
             ArenaFullError: There is no room or no memory.
         """
-        first = 0
-        for start, end in self._regions:
-            if start - first >= size:
-                break
-            first = end
-        end = first + size + (-size % ALIGN)
-        if end > len(self.memory):
-            raise ArenaFullError(
-                f"no room for a batch of {size} bytes: {len(self._regions)} earlier ones are still referenced; "
-                "copy what the callable keeps"
-            )
-        self._back(end)
-        insort(self._regions, (first, end))
-        return first
+        with self._lock:
+            first = 0
+            for start, end in self._regions:
+                if start - first >= size:
+                    break
+                first = end
+            end = first + size + (-size % ALIGN)
+            if end > len(self.memory):
+                raise ArenaFullError(
+                    f"no room for a batch of {size} bytes: {len(self._regions)} earlier ones are still referenced; "
+                    "copy what the callable keeps"
+                )
+            self._back(end)
+            insort(self._regions, (first, end))
+            return first
 
     def free(self, offset: int) -> None:
         """Give the region at ``offset`` back; unknown offsets are ignored."""
-        self._regions = [region for region in self._regions if region[0] != offset]
+        with self._lock:
+            self._regions = [region for region in self._regions if region[0] != offset]
+
+    def used_bytes(self) -> int:
+        """Bytes in regions that the peer has not released."""
+        return sum([end - first for first, end in self._regions])
 
     def _back(self, end: int) -> None:
         """Make pages exist up to ``end``, lest a write hits a shortage as SIGBUS; drop them when long unused."""

@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import socket
+import threading
 import time
 import weakref
 from collections import deque
@@ -23,6 +24,7 @@ from .frames import (
     ALIGN,
     INLINE_LIMIT_BYTES,
     NO_REGION,
+    RELEASE,
     SPILL,
     Frame,
     FrameError,
@@ -33,10 +35,11 @@ from .frames import (
     unpack,
 )
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_MESSAGE_BYTES = 64 * 1024
 MAX_GREETING_BYTES = 4096
 MAX_RELEASED = 1024
+MAX_UNRELEASED_BYTES = 64 << 20
 RETRY_S = 0.01
 
 
@@ -45,7 +48,7 @@ class PeerGoneError(ConnectionError):
 
 
 class Channel:
-    """Sends and receives frames. One thread owns it; :meth:`shutdown` may come from any other.
+    """Sends and receives frames. One thread receives; any may send and :meth:`shutdown`.
 
     Args:
         connection: Connected SEQPACKET socket.
@@ -57,6 +60,7 @@ class Channel:
         self._socket = connection
         self._arena = arena
         self._peer_memory = peer_memory
+        self._sending = threading.Lock()
         self._message = bytearray(MAX_MESSAGE_BYTES)
         self._leases: dict[int, weakref.ref[Any]] = {}
         self._released: deque[int] = deque()  # appended to by whichever thread drops the last array
@@ -68,6 +72,10 @@ class Channel:
             PeerGoneError: The peer is gone. Nothing of the frame was seen by it.
             ArenaFullError: The tensors do not fit; nothing was sent.
         """
+        with self._sending:
+            self._send(frame, tensors)
+
+    def _send(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
         size = data_bytes(tensors)
         if size > INLINE_LIMIT_BYTES:
             if self._socket.fileno() < 0:
@@ -90,7 +98,7 @@ class Channel:
         """Send a frame whose description alone is too long for the socket through the arena."""
         whole = tensor(0, np.frombuffer(message, np.uint8), 0)
         try:
-            self.send(Frame(SPILL, requests=1), [whole])
+            self._send(Frame(SPILL, requests=1), [whole])
         except ArenaFullError:
             self._arena.free(frame.region)
             self._released.extend(frame.released)
@@ -107,6 +115,19 @@ class Channel:
                     end += size
             at += item.size + (-item.size % ALIGN)
 
+    def fileno(self) -> int:
+        """The socket's descriptor, readable when a frame is there."""
+        return self._socket.fileno()
+
+    def is_congested(self) -> bool:
+        """Whether the peer holds so much memory of this side that a stream should wait for it to release some."""
+        return self._arena.used_bytes() > MAX_UNRELEASED_BYTES
+
+    def release(self) -> None:
+        """Tell the peer of memory that was released, if any was, now and not with the next frame."""
+        if self._released:
+            self.send(Frame(RELEASE))
+
     def receive(self) -> Frame:
         """Wait for the next frame. The memory of its arrays is given back when the last of them dies.
 
@@ -118,6 +139,19 @@ class Channel:
             length = self._socket.recv_into(self._message)
         except OSError as error:
             raise PeerGoneError(str(error)) from error
+        return self._accept_message(length)
+
+    def receive_ready(self) -> Frame | None:
+        """The next frame if it is there, else None; as :meth:`receive` otherwise."""
+        try:
+            length = self._socket.recv_into(self._message, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise PeerGoneError(str(error)) from error
+        return self._accept_message(length)
+
+    def _accept_message(self, length: int) -> Frame:
         if not length:
             raise PeerGoneError("the connection was closed")
         return self._accept(memoryview(self._message[:length]))

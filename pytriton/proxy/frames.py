@@ -26,8 +26,8 @@ from typing import Any, NamedTuple, Union
 import numpy as np
 from numpy.typing import NDArray
 
-REQUEST, RESPONSE, ERROR, SPILL = KINDS = 1, 2, 3, 4
-INLINE, ROWS = 1, 2
+REQUEST, RESPONSE, ERROR, SPILL, END, CANCEL, RELEASE = KINDS = 1, 2, 3, 4, 5, 6, 7
+INLINE, ROWS, MORE = 1, 2, 4
 
 HEADER = struct.Struct("<IBBHIIIIQ")  # length, kind, flags, released, sequence, requests, tensors, metadata, region
 TENSOR = struct.Struct("<HBBIQQ")  # name index, dtype code, rank, request index, offset, size in bytes
@@ -106,7 +106,7 @@ class Frame:
     """One message.
 
     Attributes:
-        kind: REQUEST, RESPONSE, ERROR or SPILL.
+        kind: REQUEST, RESPONSE, ERROR, SPILL, END (of a stream), CANCEL (of a batch) or RELEASE (of regions alone).
         sequence: Number of the batch; a reply carries that of its request.
         requests: Requests in the batch.
         rows: Rows of each request in whole-batch tensors; None if there are no such tensors.
@@ -114,6 +114,7 @@ class Frame:
         released: Offsets of regions in the receiver's arena that the sender has finished with.
         tensors: What a received frame holds.
         region: Offset of the data in the sender's arena; NO_REGION if it travels inline.
+        more: Whether other replies to the same batch follow.
         data: What the tensors' offsets count in: inline data of a received frame, or the region.
     """
 
@@ -125,6 +126,7 @@ class Frame:
     released: Sequence[int] = ()
     tensors: list[Placed] = field(default_factory=list)
     region: int = NO_REGION
+    more: bool = False
     data: Any = None
 
     @property
@@ -237,7 +239,7 @@ def pack(frame: Frame, tensors: Sequence[Tensor] = ()) -> bytes:
         tensors: What to send.
     """
     inline = frame.region == NO_REGION
-    flags = (INLINE if inline else 0) | (ROWS if frame.rows is not None else 0)
+    flags = (INLINE if inline else 0) | (ROWS if frame.rows is not None else 0) | (MORE if frame.more else 0)
     body = []
     if frame.released:
         body.append(struct.pack(f"<{len(frame.released)}Q", *frame.released))
@@ -299,7 +301,7 @@ def _unpack(buffer: memoryview) -> Frame:
     inline = bool(flags & INLINE)
     if kind not in KINDS or inline != (region == NO_REGION):
         raise FrameError(f"a frame of kind {kind} has flags {flags} and its data in region {region}")
-    frame = Frame(kind, sequence, requests, region=region)
+    frame = Frame(kind, sequence, requests, region=region, more=bool(flags & MORE))
     at = HEADER.size
     if released:
         frame.released = struct.unpack_from(f"<{released}Q", buffer, at)

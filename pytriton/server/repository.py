@@ -9,7 +9,18 @@ from pathlib import Path
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
-PROXY_FILES = ("__init__.py", "abi.py", "arena.py", "channel.py", "frames.py", "model.py")
+PROXY_FILES = (
+    "__init__.py",
+    "abi.py",
+    "arena.py",
+    "channel.py",
+    "codec.py",
+    "frames.py",
+    "link.py",
+    "model.py",
+    "streams.py",
+    "turns.py",
+)
 PROXY_PACKAGE = "pytriton_proxy"
 PROXY = Path(__file__).parent.parent / "proxy"
 ENDPOINT_FILE = "endpoint.json"
@@ -25,13 +36,14 @@ from {PROXY_PACKAGE}.model import TritonPythonModel
 '''
 
 
-def write_model(store: Path, config: TritonModelConfig, sockets: Path) -> None:
+def write_model(store: Path, config: TritonModelConfig, sockets: Path, batches_in_flight: int | None = None) -> None:
     """Write ``config.pbtxt`` and one version of a model.
 
     Args:
         store: The model repository.
         config: Of the model.
         sockets: Path of the model's sockets less their ``.<instance>`` suffix.
+        batches_in_flight: Most batches that an instance works on at once; None is one, answered before the next.
     """
     folder = store / config.model_name
     version = folder / str(config.model_version)
@@ -40,7 +52,8 @@ def write_model(store: Path, config: TritonModelConfig, sockets: Path) -> None:
     for name in PROXY_FILES:
         shutil.copy(PROXY / name, package / name)
     (version / "model.py").write_text(MODEL_PY)
-    (version / ENDPOINT_FILE).write_text(json.dumps({"folder": str(sockets.parent), "prefix": sockets.name}))
+    endpoint = {"folder": str(sockets.parent), "prefix": sockets.name, "batches_in_flight": batches_in_flight}
+    (version / ENDPOINT_FILE).write_text(json.dumps(endpoint))
     ModelConfigGenerator(config).to_file(folder / "config.pbtxt")
 
 

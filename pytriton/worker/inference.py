@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import aclosing, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +17,11 @@ from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.frames import BYTES, ERROR, RESPONSE, WHOLE_BATCH, Frame, Tensor, dtype_code, tensor
+from pytriton.proxy.frames import BYTES, END, ERROR, RESPONSE, WHOLE_BATCH, Frame, Tensor, dtype_code, tensor
 from pytriton.proxy.types import JoinedInputs, Request, RequestBatch, ResponseBatch
 from pytriton.proxy.validators import TritonResultsValidator
 from pytriton.worker.messages import sendable
-from pytriton.worker.results import Results
+from pytriton.worker.results import Results, each_async
 
 LOGGER = logging.getLogger("pytriton.worker")
 
@@ -27,6 +30,8 @@ RESERVED_PARAMETERS = frozenset(
 )
 
 Reply = tuple[Frame, list[Tensor]]
+Replies = Generator[Reply, None, None]
+AsyncReplies = AsyncGenerator[Reply, None]
 
 
 @dataclass(frozen=True)
@@ -37,11 +42,13 @@ class Options:
         strict: Check results against the model's outputs in full.
         isolate_errors: When a call with several merged requests raises, have each called again alone.
         send_traceback: Tell clients the traceback too.
+        max_batches_in_flight: Most calls at once, for callables that can work on several.
     """
 
     strict: bool = False
     isolate_errors: bool = True
     send_traceback: bool = False
+    max_batches_in_flight: int = 64
 
 
 class Inference:
@@ -66,6 +73,7 @@ class Inference:
         self._function = function
         self._takes_joined_inputs = takes_joined_inputs
         self._model = model_config.model_name
+        self._decoupled = model_config.decoupled
         self._options = options
         self._on_unrecoverable = on_unrecoverable
         self._results = Results()
@@ -81,31 +89,83 @@ class Inference:
     def answer(self, frame: Frame) -> Reply:
         """Call the callable with the requests of a frame; whatever it raises becomes an error reply."""
         try:
-            if self._takes_joined_inputs and frame.rows is not None and not frame.metadata:
-                return self._answer_joined(frame, frame.rows)
-            requests = self._requests(frame)
-            responses = self._results.of(self._function(requests))
-            return self._reply(frame, requests, responses)
-        except PyTritonUnrecoverableError as error:
-            LOGGER.exception("model %s: unrecoverable error, the server is going to stop", self._model)
-            self._on_unrecoverable()
-            return self.error(frame, error, isolate=False)
+            returned, reply = self._call(frame)
+            return reply(self._results.of(returned))
         except BaseException as error:  # whatever the callable does, the model keeps serving
-            isolate = self._options.isolate_errors and frame.requests > 1
-            if isolate:
-                LOGGER.warning(
-                    "model %s: a call with %d merged requests raised %s; calling again with each alone",
-                    self._model, frame.requests, _text(error),
-                )  # fmt: skip
-            else:
-                LOGGER.warning("model %s: the inference call failed", self._model, exc_info=error)
-            return self.error(frame, error, isolate=isolate)
+            return self._failed(frame, error)
 
-    def _answer_joined(self, frame: Frame, rows: Sequence[int]) -> Reply:
-        inputs = JoinedInputs({self._input_names[item.name]: frame.array(item) for item in frame.tensors})
-        outputs = self._results.of(self._function(inputs))
-        self._validator.validate_columns(outputs, rows)
-        return Frame(RESPONSE, frame.sequence, frame.requests, rows), self._tensors(outputs, WHOLE_BATCH)
+    def stream(self, frame: Frame) -> Replies:
+        """The replies of a callable that may give several; closing them closes the callable's generator."""
+        begun = False
+        with closing(self._replies(frame)) as replies:
+            while True:
+                # Nothing is yielded within "try": what is raised there must be the callable's.
+                try:
+                    reply = next(replies, None)
+                except BaseException as error:
+                    reply = self._failed(frame, error, begun)
+                if reply is None:
+                    return
+                yield reply
+                begun = True
+
+    async def stream_async(self, frame: Frame) -> AsyncReplies:
+        """As :meth:`stream`, on the event loop that runs; a cancelled task has the callable cancelled."""
+        begun = False
+        async with aclosing(self._replies_async(frame)) as replies:
+            while True:
+                try:
+                    reply = await anext(replies, None)
+                except BaseException as error:
+                    reply = self._failed(frame, error, begun)
+                if reply is None:
+                    return
+                yield reply
+                begun = True
+
+    def _replies(self, frame: Frame) -> Replies:
+        returned, reply = self._call(frame)
+        more = True
+        for value, more in self._results.each(returned, self._decoupled):
+            yield reply(value, more)
+        if more:
+            yield Frame(END, frame.sequence, frame.requests), []
+
+    async def _replies_async(self, frame: Frame) -> AsyncReplies:
+        returned, reply = self._call(frame)
+        more = True
+        async with aclosing(each_async(returned, self._decoupled)) as values:
+            async for value, more in values:
+                yield reply(value, more)
+        if more:
+            yield Frame(END, frame.sequence, frame.requests), []
+
+    def _call(self, frame: Frame) -> tuple[Any, Callable[..., Reply]]:
+        """Call the callable; returns what it returned, and what makes a reply of a value."""
+        if self._takes_joined_inputs and frame.rows is not None and not frame.metadata:
+            inputs = JoinedInputs({self._input_names[item.name]: frame.array(item) for item in frame.tensors})
+            return self._function(inputs), partial(self._reply_joined, frame, frame.rows)
+        requests = self._requests(frame)
+        return self._function(requests), partial(self._reply, frame, requests)
+
+    def _failed(self, frame: Frame, error: BaseException, begun: bool = False) -> Reply:
+        """Log what the callable raised; the reply that tells of it. After a first reply no call is made again."""
+        if isinstance(error, PyTritonUnrecoverableError):
+            LOGGER.error("model %s: unrecoverable error, the server is going to stop", self._model, exc_info=error)
+            self._on_unrecoverable()
+            return self.error(frame, error)
+        cancelled = isinstance(error, asyncio.CancelledError)
+        isolate = self._options.isolate_errors and frame.requests > 1 and not begun and not cancelled
+        if cancelled:
+            LOGGER.info("model %s: an inference call was cancelled", self._model)
+        elif isolate:
+            LOGGER.warning(
+                "model %s: a call with %d merged requests raised %s; calling again with each alone",
+                self._model, frame.requests, _text(error),
+            )  # fmt: skip
+        else:
+            LOGGER.warning("model %s: the inference call failed", self._model, exc_info=error)
+        return self.error(frame, error, isolate=isolate)
 
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
         """The reply that fails all requests of a frame, or asks for them one by one."""
@@ -132,13 +192,16 @@ class Inference:
             requests[item.request].data[self._input_names[item.name]] = frame.array(item)
         return requests
 
-    def _reply(self, frame: Frame, requests: list[Request], responses: Any) -> Reply:
-        outputs = responses.columns() if isinstance(responses, ResponseBatch) and not frame.metadata else None
-        reply = Frame(RESPONSE, frame.sequence, frame.requests)
-        if outputs is not None and responses.rows == frame.rows:
-            self._validator.validate_columns(outputs, responses.rows)
-            reply.rows = frame.rows
-            return reply, self._tensors(outputs, WHOLE_BATCH)
+    def _reply_joined(self, frame: Frame, rows: Sequence[int], outputs: Any, more: bool = False) -> Reply:
+        self._validator.validate_columns(outputs, rows)
+        reply = Frame(RESPONSE, frame.sequence, frame.requests, rows, more=more)
+        return reply, self._tensors(outputs, WHOLE_BATCH)
+
+    def _reply(self, frame: Frame, requests: list[Request], responses: Any, more: bool = False) -> Reply:
+        if isinstance(responses, ResponseBatch) and not frame.metadata and responses.rows == frame.rows:
+            outputs = responses.columns()
+            if outputs is not None:
+                return self._reply_joined(frame, responses.rows, outputs, more)
         self._validator.validate_responses(requests, responses)
         tensors: list[Tensor] = []
         errors = {}
@@ -148,9 +211,8 @@ class Inference:
                 errors[index] = self._message(response)
             else:
                 tensors += self._tensors(response, index, request.requested_output_names)
-        if errors:
-            reply.metadata = json.dumps({"errors": errors}).encode()
-        return reply, tensors
+        metadata = json.dumps({"errors": errors}).encode() if errors else b""
+        return Frame(RESPONSE, frame.sequence, frame.requests, metadata=metadata, more=more), tensors
 
     def _tensors(
         self, outputs: Mapping[str, NDArray[Any]], request: int, wanted: Sequence[str] | None = None

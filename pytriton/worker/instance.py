@@ -1,9 +1,8 @@
-"""One model instance: waits for its proxy, then answers batch after batch on the thread that received it."""
+"""One model instance: waits for its proxy, and has an engine answer what it sends."""
 
 from __future__ import annotations
 
 import logging
-import math
 import os
 import socket
 import threading
@@ -11,11 +10,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from pytriton.proxy.arena import ArenaFullError
-from pytriton.proxy.channel import Channel, PeerGoneError, accept, short_path
+from pytriton.proxy.channel import PeerGoneError, accept, short_path
 from pytriton.proxy.frames import FrameError
 from pytriton.worker.context import Binding, current_binding
-from pytriton.worker.inference import Inference
+from pytriton.worker.engine import Engine
 
 LOGGER = logging.getLogger("pytriton.worker")
 
@@ -27,23 +25,21 @@ class Instance:
     """Listens on a socket for the proxy and serves it with one callable.
 
     Each connection has a thread. There is one connection, except while the server replaces a proxy by another one: it
-    ends the old one when the new one is ready. The callable never runs twice at once.
+    ends the old one when the new one is ready.
 
     Args:
         path: Of the socket to listen on.
         binding: The callable, its model configuration and context.
-        inference: Answers frames.
+        engine: Answers frames.
         on_disconnect: Called, on the connection's thread, when a proxy has gone.
     """
 
-    def __init__(self, path: str, binding: Binding, inference: Inference, on_disconnect: Callable[[], None]) -> None:
+    def __init__(self, path: str, binding: Binding, engine: Engine, on_disconnect: Callable[[], None]) -> None:
         self._path = path
         self._binding = binding
-        self._inference = inference
+        self._engine = engine
         self._on_disconnect = on_disconnect
         self._name = f"pytriton-{binding.model_config.model_name}-{os.path.basename(path)}"
-        self._turn = threading.Lock()
-        self._last_batch = -math.inf
         self._state = threading.Condition()
         self._connections: set[socket.socket] = set()
         self._closed = False
@@ -61,7 +57,7 @@ class Instance:
 
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is."""
-        return 0.0 if self._turn.locked() else time.monotonic() - self._last_batch
+        return self._engine.quiet_s()
 
     def wait_disconnected(self, timeout_s: float) -> bool:
         """Wait until no proxy is connected, so that no batch is in flight, or :meth:`close`. False at the timeout."""
@@ -97,7 +93,7 @@ class Instance:
                 threading.Thread(target=self._serve, args=(connection,), name=self._name, daemon=True).start()
         with self._state:
             self._state.wait_for(lambda: not self._connections)
-        self._inference.close()
+        self._engine.close()
 
     def _serve(self, connection: socket.socket) -> None:
         current_binding.set(self._binding)
@@ -117,21 +113,9 @@ class Instance:
     def _converse(self, connection: socket.socket) -> None:
         _, channel = accept(connection, GREETING_TIMEOUT_S)
         try:
-            while True:
-                self._step(channel)
+            self._engine.serve(channel)
         finally:
             channel.close()
-
-    def _step(self, channel: Channel) -> None:
-        """Answer one batch. Nothing of it may stay referenced here while the next one is awaited."""
-        frame = channel.receive()
-        with self._turn:
-            reply, tensors = self._inference.answer(frame)
-            try:
-                channel.send(reply, tensors)
-            except (ArenaFullError, FrameError) as error:
-                channel.send(*self._inference.error(frame, error))
-            self._last_batch = time.monotonic()
 
 
 def _shut_down(connection: socket.socket) -> None:

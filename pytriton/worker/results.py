@@ -1,13 +1,44 @@
-"""What a callable returned, whatever its form: a value, a coroutine's, or the one value of a generator."""
+"""What a callable returned, whatever its form: a value, a coroutine's, or the values of a generator."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Iterator
+from contextlib import aclosing, closing
 from typing import Any
 
+__all__ = ["Results", "each_async", "is_async", "wind_up"]
+
+Step = tuple[Any, bool]
+"""A value, and whether others may follow."""
+
 _END = object()
+
+
+def is_async(function: Any) -> bool:
+    """Whether a callable, or an object's ``__call__``, is a coroutine function or an async generator function."""
+    forms = (function, getattr(type(function), "__call__", None))  # noqa: B004
+    return any(inspect.iscoroutinefunction(form) or inspect.isasyncgenfunction(form) for form in forms)
+
+
+async def each_async(returned: Any, decoupled: bool) -> AsyncGenerator[Step, None]:
+    """The values that a call stands for, on the event loop that runs; as :meth:`Results.each`."""
+    if not decoupled:
+        yield await _one(returned), False
+        return
+    if inspect.isawaitable(returned):
+        returned = await returned
+    if inspect.isasyncgen(returned):
+        async with aclosing(returned):
+            async for value in returned:
+                yield value, True
+    elif inspect.isgenerator(returned):
+        with closing(returned):
+            for value in returned:
+                yield value, True
+    else:
+        yield returned, False
 
 
 class Results:
@@ -17,7 +48,7 @@ class Results:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def of(self, returned: Any) -> Any:
-        """The responses that a call stands for.
+        """The one value that a call stands for.
 
         Args:
             returned: What the callable returned.
@@ -27,13 +58,39 @@ class Results:
         """
         if isinstance(returned, (list, dict)):
             return returned
-        if inspect.isasyncgen(returned):
-            return self._run(_only_async(returned))
+        if inspect.isasyncgen(returned) or inspect.isawaitable(returned):
+            return self._run(_one(returned))
         if inspect.isgenerator(returned):
             return _only(returned)
-        if inspect.isawaitable(returned):
-            return self.of(self._run(returned))
         return returned
+
+    def each(self, returned: Any, decoupled: bool) -> Generator[Step, None, None]:
+        """The values that a call stands for; a generator's steps all say that others may follow.
+
+        Args:
+            returned: What the callable returned.
+            decoupled: Whether there may be any number of values, which generators yield; else it must be one.
+
+        Raises:
+            ValueError: It is not one and must be.
+        """
+        if not decoupled:
+            yield self.of(returned), False
+            return
+        if inspect.isawaitable(returned):
+            returned = self._run(returned)
+        if inspect.isasyncgen(returned):
+            try:
+                while (value := self._run(_next(returned))) is not _END:
+                    yield value, True
+            finally:
+                self._run(returned.aclose())
+        elif inspect.isgenerator(returned):
+            with closing(returned):
+                for value in returned:
+                    yield value, True
+        else:
+            yield returned, False
 
     def _run(self, awaitable: Awaitable[Any]) -> Any:
         if self._loop is None:
@@ -50,11 +107,16 @@ class Results:
         """Cancel what still runs on the event loop and close it."""
         if self._loop is not None:
             loop, self._loop = self._loop, None
-            try:
-                loop.run_until_complete(_cancel_others())
-                loop.run_until_complete(loop.shutdown_asyncgens())
-            finally:
-                loop.close()
+            wind_up(loop)
+
+
+def wind_up(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel what still runs on an event loop that has stopped, and close it."""
+    try:
+        loop.run_until_complete(_cancel_others())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
 
 
 async def _cancel_others() -> None:
@@ -70,6 +132,14 @@ async def _outcome(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None
         return await awaitable, None
     except BaseException as error:
         return None, error
+
+
+async def _one(returned: Any) -> Any:
+    if inspect.isasyncgen(returned):
+        return await _only_async(returned)
+    if inspect.isawaitable(returned):
+        return await _one(await returned)
+    return _only(returned) if inspect.isgenerator(returned) else returned
 
 
 def _only(generator: Iterator[Any]) -> Any:

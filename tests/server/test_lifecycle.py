@@ -313,7 +313,7 @@ def server_pid():
         ({"config": ModelConfig(max_batch_size=0)}, PyTritonBadParameterError, "max_batch_size"),
         ({"model_version": 0}, PyTritonBadParameterError, "model_version"),
         ({"model_version": "1"}, PyTritonBadParameterError, "model_version"),
-        ({"config": ModelConfig(decoupled=True)}, PyTritonValidationError, "decoupled"),
+        ({"config": ModelConfig(max_batches_in_flight=0)}, PyTritonBadParameterError, "max_batches_in_flight"),
     ],
 )
 def test_bind_refuses_what_is_wrong_before_anything_starts(free_config, tmp_path, arguments, error, text):

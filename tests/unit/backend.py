@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from types import ModuleType
 
 NAME = "triton_python_backend_utils"
+FINAL = 1
+TIMEOUT_S = 30.0
 
 
 class Tensor:
@@ -21,7 +24,7 @@ class Tensor:
 
 
 class TritonError:
-    INTERNAL, UNAVAILABLE = "internal", "unavailable"
+    INTERNAL, UNAVAILABLE, CANCELLED = "internal", "unavailable", "cancelled"
 
     def __init__(self, message, code):
         self.message, self.code = message, code
@@ -34,6 +37,7 @@ class InferenceRequest:
         self._inputs = [Tensor(name, array) for name, array in inputs.items()]
         self._outputs = list(outputs)
         self._parameters = json.dumps(parameters)
+        self.sender = ResponseSender()
 
     def inputs(self):
         return self._inputs
@@ -44,6 +48,45 @@ class InferenceRequest:
     def parameters(self):
         return self._parameters
 
+    def get_response_sender(self):
+        return self.sender
+
+
+class ResponseSender:
+    """Takes the responses of one request, while it is open.
+
+    Attributes:
+        sent: The responses.
+        cancelled: Set by a test when the client has gone.
+        is_open: Cleared by a test to keep whoever sends waiting, as a busy server does.
+    """
+
+    def __init__(self):
+        self.sent = []
+        self.cancelled = False
+        self.is_open = threading.Event()
+        self.is_open.set()
+        self._final = threading.Event()
+
+    def is_cancelled(self):
+        return self.cancelled
+
+    def send(self, response=None, flags=0):
+        assert not self._final.is_set(), "a response after the last one"
+        assert self.is_open.wait(TIMEOUT_S)
+        if response is not None:
+            self.sent.append(response)
+        if flags == FINAL:
+            self._final.set()
+
+    def is_final(self):
+        return self._final.is_set()
+
+    def all(self):
+        """The responses, once the last one has come."""
+        assert self._final.wait(TIMEOUT_S), "no last response"
+        return self.sent
+
 
 class InferenceResponse:
     """What a model answers; ``outputs`` is a dict of copies, as the server copies them when ``execute`` returns."""
@@ -52,10 +95,14 @@ class InferenceResponse:
         self.outputs = {tensor.name(): tensor.as_numpy().copy() for tensor in output_tensors}
         self.error = error
 
+    def has_error(self):
+        return self.error is not None
+
 
 def install(patch):
     """Let the module be imported while the patch, a ``pytest.MonkeyPatch``, lasts."""
     module = ModuleType(NAME)
+    module.TRITONSERVER_RESPONSE_COMPLETE_FINAL = FINAL
     for kind in (Tensor, TritonError, InferenceRequest, InferenceResponse):
         setattr(module, kind.__name__, kind)
     patch.setitem(sys.modules, NAME, module)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.worker.context import Binding, TritonContext, attach, current_binding
+from tests.unit.links import imported_proxy
 
 # How long an example takes says more about the machine's other work than about ours.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -41,6 +42,13 @@ def bind() -> Iterator[Bind]:
 
     yield bound
     current_binding.reset(token)
+
+
+@pytest.fixture(scope="module")
+def proxy_model() -> Iterator[Any]:
+    """The proxy's module ``model``, as in the server's stub."""
+    with imported_proxy() as module:
+        yield module
 
 
 def _specs(tensors: Any) -> list[TensorSpec]:

@@ -66,9 +66,9 @@ def test_a_peer_that_never_says_hello_is_given_up(tmp_path):
 @pytest.mark.parametrize(
     ("hello", "descriptors"),
     [
-        (b'{"protocol": 2}', 1),
+        (b'{"protocol": 99}', 1),
         (b"{}", 1),
-        (b'{"protocol": 1}', 0),
+        (json.dumps({"protocol": PROTOCOL}).encode(), 0),
         (b"not JSON", 1),
         (b"\xff\xfe\xfd", 1),
         (b"[1]", 1),

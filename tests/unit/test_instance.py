@@ -21,6 +21,7 @@ from pytriton.proxy.frames import ERROR, REQUEST, RESPONSE, Frame, tensor
 from pytriton.worker.context import Binding, TritonContext, current_binding
 from pytriton.worker.inference import Inference, Options
 from pytriton.worker.instance import Instance
+from pytriton.worker.turns import Turns
 
 TIMEOUT_S = 10.0
 CONFIG = TritonModelConfig(
@@ -52,8 +53,8 @@ class Workers:
 
     def start(self, function, name="socket", context=None):
         self.binding = Binding(function, CONFIG, context or TritonContext())
-        inference = Inference(function, CONFIG, Options(), lambda: None)
-        self.instances.append(Instance(str(self.folder / name), self.binding, inference, self.disconnects.release))
+        engine = Turns(Inference(function, CONFIG, Options(), lambda: None))
+        self.instances.append(Instance(str(self.folder / name), self.binding, engine, self.disconnects.release))
         return self.instances[-1]
 
     def connect(self, name="socket"):

@@ -77,7 +77,7 @@ def test_a_description_holds_what_was_bound():
         ({"version": 0}, PyTritonBadParameterError, "model_version of model 'm' is 0"),
         ({"version": True}, PyTritonBadParameterError, "model_version of model 'm' is True"),
         ({"version": "1"}, PyTritonBadParameterError, "model_version of model 'm' is '1'"),
-        ({"config": ModelConfig(decoupled=True)}, PyTritonValidationError, "decoupled"),
+        ({"config": ModelConfig(max_batches_in_flight=0)}, PyTritonBadParameterError, "max_batches_in_flight"),
         (
             {"outputs": [Tensor(name="y", shape=(1,), dtype=np.float32, optional=True)]},
             PyTritonValidationError,

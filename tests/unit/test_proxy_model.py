@@ -1,114 +1,32 @@
 """The model that Triton's Python backend runs, between a scripted backend and a real worker on a real socket."""
 
-import gc
-import importlib
-import json
 import os
 import socket
-import sys
 import threading
 from contextlib import closing, suppress
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from pytriton.decorators import batch
-from pytriton.decorators.batching import takes_joined_inputs
-from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.channel import PeerGoneError, accept, short_path
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.proxy.channel import PROTOCOL, PeerGoneError, accept, short_path
 from pytriton.proxy.frames import ERROR, RESPONSE, Frame, tensor
 from pytriton.proxy.types import RequestBatch
-from pytriton.worker.context import Binding, TritonContext
-from pytriton.worker.inference import Inference, Options
-from pytriton.worker.instance import Instance
-from tests.server.processes import wait_for
-from tests.unit import backend
 from tests.unit.backend import InferenceRequest
+from tests.unit.links import CONFIG, Link
 
 X = [np.array([[1, 2]], np.float32), np.array([[3, 4], [5, 6]], np.float32)]
 LARGE = [np.full((1, 20_000), 7, np.float32), np.full((2, 20_000), 8, np.float32)]
-CONFIG = TritonModelConfig(
-    "m",
-    inputs=[TensorSpec("x", (-1,), np.float32), TensorSpec("s", (-1,), np.bytes_, optional=True)],
-    outputs=[TensorSpec("y", (-1,), np.float32), TensorSpec("z", (-1,), np.bytes_)],
-)
-
-
-@pytest.fixture(scope="module")
-def proxy_model():
-    """The module, imported as in the backend's stub, and patient when it connects again."""
-    with pytest.MonkeyPatch.context() as patch:
-        backend.install(patch)
-        module = importlib.import_module("pytriton.proxy.model")
-        patch.setattr(module, "adapt", lambda utils: utils.Tensor)  # else this process' NumPy would be changed
-        patch.setattr(module, "lend_inputs", lambda: None)
-        patch.setattr(module, "RECONNECT_TIMEOUT_S", 10.0)
-        yield module
-    del sys.modules["pytriton.proxy.model"]
-
-
-class Link:
-    """A proxy in a folder, and the workers that it finds there."""
-
-    def __init__(self, module, folder):
-        self.module, self.folder = module, folder
-        self.path = folder / "7.3"
-        self.workers = []
-        self.model = None
-        (folder / "1").mkdir()
-        (folder / "1" / "endpoint.json").write_text(json.dumps({"folder": str(folder), "prefix": "7"}))
-
-    def work(self, function, config=CONFIG, options=None):
-        """Start a worker."""
-        joined = takes_joined_inputs(function)
-        inference = Inference(function, config, options or Options(), lambda: None, joined)
-        binding = Binding(function, config, TritonContext())
-        self.workers.append(Instance(str(self.path), binding, inference, lambda: None))
-        return self.workers[-1]
-
-    def connect(self, config=CONFIG):
-        """Start the proxy, as the server does."""
-        self.model = self.module.TritonPythonModel()
-        described = {
-            "max_batch_size": config.max_batch_size,
-            "input": [{"name": spec.name} for spec in config.inputs],
-            "output": [{"name": spec.name} for spec in config.outputs],
-        }
-        arguments = {"model_name": "m", "model_instance_name": "m_0_3", "model_version": "1"}
-        folder = {"model_repository": str(self.folder), "model_config": json.dumps(described)}
-        self.model.initialize({**arguments, **folder})
-        gc.unfreeze()
-
-    def serve(self, function, config=CONFIG, **options):
-        self.work(function, config, Options(**options))
-        self.connect(config)
-
-    def end_worker(self):
-        self.workers[-1].close()
-        wait_for(lambda: not self.workers[-1].is_connected(), "the worker to end its connection")
-
-    def infer(self, *requests, **fields):
-        """Outputs of requests that are given as dicts, or the messages of their errors."""
-        return outcomes(self.model.execute([InferenceRequest(inputs, **fields) for inputs in requests]))
-
-
-def outcomes(responses):
-    return [
-        response.error.message if response.error else {name: y.tolist() for name, y in response.outputs.items()}
-        for response in responses
-    ]
 
 
 @pytest.fixture
 def link(proxy_model, tmp_path):
     link = Link(proxy_model, tmp_path)
     yield link
-    if link.model:
-        link.model.finalize()
-    while link.workers:
-        link.end_worker()
-        link.workers.pop()
+    link.end()
 
 
 @batch
@@ -258,7 +176,7 @@ def test_without_a_worker_requests_are_unavailable_and_a_new_worker_is_found(lin
     assert link.infer({"x": arrays[0]}) == [{"y": (arrays[0] * 2).tolist()}]
     link.end_worker()
     with monkeypatch.context() as patch:
-        patch.setattr(link.module, "RECONNECT_TIMEOUT_S", 0.0)
+        patch.setattr(import_module("pytriton.proxy.link"), "RECONNECT_TIMEOUT_S", 0.0)
         for _ in range(3):
             responses = link.model.execute([InferenceRequest({"x": x}) for x in arrays])
             assert [response.error.code for response in responses] == ["unavailable"] * 2
@@ -276,10 +194,9 @@ def test_a_batch_that_finds_its_worker_replaced_is_served_by_the_new_one(link, a
 
 
 def test_a_model_without_a_worker_does_not_load(link, monkeypatch):
-    monkeypatch.setattr(link.module, "CONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(import_module("pytriton.proxy.link"), "CONNECT_TIMEOUT_S", 0.05)
     with pytest.raises(ConnectionError, match="the process with the inference callable does not answer"):
         link.connect()
-    link.model = None
 
 
 def test_the_worker_notices_when_the_model_is_unloaded(link):
@@ -352,7 +269,7 @@ def test_a_reply_that_makes_no_sense_fails_its_batch_and_the_next_one_gets_a_new
         assert response.error.code == "internal"
         assert link.infer({"x": X[0]}) == [{"y": [[1, 2]]}]
     assert len(liar.hellos) == 2
-    assert liar.hellos[0] == {"protocol": 1, "model": "m", "instance": "m_0_3"}
+    assert liar.hellos[0] == {"protocol": PROTOCOL, "model": "m", "instance": "m_0_3"}
 
 
 def test_a_worker_that_dies_during_a_batch_makes_it_unavailable_and_it_is_not_tried_again(link):

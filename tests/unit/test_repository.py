@@ -54,9 +54,9 @@ def test_the_configuration_reads_back(store, sockets):
 
 
 def test_the_endpoint_says_where_the_sockets_are(store, sockets):
-    write_model(store, CONFIG, sockets)
+    write_model(store, CONFIG, sockets, batches_in_flight=5)
     endpoint = json.loads((store / "my-model" / "3" / "endpoint.json").read_text())
-    assert endpoint == {"folder": str(sockets.parent), "prefix": "7"}
+    assert endpoint == {"folder": str(sockets.parent), "prefix": "7", "batches_in_flight": 5}
 
 
 def test_the_proxys_files_are_those_of_the_package(store, sockets):

@@ -1,0 +1,142 @@
+"""Between the server's requests and responses and the frames of one model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Optional
+
+import triton_python_backend_utils as pb_utils
+from numpy.typing import NDArray
+
+from .frames import REQUEST, WHOLE_BATCH, Frame, Tensor, joined, tensor
+
+Column = list[Optional["NDArray[Any]"]]
+
+
+class Codec:
+    """Encodes batches of requests, and decodes replies.
+
+    Args:
+        model_config: The server's description of the model.
+        make_tensor: Makes one of the server's tensors from a name and a C-contiguous array.
+    """
+
+    def __init__(self, model_config: dict[str, Any], make_tensor: Any) -> None:
+        self._inputs = [item["name"] for item in model_config["input"]]
+        self._outputs = [item["name"] for item in model_config["output"]]
+        self._batching = model_config.get("max_batch_size", 0) > 0
+        self._tensor = make_tensor
+
+    def encode(self, requests: list[Any]) -> tuple[Frame, list[Tensor]]:
+        """The frame for a batch, and its tensors: views of the requests' inputs.
+
+        Raises:
+            ValueError: An input cannot travel; a FrameError.
+            TypeError: An input holds objects that are no strings.
+        """
+        columns = self._columns(requests)
+        rows = common_rows(columns) if self._batching else None
+        tensors = per_request(columns) if rows is None else whole_batch(columns, rows)
+        return Frame(REQUEST, 0, len(requests), rows, self._metadata(requests)), tensors
+
+    def decode(self, reply: Frame) -> list[Any]:
+        """One response per request of the batch that a response frame answers.
+
+        Raises:
+            LookupError, ValueError: The frame makes no sense.
+        """
+        make = self._tensor
+        outputs: list[list[Any]] = [[] for _ in range(reply.requests)]
+        for item in reply.tensors:
+            name, array = self._outputs[item.name], reply.array(item)
+            if item.request != WHOLE_BATCH:
+                outputs[item.request].append(make(name, array))
+                continue
+            first = 0
+            for tensors, rows in zip(outputs, reply.rows or (), strict=True):
+                tensors.append(make(name, array[first : first + rows]))
+                first += rows
+        respond = pb_utils.InferenceResponse
+        responses = [respond(tensors) for tensors in outputs]
+        if reply.metadata:
+            for index, message in status_of(reply)["errors"].items():
+                responses[int(index)] = failure(message)
+        return responses
+
+    def _columns(self, requests: list[Any]) -> list[tuple[int, Column]]:
+        """The arrays of each input, one per request; None where a request lacks an optional input."""
+        if len(self._inputs) == 1:
+            return [(0, [tensors[0].as_numpy() if (tensors := request.inputs()) else None for request in requests])]
+        found = [{tensor.name(): tensor for tensor in request.inputs()} for request in requests]
+        return [
+            (index, [tensors[name].as_numpy() if name in tensors else None for tensors in found])
+            for index, name in enumerate(self._inputs)
+        ]
+
+    def _metadata(self, requests: list[Any]) -> bytes:
+        """Parameters and requested outputs of the requests that have any, as JSON by request index."""
+        entries = []
+        several = len(self._outputs) > 1  # of one output the client can only want all
+        for index, request in enumerate(requests):
+            parameters = request.parameters()
+            outputs = request.requested_output_names() if several else self._outputs
+            if parameters != "{}" or len(outputs) != len(self._outputs):
+                entries.append(f'"{index}":{{"parameters":{parameters},"outputs":{json.dumps(list(outputs))}}}')
+        return f"{{{','.join(entries)}}}".encode() if entries else b""
+
+
+def common_rows(columns: list[tuple[int, Column]]) -> list[int] | None:
+    """Rows of each request if the batch can travel as one array per input, else None.
+
+    It can when all requests have the same inputs, with equal trailing shapes, and all inputs of a request equally many
+    rows.
+    """
+    rows: list[int] | None = None
+    for _, column in columns:
+        first = column[0]
+        if first is None:
+            if any(array is not None for array in column):
+                return None
+            continue
+        trailing = first.shape[1:]
+        counts = []
+        for array in column:
+            if array is None or array.shape[1:] != trailing:
+                return None
+            counts.append(array.shape[0])
+        if rows is None:
+            rows = counts
+        elif rows != counts:
+            return None
+    return rows
+
+
+def whole_batch(columns: list[tuple[int, Column]], rows: list[int]) -> list[Tensor]:
+    """One tensor per input, the requests' rows one after the other."""
+    total = sum(rows)
+    return [joined(index, column, total) for index, column in columns if column[0] is not None]  # type: ignore[arg-type]
+
+
+def per_request(columns: list[tuple[int, Column]]) -> list[Tensor]:
+    """One tensor per input and request."""
+    return [
+        tensor(index, array, request)
+        for index, column in columns
+        for request, array in enumerate(column)
+        if array is not None
+    ]
+
+
+def status_of(reply: Frame) -> Any:
+    """What the metadata of a reply say of failures.
+
+    Raises:
+        ValueError: They are no JSON.
+    """
+    return json.loads(reply.metadata)
+
+
+def failure(message: str, code: Any = None) -> Any:
+    """The response that fails a request, by default with the code INTERNAL."""
+    error = pb_utils.TritonError  # not there before the first instance is made, so no default argument
+    return pb_utils.InferenceResponse(error=error(message, error.INTERNAL if code is None else code))

@@ -1,0 +1,51 @@
+"""The way from a proxy to its worker, which may die and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .channel import Channel, PeerGoneError, connect
+from .frames import Frame, Tensor
+
+CONNECT_TIMEOUT_S = 10.0
+RECONNECT_TIMEOUT_S = 0.05
+
+
+class Link:
+    """A channel that is renewed when the worker has gone. For one sending thread.
+
+    Args:
+        path: Of the worker's socket.
+        hello: Told to the worker.
+
+    Raises:
+        PeerGoneError: No worker answered in time.
+    """
+
+    def __init__(self, path: str, hello: dict[str, str]) -> None:
+        self._path = path
+        self._hello = hello
+        self._sequence = 0
+        self.channel = connect(path, hello, CONNECT_TIMEOUT_S)
+
+    def number(self, frame: Frame) -> None:
+        """Give a batch the next number."""
+        self._sequence = frame.sequence = (self._sequence + 1) & 0xFFFFFFFF
+
+    def send(self, frame: Frame, tensors: Sequence[Tensor]) -> Channel:
+        """Send a batch, over a new connection if the old one has ended.
+
+        Returns:
+            The channel that its reply comes from.
+
+        Raises:
+            PeerGoneError: The worker is gone.
+            ArenaFullError: The tensors do not fit.
+        """
+        try:
+            self.channel.send(frame, tensors)
+        except PeerGoneError:
+            self.channel.close()
+            self.channel = connect(self._path, self._hello, RECONNECT_TIMEOUT_S)
+            self.channel.send(frame, tensors)
+        return self.channel

@@ -1,0 +1,235 @@
+"""Several batches at a time: ``execute`` returns at once, and responses go through senders when they come.
+
+For decoupled models, whose requests get any number of responses, and for ``async def`` callables, which work on several
+batches at once. Three threads share the work:
+
+    the server's   ``execute``: hands batches over, and waits when as many are in flight as may be, so that the rest is
+                   queued, merged and prioritised by the server
+    reader         passes replies on; while the server is slow to take them, so is the worker to make more
+    watcher        notices requests that their clients have cancelled, and sends requests again that failed together
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from .arena import ArenaFullError
+from .channel import Channel, PeerGoneError
+from .codec import Codec, failure, status_of
+from .frames import CANCEL, END, RESPONSE, Frame, FrameError
+from .link import Link
+
+WATCH_S = 0.1  # asking whether a request is cancelled costs the server 50 to 200 us
+WATCH_SHARE = 0.1  # of the watcher's time, at most, is spent on asking
+
+
+class Batch:
+    """The requests of one call, until each has had its last response.
+
+    Args:
+        requests: The server's; their inputs stay valid as long as they are referenced.
+        senders: The server's ways to answer them, one each.
+        has_slot: Whether it counts as one of the batches in flight.
+    """
+
+    def __init__(self, requests: list[Any], senders: Sequence[Any], has_slot: bool = True) -> None:
+        self.requests = requests
+        self.has_slot = has_slot
+        self.channel: Channel | None = None
+        self.since = time.monotonic()
+        self._lock = threading.Lock()
+        self._senders: list[Any] = list(senders)  # None in place of those that are done with
+
+    def send(self, responses: Sequence[Any], final: bool) -> None:
+        """Send a response to each request; an error is its last one."""
+        with self._lock:
+            for index, (sender, response) in enumerate(zip(self._senders, responses, strict=True)):
+                if sender is None:
+                    continue
+                if final or response.has_error():
+                    self._senders[index] = None
+                    sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+                else:
+                    sender.send(response)
+
+    def end(self) -> None:
+        """Say to each request that no response follows."""
+        with self._lock:
+            for index, sender in enumerate(self._senders):
+                if sender is not None:
+                    self._senders[index] = None
+                    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def fail(self, message: str, code: Any = None) -> None:
+        """Answer each request with an error."""
+        self.send([failure(message, code) for _ in self.requests], final=True)
+
+    def alone(self) -> list[Batch]:
+        """Each request as a batch of its own, in place of this one."""
+        with self._lock:
+            return [
+                Batch([request], [sender], has_slot=False)
+                for request, sender in zip(self.requests, self._senders, strict=True)
+                if sender is not None
+            ]
+
+    def drop_cancelled(self) -> bool:
+        """Answer requests that were cancelled; returns whether that leaves none."""
+        with self._lock:
+            for index, sender in enumerate(self._senders):
+                if sender is not None and sender.is_cancelled():
+                    self._senders[index] = None
+                    cancelled = failure("the request was cancelled", pb_utils.TritonError.CANCELLED)
+                    sender.send(cancelled, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            return not any(self._senders)
+
+
+class Streams:
+    """Keeps several batches in flight.
+
+    Args:
+        link: To the worker.
+        codec: Of the model.
+        limit: Most batches in flight.
+    """
+
+    def __init__(self, link: Link, codec: Codec, limit: int) -> None:
+        self._link = link
+        self._codec = codec
+        self._slots = threading.Semaphore(limit)
+        self._sending = threading.Lock()  # not for a reader at work: the worker may be waiting for it to read
+        self._lock = threading.Lock()
+        self._batches: dict[int, Batch] = {}
+        self._ended: Channel | None = None
+        self._failed: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._start_reader(link.channel)
+        threading.Thread(target=self._watch, name="pytriton-watcher", daemon=True).start()
+
+    def close(self) -> None:
+        """Close the connection: the worker learns that no batch is in flight any more."""
+        self._failed.put(None)
+        self._link.channel.shutdown()
+
+    def execute(self, requests: list[Any]) -> None:
+        """Have the worker answer a batch some time; waits while too many are in flight."""
+        batch = Batch(requests, [request.get_response_sender() for request in requests])
+        self._slots.acquire()
+        self._submit(batch)
+
+    def _submit(self, batch: Batch) -> None:
+        frame = None
+        try:
+            with self._sending:
+                frame, tensors = self._codec.encode(batch.requests)
+                self._link.number(frame)
+                with self._lock:
+                    self._batches[frame.sequence] = batch
+                before = self._link.channel
+                channel = self._link.send(frame, tensors)
+                if channel is not before:
+                    self._start_reader(channel)
+            with self._lock:
+                batch.channel = channel
+            if channel is self._ended:
+                self._fail_batches(channel, "it ended")
+        except PeerGoneError as error:
+            self._fail_unsent(frame, batch, _gone(error), pb_utils.TritonError.UNAVAILABLE)
+        except (ArenaFullError, TypeError, ValueError) as error:
+            self._fail_unsent(frame, batch, str(error))
+
+    def _start_reader(self, channel: Channel) -> None:
+        threading.Thread(target=self._read, args=(channel,), name="pytriton-reader", daemon=True).start()
+
+    def _read(self, channel: Channel) -> None:
+        reason = ""
+        try:
+            while True:
+                self._pass_on(channel.receive())
+                channel.release()
+        except PeerGoneError as error:
+            reason = str(error)
+        except Exception as error:  # a reply that makes no sense: what else comes that way cannot be trusted
+            reason = f"{type(error).__name__}: {error}"
+        finally:
+            channel.shutdown()
+            self._ended = channel
+            self._fail_batches(channel, reason)
+            with self._sending:  # whoever sends over it fails now
+                channel.close()
+
+    def _pass_on(self, reply: Frame) -> None:
+        batch = self._batches.get(reply.sequence)
+        if batch is None or reply.requests != len(batch.requests):
+            raise FrameError("the reply belongs to no batch")
+        if reply.kind == RESPONSE:
+            batch.send(self._codec.decode(reply), final=not reply.more)
+            if reply.more:
+                return
+        elif reply.kind == END:
+            batch.end()
+        else:
+            status = status_of(reply)
+            if status["isolate"]:
+                self._failed.put(batch)
+            else:
+                batch.fail(status["message"])
+        self._forget(reply.sequence)
+
+    def _forget(self, sequence: int) -> Batch | None:
+        """Take a batch out of those in flight; None if it was taken out before."""
+        with self._lock:
+            batch = self._batches.pop(sequence, None)
+        if batch is not None and batch.has_slot:
+            self._slots.release()
+        return batch
+
+    def _fail_batches(self, channel: Channel, reason: str) -> None:
+        """Fail what was sent over a connection that has ended."""
+        with self._lock:
+            lost = [sequence for sequence, batch in self._batches.items() if batch.channel is channel]
+        for sequence in lost:
+            batch = self._forget(sequence)
+            if batch is not None:
+                batch.fail(_gone(reason), pb_utils.TritonError.UNAVAILABLE)
+
+    def _fail_unsent(self, frame: Frame | None, batch: Batch, message: str, code: Any = None) -> None:
+        if frame is not None and frame.sequence in self._batches:
+            self._forget(frame.sequence)
+        elif batch.has_slot:
+            self._slots.release()
+        batch.fail(message, code)
+
+    def _watch(self) -> None:
+        pause_s = WATCH_S
+        while True:
+            try:
+                failed = self._failed.get(timeout=pause_s)
+            except queue.Empty:
+                pause_s = self._drop_cancelled()
+                continue
+            if failed is None:
+                return
+            for batch in failed.alone():
+                self._submit(batch)
+
+    def _drop_cancelled(self) -> float:
+        """Tell the worker of batches that nobody waits for any more; returns seconds until to look again."""
+        start = time.monotonic()
+        with self._lock:
+            batches = [(number, batch) for number, batch in self._batches.items() if batch.since < start - WATCH_S]
+        for number, batch in batches:
+            if batch.channel is not None and batch.drop_cancelled():
+                with suppress(PeerGoneError):  # the reader sees it too
+                    batch.channel.send(Frame(CANCEL, number))
+        return max(WATCH_S, (time.monotonic() - start) / WATCH_SHARE)
+
+
+def _gone(reason: object) -> str:
+    return f"the inference callable's process is gone: {reason}"

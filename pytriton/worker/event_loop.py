@@ -1,0 +1,143 @@
+"""Several batches at a time, for ``async def`` callables: each is a task of the instance's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import aclosing, suppress
+from contextvars import Context, copy_context
+from typing import Any
+
+from pytriton.proxy.arena import ArenaFullError
+from pytriton.proxy.channel import Channel, PeerGoneError
+from pytriton.proxy.frames import CANCEL, END, REQUEST, Frame, FrameError
+from pytriton.worker.activity import Activity
+from pytriton.worker.inference import Inference
+from pytriton.worker.results import wind_up
+
+
+class EventLoop:
+    """Answers frames on an event loop in a thread of its own, which is the same for all connections.
+
+    Args:
+        inference: Calls the callable.
+        name: Of the thread.
+    """
+
+    def __init__(self, inference: Inference, name: str) -> None:
+        self._inference = inference
+        self._activity = Activity()
+        self.quiet_s = self._activity.quiet_s
+        self._name = name
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def serve(self, channel: Channel) -> None:
+        """Answer batches until the proxy has gone; tasks that still run then are cancelled.
+
+        Raises:
+            PeerGoneError: The proxy has gone.
+            FrameError: It sent what is no frame.
+        """
+        loop = self._started()
+        conversation = Conversation(loop, channel, self._inference, self._activity)
+        asyncio.run_coroutine_threadsafe(conversation.run(copy_context()), loop).result()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def close(self) -> None:
+        """Cancel what still runs and end the thread. After the last :meth:`serve`."""
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            wind_up(self._loop)
+        self._inference.close()
+
+
+class Conversation:
+    """One connection's batches.
+
+    Args:
+        loop: Runs everything here.
+        channel: To the proxy.
+        inference: Calls the callable.
+        activity: Counts the batches.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, channel: Channel, inference: Inference, activity: Activity
+    ) -> None:
+        self._loop = loop
+        self._channel = channel
+        self._inference = inference
+        self._activity = activity
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._ended: asyncio.Future[Any] = loop.create_future()
+        self._uncongested = asyncio.Event()
+
+    async def run(self, context: Context) -> None:
+        """Answer batches until the proxy has gone.
+
+        Args:
+            context: The context variables of the tasks.
+
+        Raises:
+            PeerGoneError, FrameError: Why it ended.
+        """
+        context.run(self._loop.add_reader, self._channel.fileno(), self._receive)
+        try:
+            await self._ended
+        finally:
+            self._loop.remove_reader(self._channel.fileno())
+            tasks = [*self._tasks.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _receive(self) -> None:
+        """Take all frames that are there."""
+        try:
+            while (frame := self._channel.receive_ready()) is not None:
+                if frame.kind == REQUEST:
+                    self._start(frame)
+                elif frame.kind == CANCEL and frame.sequence in self._tasks:
+                    self._tasks[frame.sequence].cancel()
+            if not self._channel.is_congested():
+                self._uncongested.set()
+        except (PeerGoneError, FrameError) as error:
+            if not self._ended.done():
+                self._ended.set_exception(error)
+
+    def _start(self, frame: Frame) -> None:
+        sequence, requests = frame.sequence, frame.requests
+
+        def done(task: asyncio.Task[None]) -> None:
+            del self._tasks[sequence]
+            self._activity.end()
+            if task.cancelled():  # outside of the callable, so that it could not reply
+                with suppress(PeerGoneError):
+                    self._channel.send(Frame(END, sequence, requests))
+
+        self._activity.begin()
+        self._tasks[sequence] = self._loop.create_task(self._answer(frame))
+        self._tasks[sequence].add_done_callback(done)
+
+    async def _answer(self, frame: Frame) -> None:
+        try:
+            async with aclosing(self._inference.stream_async(frame)) as replies:
+                async for reply, tensors in replies:
+                    while self._channel.is_congested():
+                        self._uncongested.clear()
+                        await self._uncongested.wait()
+                    self._channel.send(reply, tensors)
+        except (ArenaFullError, FrameError) as error:
+            self._channel.send(*self._inference.error(frame, error))
+        except PeerGoneError:
+            pass  # seen where frames are received too
