@@ -273,14 +273,23 @@ class Triton:
     def _wait_drained(self, deadline: float) -> bool:
         """Wait until the unloaded models have answered all requests that the server had accepted.
 
-        The server says so by ending the proxies, but 1 s late. When nothing happened for that long before, nothing has
-        to be waited for but a request that came in at the last moment.
+        The server says so by ending the proxies, but 1 s late, and not at all if a client has cancelled a stream in an
+        unlucky moment. Instances that have had nothing to do for as long have nothing to come either. When that was so
+        before, only a request that came in at the last moment has to be waited for.
         """
-        if all(model.quiet_s() > QUIET_S for model in self._models):
-            time.sleep(SETTLE_S + max((model.queue_delay_s() for model in self._models), default=0.0))
-            if all(model.quiet_s() > QUIET_S for model in self._models):
+        delay_s = max((model.queue_delay_s() for model in self._models), default=0.0)
+        if self._is_quiet(QUIET_S):
+            time.sleep(SETTLE_S + delay_s)
+        while not self._is_quiet(QUIET_S + delay_s):
+            if time.monotonic() > deadline:
+                return False
+            soon = min(deadline, time.monotonic() + SETTLE_S)
+            if all(model.wait_disconnected(soon) for model in self._models):
                 return True
-        return all(model.wait_disconnected(deadline) for model in self._models)
+        return True
+
+    def _is_quiet(self, seconds: float) -> bool:
+        return all(model.quiet_s() > seconds for model in self._models)
 
     def _on_signal(self, number: signal.Signals) -> None:
         LOGGER.info("%s received, exiting.", number.name)

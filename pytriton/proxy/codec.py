@@ -19,12 +19,16 @@ class Codec:
     Args:
         model_config: The server's description of the model.
         make_tensor: Makes one of the server's tensors from a name and a C-contiguous array.
+
+    Attributes:
+        decoupled: Whether a request may get any number of responses; else it gets one.
     """
 
     def __init__(self, model_config: dict[str, Any], make_tensor: Any) -> None:
         self._inputs = [item["name"] for item in model_config["input"]]
         self._outputs = [item["name"] for item in model_config["output"]]
         self._batching = model_config.get("max_batch_size", 0) > 0
+        self.decoupled = model_config.get("model_transaction_policy", {}).get("decoupled", False)
         self._tensor = make_tensor
 
     def encode(self, requests: list[Any]) -> tuple[Frame, list[Tensor]]:

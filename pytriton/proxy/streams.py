@@ -36,12 +36,14 @@ class Batch:
     Args:
         requests: The server's; their inputs stay valid as long as they are referenced.
         senders: The server's ways to answer them, one each.
+        decoupled: Whether a request may get no response; else it must get one.
         has_slot: Whether it counts as one of the batches in flight.
     """
 
-    def __init__(self, requests: list[Any], senders: Sequence[Any], has_slot: bool = True) -> None:
+    def __init__(self, requests: list[Any], senders: Sequence[Any], decoupled: bool, has_slot: bool = True) -> None:
         self.requests = requests
         self.has_slot = has_slot
+        self._decoupled = decoupled
         self.channel: Channel | None = None
         self.since = time.monotonic()
         self._lock = threading.Lock()
@@ -75,7 +77,7 @@ class Batch:
         """Each request as a batch of its own, in place of this one."""
         with self._lock:
             return [
-                Batch([request], [sender], has_slot=False)
+                Batch([request], [sender], self._decoupled, has_slot=False)
                 for request, sender in zip(self.requests, self._senders, strict=True)
                 if sender is not None
             ]
@@ -86,8 +88,10 @@ class Batch:
             for index, sender in enumerate(self._senders):
                 if sender is not None and sender.is_cancelled():
                     self._senders[index] = None
+                    # The server may keep a model for ever of which it got a response to a cancelled stream.
                     cancelled = failure("the request was cancelled", pb_utils.TritonError.CANCELLED)
-                    sender.send(cancelled, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+                    response = None if self._decoupled else cancelled
+                    sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
             return not any(self._senders)
 
 
@@ -119,7 +123,7 @@ class Streams:
 
     def execute(self, requests: list[Any]) -> None:
         """Have the worker answer a batch some time; waits while too many are in flight."""
-        batch = Batch(requests, [request.get_response_sender() for request in requests])
+        batch = Batch(requests, [request.get_response_sender() for request in requests], self._codec.decoupled)
         self._slots.acquire()
         self._submit(batch)
 

@@ -77,6 +77,7 @@ class Link:
             "max_batch_size": config.max_batch_size,
             "input": [{"name": spec.name} for spec in config.inputs],
             "output": [{"name": spec.name} for spec in config.outputs],
+            "model_transaction_policy": {"decoupled": config.decoupled},
         }
         arguments = {"model_name": "m", "model_instance_name": "m_0_3", "model_version": "1"}
         folder = {"model_repository": str(self.folder), "model_config": json.dumps(described)}
