@@ -40,10 +40,10 @@ DOCUMENTED = {
     "pytriton.model_config.parser": ["pytriton.model_config.pbtxt"],
 }
 
-DEPENDENCIES = {"google", "grpc", "numpy", "tenacity", "tritonclient", "wrapt"}  # tritonclient brings the first two
+DEPENDENCIES = {"async_timeout", "google", "grpc", "numpy", "tenacity", "tritonclient", "wrapt"}  # some come with tritonclient
 PUBLIC = ["pytriton", "pytriton.client", "pytriton.decorators", "pytriton.model_config", "pytriton.triton"]
 IN_THE_BACKEND = {f"pytriton.proxy.{name}" for name in ("codec", "model", "streams", "turns")}
-NETWORK = {"grpc", "google.protobuf", "tritonclient.grpc", "tritonclient.http", "gevent", "geventhttpclient"}
+NETWORK = {"aiohttp", "grpc", "google.protobuf", "tritonclient.grpc", "tritonclient.http", "gevent", "geventhttpclient"}
 
 
 class Import(NamedTuple):

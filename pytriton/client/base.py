@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from pytriton.client.arguments import Parameters
 from pytriton.client.auth import create_auth_headers
+from pytriton.client.codec import Arrays
+from pytriton.client.flows import Flow
+from pytriton.client.options import DEFAULT_OPTIONS
 from pytriton.client.session import ModelSession
+from pytriton.client.tls import Tls
 from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
@@ -29,6 +37,8 @@ class BaseModelClient(ABC):
         model_config: The model's configuration, if known; it is not fetched then.
         ensure_model_is_ready: False together with ``model_config`` does not wait for the model either.
         access_token: Token of a server with restricted endpoints; sent with every call.
+        tls: Encrypts the connection, and says whom to trust; None does not encrypt. The URL's scheme stays ``http`` or
+            ``grpc``.
 
     Raises:
         PyTritonClientInvalidUrlError: The URL cannot be understood.
@@ -47,10 +57,13 @@ class BaseModelClient(ABC):
         model_config: TritonModelConfig | None = None,
         ensure_model_is_ready: bool = True,
         access_token: str | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self._url = TritonUrl.from_url(url)
         self._lazy_init = lazy_init
         self._access_token = access_token
+        self._tls = tls
+        self._options = DEFAULT_OPTIONS
         self._headers = {} if access_token is None else create_auth_headers(access_token, self._url.scheme)
         self._lib = self.get_lib()
         self._session = ModelSession(
@@ -72,7 +85,7 @@ class BaseModelClient(ABC):
     def from_existing_client(cls: type[ClientT], existing_client: BaseModelClient) -> ClientT:
         """A new client with the settings of another one, and with what that has learned about the model."""
         session = existing_client._session
-        return cls(
+        client = cls(
             existing_client._url.with_scheme,
             session.model_name,
             session.model_version,
@@ -81,7 +94,46 @@ class BaseModelClient(ABC):
             model_config=session.known_config,
             ensure_model_is_ready=not session.model_ready,
             access_token=existing_client._access_token,
+            tls=existing_client._tls,
+            **(existing_client._own_settings() if isinstance(existing_client, cls) else {}),
         )
+        client._options = existing_client._options
+        return client
+
+    def _own_settings(self) -> dict[str, Any]:
+        """Arguments that only this class's constructor has."""
+        return {}
+
+    def with_options(self: ClientT, **changes: Any) -> ClientT:
+        """A view of this client whose requests have other options.
+
+        It is cheap: it uses this client's connection and knows what it knows. Closing either closes both. ::
+
+            urgent = client.with_options(priority=1)
+            urgent.infer_sample(x)
+
+        Args:
+            changes: Fields of :class:`RequestOptions` to set; the others stay as they are here.
+
+        Raises:
+            PyTritonClientValueError: A value is out of its range or has another type.
+            TypeError: There is no such option.
+        """
+        view = copy.copy(self)
+        view._options = replace(self._options, **changes)
+        return view
+
+    def _infer_flow(
+        self,
+        inputs: Sequence[Any],
+        named_inputs: Mapping[str, Any],
+        parameters: Parameters,
+        headers: Parameters,
+        *,
+        sample: bool,
+    ) -> Flow[Arrays]:
+        """The session's flow of one inference, with this client's options."""
+        return self._session.infer(inputs, named_inputs, parameters, headers, sample=sample, options=self._options)
 
     @abstractmethod
     def get_lib(self) -> Any:

@@ -83,14 +83,71 @@ class Codec:
             PyTritonClientInputError: A name, dtype, shape or batch size does not fit the model.
             PyTritonClientValueError: An input is not an array, or there is none though the model has inputs.
         """
+        checked = self._check(arrays, sample)
+        tensors = []
+        for spec, array in checked:
+            if self.batching:
+                if sample:
+                    array = array[np.newaxis]
+                elif array.shape[0] > self._max_batch_size:
+                    self._raise_too_many_rows(spec, array.shape[0])
+            tensor = self._input_type(spec.name, list(array.shape), spec.datatype)
+            tensor.set_data_from_numpy(array)
+            tensors.append(tensor)
+        return tensors
+
+    def split(self, arrays: Mapping[str, Any]) -> list[Arrays]:
+        """Check the inputs of one request and cut it into as few as the model's maximum batch size allows.
+
+        Args:
+            arrays: As for :meth:`encode` of a batch, with any number of rows.
+
+        Returns:
+            One dict of views for each part, in order; none if there are no inputs.
+
+        Raises:
+            PyTritonClientInputError: A name, dtype or shape does not fit the model.
+            PyTritonClientValueError: An input is not an array, or there is none though the model has inputs.
+        """
+        checked = self._check(arrays, sample=False)
+        size = self._max_batch_size
+        starts = range(0, checked[0][1].shape[0] if checked else 0, size)
+        return [{spec.name: array[start : start + size] for spec, array in checked} for start in starts]
+
+    def join(self, answers: Sequence[Arrays], rows: Sequence[int]) -> Arrays:
+        """The outputs of a batch, from those of its parts.
+
+        Args:
+            answers: What :meth:`decode` gave for each part, in order.
+            rows: The parts' batch sizes.
+
+        Returns:
+            Output name to a new array of shape ``(sum(rows), ...)``.
+
+        Raises:
+            PyTritonClientInferenceServerError: The parts' outputs do not fit each other, or a part's do not have one
+                row for each of its inputs'.
+        """
+        joined: Arrays = {}
+        for name in self._outputs:
+            parts = [answer[name] for answer in answers if name in answer]
+            if not parts:
+                continue
+            if [part.shape[:1] for part in parts] != [(count,) for count in rows]:
+                self._raise_unjoinable(name, parts, "each part of the batch needs one row per row of its inputs")
+            try:
+                joined[name] = np.concatenate(parts)
+            except ValueError:
+                self._raise_unjoinable(name, parts, "they may differ in the number of rows alone")
+        return joined
+
+    def _check(self, arrays: Mapping[str, Any], sample: bool) -> list[tuple[_Input, NDArray[Any]]]:
         if self._inputs and not arrays:
             raise PyTritonClientValueError(f"no input was given, but model {self._model_name!r} has inputs")
         if not self._required <= arrays.keys():
             self._raise_missing(arrays)
-        add_axis = sample and self.batching
         has_axis = self.batching and not sample
-        tensors = []
-        first: tuple[str, int] | None = None
+        checked: list[tuple[_Input, NDArray[Any]]] = []
         for name, value in arrays.items():
             spec = self._inputs.get(name)
             if spec is None:
@@ -99,20 +156,9 @@ class Codec:
                 )
             array = self._checked(spec, value, has_axis)
             if has_axis:
-                if first is None:
-                    first = (name, array.shape[0])
-                    self._check_rows(*first)
-                elif array.shape[0] != first[1]:
-                    raise PyTritonClientInputError(
-                        f"input {name!r} has {array.shape[0]} rows, but input {first[0]!r} has {first[1]}; all inputs "
-                        "of one request must have the same batch size"
-                    )
-            elif add_axis:
-                array = array[np.newaxis]
-            tensor = self._input_type(name, list(array.shape), spec.datatype)
-            tensor.set_data_from_numpy(array)
-            tensors.append(tensor)
-        return tensors
+                self._check_rows(name, array.shape[0], checked)
+            checked.append((spec, array))
+        return checked
 
     def decode(self, result: Any, *, sample: bool) -> Arrays:
         """The outputs of one response.
@@ -177,14 +223,29 @@ class Codec:
             f"input {spec.name!r} has shape {shape}, but model {self._model_name!r} expects {listed}{hint}"
         )
 
-    def _check_rows(self, name: str, rows: int) -> None:
+    def _check_rows(self, name: str, rows: int, others: Sequence[tuple[_Input, NDArray[Any]]]) -> None:
         if rows == 0:
             raise PyTritonClientInputError(f"input {name!r} has no rows; a batch needs at least one")
-        if rows > self._max_batch_size:
+        if others and rows != others[0][1].shape[0]:
+            first, array = others[0]
             raise PyTritonClientInputError(
-                f"input {name!r} has {rows} rows, but the batch-size must be <= {self._max_batch_size} for model "
-                f"{self._model_name!r}; split it, or raise max_batch_size in the model's configuration"
+                f"input {name!r} has {rows} rows, but input {first.name!r} has {array.shape[0]}; all inputs of one "
+                "request must have the same batch size"
             )
+
+    def _raise_too_many_rows(self, spec: _Input, rows: int) -> None:
+        raise PyTritonClientInputError(
+            f"input {spec.name!r} has {rows} rows, but the batch-size must be <= {self._max_batch_size} for model "
+            f"{self._model_name!r}; send it in parts through client.with_options(split_batches=True), or raise "
+            "max_batch_size in the model's configuration"
+        )
+
+    def _raise_unjoinable(self, name: str, parts: Sequence[NDArray[Any]], reason: str) -> None:
+        shapes = ", ".join(str(part.shape) for part in parts[:10])
+        raise PyTritonClientInferenceServerError(
+            f"output {name!r} of model {self._model_name!r} came back with shapes {shapes} for the parts of a split "
+            f"batch; {reason}"
+        )
 
     def _raise_missing(self, arrays: Mapping[str, Any]) -> None:
         missing = ", ".join(repr(name) for name in self._inputs if name in self._required and name not in arrays)

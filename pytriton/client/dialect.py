@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,10 @@ from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
     PyTritonClientInferenceServerError,
+    PyTritonClientQueueTimeoutError,
+    PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
+    PyTritonClientTlsError,
 )
 from pytriton.client.flows import Call
 from pytriton.client.model_state import parse_http_response
@@ -37,6 +41,11 @@ _GRPC_CONNECTION_TEXTS = (
     "no route to host",
 )
 
+_GRPC_TLS_TEXTS = ("handshake failed", "verification check failed")
+
+_UNAVAILABLE = {"503", "StatusCode.UNAVAILABLE"}
+_NOT_FOUND = {"404", "StatusCode.NOT_FOUND"}
+
 
 class HttpDialect:
     """HTTP.
@@ -46,6 +55,7 @@ class HttpDialect:
         server: The server's URL, for messages.
         headers: Sent with every call.
         connection_errors: What the library raises when a connection fails.
+        secured: The connection is to be encrypted.
     """
 
     def __init__(
@@ -54,16 +64,24 @@ class HttpDialect:
         server: str,
         headers: Mapping[str, str],
         connection_errors: tuple[type[Exception], ...] = (OSError,),
+        *,
+        secured: bool = False,
     ) -> None:
         self.server_error: type[Exception] = lib.InferenceServerException
         self._connection_errors = connection_errors
         self._server = server
         self._headers = dict(headers)
+        # TLS 1.3 has no other way to say so.
+        self._hint = "; a server that demands clients' certificates closes those without one it trusts" * secured
 
     def arguments(self, call: Call) -> dict[str, Any]:
         """Keyword arguments of the client's method."""
         # A new dict each time: tritonclient adds its own headers to it.
-        return {**call.arguments, "headers": {**self._headers, **call.headers}}
+        arguments = {**call.arguments, "headers": {**self._headers, **call.headers}}
+        if call.compression:
+            arguments["request_compression_algorithm"] = call.compression
+            arguments["response_compression_algorithm"] = call.compression
+        return arguments
 
     def answer(self, call: Call, raw: Any) -> Any:
         """What the flow gets for what the client's method returned."""
@@ -76,9 +94,11 @@ class HttpDialect:
         if isinstance(error, TimeoutError):
             return self.timeout(call)
         if isinstance(error, self.server_error):
-            return PyTritonClientInferenceServerError(str(error))
+            return _refusal(error)
+        if _is_about_tls(error):
+            return self.tls_failure(call, error)
         if isinstance(error, self._connection_errors):
-            return PyTritonClientConnectionError(f"the connection to {self._server} failed at {call.method}: {error}")
+            return self.connection_failure(call, error)
         return PyTritonClientInferenceServerError(
             f"{call.method} at {self._server} failed: {type(error).__name__}: {error}"
         )
@@ -88,6 +108,20 @@ class HttpDialect:
         return PyTritonClientTimeoutError(
             f"{self._server} did not answer {call.method} within {call.timeout_s:g} s; the server may still be working "
             "on it"
+        )
+
+    def connection_failure(self, call: Call, error: Exception) -> PyTritonClientConnectionError:
+        """The error for a call whose connection could not be made, or broke."""
+        return PyTritonClientConnectionError(
+            f"the connection to {self._server} failed at {call.method}: {error}{self._hint}"
+        )
+
+    def tls_failure(self, call: Call, error: Exception) -> PyTritonClientTlsError:
+        """The error for a call whose connection could not be secured."""
+        return PyTritonClientTlsError(
+            f"the TLS handshake with {self._server} failed at {call.method}: {error}; check that the server speaks "
+            "TLS, that root_certificates hold the authority of its certificate, that the certificate names the URL's "
+            "host, and whether the server wants a certificate of this client"
         )
 
 
@@ -102,6 +136,8 @@ class GrpcDialect(HttpDialect):
         arguments = {**call.arguments, "headers": headers, "client_timeout": timeout_s}
         if call.method in ("get_model_config", "get_model_repository_index"):
             arguments["as_json"] = True
+        if call.compression:
+            arguments["compression_algorithm"] = call.compression
         return arguments
 
     def answer(self, call: Call, raw: Any) -> Any:
@@ -118,10 +154,33 @@ class GrpcDialect(HttpDialect):
             text = str(error)
             if text.startswith("[StatusCode.DEADLINE_EXCEEDED]"):
                 return self.timeout(call)
-            if text.startswith("[StatusCode.UNAVAILABLE]") and any(
-                cause in text.lower() for cause in _GRPC_CONNECTION_TEXTS
-            ):
-                return PyTritonClientConnectionError(
-                    f"the connection to {self._server} failed at {call.method}: {error}"
-                )
+            if text.startswith("[StatusCode.UNAVAILABLE]"):
+                lowered = text.lower()
+                if any(cause in lowered for cause in _GRPC_TLS_TEXTS):
+                    return self.tls_failure(call, error)
+                if any(cause in lowered for cause in _GRPC_CONNECTION_TEXTS):
+                    return self.connection_failure(call, error)
         return super().translate(call, error)
+
+
+def _refusal(error: Any) -> PyTritonClientError:
+    """What an error that the server sent means, of tritonclient's ``InferenceServerException``."""
+    status, text = error.status(), str(error)
+    if status in _NOT_FOUND and "unknown model" in text:
+        # It was there when this client got ready, or its user knew that it would be.
+        return PyTritonClientServerUnavailableError(text)
+    # Over gRPC, the lack of an access token has this status as well.
+    if status not in _UNAVAILABLE or "is restricted" in text:
+        return PyTritonClientInferenceServerError(text)
+    if "timeout expired" in text.lower():
+        return PyTritonClientQueueTimeoutError(text)
+    return PyTritonClientServerUnavailableError(text)
+
+
+def _is_about_tls(error: Exception) -> bool:
+    # A connection that ends in the handshake says nothing about trust. aiohttp wraps what ssl raises.
+    return any(
+        isinstance(each, ssl.SSLError)
+        and not isinstance(each, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError))
+        for each in (error, error.__cause__)
+    )

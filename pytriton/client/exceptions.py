@@ -7,11 +7,15 @@
     │   ├── PyTritonClientInvalidUrlError                   the URL cannot be understood
     │   └── PyTritonClientInputError *                      an array does not fit the model's inputs
     ├── PyTritonClientTimeoutError (TimeoutError)           no answer in time
+    │   └── PyTritonClientQueueTimeoutError *               no place in time: it waited in the server's queue
     ├── PyTritonClientModelUnavailableError                 the server has no such model or version
     ├── PyTritonClientClosedError                           the client is closed
     ├── PyTritonClientModelDoesntSupportBatchingError       infer_batch on a model without a batch axis
     ├── PyTritonClientInferenceServerError                  the server answered with an error
     │   ├── PyTritonClientConnectionError (ConnectionError) the server could not be reached, or went away
+    │   │   └── PyTritonClientTlsError                      it was reached, but the two do not trust each other
+    │   ├── PyTritonClientServerUnavailableError            it cannot take the request now, but may later
+    │   ├── PyTritonClientQueueTimeoutError *
     │   └── PyTritonClientInputError *
     └── PyTritonClientQueueFullError                        too many requests wait in the client
 
@@ -28,7 +32,10 @@ __all__ = [
     "PyTritonClientModelDoesntSupportBatchingError",
     "PyTritonClientModelUnavailableError",
     "PyTritonClientQueueFullError",
+    "PyTritonClientQueueTimeoutError",
+    "PyTritonClientServerUnavailableError",
     "PyTritonClientTimeoutError",
+    "PyTritonClientTlsError",
     "PyTritonClientUrlParseError",
     "PyTritonClientValueError",
 ]
@@ -83,6 +90,24 @@ class PyTritonClientInferenceServerError(PyTritonClientError):
 
 class PyTritonClientConnectionError(PyTritonClientInferenceServerError, ConnectionError):
     """The connection was refused, reset or lost, or the host does not exist."""
+
+
+class PyTritonClientTlsError(PyTritonClientConnectionError):
+    """The TLS handshake failed: a certificate is not trusted or missing, or one of the two does not speak TLS.
+
+    Trying again does not help, so nothing waits for it to pass.
+    """
+
+
+class PyTritonClientServerUnavailableError(PyTritonClientInferenceServerError):
+    """The server answered that it cannot take the request now: the model's queue is full, or the model is not loaded.
+
+    The same request may succeed later; ``with_options(retries=...)`` tries it again.
+    """
+
+
+class PyTritonClientQueueTimeoutError(PyTritonClientTimeoutError, PyTritonClientInferenceServerError):
+    """The request waited in the server's queue for longer than it may; the model has not seen it."""
 
 
 class PyTritonClientInputError(PyTritonClientValueError, PyTritonClientInferenceServerError, RuntimeError):

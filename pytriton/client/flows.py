@@ -1,13 +1,14 @@
 """Conversations with a server, written once for synchronous and asynchronous clients.
 
-A flow is a generator that yields what it wants done, a :class:`Call` or a :class:`Sleep`, and gets the answer sent
-back, or a :class:`PyTritonClientError` thrown in. It does no input or output of its own::
+A flow is a generator that yields what it wants done, a :class:`Call`, a :class:`Sleep` or a :class:`Shared` flow, and
+gets the answer sent back, or a :class:`PyTritonClientError` thrown in. It does no input or output of its own::
 
     def infer(...) -> Flow[Arrays]:
         codec = yield from prepare()
         return codec.decode((yield Call("infer", ...)))
 
-:func:`drive` runs a flow on a synchronous transport; an asynchronous driver differs by ``await`` alone.
+:func:`drive` runs a flow on a synchronous transport; ``drive_async`` in :mod:`pytriton.client.aio_drive` differs by
+``await`` alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
+    PyTritonClientTlsError,
 )
 from pytriton.client.model_state import LATEST_MODEL_VERSION, ModelState, find_model_state
 from pytriton.exceptions import PyTritonModelConfigError
@@ -33,6 +35,7 @@ __all__ = [
     "Call",
     "Deadline",
     "Flow",
+    "Shared",
     "Sleep",
     "Transport",
     "drive",
@@ -59,12 +62,14 @@ class Call:
         timeout_s: The call must have ended after that many seconds.
         arguments: The method's own arguments, without headers and timeout.
         headers: To send in addition to the transport's own.
+        compression: ``gzip``, ``deflate`` or None; for inference alone.
     """
 
     method: str
     timeout_s: float
     arguments: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
+    compression: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,23 @@ class Sleep:
     seconds: float
 
 
+class Shared:
+    """A flow that is under way once at most: who wants it meanwhile waits for the same outcome.
+
+    Args:
+        start: Makes the flow.
+
+    Attributes:
+        running: For the driver: the flow that is under way. A synchronous one has nothing to remember.
+    """
+
+    def __init__(self, start: Callable[[], Flow[Any]]) -> None:
+        self.start = start
+        self.running: Any = None
+
+
 T = TypeVar("T")
-Flow = Generator[Call | Sleep, Any, T]
+Flow = Generator[Call | Sleep | Shared, Any, T]
 
 
 class Transport(Protocol):
@@ -112,8 +132,10 @@ def drive(flow: Flow[T], transport: Transport) -> T:
                 answer = None
                 if isinstance(step, Call):
                     answer = transport.call(step)
-                else:
+                elif isinstance(step, Sleep):
                     transport.sleep(step.seconds)
+                else:
+                    answer = drive(step.start(), transport)
             except PyTritonClientError as error:
                 step = flow.throw(error)
             else:
@@ -152,14 +174,18 @@ class Deadline:
         return Call(method, min(NETWORK_TIMEOUT_S, left_s), arguments)
 
 
-def wait_for_server(deadline: Deadline) -> Flow[None]:
+def wait_for_server(deadline: Deadline, interval_s: float | None = None) -> Flow[None]:
     """Wait until the server is live and ready.
+
+    Args:
+        deadline: When to give up.
+        interval_s: Pause between two attempts; None starts with a short one.
 
     Raises:
         PyTritonClientTimeoutError: It was not at the deadline.
     """
     for method in ("is_server_live", "is_server_ready"):
-        poll = _Poll(method, {})
+        poll = _Poll(method, {}, interval_s)
         if not (yield from poll.until(deadline)):
             raise poll.timeout("the server", deadline)
 
@@ -223,10 +249,11 @@ def model_state(model_name: str, model_version: str | None, deadline: Deadline) 
 class _Poll:
     """Asks the same question until the answer is yes."""
 
-    def __init__(self, method: str, arguments: dict[str, str]) -> None:
+    def __init__(self, method: str, arguments: dict[str, str], interval_s: float | None = None) -> None:
         self._method = method
         self._arguments = arguments
-        self._interval_s = 0.0
+        self._interval_s = interval_s or 0.0
+        self._grows = interval_s is None
         self.error: PyTritonClientError | None = None
 
     def until(self, deadline: Deadline, reserve_s: float = 0.0) -> Flow[bool]:
@@ -235,10 +262,13 @@ class _Poll:
                 if (yield deadline.call(self._method, **self._arguments)):
                     return True
                 self.error = None
+            except PyTritonClientTlsError:
+                raise  # a matter of files and settings, which waiting does not change
             except (PyTritonClientInferenceServerError, PyTritonClientTimeoutError) as error:
                 # Refused, reset, unreachable: all of it happens while a server starts.
                 self.error = error
-            self._interval_s = min(self._interval_s + _POLL_STEP_S, _POLL_MAX_S)
+            if self._grows:
+                self._interval_s = min(self._interval_s + _POLL_STEP_S, _POLL_MAX_S)
             yield Sleep(min(self._interval_s, deadline.left_s(reserve_s)))
         return False
 

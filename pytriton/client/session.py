@@ -10,17 +10,44 @@ from pytriton.client.arguments import Parameters, check_headers, check_model, ch
 from pytriton.client.codec import Arrays, Codec
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
+    PyTritonClientError,
     PyTritonClientInferenceServerError,
     PyTritonClientModelDoesntSupportBatchingError,
     PyTritonClientValueError,
 )
-from pytriton.client.flows import Call, Deadline, Flow, fetch_model_config, wait_for_model, wait_for_server
+from pytriton.client.flows import Call, Deadline, Flow, Shared, fetch_model_config, wait_for_model, wait_for_server
+from pytriton.client.options import DEFAULT_OPTIONS, RequestOptions
+from pytriton.client.retries import retried
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = ["DEFAULT_INFERENCE_TIMEOUT_S", "DEFAULT_INIT_TIMEOUT_S", "ModelSession"]
 
 DEFAULT_INIT_TIMEOUT_S = 300.0
 DEFAULT_INFERENCE_TIMEOUT_S = 60.0
+
+
+class _Request:
+    """What the caller of an inference passed, checked as far as it can be without knowing the model."""
+
+    __slots__ = ("headers", "inputs", "named_inputs", "options", "parameters", "sample")
+
+    def __init__(
+        self,
+        inputs: Sequence[Any],
+        named_inputs: Mapping[str, Any],
+        parameters: Parameters,
+        headers: Parameters,
+        sample: bool,
+        options: RequestOptions,
+    ) -> None:
+        if inputs and named_inputs:
+            raise PyTritonClientValueError("pass the inputs either by position or by name, not both")
+        self.inputs = inputs
+        self.named_inputs = named_inputs
+        self.parameters = check_parameters(parameters) if parameters is not None else None
+        self.headers = check_headers(headers) if headers is not None else {}
+        self.sample = sample
+        self.options = options
 
 
 class ModelSession:
@@ -61,6 +88,7 @@ class ModelSession:
         self.known_config = model_config
         self._lib = lib
         self._codec = Codec(model_config, lib) if model_config else None
+        self._preparation = Shared(self._prepare)
         self._request_ids = itertools.count()
         self._closed = False
 
@@ -83,15 +111,14 @@ class ModelSession:
     def model_config(self) -> Flow[TritonModelConfig]:
         """The model's description; waits for the model and fetches it where that has not been done."""
         self._check_open()
-        if self.known_config is None:
-            yield from self._prepare()
-        assert self.known_config is not None
+        while self.known_config is None:  # again, if the model was unloaded while this waited for its turn
+            yield self._preparation
         return self.known_config
 
     def start(self) -> Flow[None]:
         """Wait and fetch, as far as it has not been done."""
         self._check_open()
-        yield from self._prepare()
+        yield self._preparation
 
     def infer(
         self,
@@ -101,8 +128,9 @@ class ModelSession:
         headers: Parameters,
         *,
         sample: bool,
+        options: RequestOptions = DEFAULT_OPTIONS,
     ) -> Flow[Arrays]:
-        """One inference: check the arguments, get ready, encode, call, decode.
+        """One inference: check the arguments, get ready, encode, call, decode; the last three for each part.
 
         Args:
             inputs: Positional inputs.
@@ -110,34 +138,21 @@ class ModelSession:
             parameters: The request's parameters.
             headers: The request's headers.
             sample: The arrays have no batch axis.
+            options: What else the request asks for.
         """
-        if inputs and named_inputs:
-            raise PyTritonClientValueError("pass the inputs either by position or by name, not both")
-        checked_parameters = check_parameters(parameters) if parameters is not None else None
-        checked_headers = check_headers(headers) if headers is not None else {}
-        self._check_open()
-        codec = self._codec
-        if codec is None or not self.model_ready:
-            codec = yield from self._prepare()
-        if not sample and not codec.batching:
-            raise PyTritonClientModelDoesntSupportBatchingError(
-                f"model {self.model_name!r} does not support batching; use infer_sample"
-            )
+        request = _Request(inputs, named_inputs, parameters, headers, sample, options)
+        codec = yield from self._codec_for(request)
         if codec.decoupled:
             raise PyTritonClientInferenceServerError(
-                f"model {self.model_name!r} is decoupled: it streams any number of responses, which this client "
-                "cannot receive"
+                f"model {self.model_name!r} is decoupled: it streams any number of responses; use DecoupledModelClient "
+                "or AsyncioDecoupledModelClient"
             )
-        arguments = {
-            "model_name": self.model_name,
-            "model_version": self.model_version or "",
-            "inputs": codec.encode(named_inputs or codec.by_name(inputs), sample=sample),
-            "outputs": codec.requested_outputs,
-            "request_id": str(next(self._request_ids)),
-            "parameters": checked_parameters,
-        }
-        result = yield Call("infer", self.inference_timeout_s, arguments, checked_headers)
-        return codec.decode(result, sample=sample)
+        arrays = request.named_inputs or codec.by_name(inputs)
+        if options.split_batches and not sample:
+            parts = codec.split(arrays)
+            if len(parts) > 1:
+                return (yield from self._infer_parts(codec, parts, request))
+        return (yield from self._infer_one(codec, arrays, request))
 
     def load_model(self, config: str | None, files: Mapping[str, bytes] | None) -> Flow[None]:
         """Have the server load the model, and return when it has."""
@@ -147,6 +162,75 @@ class ModelSession:
     def unload_model(self) -> Flow[None]:
         """Have the server unload the model; it may finish that later."""
         yield from self._control("unload_model")
+
+    def stream(
+        self,
+        inputs: Sequence[Any],
+        named_inputs: Mapping[str, Any],
+        parameters: Parameters,
+        headers: Parameters,
+        *,
+        sample: bool,
+        options: RequestOptions = DEFAULT_OPTIONS,
+    ) -> Flow[tuple[Codec, Call]]:
+        """Everything before a request for a stream of responses is sent; the arguments are those of :meth:`infer`.
+
+        Returns:
+            What decodes each response, and the call to make, whose timeout bounds the wait for each response.
+        """
+        request = _Request(inputs, named_inputs, parameters, headers, sample, options)
+        codec = yield from self._codec_for(request)
+        if not codec.decoupled:
+            raise PyTritonClientInferenceServerError(
+                f"model {self.model_name!r} is not decoupled: it answers each request once; use ModelClient "
+                "or AsyncioModelClient"
+            )
+        return codec, self._call("stream_infer", codec, request.named_inputs or codec.by_name(inputs), request)
+
+    def _codec_for(self, request: _Request) -> Flow[Codec]:
+        self._check_open()
+        codec = self._codec
+        if codec is None or not self.model_ready:
+            codec = yield self._preparation
+        if not request.sample and not codec.batching:
+            raise PyTritonClientModelDoesntSupportBatchingError(
+                f"model {self.model_name!r} does not support batching; use infer_sample"
+            )
+        return codec
+
+    def _call(self, method: str, codec: Codec, arrays: Mapping[str, Any], request: _Request) -> Call:
+        options = request.options
+        arguments = {
+            "model_name": self.model_name,
+            "model_version": self.model_version or "",
+            "inputs": codec.encode(arrays, sample=request.sample),
+            "outputs": codec.requested_outputs,
+            "parameters": request.parameters,
+            **options.arguments(str(next(self._request_ids))),
+        }
+        timeout_s = options.inference_timeout_s or self.inference_timeout_s
+        return Call(method, timeout_s, arguments, request.headers, options.compression)
+
+    def _infer_one(self, codec: Codec, arrays: Mapping[str, Any], request: _Request) -> Flow[Arrays]:
+        call = self._call("infer", codec, arrays, request)
+        retries = request.options.retries
+        result = (yield from retried(call, retries, self._check_open)) if retries else (yield call)
+        return codec.decode(result, sample=request.sample)
+
+    def _infer_parts(self, codec: Codec, parts: Sequence[Arrays], request: _Request) -> Flow[Arrays]:
+        rows = [len(next(iter(part.values()))) for part in parts]
+        answers = []
+        start = 0
+        for part, count in zip(parts, rows, strict=True):
+            try:
+                self._check_open()
+                answers.append((yield from self._infer_one(codec, part, request)))
+            except PyTritonClientError as error:
+                raise type(error)(
+                    f"rows {start} to {start + count - 1} of the split batch of {sum(rows)} failed: {error.message}"
+                ) from error
+            start += count
+        return codec.join(answers, rows)
 
     def _control(self, method: str, **arguments: Any) -> Flow[None]:
         self._check_open()

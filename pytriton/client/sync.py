@@ -7,33 +7,21 @@ from types import TracebackType
 from typing import Any
 
 from pytriton.client.arguments import Parameters
-from pytriton.client.base import BaseModelClient
+from pytriton.client.base import BaseModelClient, ClientT
 from pytriton.client.codec import Arrays
-from pytriton.client.flows import drive
+from pytriton.client.flows import Transport, drive
 from pytriton.client.transport import create_client, load_lib, open_transport
 from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
-__all__ = ["ModelClient"]
+__all__ = ["ModelClient", "SyncClient"]
 
 
-class ModelClient(BaseModelClient):
-    """Calls one model over HTTP or gRPC, and waits for each answer.
-
-    For one thread at a time; it may be made in one thread and used in another. ``with`` closes it. The arguments are
-    those of :class:`BaseModelClient`::
-
-        with ModelClient("localhost", "classifier") as client:
-            outputs = client.infer_batch(images)
-
-    Raises:
-        PyTritonClientValueError: An argument is wrong; :class:`PyTritonClientInvalidUrlError` for the URL.
-        PyTritonClientModelUnavailableError: With ``lazy_init=False``: the server has no such model.
-        PyTritonClientTimeoutError: With ``lazy_init=False``: the model was not ready in time.
-    """
+class SyncClient(BaseModelClient):
+    """What the synchronous clients of one model have in common: everything but the inference."""
 
     def _open(self) -> None:
-        self._transport = open_transport(self._url, self._lib, self._headers)
+        self._transport = self._make_transport()
         if not self._lazy_init:
             try:
                 drive(self._session.start(), self._transport)
@@ -41,7 +29,10 @@ class ModelClient(BaseModelClient):
                 self.close()
                 raise
 
-    def __enter__(self) -> ModelClient:
+    def _make_transport(self) -> Transport:
+        return open_transport(self._url, self._lib, self._headers, self._tls)
+
+    def __enter__(self: ClientT) -> ClientT:
         return self
 
     def __exit__(
@@ -97,6 +88,40 @@ class ModelClient(BaseModelClient):
         """Whether the model's tensors have a batch axis; raises as :attr:`model_config`."""
         return self.model_config.max_batch_size > 0
 
+    def load_model(self, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
+        """Have the server load the model, and return when it has; bounded by ``init_timeout_s``.
+
+        Args:
+            config: Configuration to use instead of the repository's, as JSON text.
+            files: Path to content of files to use instead of the repository's; needs ``config``.
+
+        Raises:
+            PyTritonClientInferenceServerError: The server could not load it, or does not allow it.
+            PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
+            PyTritonClientClosedError: The client is closed.
+        """
+        drive(self._session.load_model(config, files), self._transport)
+
+    def unload_model(self) -> None:
+        """Have the server unload the model, which it may finish after this returned; raises as :meth:`load_model`."""
+        drive(self._session.unload_model(), self._transport)
+
+
+class ModelClient(SyncClient):
+    """Calls one model over HTTP or gRPC, and waits for each answer.
+
+    For one thread at a time; it may be made in one thread and used in another. ``with`` closes it. The arguments are
+    those of :class:`BaseModelClient`::
+
+        with ModelClient("localhost", "classifier") as client:
+            outputs = client.infer_batch(images)
+
+    Raises:
+        PyTritonClientValueError: An argument is wrong; :class:`PyTritonClientInvalidUrlError` for the URL.
+        PyTritonClientModelUnavailableError: With ``lazy_init=False``: the server has no such model.
+        PyTritonClientTimeoutError: With ``lazy_init=False``: the model was not ready in time.
+    """
+
     def infer_sample(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
     ) -> Arrays:
@@ -118,11 +143,14 @@ class ModelClient(BaseModelClient):
             PyTritonClientTimeoutError: There was no answer within ``inference_timeout_s``, or at first use the model
                 was not ready within ``init_timeout_s``.
             PyTritonClientModelUnavailableError: At first use: the server has no such model.
+            PyTritonClientQueueTimeoutError: The request waited in the server's queue for longer than allowed.
             PyTritonClientConnectionError: The server could not be reached, or went away.
+            PyTritonClientTlsError: Client and server do not trust each other.
+            PyTritonClientServerUnavailableError: The model's queue is full, or the model is not loaded now.
             PyTritonClientInferenceServerError: The model failed, or it is decoupled.
             PyTritonClientClosedError: The client is closed.
         """
-        return drive(self._session.infer(inputs, named_inputs, parameters, headers, sample=True), self._transport)
+        return drive(self._infer_flow(inputs, named_inputs, parameters, headers, sample=True), self._transport)
 
     def infer_batch(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
@@ -130,27 +158,9 @@ class ModelClient(BaseModelClient):
         """Infer a batch of samples.
 
         As :meth:`infer_sample`, but arrays have shape ``(batch, *shape)``, with one ``batch`` from 1 to the model's
-        ``max_batch_size``.
+        ``max_batch_size``; with ``with_options(split_batches=True)`` more, which are sent in parts.
 
         Raises:
             PyTritonClientModelDoesntSupportBatchingError: The model has no batch axis.
         """
-        return drive(self._session.infer(inputs, named_inputs, parameters, headers, sample=False), self._transport)
-
-    def load_model(self, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
-        """Have the server load the model, and return when it has; bounded by ``init_timeout_s``.
-
-        Args:
-            config: Configuration to use instead of the repository's, as JSON text.
-            files: Path to content of files to use instead of the repository's; needs ``config``.
-
-        Raises:
-            PyTritonClientInferenceServerError: The server could not load it, or does not allow it.
-            PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
-            PyTritonClientClosedError: The client is closed.
-        """
-        drive(self._session.load_model(config, files), self._transport)
-
-    def unload_model(self) -> None:
-        """Have the server unload the model, which it may finish after this returned; raises as :meth:`load_model`."""
-        drive(self._session.unload_model(), self._transport)
+        return drive(self._infer_flow(inputs, named_inputs, parameters, headers, sample=False), self._transport)

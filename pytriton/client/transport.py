@@ -13,12 +13,13 @@ from pytriton.client.arguments import check_timeout
 from pytriton.client.dialect import GrpcDialect, HttpDialect
 from pytriton.client.exceptions import PyTritonClientConnectionError
 from pytriton.client.flows import NETWORK_TIMEOUT_S, Call, Transport
+from pytriton.client.tls import Tls
 from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 
 __all__ = ["GrpcTransport", "HttpTransport", "adopt_client", "create_client", "load_lib", "open_transport"]
 
-_GRPC_CHANNEL_ARGUMENTS = [
+GRPC_CHANNEL_ARGUMENTS = [
     # tritonclient's own defaults, which channel arguments replace.
     ("grpc.max_send_message_length", 2**31 - 1),
     ("grpc.max_receive_message_length", 2**31 - 1),
@@ -69,31 +70,41 @@ def adopt_client(client: Any, headers: Mapping[str, str]) -> Transport:
     return HttpTransport(_http_dialect(load_lib("http"), "the server", headers), lambda: client)
 
 
-def open_transport(url: TritonUrl, lib: Any, headers: Mapping[str, str]) -> Transport:
+def open_transport(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None = None) -> Transport:
     """A transport that connects at its first call.
 
     Args:
         url: The server.
         lib: What :func:`load_lib` gives for the URL's scheme.
         headers: Sent with every call.
+        tls: None does not encrypt.
     """
     address = url.without_scheme
     if url.scheme == "grpc":
+        trust = tls.grpc_arguments() if tls else {}
         return GrpcTransport(
-            GrpcDialect(lib, url.with_scheme, headers),
-            lambda: lib.InferenceServerClient(address, channel_args=_GRPC_CHANNEL_ARGUMENTS),
+            GrpcDialect(lib, url.with_scheme, headers, secured=tls is not None),
+            lambda: lib.InferenceServerClient(address, channel_args=GRPC_CHANNEL_ARGUMENTS, **trust),
         )
+    trust = _https_arguments(tls) if tls else {}
     return HttpTransport(
-        _http_dialect(lib, url.with_scheme, headers),
+        _http_dialect(lib, url.with_scheme, headers, secured=tls is not None),
         # Its own timeouts bound single operations of the socket; the transport bounds the whole call.
-        lambda: lib.InferenceServerClient(address, connection_timeout=None, network_timeout=None),
+        lambda: lib.InferenceServerClient(address, connection_timeout=None, network_timeout=None, **trust),
     )
 
 
-def _http_dialect(lib: Any, server: str, headers: Mapping[str, str]) -> HttpDialect:
+def _https_arguments(tls: Tls) -> dict[str, Any]:
+    # Its contexts make sockets that wait as gevent does. The library would have the factory trust the system's
+    # authorities, too: what it passes is dropped.
+    create = importlib.import_module("gevent.ssl").create_default_context
+    return {"ssl": True, "ssl_context_factory": lambda **_: tls.context(create)}
+
+
+def _http_dialect(lib: Any, server: str, headers: Mapping[str, str], *, secured: bool = False) -> HttpDialect:
     # A connection that ends early, or a peer that does not speak HTTP, is a parser's error to geventhttpclient.
     broken = importlib.import_module("geventhttpclient.response").HTTPParseError
-    return HttpDialect(lib, server, headers, connection_errors=(OSError, broken))
+    return HttpDialect(lib, server, headers, connection_errors=(OSError, broken), secured=secured)
 
 
 class HttpTransport:

@@ -50,7 +50,8 @@ class TritonUrl:
         except ValueError as error:
             raise _invalid(url, str(error)) from error
         if parts.scheme not in _DEFAULT_PORTS:
-            raise _invalid(url, f"scheme {parts.scheme!r} is not supported")
+            hint = "; keep http:// or grpc:// and pass tls=Tls() to the client" if parts.scheme[-1:] == "s" else ""
+            raise _invalid(url, f"scheme {parts.scheme!r} is not supported{hint}")
         if not hostname or any(character.isspace() for character in text):
             raise _invalid(url, "it needs a host without spaces")
         if text is not url and hostname in _DEFAULT_PORTS:

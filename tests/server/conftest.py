@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
 from tests.server.ports import reserved_ports
-from tests.server.traffic import Traffic
+from tests.server.traffic import Traffic, pending_requests
+from tests.server.tritonclients import KINDS, Api
 
 LOCALHOST = "127.0.0.1"
 NUMBERS = count()
@@ -103,3 +105,17 @@ def url(triton_config: TritonConfig, protocol: str) -> str:
 @pytest.fixture(scope="module")
 def traffic(triton_config: TritonConfig, url: str) -> Traffic:
     return Traffic(url, f"http://{LOCALHOST}:{triton_config.metrics_port}/metrics")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def api(request: pytest.FixtureRequest, triton: Triton, triton_config: TritonConfig) -> Iterator[Api]:
+    """Each of tritonclient's clients in turn, of the server that the tests of a module share."""
+    port = triton_config.http_port if request.param.startswith("http") else triton_config.grpc_port
+    with Api(request.param, f"{LOCALHOST}:{port}") as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def pending(triton_config: TritonConfig) -> Callable[[str], int]:
+    """How many requests for a model, by its name, the server accepted and did not start yet."""
+    return partial(pending_requests, f"http://{LOCALHOST}:{triton_config.metrics_port}/metrics")

@@ -91,8 +91,12 @@ class Traffic:
         return made
 
     def _pending(self, model: str) -> int:
-        """Requests that the server accepted and did not start yet."""
-        with urlopen(self._metrics_url, timeout=DEADLINE_S) as answer:
-            lines = answer.read().decode().splitlines()
-        prefix = f'nv_inference_pending_request_count{{model="{model}",'
-        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(prefix))
+        return pending_requests(self._metrics_url, model)
+
+
+def pending_requests(metrics_url: str, model: str) -> int:
+    """Requests that the server accepted and did not start yet."""
+    with urlopen(metrics_url, timeout=DEADLINE_S) as answer:
+        lines = answer.read().decode().splitlines()
+    prefix = f'nv_inference_pending_request_count{{model="{model}",'
+    return sum(int(float(line.split()[-1])) for line in lines if line.startswith(prefix))

@@ -13,46 +13,17 @@ from pytriton.client.exceptions import (
     PyTritonClientModelDoesntSupportBatchingError,
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
+    PyTritonClientTlsError,
     PyTritonClientValueError,
 )
 from pytriton.client.flows import Deadline, drive, fetch_model_config, model_state, wait_for_model, wait_for_server
 from pytriton.client.model_state import ModelState
-from pytriton.client.session import ModelSession
 from pytriton.exceptions import PyTritonModelConfigError
-from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from tests.unit.scripted import CONFIG, Result, Script, config, infer, session
 
 REFUSED = PyTritonClientConnectionError("refused")
 RESTRICTED = PyTritonClientInferenceServerError("restricted")
 SLOW = PyTritonClientTimeoutError("slow")
-
-
-class Script:
-    """A server that gives the scripted answers, one after the other or by method; sleeping only moves its clock."""
-
-    def __init__(self, *answers, **by_method):
-        self.answers, self.by_method = list(answers), by_method
-        self.calls, self.naps, self.now = [], [], 1000.0
-
-    def call(self, call):
-        self.calls.append(call)
-        answer = self.by_method[call.method] if self.by_method else self.answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    def sleep(self, seconds):
-        self.naps.append(seconds)
-        self.now += seconds
-
-    def close(self):
-        pass
-
-    def deadline(self, timeout_s):
-        return Deadline(timeout_s, lambda: self.now)
-
-    @property
-    def methods(self):
-        return [call.method for call in self.calls]
 
 
 def test_waiting_for_the_server_needs_it_live_and_then_ready():
@@ -76,6 +47,12 @@ def test_waiting_for_the_server_ends_at_the_deadline_with_the_reason():
         drive(wait_for_server(server.deadline(2.5)), server)
     assert error.value.__cause__ is REFUSED
     assert server.now == pytest.approx(1002.5)
+
+
+def test_lack_of_trust_is_not_waited_for():
+    server = Script(REFUSED, PyTritonClientTlsError("not trusted"))
+    with pytest.raises(PyTritonClientTlsError, match="not trusted"):
+        drive(wait_for_model("m", None, server.deadline(math.inf)), server)
 
 
 def test_reason_of_a_timeout_is_that_of_the_last_attempt():
@@ -163,44 +140,7 @@ def test_model_state_is_that_of_the_asked_version():
 
 # One client's session.
 
-CONFIG = {
-    "name": "m",
-    "max_batch_size": 4,
-    "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [2]}],
-    "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [2]}],
-}
 X = np.ones(2, np.float32)
-
-
-class Tensor:
-    def __init__(self, name, shape=None, datatype=None):
-        self.name, self.shape, self.datatype = name, shape, datatype
-
-    def set_data_from_numpy(self, array):
-        self.array = array
-
-
-class Lib:
-    InferInput = InferRequestedOutput = Tensor
-
-
-class Result:
-    def as_numpy(self, name):
-        return np.full((1, 2), 7, np.float32)
-
-
-def session(model_config=None, model_ready=False, **timeouts):
-    options = {"init_timeout_s": None, "inference_timeout_s": None, **timeouts}
-    return ModelSession(Lib, "m", None, model_config=model_config, model_ready=model_ready, **options)
-
-
-def config(**changes):
-    spec = [TensorSpec("x", (2,), np.float32)]
-    return TritonModelConfig(**{"model_name": "m", "inputs": spec, "outputs": spec, **changes})
-
-
-def infer(session, *inputs, sample=True, parameters=None, headers=None, **named):
-    return session.infer(inputs, named, parameters, headers, sample=sample)
 
 
 def test_first_inference_waits_and_fetches_and_later_ones_do_not():

@@ -1,10 +1,8 @@
 """ModelClient as programs use it, on a small HTTP server that echoes one input."""
 
-import json
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -30,59 +28,15 @@ from pytriton.client.utils import (
     wait_for_server_ready,
 )
 from pytriton.model_config.parser import ModelConfigParser
+from tests.unit.loopback import CONFIG, ModelServer, serving
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
-CONFIG = {
-    "name": "m",
-    "max_batch_size": 4,
-    "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [2]}],
-    "output": [{"name": "x", "data_type": "TYPE_FP32", "dims": [2]}],
-}
-INDEX = [{"name": "m", "version": "1", "state": "READY"}]
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
-        split = int(self.headers.get("Inference-Header-Content-Length", 0))
-        if self.headers.get("triton-access-token") != self.server.token:
-            self.reply(403, b'{"error": "restricted"}')
-        elif self.path.endswith("/infer"):
-            header = json.dumps({"outputs": json.loads(body[:split])["inputs"]}).encode()
-            self.reply(200, header + body[split:], {"Inference-Header-Content-Length": len(header)})
-        elif "/models/other" in self.path:
-            self.reply(400, b'{"error": "unknown model"}')
-        elif self.path.endswith("/config"):
-            self.reply(200, json.dumps(CONFIG).encode())
-        else:
-            self.reply(200, json.dumps(INDEX).encode() if self.path.endswith("/index") else b"")
-
-    do_POST = do_GET
-
-    def reply(self, status, body, headers=()):
-        self.send_response(status)
-        for name, value in {"Content-Length": len(body), **dict(headers)}.items():
-            self.send_header(name, str(value))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture
 def server():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.requests, server.token = [], None
-        server.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(ModelServer()) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def paths(server):

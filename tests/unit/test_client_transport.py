@@ -3,14 +3,12 @@
 import contextlib
 import json
 import socket
-import threading
 from concurrent import futures
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
 import numpy as np
 import pytest
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2
 
 from pytriton.client.dialect import HttpDialect
 from pytriton.client.exceptions import (
@@ -23,6 +21,7 @@ from pytriton.client.model_state import ModelState
 from pytriton.client.transport import HttpTransport, adopt_client, create_client, load_lib, open_transport
 from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
+from tests.unit.loopback import Web, listening, serving, serving_grpc, unused_address
 
 TOKEN = {"triton-access-token": "secret"}
 LIVE = Call("is_server_live", 5.0)
@@ -40,102 +39,21 @@ def transport_to(address, scheme="http", headers=TOKEN):
         transport.close()
 
 
-@contextlib.contextmanager
-def listening(talk=None):
-    """A server that accepts connections; ``talk(connection, stopped)`` does the rest, else it stays silent."""
-    stopped = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def accept():
-            connections = []
-            with contextlib.suppress(OSError):
-                while True:
-                    connections.append(server.accept()[0])
-                    if talk:
-                        talk(connections[-1], stopped)
-            for connection in connections:
-                connection.close()
-
-        thread = threading.Thread(target=accept)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.getsockname()[1]}"
-        finally:
-            stopped.set()
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-
 @pytest.fixture
 def closed_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    return f"127.0.0.1:{port}"
-
-
-class Web(ThreadingHTTPServer):
-    """Answers with ``status`` and ``body``, and remembers what it was asked, and over how many connections."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), WebHandler)
-        self.status, self.body, self.requests, self.connections = 200, b"{}", [], set()
-        self.address = f"127.0.0.1:{self.server_port}"
-
-
-class WebHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1  # head and body travel in one packet
-
-    def do_GET(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.connections.add(self.client_address)
-        self.server.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(self.server.body)))
-        self.end_headers()
-        self.wfile.write(self.server.body)
-
-    do_POST = do_GET
-
-    def log_message(self, *_):
-        pass
+    return unused_address()
 
 
 @pytest.fixture
 def web():
-    with Web() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(Web()) as server:
         yield server
-        server.shutdown()
-        thread.join()
-
-
-class Inference(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """Answers what ``answer(request)`` returns; ``abort`` is a (code, text) to fail with instead."""
-
-    def __init__(self):
-        self.answer, self.abort, self.metadata, self.peers = None, None, [], set()
-
-    def _reply(self, request, context):
-        self.peers.add(context.peer())
-        self.metadata.append(dict(context.invocation_metadata()))
-        if self.abort:
-            context.abort(*self.abort)
-        return self.answer
-
-    ServerLive = ModelConfig = RepositoryIndex = ModelInfer = _reply
 
 
 @pytest.fixture
 def inference():
-    servicer = Inference()
-    server = grpc.server(futures.ThreadPoolExecutor(2))
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
-    servicer.address = "127.0.0.1:{}".format(server.add_insecure_port("127.0.0.1:0"))
-    server.start()
-    yield servicer
-    server.stop(None).wait()
+    with serving_grpc() as servicer:
+        yield servicer
 
 
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
@@ -321,16 +239,9 @@ def test_grpc_transport_reaches_a_server_that_started_after_a_failure(closed_por
         for _ in range(5):
             with pytest.raises(PyTritonClientConnectionError):
                 transport.call(LIVE)
-        servicer = Inference()
-        servicer.answer = service_pb2.ServerLiveResponse(live=True)
-        server = grpc.server(futures.ThreadPoolExecutor(2))
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
-        server.add_insecure_port(closed_port)
-        server.start()
-        try:
+        with serving_grpc(closed_port) as servicer:
+            servicer.answer = service_pb2.ServerLiveResponse(live=True)
             assert transport.call(LIVE) is True
-        finally:
-            server.stop(None).wait()
 
 
 def test_inference_goes_to_the_model(web):

@@ -84,3 +84,9 @@ def test_anything_else_is_refused(url):
 def test_scheme_without_slashes_is_not_taken_for_a_host(url):
     with pytest.raises(PyTritonClientInvalidUrlError, match=rf"'http://{url}'"):
         TritonUrl.from_url(url)
+
+
+@pytest.mark.parametrize("url", ["https://host", "grpcs://host:1"])
+def test_schemes_of_encrypted_connections_are_refused_with_the_way_to_encrypt(url):
+    with pytest.raises(PyTritonClientInvalidUrlError, match=r"pass tls=Tls\(\)"):
+        TritonUrl.from_url(url)

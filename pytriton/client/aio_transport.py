@@ -1,0 +1,277 @@
+"""Asynchronous transports, on tritonclient's clients for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import math
+import sys
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pytriton.client.aio_drive import AsyncTransport
+from pytriton.client.aio_http import http_client_class
+from pytriton.client.arguments import check_timeout
+from pytriton.client.dialect import GrpcDialect, HttpDialect
+from pytriton.client.exceptions import (
+    PyTritonClientClosedError,
+    PyTritonClientConnectionError,
+    PyTritonClientValueError,
+)
+from pytriton.client.flows import NETWORK_TIMEOUT_S, Call
+from pytriton.client.tls import Tls
+from pytriton.client.transport import GRPC_CHANNEL_ARGUMENTS
+from pytriton.client.url import TritonUrl
+from pytriton.client.warnings import NotSupportedTimeoutWarning
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
+
+__all__ = [
+    "AsyncGrpcTransport",
+    "AsyncHttpTransport",
+    "Lease",
+    "adopt_async_client",
+    "create_async_client",
+    "grpc_connector",
+    "grpc_dialect",
+    "load_async_lib",
+    "open_async_transport",
+]
+
+_HTTP_CONNECTIONS = 256
+"""More calls than this at once wait for each other: programs may have 1,024 files open, if nobody raised that."""
+
+Lease = AsyncGenerator[Any, None]
+"""Yields a tritonclient client once, and takes it back when it is closed."""
+
+
+def load_async_lib(scheme: str) -> Any:
+    """``tritonclient.http.aio`` or ``tritonclient.grpc.aio``, imported when it is needed."""
+    return importlib.import_module(f"tritonclient.{scheme}.aio")
+
+
+def create_async_client(url: TritonUrl, network_timeout_s: float | None) -> Any:
+    """A bare ``InferenceServerClient`` for asyncio; the caller closes it. HTTP ones can only be made in an event loop.
+
+    Args:
+        url: The server.
+        network_timeout_s: For HTTP, bounds every call; None is tritonclient's default of 60. gRPC has no such setting,
+            which is a :class:`NotSupportedTimeoutWarning`.
+    """
+    lib = load_async_lib(url.scheme)
+    if url.scheme == "grpc":
+        if network_timeout_s is not None:
+            warnings.warn(
+                "network_timeout_s has no effect on a gRPC client; pass client_timeout to each of its calls",
+                NotSupportedTimeoutWarning,
+                stacklevel=3,
+            )
+        return lib.InferenceServerClient(url.without_scheme)
+    timeout_s = check_timeout("network_timeout_s", network_timeout_s, NETWORK_TIMEOUT_S)
+    return lib.InferenceServerClient(url.without_scheme, conn_timeout=timeout_s)
+
+
+def adopt_async_client(client: Any, headers: Mapping[str, str]) -> AsyncTransport:
+    """A transport on a client of somebody else, who closes it.
+
+    Args:
+        client: A client of ``tritonclient.http.aio`` or ``tritonclient.grpc.aio``.
+        headers: Sent with every call.
+
+    Raises:
+        PyTritonClientValueError: It is a synchronous client.
+    """
+    modules = [kind.__module__ for kind in type(client).__mro__]
+    # By the module's name, so that the other protocol's module need not be imported to tell.
+    if any(module.startswith("tritonclient.grpc.aio") for module in modules):
+        return AsyncGrpcTransport(GrpcDialect(load_async_lib("grpc"), "the server", headers), lambda: _lent(client))
+    if any(module.startswith("tritonclient.") for module in modules) and not any(".aio" in each for each in modules):
+        raise PyTritonClientValueError(
+            f"{type(client).__module__}.{type(client).__name__} is a synchronous client; pass one of "
+            "tritonclient.http.aio or tritonclient.grpc.aio, or use the functions of pytriton.client.utils"
+        )
+    return AsyncHttpTransport(_http_dialect(load_async_lib("http"), "the server", headers), lambda: _lent(client))
+
+
+def open_async_transport(
+    url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None = None
+) -> AsyncTransport:
+    """A transport that connects at its first call. It may be made anywhere, also outside event loops.
+
+    Args:
+        url: The server.
+        lib: What :func:`load_async_lib` gives for the URL's scheme.
+        headers: Sent with every call.
+        tls: None does not encrypt.
+    """
+    if url.scheme == "grpc":
+        return AsyncGrpcTransport(grpc_dialect(url, lib, headers, tls), grpc_connector(url, lib, tls))
+    client_class = http_client_class(lib)
+    trust = {"ssl": True, "ssl_context": tls.context()} if tls else {}
+    return AsyncHttpTransport(
+        _http_dialect(lib, url.with_scheme, headers),
+        # Its own timeout is none, because the transport bounds the whole call.
+        lambda: _owned(client_class(url.without_scheme, conn_limit=_HTTP_CONNECTIONS, conn_timeout=None, **trust)),
+    )
+
+
+def grpc_dialect(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None) -> GrpcDialect:
+    """How calls are put to a server; the arguments are those of :func:`open_async_transport`."""
+    return GrpcDialect(lib, url.with_scheme, headers, secured=tls is not None)
+
+
+def grpc_connector(url: TritonUrl, lib: Any, tls: Tls | None) -> Callable[[], Lease]:
+    """What leases a client with a channel of its own, whenever it is called."""
+    trust = tls.grpc_arguments() if tls else {}
+    return lambda: _owned(lib.InferenceServerClient(url.without_scheme, channel_args=GRPC_CHANNEL_ARGUMENTS, **trust))
+
+
+def _http_dialect(lib: Any, server: str, headers: Mapping[str, str]) -> HttpDialect:
+    failed = importlib.import_module("aiohttp").ClientError
+    return HttpDialect(lib, server, headers, connection_errors=(OSError, failed))
+
+
+async def _owned(client: Any) -> Lease:
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def _lent(client: Any) -> Lease:
+    yield client
+
+
+class _Connection:
+    """A tritonclient client for one event loop.
+
+    Held by an asynchronous generator, because event loops close those that are still open when they end, or that
+    nobody refers to any more: a client that was not closed leaves no connection, nor the libraries' warnings, behind.
+
+    Args:
+        lease: Of the client.
+    """
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self._loop = asyncio.get_running_loop()
+        self.client: Any = None
+        self.calls = 0
+
+    async def open(self) -> None:
+        """Take the client, without letting other tasks run."""
+        self.client = await self._lease.__anext__()
+
+    async def close(self) -> None:
+        """Give the client back."""
+        await self._lease.aclose()
+
+    def serves(self, loop: asyncio.AbstractEventLoop) -> bool:
+        return self._loop is loop
+
+    @property
+    def outlived_its_loop(self) -> bool:
+        return self._loop.is_closed()
+
+
+class _Transport:
+    """What both protocols have in common: a connection that is made where it is first needed.
+
+    Args:
+        connect: Leases a tritonclient client.
+    """
+
+    def __init__(self, connect: Callable[[], Lease]) -> None:
+        self._connect = connect
+        self._connection: _Connection | None = None
+        self._closed = False
+
+    async def sleep(self, seconds: float) -> None:
+        """Pause."""
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        """Close the connection; no other will be made."""
+        self._closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _connected(self) -> _Connection:
+        connection, loop = self._connection, asyncio.get_running_loop()
+        if connection is not None and connection.serves(loop):
+            return connection
+        if self._closed:
+            raise PyTritonClientClosedError("the client is closed; make a new one")
+        fresh = self._connection = _Connection(self._connect())
+        await fresh.open()
+        if connection is not None and connection.outlived_its_loop:
+            await connection.close()
+        return fresh
+
+
+class AsyncHttpTransport(_Transport):
+    """HTTP over kept-alive connections, one for each call under way.
+
+    Args:
+        dialect: How calls are put.
+        connect: Leases a ``tritonclient.http.aio.InferenceServerClient``.
+    """
+
+    def __init__(self, dialect: HttpDialect, connect: Callable[[], Lease]) -> None:
+        super().__init__(connect)
+        self._dialect = dialect
+
+    async def call(self, call: Call) -> Any:
+        """Perform one call; its timeout bounds connecting, sending and receiving together."""
+        try:
+            async with timeout(None if math.isinf(call.timeout_s) else call.timeout_s):
+                client = (await self._connected()).client
+                raw = await getattr(client, call.method)(**self._dialect.arguments(call))
+            return self._dialect.answer(call, raw)
+        except asyncio.TimeoutError as error:  # in Python 3.10 it is not the built-in TimeoutError
+            raise self._dialect.timeout(call) from error
+        except Exception as error:
+            raise self._dialect.translate(call, error) from error
+
+
+class AsyncGrpcTransport(_Transport):
+    """gRPC over one channel.
+
+    Args:
+        dialect: How calls are put.
+        connect: Leases a ``tritonclient.grpc.aio.InferenceServerClient``.
+    """
+
+    def __init__(self, dialect: GrpcDialect, connect: Callable[[], Lease]) -> None:
+        super().__init__(connect)
+        self._dialect = dialect
+
+    async def call(self, call: Call) -> Any:
+        """Perform one call."""
+        async with self._client_for(call) as client:
+            raw = await getattr(client, call.method)(**self._dialect.arguments(call))
+            return self._dialect.answer(call, raw)
+
+    @asynccontextmanager
+    async def _client_for(self, call: Call) -> AsyncIterator[Any]:
+        """The tritonclient client for one call, whose errors become the clients' own."""
+        connection = await self._connected()
+        connection.calls += 1
+        try:
+            yield connection.client
+        except Exception as error:
+            translated = self._dialect.translate(call, error)
+            if isinstance(translated, PyTritonClientConnectionError) and self._connection is connection:
+                # A channel that failed would wait longer and longer before it tries again; a new one tries at once.
+                self._connection = None
+            raise translated from error
+        finally:
+            connection.calls -= 1
+            if self._connection is not connection and not connection.calls:
+                await connection.close()

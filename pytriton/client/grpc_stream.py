@@ -1,0 +1,265 @@
+"""Streams of responses over gRPC, for synchronous clients."""
+
+from __future__ import annotations
+
+import importlib
+import queue
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytriton.client.dialect import GrpcDialect
+from pytriton.client.exceptions import (
+    PyTritonClientClosedError,
+    PyTritonClientConnectionError,
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+)
+from pytriton.client.flows import Call
+from pytriton.client.tls import Tls
+from pytriton.client.transport import GRPC_CHANNEL_ARGUMENTS, GrpcTransport
+from pytriton.client.url import TritonUrl
+from pytriton.client.watchdog import Watchdog
+
+__all__ = ["GrpcStreamTransport", "Responses", "open_stream_transport"]
+
+
+def open_stream_transport(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None) -> GrpcStreamTransport:
+    """A transport that connects at its first call; the arguments are those of :func:`open_transport`."""
+    address = url.without_scheme
+    trust = tls.grpc_arguments() if tls else {}
+    return GrpcStreamTransport(
+        GrpcDialect(lib, url.with_scheme, headers, secured=tls is not None),
+        lambda: lib.InferenceServerClient(address, channel_args=GRPC_CHANNEL_ARGUMENTS, **trust),
+        lambda: _channel(address, tls),
+        lib,
+    )
+
+
+def _channel(address: str, tls: Tls | None) -> Any:
+    grpc = importlib.import_module("grpc")
+    if tls is None:
+        return grpc.insecure_channel(address, options=GRPC_CHANNEL_ARGUMENTS)
+    files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
+    credentials = grpc.ssl_channel_credentials(*(None if path is None else Path(path).read_bytes() for path in files))
+    return grpc.secure_channel(address, credentials, options=GRPC_CHANNEL_ARGUMENTS)
+
+
+class GrpcStreamTransport(GrpcTransport):
+    """gRPC over one channel, and over another one a stream for requests with several responses, one after the other.
+
+    The stream stays open from one request to the next: a new one costs 2 ms. It is not tritonclient's, which leaves a
+    thread behind when it is cancelled, and takes two threads' turns for each response.
+
+    Args:
+        dialect: How calls are put.
+        connect: Makes a ``tritonclient.grpc.InferenceServerClient``.
+        connect_stream: Makes a channel for the stream.
+        lib: The tritonclient module.
+    """
+
+    def __init__(
+        self, dialect: GrpcDialect, connect: Callable[[], Any], connect_stream: Callable[[], Any], lib: Any
+    ) -> None:
+        super().__init__(dialect, connect)
+        self._connect_stream = connect_stream
+        self._lib = lib
+        self._watchdog = Watchdog()
+        self._channel: Any = None
+        self._stream: _Stream | None = None
+        self._responses: Responses | None = None
+        self._closed = False
+
+    def stream(self, call: Call) -> Responses:
+        """Send a request; its responses are received one by one.
+
+        Raises:
+            PyTritonClientInferenceServerError: Those of an earlier request have not been received to the end.
+            PyTritonClientError: The request could not be sent.
+        """
+        if self._responses is not None:
+            raise PyTritonClientInferenceServerError(
+                "the responses to an earlier request have not all been received; take them all, or close() their "
+                "iterator, or use one client for each stream"
+            )
+        arguments = self._dialect.arguments(call)
+        opening = (arguments["headers"], call.compression)
+        if self._stream is None or self._stream.opening != opening:
+            self._end_stream()
+            if self._channel is None:
+                self._channel = self._connect_stream()
+            self._stream = _Stream(self._lib, self._channel, opening)
+        self._stream.send(_request(self._lib, call))
+        self._responses = Responses(self, self._stream, call)
+        return self._responses
+
+    def receive(self, stream: _Stream, call: Call) -> tuple[Any, bool]:
+        """The next response to a request that was sent with :meth:`stream`, and whether it is the last one.
+
+        Raises:
+            PyTritonClientError: There was none in time, it is an error, or the connection failed; none follows then.
+        """
+        if self._closed:
+            raise PyTritonClientClosedError("the client was closed before all responses had been received")
+        self._watchdog.start(call.timeout_s, stream.cancel)
+        try:
+            received = stream.receive()
+        except Exception as error:
+            late = self._watchdog.stop()
+            raise self._dialect.timeout(call) if late else self._failure(call, error) from error
+        if self._watchdog.stop():
+            raise self._dialect.timeout(call)
+        return received
+
+    def done(self, *, keep_stream: bool) -> None:
+        """No more responses are wanted to the request that was sent last."""
+        self._responses = None
+        if not keep_stream:
+            self._end_stream()
+
+    def close(self) -> None:
+        """Close the stream and the channels; whoever waits for a response gets PyTritonClientClosedError."""
+        self._closed = True
+        self._end_stream()
+        self._watchdog.close()
+        self._end_channel()
+        super().close()
+
+    def _failure(self, call: Call, error: Exception) -> PyTritonClientError:
+        if self._closed:
+            return PyTritonClientClosedError("the client was closed before all responses had been received")
+        translated = self._dialect.translate(call, error)
+        if isinstance(translated, PyTritonClientConnectionError):
+            # As in GrpcTransport: a new channel tries at once.
+            self._end_channel()
+        return translated
+
+    def _end_channel(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def _end_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+
+class _Stream:
+    """One gRPC stream.
+
+    Args:
+        lib: The tritonclient module.
+        channel: Where it goes.
+        opening: Headers and compression, which are those of all its requests.
+    """
+
+    def __init__(self, lib: Any, channel: Any, opening: tuple[dict[str, str], str | None]) -> None:
+        self.opening = opening
+        headers, compression = opening
+        grpc = importlib.import_module("grpc")
+        stub = lib.service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        self._lib = lib
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._rpc_error = grpc.RpcError
+        self._call = stub.ModelStreamInfer(
+            iter(self._requests.get, None),
+            metadata=tuple(headers.items()),
+            compression=grpc.Compression[compression.capitalize()] if compression else None,
+        )
+
+    def send(self, request: Any) -> None:
+        self._requests.put(request)
+
+    def receive(self) -> tuple[Any, bool]:
+        try:
+            received = next(self._call)
+        except StopIteration as error:
+            raise ConnectionError("the server closed the stream") from error
+        except self._rpc_error as error:
+            # As tritonclient does for all other calls.
+            raise self._lib.InferenceServerException(error.details(), str(error.code())) from error
+        if received.error_message:
+            raise self._lib.InferenceServerException(received.error_message)
+        response = received.infer_response
+        return self._lib.InferResult(response), response.parameters["triton_final_response"].bool_param
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+    def close(self) -> None:
+        self._call.cancel()
+        self._requests.put(None)  # gRPC has a thread that waits for requests
+
+
+class Responses:
+    """The responses to one request.
+
+    Args:
+        transport: Where they come from.
+        stream: The stream that the request was sent on.
+        call: The request.
+    """
+
+    def __init__(self, transport: GrpcStreamTransport, stream: _Stream, call: Call) -> None:
+        self._transport = transport
+        self._stream = stream
+        self._call = call
+        self._ended = False
+
+    def next(self) -> Any:
+        """Wait for the next response, a tritonclient ``InferResult``; None if there is none.
+
+        Raises:
+            PyTritonClientError: It did not come in time, it is an error, or the connection failed.
+        """
+        if self._ended:
+            return None
+        try:
+            result, final = self._transport.receive(self._stream, self._call)
+        except BaseException:
+            self.close()
+            raise
+        if final:
+            self._end(keep_stream=True)
+        # A last response without outputs only says that it is the last one.
+        return None if final and not result.get_response().outputs else result
+
+    def close(self) -> None:
+        """Cancel the request, unless its last response has come."""
+        if not self._ended:
+            self._end(keep_stream=False)
+
+    def _end(self, *, keep_stream: bool) -> None:
+        self._ended = True
+        self._transport.done(keep_stream=keep_stream)
+
+
+def _request(lib: Any, call: Call) -> Any:
+    """A request for a stream, as gRPC sends it."""
+    given = call.arguments
+    request = lib.service_pb2.ModelInferRequest(
+        model_name=given["model_name"], model_version=given["model_version"], id=given["request_id"]
+    )
+    for tensor in given["inputs"]:
+        request.inputs.append(tensor._get_tensor())
+        request.raw_input_contents.append(tensor._get_content())
+    for output in given["outputs"]:
+        request.outputs.append(output._get_tensor())
+    for name, value in (given["parameters"] or {}).items():
+        _set(request.parameters[name], value)
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    if "priority" in given:
+        request.parameters["priority"].uint64_param = given["priority"]
+    if "timeout" in given:
+        request.parameters["timeout"].int64_param = given["timeout"]
+    return request
+
+
+def _set(parameter: Any, value: str | int | bool) -> None:
+    if isinstance(value, bool):
+        parameter.bool_param = value
+    elif isinstance(value, int):
+        parameter.int64_param = value
+    else:
+        parameter.string_param = value

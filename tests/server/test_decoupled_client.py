@@ -1,0 +1,492 @@
+"""Streams of responses: decoupled models and their clients, against the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import threading
+from contextlib import aclosing
+
+import numpy as np
+import pytest
+
+from pytriton.client import AsyncioDecoupledModelClient, AsyncioModelClient, DecoupledModelClient, ModelClient
+from pytriton.client.exceptions import (
+    PyTritonClientClosedError,
+    PyTritonClientConnectionError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientInputError,
+    PyTritonClientModelDoesntSupportBatchingError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+)
+from pytriton.decorators import batch
+from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
+from pytriton.triton import Triton
+from tests.server.processes import command_line, descendants, wait_for
+
+X = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
+Y = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
+TIMEOUT_S = 30.0
+
+
+def of(count, rows=1):
+    return np.full((rows, 2), count, np.float32)
+
+
+@batch
+def count_up(x):
+    for number in range(int(x[0, 0])):
+        yield {"y": x * 0 + number}
+
+
+@batch
+async def count_up_async(x):
+    for number in range(int(x[0, 0])):
+        await asyncio.sleep(0)
+        yield {"y": x * 0 + number}
+
+
+class Endless:
+    """A generator that waits for :attr:`go_on` before each response but the first two."""
+
+    def __init__(self):
+        self.closed = threading.Semaphore(0)
+        self.go_on = threading.Event()
+
+    @batch
+    def __call__(self, x):
+        try:
+            for number in range(1_000_000):
+                yield [x * 0 + number]
+                if number >= 1:
+                    self.go_on.wait(0.02)
+        finally:
+            self.closed.release()
+
+
+@pytest.fixture(scope="module")
+def grpc_url(triton_config):
+    return f"grpc://127.0.0.1:{triton_config.grpc_port}"
+
+
+@pytest.fixture(scope="module")
+def counter(bind):
+    return bind(count_up, decoupled=True, max_batch_size=8, batcher=None)
+
+
+@pytest.fixture(scope="module")
+def async_counter(bind):
+    return bind(count_up_async, decoupled=True, max_batch_size=8, batcher=None)
+
+
+@pytest.fixture
+def endless(bind):
+    function = Endless()
+    yield function, bind(function, decoupled=True, max_batch_size=8)
+    function.go_on.set()
+
+
+def collect(url, model, x, **options):
+    """All first numbers of the responses that the asynchronous client gets."""
+
+    async def run():
+        async with AsyncioDecoupledModelClient(url, model, **options) as client:
+            return [response["y"] async for response in client.infer_batch(x)]
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("count", [0, 1, 500])
+@pytest.mark.parametrize("model", ["counter", "async_counter"])
+def test_all_responses_come_in_order(grpc_url, request, model, count):
+    model = request.getfixturevalue(model)
+    expected = [[[number] * 2] * 3 for number in range(count)]
+    with DecoupledModelClient(grpc_url, model) as client:
+        for _ in range(2):
+            assert [response["y"].tolist() for response in client.infer_batch(of(count, rows=3))] == expected
+    assert [y.tolist() for y in collect(grpc_url, model, of(count, rows=3))] == expected
+
+
+def test_samples_have_no_batch_axis(grpc_url, counter):
+    with DecoupledModelClient(grpc_url, counter) as client:
+        assert [response["y"].shape for response in client.infer_sample(of(2)[0])] == [(2,)] * 2
+
+    async def run():
+        async with AsyncioDecoupledModelClient(grpc_url, counter) as client:
+            return [response["y"].shape async for response in client.infer_sample(x=of(2)[0])]
+
+    assert asyncio.run(run()) == [(2,)] * 2
+
+
+@pytest.mark.parametrize("model", ["counter", "async_counter"])
+def test_many_streams_at_once_on_one_model_keep_their_responses_apart(grpc_url, request, model):
+    model = request.getfixturevalue(model)
+
+    async def one(client, count):
+        return [float(response["y"][0, 1]) async for response in client.infer_batch(of(count))]
+
+    async def run():
+        async with AsyncioDecoupledModelClient(grpc_url, model) as client:
+            return await asyncio.gather(*(one(client, count) for count in range(40, 80)))
+
+    assert asyncio.run(run()) == [list(map(float, range(count))) for count in range(40, 80)]
+
+
+def test_clients_in_many_threads_stream_at_once(grpc_url, counter):
+    results = {}
+
+    def work(count):
+        with DecoupledModelClient(grpc_url, counter) as client:
+            results[count] = len(list(client.infer_batch(of(count))))
+
+    threads = [threading.Thread(target=work, args=(count,)) for count in range(20, 36)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    assert results == {count: count for count in range(20, 36)}
+
+
+@pytest.mark.parametrize("stop", ["close", "with", "break", "drop"])
+def test_stopping_early_closes_the_callables_generator_and_frees_the_client(grpc_url, endless, stop):
+    function, model = endless
+    with DecoupledModelClient(grpc_url, model) as client:
+        for _ in range(2):
+            responses = client.infer_batch(of(1))
+            assert next(responses)["y"].tolist() == [[0, 0]]
+            if stop == "close":
+                responses.close()
+                responses.close()
+                assert list(responses) == []
+            elif stop == "with":
+                with responses:
+                    pass
+            elif stop == "break":
+                for _ in responses:
+                    break
+                del responses
+            else:
+                del responses
+                gc.collect()
+            assert function.closed.acquire(timeout=TIMEOUT_S)
+
+
+def test_an_iterator_that_was_never_started_leaves_the_client_free_when_it_is_dropped(grpc_url, counter):
+    with DecoupledModelClient(grpc_url, counter) as client:
+        client.infer_batch(of(3))
+        assert len(list(client.infer_batch(of(3)))) == 3
+
+
+def test_stopping_an_asynchronous_iteration_closes_the_callables_generator(grpc_url, endless):
+    function, model = endless
+
+    async def run():
+        async with AsyncioDecoupledModelClient(grpc_url, model) as client:
+            async with aclosing(client.infer_batch(of(1))) as responses:
+                async for _ in responses:
+                    break
+            assert await asyncio.to_thread(function.closed.acquire, timeout=TIMEOUT_S)
+            await anext(client.infer_batch(of(1)))  # and nobody refers to it any more
+            assert await asyncio.to_thread(function.closed.acquire, timeout=TIMEOUT_S)
+            begun = asyncio.Event()
+            streaming = asyncio.ensure_future(drain(client.infer_batch(of(1)), begun))
+            await begun.wait()
+            streaming.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await streaming
+            assert await asyncio.to_thread(function.closed.acquire, timeout=TIMEOUT_S)
+
+    asyncio.run(run())
+
+
+async def drain(responses, begun):
+    async for _ in responses:
+        begun.set()
+
+
+def test_a_second_request_before_the_end_of_the_first_is_refused(grpc_url, counter):
+    with DecoupledModelClient(grpc_url, counter) as client:
+        first = client.infer_batch(of(3))
+        with pytest.raises(PyTritonClientInferenceServerError, match="have not all been received"):
+            client.infer_batch(of(3))
+        assert len(list(first)) == 3
+        assert len(list(client.infer_batch(of(2)))) == 2
+
+
+def test_a_response_that_does_not_come_in_time_is_a_timeout_and_the_client_goes_on(grpc_url, bind):
+    release = threading.Event()
+
+    @batch
+    def function(x):
+        yield [x]
+        if x[0, 0]:
+            release.wait(TIMEOUT_S)
+
+    model = bind(function, decoupled=True)
+    with DecoupledModelClient(grpc_url, model, inference_timeout_s=0.3) as client:
+        responses = client.infer_batch(of(1))
+        next(responses)
+        with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.3 s"):
+            next(responses)
+        assert list(responses) == []
+        release.set()
+        assert len(list(client.infer_batch(of(0)))) == 1
+        release.clear()
+        with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.2 s"):
+            list(client.with_options(inference_timeout_s=0.2).infer_batch(of(1)))
+        with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.3 s"):
+            collect(grpc_url, model, of(1), inference_timeout_s=0.3)
+        release.set()
+        assert len(list(client.infer_batch(of(0)))) == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_error_in_mid_stream_comes_after_the_responses_before_it(grpc_url, bind, is_async):
+    def function(requests):
+        for number in range(3):
+            yield [{"y": request["x"] * 0 + number} for request in requests]
+        raise ValueError("no more")
+
+    async def async_function(requests):
+        for responses in function(requests):
+            yield responses
+
+    model = bind(async_function if is_async else function, decoupled=True)
+    with DecoupledModelClient(grpc_url, model) as client:
+        for _ in range(2):
+            responses = client.infer_batch(of(1))
+            assert [next(responses)["y"][0, 0] for _ in range(3)] == [0, 1, 2]
+            with pytest.raises(PyTritonClientInferenceServerError, match="ValueError: no more"):
+                next(responses)
+            assert list(responses) == []
+
+    async def run():
+        async with AsyncioDecoupledModelClient(grpc_url, model) as client:
+            async for response in client.infer_batch(of(1)):
+                seen.append(float(response["y"][0, 0]))
+
+    seen: list[float] = []
+    with pytest.raises(PyTritonClientInferenceServerError, match="ValueError: no more"):
+        asyncio.run(run())
+    assert seen == [0, 1, 2]
+
+
+def test_parameters_version_and_headers_reach_the_callable(grpc_url, triton, bind):
+    def function(requests):
+        for request in requests:
+            seen.append(request.parameters)
+        yield [{"y": request["x"]} for request in requests]
+
+    seen: list[dict] = []
+    model = bind(function, decoupled=True)
+
+    def second(requests):
+        yield [{"y": request["x"] + 1} for request in requests]
+
+    triton.bind(model, second, X, Y, model_version=2, config=ModelConfig(decoupled=True))
+    with DecoupledModelClient(grpc_url, model, "1") as client:
+        responses = client.infer_batch(of(1), parameters={"a": 1, "b": "two", "c": True}, headers={"x-user": "me"})
+        assert [response["y"][0, 0] for response in responses] == [1]
+        assert len(list(client.infer_batch(of(1), headers={"x-user": "you"}))) == 1
+    with DecoupledModelClient(grpc_url, model) as client:
+        assert [response["y"][0, 0] for response in client.infer_batch(of(1))] == [2]
+
+    async def run():
+        async with AsyncioDecoupledModelClient(grpc_url, model, "1") as client:
+            options = {"parameters": {"a": 2}, "headers": {"X-User": "she"}}
+            return [float(response["y"][0, 0]) async for response in client.infer_batch(of(1), **options)]
+
+    assert asyncio.run(run()) == [1]
+    assert seen == [
+        {"a": 1, "b": "two", "c": True, "x-user": "me"},
+        {"x-user": "you"},
+        {"a": 2, "x-user": "she"},
+    ]
+
+
+@pytest.mark.parametrize("client_class", [DecoupledModelClient, AsyncioDecoupledModelClient])
+def test_decoupled_clients_need_grpc(client_class):
+    with pytest.raises(PyTritonClientValueError, match="called over gRPC"):
+        client_class("http://localhost:8000", "m")
+
+
+def test_a_coupled_model_is_refused_and_leaves_the_client_usable(grpc_url, bind):
+    model = bind(lambda requests: [{"y": request["x"]} for request in requests])
+    with DecoupledModelClient(grpc_url, model) as client:
+        for _ in range(2):
+            with pytest.raises(PyTritonClientInferenceServerError, match="is not decoupled"):
+                client.infer_batch(of(1))
+    with pytest.raises(PyTritonClientInferenceServerError, match="is not decoupled"):
+        collect(grpc_url, model, of(1))
+
+
+def test_clients_of_single_answers_refuse_a_decoupled_model(url, counter):
+    with (
+        ModelClient(url, counter) as client,
+        pytest.raises(PyTritonClientInferenceServerError, match="use DecoupledModelClient"),
+    ):
+        client.infer_batch(of(1))
+
+    async def run():
+        async with AsyncioModelClient(url, counter) as client:
+            await client.infer_batch(of(1))
+
+    with pytest.raises(PyTritonClientInferenceServerError, match="AsyncioDecoupledModelClient"):
+        asyncio.run(run())
+
+
+def test_wrong_inputs_are_refused_at_the_call_and_leave_the_client_usable(grpc_url, counter):
+    with DecoupledModelClient(grpc_url, counter) as client:
+        with pytest.raises(PyTritonClientInputError):
+            client.infer_batch(of(1).astype(np.float64))
+        with pytest.raises(PyTritonClientValueError):
+            client.infer_batch(of(1), x=of(1))
+        assert len(list(client.infer_batch(of(2)))) == 2
+
+
+def test_a_model_without_batching_streams_samples(grpc_url, bind):
+    def function(requests):
+        for number in range(3):
+            yield [{"y": requests[0]["x"] + number}]
+
+    model = bind(function, decoupled=True, batching=False)
+    with DecoupledModelClient(grpc_url, model) as client:
+        assert [response["y"].tolist() for response in client.infer_sample(of(1)[0])] == [[1, 1], [2, 2], [3, 3]]
+        with pytest.raises(PyTritonClientModelDoesntSupportBatchingError):
+            client.infer_batch(of(1))
+
+
+def test_merged_requests_each_get_their_rows_of_each_response(grpc_url, bind):
+    sizes = []
+
+    @batch
+    def function(x):
+        sizes.append(len(x))
+        for number in range(3):
+            yield [x + number]
+
+    model = bind(
+        function, decoupled=True, max_batch_size=4, batcher=DynamicBatcher(max_queue_delay_microseconds=500_000)
+    )
+
+    async def one(client, value):
+        return [float(response["y"][0, 0]) async for response in client.infer_batch(of(value))]
+
+    async def run():
+        async with AsyncioDecoupledModelClient(grpc_url, model) as client:
+            return await asyncio.gather(*(one(client, value) for value in (10, 20, 30, 40)))
+
+    assert asyncio.run(run()) == [[value, value + 1, value + 2] for value in (10.0, 20.0, 30.0, 40.0)]
+    assert max(sizes) > 1
+
+
+def test_large_responses_arrive_unharmed(grpc_url, bind):
+    @batch
+    def function(x):
+        for number in range(30):
+            yield [np.repeat(x[:, :1] + number, 250_000, axis=1)]
+
+    model = bind(function, decoupled=True)
+    with DecoupledModelClient(grpc_url, model) as client:
+        for number, response in enumerate(client.infer_batch(of(5))):
+            assert response["y"].shape == (1, 250_000)
+            assert (response["y"] == 5 + number).all()
+        assert number == 29
+
+
+def test_strings_can_be_streamed(grpc_url, bind):
+    @batch
+    def function(text):
+        for word in text[0, 0].split():
+            yield {"word": np.full((len(text), 1), word, object)}
+
+    strings = [Tensor(name="text", shape=(1,), dtype=bytes)], [Tensor(name="word", shape=(1,), dtype=bytes)]
+    model = bind(function, *strings, decoupled=True)
+    with DecoupledModelClient(grpc_url, model) as client:
+        words = [response["word"][0] for response in client.infer_sample(np.array([b"to be or not"], object))]
+    assert words == [b"to", b"be", b"or", b"not"]
+
+
+def test_closing_a_client_in_mid_stream_says_so_and_closes_the_generator(grpc_url, endless):
+    function, model = endless
+    client = DecoupledModelClient(grpc_url, model)
+    responses = client.infer_batch(of(1))
+    next(responses)
+    client.close()
+    client.close()
+    with pytest.raises(PyTritonClientClosedError):
+        next(responses)
+    assert function.closed.acquire(timeout=TIMEOUT_S)
+    with pytest.raises(PyTritonClientClosedError):
+        client.infer_batch(of(1))
+
+
+def test_a_client_can_be_closed_from_another_thread_while_it_waits(grpc_url, bind):
+    release = threading.Event()
+
+    @batch
+    def function(x):
+        yield [x]
+        release.wait(TIMEOUT_S)
+
+    model = bind(function, decoupled=True)
+    client = DecoupledModelClient(grpc_url, model)
+    responses = client.infer_batch(of(1))
+    next(responses)
+    timer = threading.Timer(0.1, client.close)
+    timer.start()
+    with pytest.raises(PyTritonClientClosedError):
+        next(responses)
+    timer.join()
+    release.set()
+
+
+def test_a_client_made_from_another_one_streams_too(grpc_url, counter):
+    with DecoupledModelClient(grpc_url, counter, inference_timeout_s=5) as first:
+        list(first.infer_batch(of(1)))
+        with DecoupledModelClient.from_existing_client(first) as second:
+            assert len(list(second.infer_batch(of(4)))) == 4
+
+        async def run():
+            async with AsyncioDecoupledModelClient.from_existing_client(first) as client:
+                return [response async for response in client.infer_batch(of(4))]
+
+        assert len(asyncio.run(run())) == 4
+
+
+def is_server_at(pid, grpc_port):
+    return os.path.basename(command_line(pid)[0]) == "tritonserver" and f"--grpc-port={grpc_port}" in command_line(pid)
+
+
+def test_a_server_that_ends_in_mid_stream_is_a_connection_error(free_config):
+    function = Endless()
+    with Triton(config=free_config) as triton:
+        triton.bind("endless", function, X, Y, config=ModelConfig(decoupled=True))
+        client = DecoupledModelClient(f"grpc://127.0.0.1:{free_config.grpc_port}", "endless")
+        responses = client.infer_batch(of(1))
+        next(responses)
+        function.go_on.set()
+        (server,) = [pid for pid in descendants(os.getpid()) if is_server_at(pid, free_config.grpc_port)]
+        os.kill(server, signal.SIGKILL)
+        with pytest.raises(PyTritonClientConnectionError):
+            for _ in responses:
+                pass
+        client.close()
+    assert function.closed.acquire(timeout=TIMEOUT_S)
+
+
+def test_clients_leave_no_thread_and_no_socket_behind(grpc_url, counter):
+    def once():
+        with DecoupledModelClient(grpc_url, counter) as client:
+            assert len(list(client.infer_batch(of(2)))) == 2
+            next(client.infer_batch(of(50)))
+
+    once()
+    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        once()
+    wait_for(lambda: threading.active_count() <= threads, "the clients' threads to end")
+    wait_for(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "the clients' sockets to be closed")
