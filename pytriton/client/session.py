@@ -179,6 +179,8 @@ class ModelSession:
             What decodes each response, and the call to make, whose timeout bounds the wait for each response.
         """
         request = _Request(inputs, named_inputs, parameters, headers, sample, options)
+        if options.retries or options.split_batches:
+            raise PyTritonClientValueError("streams of responses are neither retried nor split; drop these options")
         codec = yield from self._codec_for(request)
         if not codec.decoupled:
             raise PyTritonClientInferenceServerError(

@@ -124,9 +124,24 @@ class Channel:
         return self._arena.used_bytes() > MAX_UNRELEASED_BYTES
 
     def release(self) -> None:
-        """Tell the peer of memory that was released, if any was, now and not with the next frame."""
-        if self._released:
-            self.send(Frame(RELEASE))
+        """Tell the peer of memory that was released, if any was and it can be told without waiting.
+
+        Else some later call or frame does: whoever receives must not wait for a peer that waits for being received.
+
+        Raises:
+            PeerGoneError: The peer is gone.
+        """
+        if self._released and self._sending.acquire(blocking=False):
+            try:
+                released = self._take_released()
+                try:
+                    self._socket.send(pack(Frame(RELEASE, released=released)), socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    self._released.extend(released)
+            except OSError as error:
+                raise PeerGoneError(str(error)) from error
+            finally:
+                self._sending.release()
 
     def receive(self) -> Frame:
         """Wait for the next frame. The memory of its arrays is given back when the last of them dies.

@@ -7,6 +7,9 @@ batches at once. Three threads share the work:
                    queued, merged and prioritised by the server
     reader         passes replies on; while the server is slow to take them, so is the worker to make more
     watcher        notices requests that their clients have cancelled, and sends requests again that failed together
+
+The server takes replies faster than a slow client reads them, and keeps them in memory, without limit. So streams
+pause while memory is short, and fail if that lasts.
 """
 
 from __future__ import annotations
@@ -25,9 +28,14 @@ from .channel import Channel, PeerGoneError
 from .codec import Codec, failure, status_of
 from .frames import CANCEL, END, RESPONSE, Frame, FrameError
 from .link import Link
+from .memory import CHECK_S, Memory
 
+PATIENCE_S = 10.0  # for memory
 WATCH_S = 0.1  # asking whether a request is cancelled costs the server 50 to 200 us
 WATCH_SHARE = 0.1  # of the watcher's time, at most, is spent on asking
+SHORT_OF_MEMORY = (
+    "the stream was ended because the server's memory is short; it holds the responses that clients have not read yet"
+)
 
 
 class Batch:
@@ -112,6 +120,7 @@ class Streams:
         self._lock = threading.Lock()
         self._batches: dict[int, Batch] = {}
         self._ended: Channel | None = None
+        self._memory = Memory()
         self._failed: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._start_reader(link.channel)
         threading.Thread(target=self._watch, name="pytriton-watcher", daemon=True).start()
@@ -173,7 +182,10 @@ class Streams:
         if batch is None or reply.requests != len(batch.requests):
             raise FrameError("the reply belongs to no batch")
         if reply.kind == RESPONSE:
-            batch.send(self._codec.decode(reply), final=not reply.more)
+            if reply.more and not self._has_memory():
+                batch.fail(SHORT_OF_MEMORY, pb_utils.TritonError.UNAVAILABLE)
+            else:
+                batch.send(self._codec.decode(reply), final=not reply.more)
             if reply.more:
                 return
         elif reply.kind == END:
@@ -185,6 +197,15 @@ class Streams:
             else:
                 batch.fail(status["message"])
         self._forget(reply.sequence)
+
+    def _has_memory(self) -> bool:
+        """Wait until memory is not short; False if that takes too long."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self._memory.is_short():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(CHECK_S)
+        return True
 
     def _forget(self, sequence: int) -> Batch | None:
         """Take a batch out of those in flight; None if it was taken out before."""
@@ -226,6 +247,8 @@ class Streams:
     def _drop_cancelled(self) -> float:
         """Tell the worker of batches that nobody waits for any more; returns seconds until to look again."""
         start = time.monotonic()
+        with suppress(PeerGoneError):
+            self._link.channel.release()
         with self._lock:
             batches = [(number, batch) for number, batch in self._batches.items() if batch.since < start - WATCH_S]
         for number, batch in batches:

@@ -17,6 +17,7 @@ PROXY_FILES = (
     "codec.py",
     "frames.py",
     "link.py",
+    "memory.py",
     "model.py",
     "streams.py",
     "turns.py",

@@ -1,6 +1,7 @@
 """Batches that are answered later: generators and coroutines behind a proxy whose ``execute`` returns at once."""
 
 import asyncio
+import sys
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -377,3 +378,62 @@ def test_an_instance_is_busy_while_a_stream_runs_and_quiet_after(serve):
     release.set()
     request.sender.all()
     wait_for(lambda: link.workers[0].quiet_s() > 0.0, "the instance to be quiet")
+
+
+def test_a_stream_pauses_while_memory_is_short(serve, monkeypatch):
+    short = threading.Event()
+    short.set()
+    monkeypatch.setattr(streams().Memory, "is_short", lambda self: short.is_set())
+    made = []
+
+    def function(requests):
+        for number in range(10_000):
+            made.append(number)
+            yield [{"y": X}]
+
+    (request,) = submit(serve(function), of(0))
+    wait_for(lambda: made, "the first response")
+    assert request.sender.sent == []
+    short.clear()
+    assert len(request.sender.all()) == 10_000
+
+
+def test_a_stream_fails_and_is_closed_when_memory_stays_short(serve, monkeypatch):
+    monkeypatch.setattr(streams(), "PATIENCE_S", 0.05)
+    monkeypatch.setattr(streams().Memory, "is_short", lambda self: True)
+    closed = threading.Event()
+
+    def function(requests):
+        try:
+            while True:
+                yield [{"y": X}]
+        finally:
+            closed.set()
+
+    link = serve(function, batches_in_flight=1)
+    (request,) = submit(link, of(0))
+    (response,) = request.sender.all()
+    assert response.error.code == "unavailable"
+    assert "memory is short" in response.error.message
+    assert closed.wait(TIMEOUT_S)
+    monkeypatch.setattr(streams().Memory, "is_short", lambda self: False)
+    (after,) = submit(link, of(0))
+    wait_for(lambda: after.sender.sent, "a response once there is memory")
+
+
+def test_releases_never_wait_for_a_worker_that_waits_to_be_read(serve):
+    """Both sides send large frames at once, more of them than the socket holds."""
+    wide = np.ones((1, 8_000), np.float32)  # inline, but only a few fit in the socket's buffer
+    wider = np.ones((1, 20_000), np.float32)  # in the arena
+
+    def function(requests):
+        for number in range(50):
+            yield [{"y": wider if number % 2 else wide}]
+
+    link = serve(function, batches_in_flight=64)
+    requests = [submit(link, {"x": wide})[0] for _ in range(64)]
+    assert [len(request.sender.all()) for request in requests] == [50] * 64
+
+
+def streams():
+    return sys.modules["pytriton.proxy.streams"]

@@ -1,0 +1,92 @@
+"""Whether memory is short, by what the kernel says of machine and control groups."""
+
+import pytest
+
+from pytriton.proxy import memory
+from pytriton.proxy.memory import Memory
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    """A kernel's files, of a machine and of the control groups ``/`` and ``/pod/container``, with plenty of memory."""
+    monkeypatch.setattr(memory, "CHECK_S", 0.0)
+    kernel = Kernel(tmp_path)
+    kernel.machine(available=20 * GIB)
+    return kernel
+
+
+class Kernel:
+    def __init__(self, folder):
+        self.proc, self.cgroups = folder / "proc", folder / "cgroup"
+        (self.proc / "self").mkdir(parents=True)
+        (self.proc / "self" / "cgroup").write_text("3:cpu:/elsewhere\n0::/pod/container\n")
+
+    def machine(self, available):
+        text = f"MemTotal: {32 * GIB >> 10} kB\nMemFree: 1 kB\nMemAvailable: {available >> 10} kB\nHugePages_Total: 0\n"
+        (self.proc / "meminfo").write_text(text)
+
+    def group(self, path, limit, used, files=0):
+        folder = self.cgroups / path
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"anon 5\ninactive_file {files}\n")
+
+    def is_short(self):
+        return Memory(str(self.proc), str(self.cgroups)).is_short()
+
+
+def test_memory_is_short_when_the_machine_has_less_than_its_reserve(kernel):
+    assert not kernel.is_short()
+    kernel.machine(available=513 << 20)
+    assert not kernel.is_short()
+    kernel.machine(available=511 << 20)
+    assert kernel.is_short()
+
+
+@pytest.mark.parametrize("group", ["pod/container", "pod", "."])
+def test_memory_is_short_when_a_control_group_has_less_than_its_reserve(kernel, group):
+    kernel.group(group, GIB, GIB - (60 << 20))
+    assert not kernel.is_short()
+    kernel.group(group, GIB, GIB - (40 << 20))
+    assert kernel.is_short()
+
+
+def test_the_control_groups_of_others_do_not_matter(kernel):
+    kernel.group("elsewhere", GIB, GIB)
+    kernel.group("pod/other", GIB, GIB)
+    assert not kernel.is_short()
+
+
+def test_files_that_the_kernel_may_drop_count_as_available(kernel):
+    kernel.group("pod", GIB, GIB, files=GIB // 2)
+    assert not kernel.is_short()
+
+
+def test_a_group_without_limit_and_a_kernel_that_says_nothing_do_not_make_memory_short(kernel):
+    kernel.group("pod", "max", GIB)
+    assert not kernel.is_short()
+    (kernel.proc / "meminfo").unlink()
+    (kernel.proc / "self" / "cgroup").unlink()
+    assert not kernel.is_short()
+
+
+def test_the_real_kernel_is_understood():
+    known = Memory()
+    known.is_short()
+    amounts = list(known._amounts())
+    assert amounts
+    assert all(0 < available <= total for available, total in amounts)
+
+
+def test_the_kernel_is_not_asked_all_the_time(kernel, monkeypatch):
+    known = Memory(str(kernel.proc), str(kernel.cgroups))
+    monkeypatch.setattr(memory, "CHECK_S", 1000.0)
+    known._checked = -1000.0
+    assert not known.is_short()
+    kernel.machine(available=0)
+    assert not known.is_short()
+    monkeypatch.setattr(memory, "CHECK_S", 0.0)
+    assert known.is_short()
