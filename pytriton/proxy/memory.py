@@ -11,8 +11,14 @@ CHECK_S = 0.02
 RESERVE_BYTES = 512 << 20
 RESERVE_SHARE = 0.05  # where that is less
 
+# The files of limit and use, and what part of the use are files that the kernel gives up when memory is needed.
+VERSION_1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+VERSION_2 = "memory.max", "memory.current", "inactive_file"
+
 Amounts = tuple[int, int]
 """Bytes available, and in all."""
+Group = tuple[str, tuple[str, str, str]]
+"""A control group's folder, and the names in it."""
 
 
 class Memory:
@@ -26,6 +32,7 @@ class Memory:
     def __init__(self, proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> None:
         self._meminfo = os.path.join(proc, "meminfo")
         self._groups = list(_groups(os.path.join(proc, "self", "cgroup"), cgroups))
+        self._accepted: set[int] = set()  # positions among the amounts
         self._checked = -CHECK_S
         self._short = False
 
@@ -34,33 +41,54 @@ class Memory:
         now = time.monotonic()
         if now - self._checked >= CHECK_S:
             self._checked = now
-            self._short = any(
-                available < min(RESERVE_BYTES, RESERVE_SHARE * total) for available, total in self._amounts()
-            )
+            self._short = any(self._is_short(*each) for each in enumerate(self._amounts()))
         return self._short
+
+    def accept(self) -> None:
+        """Take a shortage for normal: half of the reserve will do, until all of it is available again.
+
+        A server keeps much of the memory that it does not need any more, and uses it again.
+        """
+        for position, (available, total) in enumerate(self._amounts()):
+            if available < _reserve(total):
+                self._accepted.add(position)
+
+    def _is_short(self, position: int, amounts: Amounts) -> bool:
+        available, total = amounts
+        if available >= _reserve(total):
+            self._accepted.discard(position)
+        return available < _reserve(total) / (2 if position in self._accepted else 1)
 
     def _amounts(self) -> Iterator[Amounts]:
         with suppress(OSError, KeyError, ValueError):
             machine = _table(self._meminfo)
             yield machine["MemAvailable:"] * 1024, machine["MemTotal:"] * 1024
-        for folder in self._groups:
+        for folder, (limit_name, use_name, files_name) in self._groups:
             with suppress(OSError, KeyError, ValueError):
-                limit = int(_read(folder, "memory.max"))  # ValueError for "max"
-                used = int(_read(folder, "memory.current"))
-                # Cached files count as used, and are given up when memory is needed.
-                yield limit - used + _table(os.path.join(folder, "memory.stat"))["inactive_file"], limit
+                limit = int(_read(folder, limit_name))  # ValueError for "max"
+                files = _table(os.path.join(folder, "memory.stat"))[files_name]
+                yield limit - int(_read(folder, use_name)) + files, limit
 
 
-def _groups(membership: str, cgroups: str) -> Iterator[str]:
-    """The folders of this process's control group and of those around it (cgroups of version 2)."""
+def _reserve(total: int) -> float:
+    return min(RESERVE_BYTES, RESERVE_SHARE * total)
+
+
+def _groups(membership: str, cgroups: str) -> Iterator[Group]:
+    """This process's control groups of memory, and those around them."""
     with suppress(OSError):
         for line in _read(membership).splitlines():
-            if line.startswith("0::"):
-                path = line[3:].strip("/")
-                while path:
-                    yield os.path.join(cgroups, path)
-                    path = os.path.dirname(path)
-                yield cgroups
+            number, controllers, path = line.split(":", 2)
+            if number == "0":
+                root, names = cgroups, VERSION_2
+            elif "memory" in controllers.split(","):
+                root, names = os.path.join(cgroups, "memory"), VERSION_1
+            else:
+                continue
+            while path.strip("/"):
+                yield os.path.join(root, path.strip("/")), names
+                path = os.path.dirname(path)
+            yield root, names
 
 
 def _table(path: str) -> dict[str, int]:

@@ -203,6 +203,7 @@ class Streams:
         deadline = time.monotonic() + PATIENCE_S
         while self._memory.is_short():
             if time.monotonic() > deadline:
+                self._memory.accept()
                 return False
             time.sleep(CHECK_S)
         return True

@@ -54,6 +54,19 @@ def test_memory_is_short_when_a_control_group_has_less_than_its_reserve(kernel, 
     assert kernel.is_short()
 
 
+@pytest.mark.parametrize("group", ["pod/container", "."])
+def test_control_groups_of_version_1_count_too(kernel, group):
+    (kernel.proc / "self" / "cgroup").write_text("4:cpu,memory:/pod/container\n0::/\n")
+    folder = kernel.cgroups / "memory" / group
+    folder.mkdir(parents=True)
+    (folder / "memory.limit_in_bytes").write_text(f"{GIB}\n")
+    (folder / "memory.usage_in_bytes").write_text(f"{GIB}\n")
+    (folder / "memory.stat").write_text(f"total_inactive_file {60 << 20}\n")
+    assert not kernel.is_short()
+    (folder / "memory.stat").write_text(f"total_inactive_file {40 << 20}\n")
+    assert kernel.is_short()
+
+
 def test_the_control_groups_of_others_do_not_matter(kernel):
     kernel.group("elsewhere", GIB, GIB)
     kernel.group("pod/other", GIB, GIB)
@@ -79,6 +92,23 @@ def test_the_real_kernel_is_understood():
     amounts = list(known._amounts())
     assert amounts
     assert all(0 < available <= total for available, total in amounts)
+
+
+def test_after_a_shortage_was_accepted_half_of_the_reserve_will_do_until_all_of_it_is_there_again(kernel):
+    known = Memory(str(kernel.proc), str(kernel.cgroups))
+    kernel.machine(available=400 << 20)
+    assert known.is_short()
+    known.accept()
+    assert not known.is_short()
+    kernel.machine(available=257 << 20)
+    assert not known.is_short()
+    kernel.machine(available=255 << 20)
+    known.accept()
+    assert known.is_short()
+    kernel.machine(available=GIB)
+    assert not known.is_short()
+    kernel.machine(available=400 << 20)
+    assert known.is_short()
 
 
 def test_the_kernel_is_not_asked_all_the_time(kernel, monkeypatch):
