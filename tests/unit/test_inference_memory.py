@@ -4,7 +4,8 @@ import asyncio
 import gc
 import logging
 import weakref
-from contextlib import closing
+from contextlib import aclosing, closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.frames import REQUEST, Frame, joined, pack, tensor, unpack
 from pytriton.worker.inference import Inference, Options
+from pytriton.worker.results import is_async
 
 CONFIG = TritonModelConfig(
     "model", inputs=[TensorSpec("x", (-1,), np.float32)], outputs=[TensorSpec("y", (-1,), np.float32)]
@@ -167,3 +169,32 @@ def test_inputs_that_the_callable_keeps_live_on():
     assert region() is not None
     kept.clear()
     assert region() is None
+
+
+def stream(inference, frame):
+    """All replies, of which none is kept."""
+    with closing(inference.stream(frame)) as replies:
+        for _ in replies:
+            pass
+
+
+def stream_async(inference, frame):
+    async def run():
+        async with aclosing(inference.stream_async(frame)) as replies:
+            async for _ in replies:
+                pass
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, decoupled=True)], ids=["coupled", "decoupled"])
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "split"])
+@pytest.mark.parametrize("function", CALLABLES, ids=lambda function: function.__name__)
+def test_the_inputs_die_with_the_last_reply(function, whole, config):
+    ways = [stream_async] if is_async(function) else [stream, stream_async]
+    for way in ways:
+        with closing(Inference(function, config, Options(), lambda: None, takes_joined_inputs(function))) as inference:
+            frame, region = received(whole)
+            way(inference, frame)
+            del frame
+            assert region() is None, way.__name__
