@@ -40,7 +40,8 @@ DOCUMENTED = {
     "pytriton.model_config.parser": ["pytriton.model_config.pbtxt"],
 }
 
-DEPENDENCIES = {"async_timeout", "google", "grpc", "numpy", "tenacity", "tritonclient", "wrapt"}  # some come with tritonclient
+# tritonclient brings "google" and "grpc", and the first one for Python 3.10.
+DEPENDENCIES = {"async_timeout", "google", "grpc", "numpy", "tenacity", "tritonclient", "wrapt"}
 PUBLIC = ["pytriton", "pytriton.client", "pytriton.decorators", "pytriton.model_config", "pytriton.triton"]
 IN_THE_BACKEND = {f"pytriton.proxy.{name}" for name in ("codec", "model", "streams", "turns")}
 NETWORK = {"aiohttp", "grpc", "google.protobuf", "tritonclient.grpc", "tritonclient.http", "gevent", "geventhttpclient"}

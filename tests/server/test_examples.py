@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +40,12 @@ OUTPUTS = {
         double: [2. 4. 6.]
         square: [1. 4. 9.]
     """,
+    "asyncio_client": """\
+        inputs: [('x', (-1,))]
+        means: 1.0 2.5 4.0 5.5 7.0 8.5 10.0 11.5 13.0 14.5
+        spreads: 0.0 1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0 9.0
+        nobody listens there: PyTritonClientTimeoutError
+    """,
 }
 SUM = "[[11. 22. 33.]\n [44. 55. 66.]]\n[11. 22. 33.]\n"
 
@@ -42,7 +53,7 @@ SUM = "[[11. 22. 33.]\n [44. 55. 66.]]\n[11. 22. 33.]\n"
 @pytest.fixture
 def environment(tmp_path) -> Iterator[dict[str, str]]:
     """Free ports, a home for workspaces, and the server's log in a file instead of among the example's output."""
-    with reserved_ports(3) as (http, grpc, metrics):
+    with reserved_ports(4) as (http, grpc, metrics, web):
         config = {
             "HTTP_PORT": http,
             "GRPC_PORT": grpc,
@@ -51,7 +62,8 @@ def environment(tmp_path) -> Iterator[dict[str, str]]:
             "ALLOW_GPU_METRICS": "false",  # their library writes past the log
         }
         options = {f"PYTRITON_TRITON_CONFIG_{name}": str(value) for name, value in config.items()}
-        yield {**os.environ, **options, "PYTRITON_HOME": str(tmp_path / "home"), "PYTHONWARNINGS": "error"}
+        own = {"PYTRITON_HOME": str(tmp_path / "home"), "PORT": str(web)}
+        yield {**os.environ, **options, **own, "PYTHONWARNINGS": "error", "PYTHONUNBUFFERED": "1"}
 
 
 @contextmanager
@@ -79,7 +91,8 @@ def assert_nothing_left(environment: dict[str, str]) -> None:
 
 
 def test_each_example_is_tested_here():
-    tested = {*OUTPUTS, "digits", "quickstart", "quickstart_client"}
+    servers = {"quickstart", "quickstart_client", "fastapi_front", "streaming"}
+    tested = {*OUTPUTS, *servers, "digits", "futures_client", "async_callable", "bulk_scoring"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -108,4 +121,76 @@ def test_the_digits_demo_is_accurate_over_both_protocols(environment):
     table = row.findall(run("digits", environment))
     assert [protocol for protocol, _ in table] == ["http", "grpc"]
     assert all(0.95 <= float(accuracy) <= 1 for _, accuracy in table)
+    assert_nothing_left(environment)
+
+
+def test_the_futures_of_one_client_are_merged_into_fewer_calls(environment):
+    lengths, calls, *numbers, error = run("futures_client", environment).splitlines()
+    assert lengths == "lengths: 0.0 5.0 10.0 15.0 20.0 ... 995.0"
+    assert 0 < int(re.fullmatch(r"calls: (\d+) for 200 requests", calls)[1]) < 200
+    assert sorted(numbers) == [f"number {n} has length {5.0 * n}" for n in range(3)]
+    assert error == "PyTritonClientInputError: input 'vector' has shape (3,), but model 'length' expects (2,)"
+    assert_nothing_left(environment)
+
+
+def test_an_async_callable_works_on_several_requests_at_once(environment):
+    *answers, calls = run("async_callable", environment).splitlines()
+    assert answers[:3] == ["SEVERAL 7", "CALLS 5", "OF 2"]
+    assert 1 < int(calls.removeprefix("calls at once, at most: ")) <= len(answers)
+    assert_nothing_left(environment)
+
+
+def test_bulk_scoring_gives_a_score_for_each_row_and_shows_its_progress(environment):
+    pytest.importorskip("tqdm")
+    with started("bulk_scoring", environment) as process:
+        output, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, errors
+    assert re.fullmatch(r"100000 scores, [45]\d\.\d% of them above a half\nas in one call: True\n", output)
+    assert "100000/100000" in errors
+    assert_nothing_left(environment)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the example's last command is one for curl")
+def test_text_is_streamed_to_both_clients_and_to_curl(environment):
+    with started("streaming", environment) as server:
+        stories = []
+        while not (line := server.stdout.readline().rstrip()).startswith("curl"):
+            assert line, server.communicate()[1]
+            stories.append(line)
+        curl = [*shlex.split(line), "--silent", "--show-error", "--noproxy", "*"]
+        events = subprocess.run(curl, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
+        server.send_signal(signal.SIGINT)
+        _, log = server.communicate(timeout=DEADLINE_S)
+    assert server.returncode == 0, log
+    assert [story[:6] for story in stories] == ["The ca", "In the", "The ca", "In the", "and on"]
+    assert all(re.fullmatch(r"(\w+ )+\w+\.|In the \.\.\. is enough", story) for story in stories)
+    words = [json.loads(event.removeprefix("data: "))["word"] for event in events.strip().split("\n\n")]
+    assert len(words) > 1
+    assert [word.endswith(".") for word in words] == [False] * (len(words) - 1) + [True]
+    assert f"'The dog' ended after {len(words)} words" in log
+    assert_nothing_left(environment)
+
+
+def posted(environment: dict[str, str], terms: dict[str, list[float]]) -> tuple[int, Any]:
+    """Status and answer of the web application."""
+    with closing(HTTPConnection("127.0.0.1", int(environment["PORT"]), timeout=DEADLINE_S)) as connection:
+        connection.request("POST", "/add", json.dumps(terms), {"content-type": "application/json"})
+        response = connection.getresponse()
+        return response.status, json.load(response)
+
+
+def test_a_web_application_answers_with_the_model_until_that_is_gone(environment):
+    pytest.importorskip("fastapi")
+    pytest.importorskip("uvicorn")
+    with started("fastapi_front", environment) as application, started("quickstart", environment) as server:
+        assert any("Uvicorn running" in line for line in application.stderr)  # it waits for the model
+        assert posted(environment, {"a": [1, 2], "b": [10, 20]}) == (200, {"sum": [11, 22]})
+        assert posted(environment, {"a": [1, 2], "b": [10]})[0] == 422
+        server.send_signal(signal.SIGINT)
+        server.communicate(timeout=DEADLINE_S)
+        status, answer = posted(environment, {"a": [1], "b": [1]})
+        assert (status, "the connection to" in answer["detail"]) == (503, True)
+        application.send_signal(signal.SIGINT)
+        application.communicate(timeout=DEADLINE_S)
+    assert application.returncode == 0
     assert_nothing_left(environment)
