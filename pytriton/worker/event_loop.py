@@ -48,6 +48,7 @@ class EventLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+                self._loop.set_exception_handler(_report)
                 self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
                 self._thread.start()
             return self._loop
@@ -59,6 +60,12 @@ class EventLoop:
             self._thread.join()
             wind_up(self._loop)
         self._inference.close()
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    # gRPC before 1.80, which callables may use, wakes all event loops of a process for what one of them gets.
+    if not isinstance(context.get("exception"), BlockingIOError):
+        loop.default_exception_handler(context)
 
 
 class Conversation:
