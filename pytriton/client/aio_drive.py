@@ -71,4 +71,5 @@ async def _join(step: Shared, transport: AsyncTransport) -> Any:
         if not run.waiting:
             # ... but nothing goes on that nobody waits for.
             run.task.cancel()
-            step.running = None
+            if step.running is run:
+                step.running = None

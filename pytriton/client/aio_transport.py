@@ -8,7 +8,7 @@ import math
 import sys
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from pytriton.client.aio_drive import AsyncTransport
@@ -211,7 +211,8 @@ class _Transport:
         fresh = self._connection = _Connection(self._connect())
         await fresh.open()
         if connection is not None and connection.outlived_its_loop:
-            await connection.close()
+            with suppress(RuntimeError):  # what calls that were under way there say of their loop's end
+                await connection.close()
         return fresh
 
 

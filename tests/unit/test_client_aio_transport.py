@@ -11,13 +11,16 @@ import grpc
 import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
+from tritonclient.utils import InferenceServerException
 
 from pytriton.client.aio_transport import (
+    AsyncGrpcTransport,
     adopt_async_client,
     create_async_client,
     load_async_lib,
     open_async_transport,
 )
+from pytriton.client.dialect import GrpcDialect
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -221,6 +224,24 @@ async def test_calls_one_after_the_other_share_a_connection(web):
     assert len(web.connections) == 1
 
 
+@in_loop
+async def test_answer_that_nobody_looks_at_is_read_to_its_end():
+    asked = threading.Semaphore(0)
+
+    def answer_in_pieces(connection, stopped):
+        for _ in range(2):
+            connection.recv(65536)
+            asked.release()
+            connection.sendall(b"HTTP/1.1 400 No\r\nContent-Length: 2\r\n\r\n")
+            stopped.wait(0.05)
+            connection.sendall(b"{}")
+
+    with listening(answer_in_pieces) as address:
+        async with transport_to(address) as transport:
+            for _ in range(2):
+                assert await transport.call(LIVE) is False
+
+
 @SCHEMES
 @in_loop
 async def test_many_calls_at_once_all_succeed(scheme, live_address):
@@ -294,6 +315,45 @@ async def test_grpc_transport_reaches_a_server_that_started_after_a_failure(clos
             assert await transport.call(LIVE) is True
 
 
+class Channel:
+    """A client whose server is live when ``release`` is set, and otherwise cannot be reached."""
+
+    def __init__(self):
+        self.release, self.closed = asyncio.Event(), False
+
+    async def is_server_ready(self, **_):
+        raise InferenceServerException("failed to connect", "StatusCode.UNAVAILABLE")
+
+    async def is_server_live(self, **_):
+        await self.release.wait()
+        return not self.closed
+
+    async def lease(self):
+        try:
+            yield self
+        finally:
+            self.closed = True
+
+
+@in_loop
+async def test_channel_that_failed_is_closed_when_its_last_call_has_ended():
+    first, second = channels = [Channel(), Channel()]
+    leases = iter(channels)
+    dialect = GrpcDialect(load_async_lib("grpc"), "the server", {})
+    transport = AsyncGrpcTransport(dialect, lambda: next(leases).lease())
+    live = asyncio.create_task(transport.call(LIVE))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        with pytest.raises(PyTritonClientConnectionError):
+            await transport.call(Call("is_server_ready", 5.0))
+        if not second.closed:
+            assert not first.closed
+    assert second.closed
+    first.release.set()
+    assert await live is True
+    assert first.closed
+
+
 @in_loop
 async def test_grpc_calls_that_fail_together_fail_each_for_itself(closed_port):
     async with transport_to(closed_port, "grpc") as transport:
@@ -331,6 +391,34 @@ def test_transport_survives_an_event_loop_that_was_closed_without_care(scheme, l
         in_loop(lambda: transport.call(LIVE))()
         gc.collect()
     in_loop(transport.close)()
+
+
+class Stubborn(Channel):
+    """A client that cannot be closed, as it is where calls were under way when their event loop was closed."""
+
+    async def is_server_live(self, **_):
+        return True
+
+    async def lease(self):
+        try:
+            yield self
+        finally:
+            raise RuntimeError("Event loop is closed")
+
+
+def test_what_a_closed_event_loop_left_under_way_does_not_fail_the_next_one():
+    leases = iter([Stubborn(), Channel()])
+    transport = AsyncGrpcTransport(GrpcDialect(load_async_lib("grpc"), "the server", {}), lambda: next(leases).lease())
+    careless = asyncio.new_event_loop()
+    assert careless.run_until_complete(transport.call(LIVE)) is True
+    careless.close()
+
+    @in_loop
+    async def go_on():
+        with pytest.raises(PyTritonClientConnectionError, match="failed to connect"):
+            await transport.call(Call("is_server_ready", 5.0))
+
+    go_on()
 
 
 @in_loop

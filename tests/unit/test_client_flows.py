@@ -39,6 +39,12 @@ def test_polls_follow_closely_at_first_and_at_most_a_second_apart():
     assert server.naps[-1] == 1.0
 
 
+def test_polls_are_as_far_apart_as_asked():
+    server = Script(*[False] * 3, True, True)
+    drive(wait_for_server(server.deadline(math.inf), 0.7), server)
+    assert server.naps == [0.7] * 3
+
+
 def test_waiting_for_the_server_ends_at_the_deadline_with_the_reason():
     server = Script(is_server_live=REFUSED)
     with pytest.raises(

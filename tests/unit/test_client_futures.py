@@ -211,13 +211,15 @@ def test_blocked_call_goes_on_when_a_place_comes_free(server, turnstile):
         blocked.start()
         turnstile.await_one()
         assert len(futures) == 2
-        turnstile.let_through(3)
+        turnstile.let_through()
         blocked.join(PATIENCE_S)
-        assert not concurrent.futures.wait(futures, PATIENCE_S).not_done
         assert len(futures) == 3
+        turnstile.let_through(2)
+        assert not concurrent.futures.wait(futures, PATIENCE_S).not_done
 
 
-def test_blocked_call_ends_when_the_client_is_closed(server, turnstile):
+@pytest.mark.parametrize("wait", [True, False])
+def test_blocked_call_ends_when_the_client_is_closed(server, turnstile, wait):
     client = FuturesModelClient(server.url, "m", max_workers=1, max_queue_size=1, **KNOWN)
     client.infer_sample(X[0])
     client.infer_sample(X[0])
@@ -232,9 +234,12 @@ def test_blocked_call_ends_when_the_client_is_closed(server, turnstile):
     blocked = threading.Thread(target=call)
     blocked.start()
     turnstile.await_one()
-    client.close(wait=False)
+    closing = threading.Thread(target=client.close, args=(wait,))
+    closing.start()
     blocked.join(PATIENCE_S)
     assert len(errors) == 1
+    turnstile.let_through(2)
+    closing.join(PATIENCE_S)
 
 
 def test_cancelled_call_is_never_sent_and_gives_its_place_back(server, turnstile):
