@@ -1,0 +1,73 @@
+"""tritonclient asks for the best classes of an output instead of its values."""
+
+import numpy as np
+import pytest
+
+from pytriton.decorators import batch
+from pytriton.model_config import Tensor
+from pytriton.triton import Triton
+from tests.server.processes import wait_for
+from tests.server.tritonclients import Answer, Api, only_http
+
+SCORES = np.array([[0.5, 0.125, 4.0, 3.0, 2.0], [-1.0, -2.0, -3.0, -4.0, -0.5]], np.float32)
+LABELS = [[b"4.000000:2", b"3.000000:3"], [b"-0.500000:4", b"-1.000000:0"]]
+
+
+@batch
+def scores(x):
+    return {"real": x, "whole": x.astype(np.int32), "raw": x}
+
+
+@pytest.fixture(scope="module")
+def model(bind):
+    dtypes = {"real": np.float32, "whole": np.int32, "raw": np.float32}
+    return bind(scores, outputs=[Tensor((5,), dtype, name) for name, dtype in dtypes.items()])
+
+
+def classes(api, model, name, count, x=SCORES, **options):
+    wanted = [api.lib.InferRequestedOutput(name, class_count=count, **options), api.lib.InferRequestedOutput("raw")]
+    answer = Answer(api.call("infer", model, api.inputs({"x": x}), outputs=wanted))
+    assert np.array_equal(answer["raw"], x)  # another output of the same request
+    assert next(output for output in answer.response["outputs"] if output["name"] == name)["datatype"] == "BYTES"
+    return answer[name].tolist()
+
+
+def test_the_best_classes_come_as_value_and_index(api, model):
+    assert classes(api, model, "real", 2) == LABELS
+
+
+def test_integers_have_classes_too(api, model):
+    assert classes(api, model, "whole", 1) == [[b"4:2"], [b"0:4"]]
+
+
+def test_more_classes_than_there_are_give_all(api, model):
+    assert [[label.decode().split(":")[1] for label in row] for row in classes(api, model, "real", 9)] == [
+        ["2", "3", "4", "0", "1"],
+        ["4", "0", "1", "2", "3"],
+    ]
+
+
+@only_http
+def test_classes_travel_as_json(api, model):
+    expected = [[label.decode() for label in row] for row in LABELS]
+    assert classes(api, model, "real", 2, binary_data=False) == expected
+
+
+def test_classes_without_batching_have_one_axis(api, bind):
+    model = bind(lambda requests: [{"y": request["x"]} for request in requests], batching=False)
+    wanted = [api.lib.InferRequestedOutput("y", class_count=2)]
+    answer = Answer(api.call("infer", model, api.inputs({"x": SCORES[0]}), outputs=wanted))
+    assert answer["y"].tolist() == LABELS[0]
+
+
+def test_classes_of_texts_end_the_server_and_the_host_notices(api, free_config, caplog):
+    tensors = [Tensor((-1,), bytes, "x")], [Tensor((-1,), bytes, "y")]
+    port = free_config.http_port if api.is_http else free_config.grpc_port
+    with Triton(config=free_config) as triton:
+        triton.bind("texts", lambda requests: [{"y": request["x"]} for request in requests], *tensors)
+        with Api(api.kind, f"127.0.0.1:{port}") as client:
+            wanted = [client.lib.InferRequestedOutput("y", class_count=1)]
+            with pytest.raises(Exception):  # noqa: B017, PT011 (each library has its own)
+                client.call("infer", "texts", client.inputs({"x": np.array([[b"a"]], object)}), outputs=wanted)
+        wait_for(lambda: not triton.is_alive(), "the host to notice")
+        wait_for(lambda: "the server exited with failure" in caplog.text, "the host to say so")
