@@ -20,15 +20,16 @@ from types import FrameType
 from typing import Any
 
 from processes import adopt_orphans, end_descendants
-from report import compare, rounds_table, rows_as_json
-from rounds import Round, Timing, measure
+from report import Row, compare, rounds_table, rows_as_json
+from rounds import Round, Timing
+from sections import COLUMNS, SECTIONS, Plan
 from soak import Soak, soak, soak_table, trends
 from systems import BenchError, System, find_system
 
-__all__ = ["main", "order", "parse"]
+__all__ = ["main", "parse"]
 
 QUICK = Timing(seconds=1, warmup_s=0.2)
-WARMUP_S = 1.0
+QUICK_CLIENTS = 20
 _Outcome = tuple[dict[str, Any], dict[str, list[str]]]  # what was found, as JSON has it, and problems by system
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -60,39 +61,47 @@ def main() -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line; ``systems``, ``rounds`` and ``timing`` are filled in."""
+    """The command line; ``systems``, ``sections``, ``rounds``, ``timing`` and ``clients`` are filled in."""
     parser = argparse.ArgumentParser(description="Compare pytriton with what else can serve a Python function.")
+    parser.add_argument(
+        "--sections", nargs="+", choices=list(SECTIONS), default=["serving"], help="what is measured (serving)"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="how often each system is measured (3)")
-    parser.add_argument("--seconds", type=float, default=3, help="of each load, after 1 s to warm up (3)")
-    parser.add_argument("--quick", action="store_true", help="one round of short loads: does it work at all?")
+    parser.add_argument("--seconds", type=float, default=3, help="of each load (3)")
+    parser.add_argument("--warmup", type=float, default=1, metavar="SECONDS", help="before each load (1)")
+    parser.add_argument("--clients", type=int, default=1000, help="of each kind, which churn opens and closes (1000)")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round, short and with few clients: does it work at all?"
+    )
     parser.add_argument("--peer-python", metavar="PATH", help="interpreter of an environment with nvidia-pytriton")
     parser.add_argument("--systems", nargs="+", choices=["ours", "raw", "peer"], help="default: all there are")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="instead of rounds, one long load of each system")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     chosen = parser.parse_args(arguments)
-    if chosen.rounds < 1 or chosen.seconds <= 0 or (chosen.soak is not None and chosen.soak <= 0):
-        parser.error("--rounds, --seconds and --soak must be positive")
+    durations = [chosen.seconds, *([] if chosen.soak is None else [chosen.soak])]
+    if min(chosen.rounds, chosen.clients) < 1 or min(durations) <= 0 or chosen.warmup < 0:
+        parser.error("--rounds, --clients, --seconds and --soak must be positive, and --warmup not negative")
     if chosen.systems is None:
         chosen.systems = ["ours", "raw", *(["peer"] if chosen.peer_python else [])]
+    if "ours" not in chosen.systems and {"clients", "churn"} & set(chosen.sections):
+        parser.error("the sections clients and churn need ours among the --systems")
+    chosen.sections = list(dict.fromkeys(chosen.sections))
     chosen.rounds = 1 if chosen.quick else chosen.rounds
-    chosen.timing = QUICK if chosen.quick else Timing(chosen.seconds, WARMUP_S)
+    chosen.clients = min(QUICK_CLIENTS, chosen.clients) if chosen.quick else chosen.clients
+    chosen.timing = QUICK if chosen.quick else Timing(chosen.seconds, chosen.warmup)
     return chosen
 
 
-def order(systems: Sequence[System], number: int) -> list[System]:
-    """The systems of a round, each round beginning with another, so that none always follows the same one."""
-    shift = (number - 1) % len(systems)
-    return [*systems[shift:], *systems[:shift]]
-
-
 def _compare(chosen: argparse.Namespace, systems: Sequence[System], folder: Path) -> _Outcome:
+    plan = Plan(systems, chosen.rounds, chosen.timing, chosen.clients, folder, _say)
     rounds: list[Round] = []
-    for number in range(1, chosen.rounds + 1):
-        for system in order(systems, number):
-            place = folder / f"{system.name}-{number}"
-            rounds.append(measure(system, number, chosen.timing, place, _say))
-    rows = compare(sorted(rounds, key=lambda each: chosen.systems.index(each.system)))
-    print(rounds_table(rows))
+    rows: list[Row] = []
+    for section in chosen.sections:
+        found = SECTIONS[section](plan)
+        compared = compare(sorted(found, key=lambda each: COLUMNS.index(each.system)))
+        print(f"{section}\n{rounds_table(compared)}", flush=True)
+        rounds += found
+        rows += compared
     return {"rows": rows_as_json(rows), "rounds": [asdict(each) for each in rounds]}, _problems(rounds)
 
 
@@ -126,7 +135,13 @@ def _about(chosen: argparse.Namespace, systems: Sequence[System]) -> dict[str, A
             "http": "wrk" if shutil.which("wrk") else "epoll",
             "grpc": "h2load" if shutil.which("h2load") else "grpcio",
         },
-        "settings": {"rounds": chosen.rounds, **asdict(chosen.timing), "soak_minutes": chosen.soak},
+        "settings": {
+            "sections": chosen.sections,
+            "rounds": chosen.rounds,
+            **asdict(chosen.timing),
+            "clients": chosen.clients,
+            "soak_minutes": chosen.soak,
+        },
         "systems": {system.name: system.versions for system in systems},
     }
 

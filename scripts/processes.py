@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = ["Memory", "adopt_orphans", "cpu_s", "descendants", "end_descendants", "end_with_parent", "family", "memory"]
-__all__ += ["names", "open_files", "process_name", "read_cpu_s", "read_memory", "resident_bytes", "shared_memory"]
-__all__ += ["wait_gone"]
+__all__ += ["names", "open_files", "open_sockets", "process_name", "read_cpu_s", "read_memory", "resident_bytes"]
+__all__ += ["shared_memory", "threads", "wait_gone"]
 
 KILL_TIMEOUT_S = 1.0
 _GONE = (FileNotFoundError, ProcessLookupError)
@@ -102,6 +102,24 @@ def open_files(pid: int) -> int:
     """Number of open file descriptors."""
     try:
         return len(os.listdir(f"/proc/{pid}/fd"))
+    except _GONE:
+        return 0
+
+
+def open_sockets(pid: int) -> int:
+    """Number of open file descriptors that are sockets, connected or not."""
+    found = 0
+    with suppress(*_GONE):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(*_GONE):
+                found += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
+    return found
+
+
+def threads(pid: int) -> int:
+    """Number of threads, those that Python does not know included."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
     except _GONE:
         return 0
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from processes import cpu_s, end_with_parent, memory, names
 from systems import MODEL, BenchError, Host, System
 from tally import Result
 
-__all__ = ["LARGE", "SMALL", "Case", "Round", "Timing", "cpu_us", "measure", "read_load", "size", "start_load"]
+__all__ = ["LARGE", "LOAD_GRACE_S", "SMALL", "Case", "Round", "Timing", "cpu_us", "measure", "order", "read_load"]
+__all__ += ["size", "start_load", "stop", "used_cpu_us"]
 
 IDLE_S = 1.5
 LOAD_GRACE_S = 180.0  # besides its own duration: imports, and time-outs of the generators
@@ -91,9 +92,21 @@ def _measure(result: Round, system: System, timing: Timing, folder: Path, say: C
                     result.problems.append(f"{case.title}: {values['errors']:.0f} errors")
                 say(f"round {result.number}, {system.name}, {case.title}: {values['requests/s']:.0f} requests/s")
             result.values[f"memory after {title} loads, MiB"] = _memory_mib(host)
-        time.sleep(IDLE_S)
-        times["stop s"] = host.stop()
-        result.problems += host.left_behind()
+        times["stop s"] = stop(host, result)
+
+
+def order(systems: Sequence[System], number: int) -> list[System]:
+    """The systems of a round, each round beginning with another, so that none always follows the same one."""
+    shift = (number - 1) % len(systems)
+    return [*systems[shift:], *systems[:shift]]
+
+
+def stop(host: Host, result: Round) -> float:
+    """Stop a host that has been idle for a while; returns the seconds it took, and notes what it left behind."""
+    time.sleep(IDLE_S)
+    seconds = host.stop()
+    result.problems += host.left_behind()
+    return seconds
 
 
 def start_load(host: Host, case: Case, seconds: float, warmup_s: float) -> subprocess.Popen[str]:
@@ -130,14 +143,12 @@ def _measure_load(host: Host, case: Case, timing: Timing) -> dict[str, float]:
     before = cpu_s(host.family())
     load = start_load(host, case, timing.seconds, timing.warmup_s)
     result = read_load(host, case, load, timing.seconds + timing.warmup_s + LOAD_GRACE_S)
-    named = names(host.family())
-    used_s = [(named[pid], seconds - before.get(pid, 0.0)) for pid, seconds in cpu_s(named).items()]
     return {
         "requests/s": result.requests_per_s,
         "p50 us": result.p50_us,
         "p99 us": result.p99_us,
         "errors": result.errors,
-        **cpu_us(used_s, result.answered),
+        **used_cpu_us(host, before, result.answered),
     }
 
 
@@ -146,6 +157,13 @@ def _imports_s(system: System) -> float:
     began = time.perf_counter()
     subprocess.run([system.command[0], "-c", _IMPORTS], env=system.environment, check=True)
     return time.perf_counter() - began
+
+
+def used_cpu_us(host: Host, before: Mapping[int, float], answered: int) -> dict[str, float]:
+    """What :func:`cpu_us` makes of the CPU seconds that the host's family has used since it had used ``before``."""
+    named = names(host.family())
+    used_s = [(named[pid], seconds - before.get(pid, 0.0)) for pid, seconds in cpu_s(named).items()]
+    return cpu_us(used_s, answered)
 
 
 def cpu_us(used_s: Iterable[tuple[str, float]], answered: int) -> dict[str, float]:

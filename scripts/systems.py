@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,10 @@ from load import double, infer_http
 from processes import descendants, end_descendants, end_with_parent, family, names, shared_memory, wait_gone
 from wire import HOST, LoadError, Target
 
-__all__ = ["MODEL", "BenchError", "Host", "System", "find_system"]
+__all__ = ["MODEL", "STREAM", "BenchError", "Host", "System", "find_system"]
 
 MODEL = "double"
+STREAM = "stream"  # a decoupled model, which sends OUTPUT as often as COUNT says
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 KILLED_TIMEOUT_S = 5.0
@@ -96,6 +98,7 @@ class Host:
     Args:
         system: What to start.
         folder: An empty one, for the log, temporary files and ``PYTRITON_HOME``.
+        models: What it serves; the last one is asked for the first answer, and must be ``double``.
 
     Attributes:
         pid: Of the process.
@@ -103,7 +106,7 @@ class Host:
         home: The ``PYTRITON_HOME`` in which workspaces are made.
     """
 
-    def __init__(self, system: System, folder: Path) -> None:
+    def __init__(self, system: System, folder: Path, models: Sequence[str] = (MODEL,)) -> None:
         self._log, self.home, self._temporary = folder / "log", folder / "home", folder / "tmp"
         self.home.mkdir(parents=True)
         self._temporary.mkdir()
@@ -114,7 +117,7 @@ class Host:
         with self._log.open("wb") as log:
             self._began = perf_counter()
             self._process = subprocess.Popen(
-                [*system.command, *map(str, ports)],
+                [*system.command, *map(str, ports), *models],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -1,9 +1,9 @@
-"""A hosting process for the benchmark: the server that pytriton launches, with the plain model of ``repository/``.
+"""A hosting process for the benchmark: the server that pytriton launches, with plain models of ``repository/``.
 
 Binary and command line are pytriton's. The environment is too, but for its settings of malloc, which a plain Triton
 server does not have; ``BENCH_RAW_MALLOC=1`` gives it these as well, so that only the way to the function differs.
 
-Usage: ``python raw.py <HTTP port> <gRPC port> <metrics port>``; SIGTERM ends it.
+Usage: ``python raw.py <HTTP port> <gRPC port> <metrics port> <model>...``; SIGTERM ends it.
 """
 
 import os
@@ -25,7 +25,8 @@ HOST = "127.0.0.1"
 
 
 def main() -> int:
-    http_port, grpc_port, metrics_port = map(int, sys.argv[1:])
+    http_port, grpc_port, metrics_port = map(int, sys.argv[1:4])
+    models = sys.argv[4:]
     config = TritonConfig(
         http_address=HOST,
         http_port=http_port,
@@ -37,8 +38,9 @@ def main() -> int:
     installation = find_installation()
     workspace = Workspace()
     store, overlaid = workspace.model_store_path, workspace.path / "server"
-    shutil.copytree(Path(__file__).with_name("repository"), store, dirs_exist_ok=True)
-    shutil.copy(abi.__file__, store / "double" / "1")
+    for model in models:
+        shutil.copytree(Path(__file__).with_name("repository") / model, store / model)
+        shutil.copy(abi.__file__, store / model / "1")
     overlay(installation, overlaid)
     prefix = f"bench-{uuid4().hex[:12]}-"
     environment = server_environment(installation, overlaid)
@@ -47,7 +49,10 @@ def main() -> int:
             del environment[name]
     ended, statuses = threading.Event(), []
     server = ServerProcess(
-        [*command_line(installation, config, store, overlaid, prefix), "--load-model=double"],
+        [
+            *command_line(installation, config, store, overlaid, prefix),
+            *(f"--load-model={model}" for model in models),
+        ],
         environment,
         f"/dev/shm/{prefix}*",
         workspace.path,

@@ -1,6 +1,7 @@
 """A hosting process for the benchmark: pytriton's public API alone, so that nvidia-pytriton runs it too.
 
-Usage: ``python served.py <HTTP port> <gRPC port> <metrics port>``; SIGTERM ends it.
+Usage: ``python served.py <HTTP port> <gRPC port> <metrics port> <model>...``, where the models are ``double`` and
+``stream``, which are loaded in the order given; SIGTERM ends it.
 """
 
 import sys
@@ -19,8 +20,18 @@ def double(INPUT):
     return {"OUTPUT": 2 * INPUT}
 
 
+@batch
+def stream(INPUT, COUNT):
+    for _ in range(COUNT[0, 0]):
+        yield {"OUTPUT": 2 * INPUT}
+
+
+FUNCTIONS = {"double": double, "stream": stream}
+COUNTS = {"double": [], "stream": [Tensor(name="COUNT", dtype=np.int32, shape=(1,))]}
+
+
 def main() -> None:
-    http_port, grpc_port, metrics_port = map(int, sys.argv[1:])
+    http_port, grpc_port, metrics_port = map(int, sys.argv[1:4])
     config = TritonConfig(
         http_address=HOST,
         http_port=http_port,
@@ -30,13 +41,14 @@ def main() -> None:
         metrics_port=metrics_port,
     )
     with Triton(config=config) as triton:
-        triton.bind(
-            model_name="double",
-            infer_func=double,
-            inputs=[Tensor(name="INPUT", dtype=np.float32, shape=(-1,))],
-            outputs=[Tensor(name="OUTPUT", dtype=np.float32, shape=(-1,))],
-            config=ModelConfig(max_batch_size=128, batcher=DynamicBatcher()),
-        )
+        for name in sys.argv[4:]:
+            triton.bind(
+                model_name=name,
+                infer_func=FUNCTIONS[name],
+                inputs=[Tensor(name="INPUT", dtype=np.float32, shape=(-1,)), *COUNTS[name]],
+                outputs=[Tensor(name="OUTPUT", dtype=np.float32, shape=(-1,))],
+                config=ModelConfig(max_batch_size=128, batcher=DynamicBatcher(), decoupled=name == "stream"),
+            )
         triton.serve()
 
 

@@ -21,3 +21,33 @@ def test_a_short_soak_of_ours_and_raw_finds_no_problems(tmp_path):
     assert found["problems"] == {"ours": [], "raw": []}
     assert all(min(soak["requests"].values()) > 0 for soak in found["soaks"])
     assert all("tritonserver" in sample["rss_bytes"] for soak in found["soaks"] for sample in soak["samples"])
+
+
+def test_clients_streams_and_churn_are_measured_without_problems(tmp_path):
+    result = tmp_path / "result.json"
+    ran = subprocess.run(
+        [
+            *(sys.executable, str(BENCH), "--sections", "clients", "streams", "churn", "--systems", "ours", "raw"),
+            *("--rounds", "1", "--seconds", "0.2", "--warmup", "0", "--clients", "2", "--json", str(result)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = json.loads(result.read_text())
+    assert found["problems"] == {"ours": [], "tritonclient": [], "raw": []}
+    values = {(row["group"], row["measure"]): row["spreads"] for row in found["rows"]}
+    for measured in (
+        ("ModelClient, http 1 x 64 B", "requests/s"),
+        ("ModelClient, grpc 1 x 64 B", "requests/s"),
+        ("AsyncioModelClient, http 64 x 64 B", "requests/s"),
+        ("AsyncioModelClient, grpc 64 x 64 B", "requests/s"),
+        ("stream of 500 x 64 B to tritonclient", "responses/s"),
+        ("stream of 500 x 64 B from ours to DecoupledModelClient", "responses/s"),
+    ):
+        assert values[measured]["ours"]["median"] > 0
+    assert values["stream of 500 x 64 B to tritonclient", "responses/s"]["raw"]["median"] > 0
+    assert values["ModelClient, grpc 1 x 64 B", "p50 us"]["tritonclient"]["median"] > 0
+    sockets = [spreads["ours"]["median"] for (_, measure), spreads in values.items() if measure == "sockets after"]
+    assert len(sockets) == 8

@@ -123,7 +123,7 @@ def test_every_load_has_a_title_of_its_own():
 
 
 def test_each_round_begins_with_another_system_and_has_all():
-    orders = [bench.order(["a", "b", "c"], number) for number in (1, 2, 3, 4)]
+    orders = [rounds.order(["a", "b", "c"], number) for number in (1, 2, 3, 4)]
     assert orders == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
 
 
@@ -161,12 +161,40 @@ def test_the_peer_is_measured_when_its_interpreter_is_known():
 
 def test_quick_is_one_round_of_short_loads():
     slow, quick = bench.parse(["--rounds", "5", "--seconds", "4"]), bench.parse(["--rounds", "5", "--quick"])
-    assert (slow.rounds, slow.timing.seconds) == (5, 4.0)
+    assert (slow.rounds, slow.timing) == (5, rounds.Timing(4.0, 1.0))
     assert (quick.rounds, quick.timing) == (1, bench.QUICK)
 
 
-@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--seconds", "0"], ["--soak", "-1"], ["--soak", "0"]])
-def test_durations_and_rounds_must_be_positive(arguments, capsys):
+def test_quick_has_few_clients_and_without_it_there_are_a_thousand():
+    assert bench.parse([]).clients == 1000
+    assert bench.parse(["--quick"]).clients == bench.QUICK_CLIENTS
+    assert bench.parse(["--quick", "--clients", "3"]).clients == 3
+
+
+def test_serving_is_measured_unless_other_sections_are_named():
+    assert bench.parse([]).sections == ["serving"]
+    assert bench.parse(["--sections", "streams", "clients", "streams"]).sections == ["streams", "clients"]
+
+
+@pytest.mark.parametrize("section", ["clients", "churn"])
+def test_clients_cannot_be_measured_without_ours(section, capsys):
+    with pytest.raises(SystemExit):
+        bench.parse(["--sections", section, "--systems", "raw"])
+    assert "need ours" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--rounds", "0"],
+        ["--seconds", "0"],
+        ["--warmup", "-1"],
+        ["--soak", "-1"],
+        ["--soak", "0"],
+        ["--clients", "0"],
+    ],
+)
+def test_durations_and_counts_must_be_positive(arguments, capsys):
     with pytest.raises(SystemExit):
         bench.parse(arguments)
     assert "must be positive" in capsys.readouterr().err

@@ -1,7 +1,9 @@
 import importlib
 import os
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,7 @@ def test_a_process_that_is_gone_counts_nothing(child):
     assert processes.cpu_s([child.pid]) == {child.pid: 0.0}
     assert processes.memory(child.pid) == processes.Memory(0, 0)
     assert (processes.resident_bytes(child.pid), processes.open_files(child.pid)) == (0, 0)
+    assert (processes.threads(child.pid), processes.open_sockets(child.pid)) == (0, 0)
     assert processes.shared_memory(child.pid) == set()
     assert processes.wait_gone([child.pid], 0) == []
 
@@ -72,6 +75,22 @@ def test_a_living_process_has_memory_and_open_files(child):
     assert processes.memory(child.pid).rss_bytes >= processes.memory(child.pid).pss_bytes > 0
     assert processes.resident_bytes(child.pid) > 0
     assert processes.open_files(child.pid) >= 3
+
+
+def test_a_socket_counts_until_it_is_closed_and_another_file_never(tmp_path):
+    before = processes.open_sockets(os.getpid())
+    with socket.socket(), (tmp_path / "file").open("w"):
+        assert processes.open_sockets(os.getpid()) == before + 1
+    assert processes.open_sockets(os.getpid()) == before
+
+
+def test_a_thread_counts_while_it_runs():
+    before, ending = processes.threads(os.getpid()), threading.Event()
+    thread = threading.Thread(target=ending.wait)
+    thread.start()
+    assert processes.threads(os.getpid()) == before + 1
+    ending.set()
+    thread.join()
 
 
 def test_waiting_for_the_end_returns_who_still_runs(child):

@@ -1,0 +1,82 @@
+"""The sections of the benchmark: what each measures, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from client_churn import count_churn
+from client_rounds import BARE, measure_clients
+from rounds import Round, Timing, measure, order
+from stream_rounds import measure_streams
+from systems import System, find_system
+
+__all__ = ["COLUMNS", "SECTIONS", "Plan"]
+
+COLUMNS = ["ours", "raw", BARE, "peer"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be measured, and how.
+
+    Attributes:
+        systems: Those that are compared.
+        rounds: How often each is measured.
+        timing: Of each measurement.
+        clients: How many of each kind are opened and closed.
+        folder: An empty one, in which each host gets a folder.
+        say: Gets a line of progress at a time.
+    """
+
+    systems: Sequence[System]
+    rounds: int
+    timing: Timing
+    clients: int
+    folder: Path
+    say: Callable[[str], None]
+
+    @property
+    def callers(self) -> list[System]:
+        """The systems that have clients."""
+        return [system for system in self.systems if system.name != "raw"]
+
+
+def _serving(plan: Plan) -> list[Round]:
+    rounds = []
+    for number in range(1, plan.rounds + 1):
+        for system in order(plan.systems, number):
+            place = plan.folder / f"{system.name}-{number}"
+            rounds.append(measure(system, number, plan.timing, place, plan.say))
+    return rounds
+
+
+def _clients(plan: Plan) -> list[Round]:
+    server, rounds = find_system("ours"), []
+    for number in range(1, plan.rounds + 1):
+        place = plan.folder / f"clients-{number}"
+        rounds += measure_clients(server, order(plan.callers, number), number, plan.timing, place, plan.say)
+    return rounds
+
+
+def _streams(plan: Plan) -> list[Round]:
+    client, rounds = find_system("ours"), []
+    for number in range(1, plan.rounds + 1):
+        for system in order(plan.systems, number):
+            place = plan.folder / f"streams-{system.name}-{number}"
+            callers = order(plan.callers, number) if system.name == "ours" else []
+            rounds += measure_streams(system, client, callers, number, plan.timing, place, plan.say)
+    return rounds
+
+
+def _churn(plan: Plan) -> list[Round]:
+    return [count_churn(find_system("ours"), plan.clients, plan.folder / "churn", plan.say)]
+
+
+SECTIONS: dict[str, Callable[[Plan], list[Round]]] = {
+    "serving": _serving,
+    "clients": _clients,
+    "streams": _streams,
+    "churn": _churn,
+}
