@@ -52,30 +52,34 @@ class AsyncGrpcStreamTransport(AsyncGrpcTransport):
         Raises:
             PyTritonClientError: A response did not come in time, it is an error, or the connection failed.
         """
-        async with self._client_for(call) as client:
-            arguments = self._dialect.arguments(call)
-            responses = client.stream_infer(
-                _single(arguments),
-                headers=arguments.pop("headers"),
-                compression_algorithm=arguments.pop("compression_algorithm", None),
-            )
-            try:
-                while True:
-                    async with timeout(None if math.isinf(call.timeout_s) else call.timeout_s):
-                        try:
-                            result, error = await anext(responses)
-                        except StopAsyncIteration:
-                            return
-                    if error is not None:
-                        raise error
-                    yield result
-            except asyncio.TimeoutError as error:  # in Python 3.10 it is not the built-in TimeoutError
-                raise self._dialect.timeout(call) from error
-            except self._rpc_error as error:
-                # As tritonclient does for all other calls.
-                raise self._lib.InferenceServerException(error.details(), str(error.code())) from error
-            finally:
-                responses.cancel()
+        connection = await self._begin()
+        arguments = self._dialect.arguments(call)
+        responses = connection.client.stream_infer(
+            _single(arguments),
+            headers=arguments.pop("headers"),
+            compression_algorithm=arguments.pop("compression_algorithm", None),
+        )
+        try:
+            while True:
+                async with timeout(None if math.isinf(call.timeout_s) else call.timeout_s):
+                    try:
+                        result, error = await anext(responses)
+                    except StopAsyncIteration:
+                        return
+                if error is not None:
+                    raise error
+                yield result
+        except asyncio.TimeoutError as error:  # in Python 3.10 it is not the built-in TimeoutError
+            raise self._dialect.timeout(call) from error
+        except self._rpc_error as error:
+            # As tritonclient does for all other calls.
+            failed = self._lib.InferenceServerException(error.details(), str(error.code()))
+            raise self._failure(connection, call, failed) from error
+        except Exception as error:
+            raise self._failure(connection, call, error) from error
+        finally:
+            responses.cancel()
+            await self._end(connection)
 
 
 async def _single(request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:

@@ -7,8 +7,8 @@ import importlib
 import math
 import sys
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pytriton.client.aio_drive import AsyncTransport
@@ -18,9 +18,11 @@ from pytriton.client.dialect import GrpcDialect, HttpDialect
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
+    PyTritonClientError,
     PyTritonClientValueError,
 )
 from pytriton.client.flows import NETWORK_TIMEOUT_S, Call
+from pytriton.client.http_pool import HttpPool
 from pytriton.client.tls import Tls
 from pytriton.client.transport import GRPC_CHANNEL_ARGUMENTS
 from pytriton.client.url import TritonUrl
@@ -112,11 +114,10 @@ def open_async_transport(
     if url.scheme == "grpc":
         return AsyncGrpcTransport(grpc_dialect(url, lib, headers, tls), grpc_connector(url, lib, tls))
     client_class = http_client_class(lib)
-    trust = {"ssl": True, "ssl_context": tls.context()} if tls else {}
+    context = tls.context() if tls else None
     return AsyncHttpTransport(
-        _http_dialect(lib, url.with_scheme, headers),
-        # Its own timeout is none, because the transport bounds the whole call.
-        lambda: _owned(client_class(url.without_scheme, conn_limit=_HTTP_CONNECTIONS, conn_timeout=None, **trust)),
+        HttpDialect(lib, url.with_scheme, headers, secured=tls is not None),
+        lambda: _owned(client_class(HttpPool(url, _HTTP_CONNECTIONS, context))),
     )
 
 
@@ -255,24 +256,30 @@ class AsyncGrpcTransport(_Transport):
 
     async def call(self, call: Call) -> Any:
         """Perform one call."""
-        async with self._client_for(call) as client:
-            raw = await getattr(client, call.method)(**self._dialect.arguments(call))
+        connection = await self._begin()
+        try:
+            raw = await getattr(connection.client, call.method)(**self._dialect.arguments(call))
             return self._dialect.answer(call, raw)
+        except Exception as error:
+            raise self._failure(connection, call, error) from error
+        finally:
+            await self._end(connection)
 
-    @asynccontextmanager
-    async def _client_for(self, call: Call) -> AsyncIterator[Any]:
-        """The tritonclient client for one call, whose errors become the clients' own."""
+    async def _begin(self) -> _Connection:
+        """The connection for one call, which :meth:`_end` gives back."""
         connection = await self._connected()
         connection.calls += 1
-        try:
-            yield connection.client
-        except Exception as error:
-            translated = self._dialect.translate(call, error)
-            if isinstance(translated, PyTritonClientConnectionError) and self._connection is connection:
-                # A channel that failed would wait longer and longer before it tries again; a new one tries at once.
-                self._connection = None
-            raise translated from error
-        finally:
-            connection.calls -= 1
-            if self._connection is not connection and not connection.calls:
-                await connection.close()
+        return connection
+
+    def _failure(self, connection: _Connection, call: Call, error: Exception) -> PyTritonClientError:
+        """The clients' own error for what a call raised."""
+        translated = self._dialect.translate(call, error)
+        if isinstance(translated, PyTritonClientConnectionError) and self._connection is connection:
+            # A channel that failed would wait longer and longer before it tries again; a new one tries at once.
+            self._connection = None
+        return translated
+
+    async def _end(self, connection: _Connection) -> None:
+        connection.calls -= 1
+        if self._connection is not connection and not connection.calls:
+            await connection.close()

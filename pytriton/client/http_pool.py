@@ -1,0 +1,83 @@
+"""Kept-alive HTTP connections to one server, in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+
+from pytriton.client.http_connection import HttpConnection, HttpResponse
+from pytriton.client.url import TritonUrl
+
+__all__ = ["HttpPool"]
+
+
+class HttpPool:
+    """Gives each request a connection of its own for as long as it takes.
+
+    Args:
+        url: The server.
+        limit: Most connections; further requests wait for each other.
+        tls: None does not encrypt.
+    """
+
+    def __init__(self, url: TritonUrl, limit: int, tls: ssl.SSLContext | None) -> None:
+        self._host = url.hostname.strip("[]")
+        self._port = url.port
+        self._path = url.path.encode()
+        self._tls = tls
+        self._host_header = f"\r\nHost: {url.hostname}:{url.port}\r\n".encode()
+        self._places = asyncio.Semaphore(limit)
+        self._idle: list[HttpConnection] = []
+        self._open: set[HttpConnection] = set()
+
+    async def request(self, method: bytes, uri: str, headers: Mapping[str, object], body: bytes) -> HttpResponse:
+        """Send a request and wait for the response.
+
+        Args:
+            method: Such as ``b"POST"``.
+            uri: Below the server's path, without a slash at its beginning; quoted.
+            headers: Without Host and Content-Length. Names and values have been checked.
+            body: May be empty.
+
+        Raises:
+            OSError: The connection could not be made, or ended early.
+        """
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        head = b"%b %b/%b HTTP/1.1%b%bContent-Length: %d\r\n\r\n" % (
+            method, self._path, uri.encode("ascii"), self._host_header, lines.encode("latin-1"), len(body)
+        )  # fmt: skip
+        async with self._places:
+            connection = await self._connection()
+            try:
+                response = await connection.send(head, body)
+            except BaseException:
+                connection.abort()  # else the answer would be that to the next request
+                raise
+            if connection.is_open:
+                self._idle.append(connection)
+            else:
+                connection.abort()
+            return response
+
+    async def close(self) -> None:
+        """End all connections; whoever waits for a response gets ConnectionError."""
+        self._idle.clear()
+        for connection in [*self._open]:
+            connection.abort()
+        while self._open:
+            await asyncio.sleep(0)
+
+    async def _connection(self) -> HttpConnection:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: HttpConnection(self._open),
+            self._host,
+            self._port,
+            ssl=self._tls,
+            server_hostname=self._host if self._tls else None,
+        )
+        return connection
