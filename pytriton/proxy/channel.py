@@ -40,6 +40,8 @@ MAX_MESSAGE_BYTES = 64 * 1024
 MAX_GREETING_BYTES = 4096
 MAX_RELEASED = 1024
 MAX_UNRELEASED_BYTES = 64 << 20
+MAX_AHEAD = 32
+TELL_TAKEN = 8
 RETRY_S = 0.01
 
 
@@ -64,6 +66,8 @@ class Channel:
         self._message = bytearray(MAX_MESSAGE_BYTES)
         self._leases: dict[int, weakref.ref[Any]] = {}
         self._released: deque[int] = deque()  # appended to by whichever thread drops the last array
+        self._taken = self._told = 0  # streamed replies in all, and how many the peer knows of
+        self._ahead = 0  # streamed replies that the peer has not told to have taken
 
     def send(self, frame: Frame, tensors: Sequence[Tensor] = ()) -> None:
         """Send a frame; small tensors travel inside it, larger ones through the arena.
@@ -84,6 +88,7 @@ class Channel:
             self._lay_out(tensors, frame.region)
         frame.released = self._take_released() if self._released else ()
         message = pack(frame, tensors)
+        self._ahead += frame.more
         if len(message) > MAX_MESSAGE_BYTES:
             return self._spill(frame, message)
         try:
@@ -102,6 +107,7 @@ class Channel:
         except ArenaFullError:
             self._arena.free(frame.region)
             self._released.extend(frame.released)
+            self._ahead -= frame.more
             raise
 
     def _lay_out(self, tensors: Sequence[Tensor], at: int) -> None:
@@ -120,22 +126,32 @@ class Channel:
         return self._socket.fileno()
 
     def is_congested(self) -> bool:
-        """Whether the peer holds so much memory of this side that a stream should wait for it to release some."""
-        return self._arena.used_bytes() > MAX_UNRELEASED_BYTES
+        """Whether streams should wait for the peer to take some replies, or to release memory of this side."""
+        return self._ahead >= MAX_AHEAD or self._arena.used_bytes() > MAX_UNRELEASED_BYTES
 
-    def release(self) -> None:
-        """Tell the peer of memory that was released, if any was and it can be told without waiting.
+    def take(self) -> None:
+        """Count a streamed reply as taken."""
+        self._taken += 1
 
-        Else some later call or frame does: whoever receives must not wait for a peer that waits for being received.
+    def release(self, *, all_of_it: bool = False) -> None:
+        """Tell the peer of memory that was released and of replies that were taken, if it can be told without waiting.
+
+        Else some later call does: whoever receives must not wait for a peer that waits for being received.
+
+        Args:
+            all_of_it: Also of few replies; without it, only when there are some to tell of.
 
         Raises:
             PeerGoneError: The peer is gone.
         """
-        if self._released and self._sending.acquire(blocking=False):
+        worth_it = self._released or self._taken - self._told >= (1 if all_of_it else TELL_TAKEN)
+        if worth_it and self._sending.acquire(blocking=False):
             try:
-                released = self._take_released()
+                released, taken = self._take_released(), self._taken
+                message = pack(Frame(RELEASE, taken - self._told, released=released))
                 try:
-                    self._socket.send(pack(Frame(RELEASE, released=released)), socket.MSG_DONTWAIT)
+                    self._socket.send(message, socket.MSG_DONTWAIT)
+                    self._told = taken
                 except BlockingIOError:
                     self._released.extend(released)
             except OSError as error:
@@ -175,6 +191,8 @@ class Channel:
         frame = unpack(message)
         for offset in frame.released:
             self._arena.free(offset)
+        if frame.kind == RELEASE:
+            self._ahead -= frame.sequence
         if frame.region != NO_REGION:
             frame.data = self._lease(frame.region, frame.data_bytes)
         if frame.kind == SPILL:

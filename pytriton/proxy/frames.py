@@ -107,7 +107,8 @@ class Frame:
 
     Attributes:
         kind: REQUEST, RESPONSE, ERROR, SPILL, END (of a stream), CANCEL (of a batch) or RELEASE (of regions alone).
-        sequence: Number of the batch; a reply carries that of its request.
+        sequence: Number of the batch; a reply carries that of its request. Of RELEASE, how many streamed replies the
+            sender has taken.
         requests: Requests in the batch.
         rows: Rows of each request in whole-batch tensors; None if there are no such tensors.
         metadata: JSON text, empty if none.

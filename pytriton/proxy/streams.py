@@ -28,9 +28,12 @@ from .channel import Channel, PeerGoneError
 from .codec import Codec, failure, status_of
 from .frames import CANCEL, END, RESPONSE, Frame, FrameError
 from .link import Link
-from .memory import CHECK_S, Memory
+from .memory import Memory
 
+CHECK_BYTES = 8 << 20  # of responses, before a look at the memory that is left
+RESPONSE_BYTES = 4096  # what the server needs for each, beside its data
 PATIENCE_S = 10.0  # for memory
+PAUSE_S = 0.02
 WATCH_S = 0.1  # asking whether a request is cancelled costs the server 50 to 200 us
 WATCH_SHARE = 0.1  # of the watcher's time, at most, is spent on asking
 SHORT_OF_MEMORY = (
@@ -121,6 +124,7 @@ class Streams:
         self._batches: dict[int, Batch] = {}
         self._ended: Channel | None = None
         self._memory = Memory()
+        self._unchecked_bytes = 0
         self._failed: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._start_reader(link.channel)
         threading.Thread(target=self._watch, name="pytriton-watcher", daemon=True).start()
@@ -164,7 +168,8 @@ class Streams:
         reason = ""
         try:
             while True:
-                self._pass_on(channel.receive())
+                if self._pass_on(channel.receive()):
+                    channel.take()
                 channel.release()
         except PeerGoneError as error:
             reason = str(error)
@@ -177,17 +182,16 @@ class Streams:
             with self._sending:  # whoever sends over it fails now
                 channel.close()
 
-    def _pass_on(self, reply: Frame) -> None:
+    def _pass_on(self, reply: Frame) -> bool:
+        """Send a reply's responses; whether other replies to the same batch follow."""
         batch = self._batches.get(reply.sequence)
         if batch is None or reply.requests != len(batch.requests):
             raise FrameError("the reply belongs to no batch")
         if reply.kind == RESPONSE:
-            if reply.more and not self._has_memory():
+            if reply.more and not self._has_memory(reply):
                 batch.fail(SHORT_OF_MEMORY, pb_utils.TritonError.UNAVAILABLE)
             else:
                 batch.send(self._codec.decode(reply), final=not reply.more)
-            if reply.more:
-                return
         elif reply.kind == END:
             batch.end()
         else:
@@ -196,16 +200,22 @@ class Streams:
                 self._failed.put(batch)
             else:
                 batch.fail(status["message"])
-        self._forget(reply.sequence)
+        if not reply.more:
+            self._forget(reply.sequence)
+        return reply.more
 
-    def _has_memory(self) -> bool:
-        """Wait until memory is not short; False if that takes too long."""
+    def _has_memory(self, reply: Frame) -> bool:
+        """Wait until memory is not short, if it is time to look; False if that takes too long."""
+        self._unchecked_bytes += reply.data_bytes + RESPONSE_BYTES * reply.requests
+        if self._unchecked_bytes < CHECK_BYTES:
+            return True
+        self._unchecked_bytes = 0
         deadline = time.monotonic() + PATIENCE_S
         while self._memory.is_short():
             if time.monotonic() > deadline:
                 self._memory.accept()
                 return False
-            time.sleep(CHECK_S)
+            time.sleep(PAUSE_S)
         return True
 
     def _forget(self, sequence: int) -> Batch | None:
@@ -249,7 +259,7 @@ class Streams:
         """Tell the worker of batches that nobody waits for any more; returns seconds until to look again."""
         start = time.monotonic()
         with suppress(PeerGoneError):
-            self._link.channel.release()
+            self._link.channel.release(all_of_it=True)
         with self._lock:
             batches = [(number, batch) for number, batch in self._batches.items() if batch.since < start - WATCH_S]
         for number, batch in batches:

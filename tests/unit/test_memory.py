@@ -2,16 +2,14 @@
 
 import pytest
 
-from pytriton.proxy import memory
 from pytriton.proxy.memory import Memory
 
 GIB = 1 << 30
 
 
 @pytest.fixture
-def kernel(tmp_path, monkeypatch):
+def kernel(tmp_path):
     """A kernel's files, of a machine and of the control groups ``/`` and ``/pod/container``, with plenty of memory."""
-    monkeypatch.setattr(memory, "CHECK_S", 0.0)
     kernel = Kernel(tmp_path)
     kernel.machine(available=20 * GIB)
     return kernel
@@ -108,15 +106,4 @@ def test_after_a_shortage_was_accepted_half_of_the_reserve_will_do_until_all_of_
     kernel.machine(available=GIB)
     assert not known.is_short()
     kernel.machine(available=400 << 20)
-    assert known.is_short()
-
-
-def test_the_kernel_is_not_asked_all_the_time(kernel, monkeypatch):
-    known = Memory(str(kernel.proc), str(kernel.cgroups))
-    monkeypatch.setattr(memory, "CHECK_S", 1000.0)
-    known._checked = -1000.0
-    assert not known.is_short()
-    kernel.machine(available=0)
-    assert not known.is_short()
-    monkeypatch.setattr(memory, "CHECK_S", 0.0)
     assert known.is_short()

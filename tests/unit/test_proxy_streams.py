@@ -383,6 +383,7 @@ def test_an_instance_is_busy_while_a_stream_runs_and_quiet_after(serve):
 def test_a_stream_pauses_while_memory_is_short(serve, monkeypatch):
     short = threading.Event()
     short.set()
+    monkeypatch.setattr(streams(), "CHECK_BYTES", 1)
     monkeypatch.setattr(streams().Memory, "is_short", lambda self: short.is_set())
     made = []
 
@@ -399,6 +400,7 @@ def test_a_stream_pauses_while_memory_is_short(serve, monkeypatch):
 
 
 def test_a_stream_fails_and_is_closed_when_memory_stays_short(serve, monkeypatch):
+    monkeypatch.setattr(streams(), "CHECK_BYTES", 1)
     monkeypatch.setattr(streams(), "PATIENCE_S", 0.05)
     monkeypatch.setattr(streams().Memory, "is_short", lambda self: True)
     closed = threading.Event()
@@ -437,3 +439,17 @@ def test_releases_never_wait_for_a_worker_that_waits_to_be_read(serve):
 
 def streams():
     return sys.modules["pytriton.proxy.streams"]
+
+
+def test_memory_is_looked_at_after_so_many_bytes_of_responses(serve, monkeypatch):
+    looks = []
+    monkeypatch.setattr(streams().Memory, "is_short", lambda self: looks.append(1))
+    wide = np.ones((1, streams().CHECK_BYTES // 16), np.float32)
+
+    def function(requests):
+        for _ in range(20):
+            yield [{"y": wide}]
+
+    (request,) = submit(serve(function), of(0))
+    assert len(request.sender.all()) == 20
+    assert len(looks) == 5
