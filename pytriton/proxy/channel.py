@@ -129,29 +129,28 @@ class Channel:
         """Whether streams should wait for the peer to take some replies, or to release memory of this side."""
         return self._ahead >= MAX_AHEAD or self._arena.used_bytes() > MAX_UNRELEASED_BYTES
 
-    def take(self) -> None:
-        """Count a streamed reply as taken."""
-        self._taken += 1
-
-    def release(self, *, all_of_it: bool = False) -> None:
+    def release(self, *, taken: bool = False, at_once: bool = False) -> None:
         """Tell the peer of memory that was released and of replies that were taken, if it can be told without waiting.
 
         Else some later call does: whoever receives must not wait for a peer that waits for being received.
 
         Args:
-            all_of_it: Also of few replies; without it, only when there are some to tell of.
+            taken: Whether one more streamed reply was taken.
+            at_once: Tell of any number of replies, not only when there are some to tell of.
 
         Raises:
             PeerGoneError: The peer is gone.
         """
-        worth_it = self._released or self._taken - self._told >= (1 if all_of_it else TELL_TAKEN)
+        if taken:  # by the one thread that receives; any may look
+            self._taken += 1
+        worth_it = self._released or self._taken - self._told >= (1 if at_once else TELL_TAKEN)
         if worth_it and self._sending.acquire(blocking=False):
             try:
-                released, taken = self._take_released(), self._taken
-                message = pack(Frame(RELEASE, taken - self._told, released=released))
+                released, known = self._take_released(), self._taken
+                message = pack(Frame(RELEASE, known - self._told, released=released))
                 try:
                     self._socket.send(message, socket.MSG_DONTWAIT)
-                    self._told = taken
+                    self._told = known
                 except BlockingIOError:
                     self._released.extend(released)
             except OSError as error:

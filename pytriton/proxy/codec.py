@@ -55,11 +55,13 @@ class Codec:
             name, array = self._outputs[item.name], reply.array(item)
             if item.request != WHOLE_BATCH:
                 outputs[item.request].append(make(name, array))
-                continue
-            first = 0
-            for tensors, rows in zip(outputs, reply.rows or (), strict=True):
-                tensors.append(make(name, array[first : first + rows]))
-                first += rows
+            elif len(outputs) == 1:
+                outputs[0].append(make(name, array))
+            else:
+                first = 0
+                for tensors, rows in zip(outputs, reply.rows or (), strict=True):
+                    tensors.append(make(name, array[first : first + rows]))
+                    first += rows
         respond = pb_utils.InferenceResponse
         responses = [respond(tensors) for tensors in outputs]
         if reply.metadata:

@@ -168,9 +168,7 @@ class Streams:
         reason = ""
         try:
             while True:
-                if self._pass_on(channel.receive()):
-                    channel.take()
-                channel.release()
+                channel.release(taken=self._pass_on(channel.receive()))
         except PeerGoneError as error:
             reason = str(error)
         except Exception as error:  # a reply that makes no sense: what else comes that way cannot be trusted
@@ -206,7 +204,7 @@ class Streams:
 
     def _has_memory(self, reply: Frame) -> bool:
         """Wait until memory is not short, if it is time to look; False if that takes too long."""
-        self._unchecked_bytes += reply.data_bytes + RESPONSE_BYTES * reply.requests
+        self._unchecked_bytes += len(reply.data) + RESPONSE_BYTES * reply.requests
         if self._unchecked_bytes < CHECK_BYTES:
             return True
         self._unchecked_bytes = 0
@@ -259,7 +257,7 @@ class Streams:
         """Tell the worker of batches that nobody waits for any more; returns seconds until to look again."""
         start = time.monotonic()
         with suppress(PeerGoneError):
-            self._link.channel.release(all_of_it=True)
+            self._link.channel.release(at_once=True)
         with self._lock:
             batches = [(number, batch) for number, batch in self._batches.items() if batch.since < start - WATCH_S]
         for number, batch in batches:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+import time
 from contextlib import closing
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from pytriton.decorators import batch
-from pytriton.proxy.channel import MAX_UNRELEASED_BYTES
+from pytriton.proxy.channel import MAX_AHEAD, MAX_UNRELEASED_BYTES
 from tests.server.processes import wait_for
 from tests.unit.backend import InferenceRequest
 from tests.unit.links import CONFIG, Link, outcomes
@@ -319,6 +320,31 @@ def test_a_stream_waits_while_the_server_is_slow_to_take_it(serve, function):
     assert len(made) < 10, "a quarter of what may be unreleased each"
     request.sender.is_open.set()
     assert len(request.sender.all()) == 20
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_stream_of_small_responses_runs_only_so_far_ahead(serve, is_async):
+    made = []
+
+    def function(requests):
+        for number in range(500):
+            made.append(number)
+            yield [{"y": X}]
+
+    async def async_function(requests):
+        for responses in function(requests):
+            yield responses
+            await asyncio.sleep(0)
+
+    link = serve(async_function if is_async else function)
+    request = InferenceRequest({"x": X})
+    request.sender.is_open.clear()
+    link.model.execute([request])
+    wait_for(lambda: len(made) >= MAX_AHEAD, "the first responses")
+    time.sleep(0.1)
+    assert len(made) <= MAX_AHEAD + 1
+    request.sender.is_open.set()
+    assert len(request.sender.all()) == 500
 
 
 def test_memory_of_a_stream_is_released_while_it_runs(serve):
