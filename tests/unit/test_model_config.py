@@ -19,12 +19,13 @@ def test_a_model_batches_dynamically_by_default():
     config = ModelConfig()
     assert (config.batching, config.max_batch_size, config.batcher) == (True, 4, DynamicBatcher())
     assert (config.response_cache, config.decoupled) == (False, False)
-    assert (config.isolate_errors, config.send_traceback) == (True, False)
+    assert (config.isolate_errors, config.send_traceback, config.max_batches_in_flight) == (True, False, 64)
 
 
 def test_documented_fields_are_positional_and_ours_are_keywords():
-    config = ModelConfig(False, 8, None, True, True, isolate_errors=False, send_traceback=True)
-    assert dataclasses.astuple(config) == (False, 8, None, True, True, False, True)
+    ours = {"isolate_errors": False, "send_traceback": True, "max_batches_in_flight": 3}
+    config = ModelConfig(False, 8, None, True, True, **ours)
+    assert dataclasses.astuple(config) == (False, 8, None, True, True, False, True, 3)
     with pytest.raises(TypeError):
         ModelConfig(False, 8, None, True, True, False)
 
