@@ -138,7 +138,7 @@ def test_connection_is_kept_also_after_an_error_of_the_server(web):
         with pytest.raises(PyTritonClientInferenceServerError):
             transport.call(CONFIG)
         transport.call(LIVE)
-    assert len(web.connections) == 1
+    assert len(web.connections) == 1, web.requests
 
 
 def test_another_thread_gets_its_own_connection(web):
