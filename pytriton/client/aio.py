@@ -165,13 +165,17 @@ class AsyncioModelClient(AsyncioClient):
 
         First calls that start at the same time wait for the model together, for ``init_timeout_s`` from the first on.
         """
-        return await self._run(self._infer_flow(inputs, named_inputs, parameters, headers, sample=True))
+        return await self._run(
+            self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=True))
+        )
 
     async def infer_batch(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
     ) -> Arrays:
         """Infer a batch of samples; arguments, result and errors are those of :meth:`ModelClient.infer_batch`."""
-        return await self._run(self._infer_flow(inputs, named_inputs, parameters, headers, sample=False))
+        return await self._run(
+            self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=False))
+        )
 
 
 class _Answer(Generic[T]):

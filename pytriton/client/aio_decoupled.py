@@ -60,7 +60,7 @@ class AsyncioDecoupledModelClient(AsyncioClient):
     async def _stream(
         self, inputs: Any, named_inputs: Any, parameters: Parameters, headers: Parameters, *, sample: bool
     ) -> AsyncGenerator[Arrays, None]:
-        flow = self._session.stream(inputs, named_inputs, parameters, headers, sample=sample, options=self._options)
+        flow = self._session.stream(self._request(inputs, named_inputs, parameters, headers, sample=sample))
         codec, call = await self._run(flow)
         async with aclosing(self._transport.stream(call)) as responses:
             while (result := await self._in_flight.run(anext(responses, None))) is not None:

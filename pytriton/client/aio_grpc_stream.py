@@ -9,10 +9,11 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 
-from pytriton.client.aio_transport import AsyncGrpcTransport, Lease, grpc_connector, grpc_dialect
+from pytriton.client.aio_transport import AsyncGrpcTransport, Lease, grpc_lease
 from pytriton.client.dialect import GrpcDialect
 from pytriton.client.flows import Call
 from pytriton.client.tls import Tls
+from pytriton.client.transport import grpc_dialect
 from pytriton.client.url import TritonUrl
 
 if sys.version_info >= (3, 11):
@@ -27,7 +28,7 @@ def open_async_stream_transport(
     url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None
 ) -> AsyncGrpcStreamTransport:
     """A transport that connects at its first call; the arguments are those of :func:`open_async_transport`."""
-    return AsyncGrpcStreamTransport(grpc_dialect(url, lib, headers, tls), grpc_connector(url, lib, tls), lib)
+    return AsyncGrpcStreamTransport(grpc_dialect(url, lib, headers, tls), grpc_lease(url, lib, tls), lib)
 
 
 class AsyncGrpcStreamTransport(AsyncGrpcTransport):

@@ -6,14 +6,12 @@ import asyncio
 import importlib
 import math
 import sys
-import warnings
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from pytriton.client.aio_drive import AsyncTransport
 from pytriton.client.aio_http import http_client_class
-from pytriton.client.arguments import check_timeout
 from pytriton.client.dialect import GrpcDialect, HttpDialect
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
@@ -21,12 +19,11 @@ from pytriton.client.exceptions import (
     PyTritonClientError,
     PyTritonClientValueError,
 )
-from pytriton.client.flows import NETWORK_TIMEOUT_S, Call
+from pytriton.client.flows import Call
 from pytriton.client.http_pool import HttpPool
 from pytriton.client.tls import Tls
-from pytriton.client.transport import GRPC_CHANNEL_ARGUMENTS
+from pytriton.client.transport import bare_client, grpc_connector, grpc_dialect
 from pytriton.client.url import TritonUrl
-from pytriton.client.warnings import NotSupportedTimeoutWarning
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -39,8 +36,7 @@ __all__ = [
     "Lease",
     "adopt_async_client",
     "create_async_client",
-    "grpc_connector",
-    "grpc_dialect",
+    "grpc_lease",
     "load_async_lib",
     "open_async_transport",
 ]
@@ -65,17 +61,7 @@ def create_async_client(url: TritonUrl, network_timeout_s: float | None) -> Any:
         network_timeout_s: For HTTP, bounds every call; None is tritonclient's default of 60. gRPC has no such setting,
             which is a :class:`NotSupportedTimeoutWarning`.
     """
-    lib = load_async_lib(url.scheme)
-    if url.scheme == "grpc":
-        if network_timeout_s is not None:
-            warnings.warn(
-                "network_timeout_s has no effect on a gRPC client; pass client_timeout to each of its calls",
-                NotSupportedTimeoutWarning,
-                stacklevel=3,
-            )
-        return lib.InferenceServerClient(url.without_scheme)
-    timeout_s = check_timeout("network_timeout_s", network_timeout_s, NETWORK_TIMEOUT_S)
-    return lib.InferenceServerClient(url.without_scheme, conn_timeout=timeout_s)
+    return bare_client(load_async_lib(url.scheme), url, network_timeout_s, ("conn_timeout",))
 
 
 def adopt_async_client(client: Any, headers: Mapping[str, str]) -> AsyncTransport:
@@ -112,7 +98,7 @@ def open_async_transport(
         tls: None does not encrypt.
     """
     if url.scheme == "grpc":
-        return AsyncGrpcTransport(grpc_dialect(url, lib, headers, tls), grpc_connector(url, lib, tls))
+        return AsyncGrpcTransport(grpc_dialect(url, lib, headers, tls), grpc_lease(url, lib, tls))
     client_class = http_client_class(lib)
     context = tls.context() if tls else None
     return AsyncHttpTransport(
@@ -121,15 +107,10 @@ def open_async_transport(
     )
 
 
-def grpc_dialect(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None) -> GrpcDialect:
-    """How calls are put to a server; the arguments are those of :func:`open_async_transport`."""
-    return GrpcDialect(lib, url.with_scheme, headers, secured=tls is not None)
-
-
-def grpc_connector(url: TritonUrl, lib: Any, tls: Tls | None) -> Callable[[], Lease]:
-    """What leases a client with a channel of its own, whenever it is called."""
-    trust = tls.grpc_arguments() if tls else {}
-    return lambda: _owned(lib.InferenceServerClient(url.without_scheme, channel_args=GRPC_CHANNEL_ARGUMENTS, **trust))
+def grpc_lease(url: TritonUrl, lib: Any, tls: Tls | None) -> Callable[[], Lease]:
+    """What leases a tritonclient client with a channel of its own, whenever it is called."""
+    connect = grpc_connector(url, lib, tls)
+    return lambda: _owned(connect())
 
 
 def _http_dialect(lib: Any, server: str, headers: Mapping[str, str]) -> HttpDialect:

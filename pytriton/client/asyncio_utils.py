@@ -15,8 +15,8 @@ from pytriton.client.flows import (
     Deadline,
     Flow,
     Sleep,
-    fetch_model_config,
     model_state,
+    wait_and_fetch,
     wait_for_model,
     wait_for_server,
 )
@@ -72,10 +72,8 @@ async def asyncio_get_model_config(
         PyTritonModelConfigError: The configuration cannot be understood.
     """
     check_model(model_name, model_version)
-    deadline = Deadline(check_timeout("timeout_s", timeout_s, DEFAULT_MODEL_TIMEOUT_S))
-    transport = adopt_async_client(client, check_headers(headers))
-    await drive_async(wait_for_model(model_name, model_version, deadline), transport)
-    return await drive_async(fetch_model_config(model_name, model_version, deadline), transport)
+    flow = wait_and_fetch(model_name, model_version, check_timeout("timeout_s", timeout_s, DEFAULT_MODEL_TIMEOUT_S))
+    return await drive_async(flow, adopt_async_client(client, check_headers(headers)))
 
 
 async def asyncio_wait_for_server_ready(

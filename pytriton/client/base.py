@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 from pytriton.client.arguments import Parameters
 from pytriton.client.auth import create_auth_headers
-from pytriton.client.codec import Arrays
-from pytriton.client.flows import Flow
 from pytriton.client.options import DEFAULT_OPTIONS
+from pytriton.client.request import InferRequest
 from pytriton.client.session import ModelSession
 from pytriton.client.tls import Tls
 from pytriton.client.url import TritonUrl
@@ -123,7 +122,7 @@ class BaseModelClient(ABC):
         view._options = replace(self._options, **changes)
         return view
 
-    def _infer_flow(
+    def _request(
         self,
         inputs: Sequence[Any],
         named_inputs: Mapping[str, Any],
@@ -131,9 +130,9 @@ class BaseModelClient(ABC):
         headers: Parameters,
         *,
         sample: bool,
-    ) -> Flow[Arrays]:
-        """The session's flow of one inference, with this client's options."""
-        return self._session.infer(inputs, named_inputs, parameters, headers, sample=sample, options=self._options)
+    ) -> InferRequest:
+        """One inference, with this client's options."""
+        return InferRequest(inputs, named_inputs, parameters, headers, sample, self._options)
 
     @abstractmethod
     def get_lib(self) -> Any:

@@ -75,7 +75,7 @@ class DecoupledModelClient(SyncClient):
     def _stream(
         self, inputs: Any, named_inputs: Any, parameters: Parameters, headers: Parameters, *, sample: bool
     ) -> ResponseIterator:
-        flow = self._session.stream(inputs, named_inputs, parameters, headers, sample=sample, options=self._options)
+        flow = self._session.stream(self._request(inputs, named_inputs, parameters, headers, sample=sample))
         codec, call = drive(flow, self._transport)
         return ResponseIterator(self._transport.stream(call), codec, sample)
 

@@ -42,6 +42,7 @@ __all__ = [
     "fetch_model_config",
     "let_go",
     "model_state",
+    "wait_and_fetch",
     "wait_for_model",
     "wait_for_server",
 ]
@@ -234,6 +235,13 @@ def fetch_model_config(model_name: str, model_version: str | None, deadline: Dea
         raise PyTritonModelConfigError(
             f"the server's configuration of model {model_name!r} cannot be understood: {type(error).__name__} {error}"
         ) from error
+
+
+def wait_and_fetch(model_name: str, model_version: str | None, timeout_s: float) -> Flow[TritonModelConfig]:
+    """Wait for a model, then get its description, both within ``timeout_s``; raises as either."""
+    deadline = Deadline(timeout_s)
+    yield from wait_for_model(model_name, model_version, deadline)
+    return (yield from fetch_model_config(model_name, model_version, deadline))
 
 
 def model_state(model_name: str, model_version: str | None, deadline: Deadline) -> Flow[ModelState]:

@@ -46,19 +46,13 @@ class FuturesModelClient(BaseModelClient):
     other in a thread of their own, where they may block and call this client.
 
     Args:
-        url: Server, e.g. ``localhost``, ``http://localhost:8000`` or ``grpc://localhost:8001``.
-        model_name: Name of the model.
-        model_version: Version of the model; None uses the highest.
         max_workers: Calls under way at once; None does not limit them.
         max_queue_size: Calls that may wait for their turn; None does not limit them.
         non_blocking: A call that finds the queue full raises at once, instead of waiting ``inference_timeout_s`` for
             a place, or for ever if that is None.
-        init_timeout_s: Bounds waiting for server and model and fetching the configuration, all together; 300 s.
         inference_timeout_s: Bounds one inference, not counting its wait in the queue; 60 s.
-        model_config: The model's configuration, if known; it is not fetched then.
-        ensure_model_is_ready: False together with ``model_config`` does not wait for the model either.
-        access_token: Token of a server with restricted endpoints; sent with every call.
-        tls: Encrypts the connection, and says whom to trust; None does not encrypt.
+
+    The other arguments are those of :class:`BaseModelClient`, but for ``lazy_init``: it never waits in the constructor.
 
     Raises:
         PyTritonClientInvalidUrlError: The URL cannot be understood.
@@ -170,7 +164,9 @@ class FuturesModelClient(BaseModelClient):
             PyTritonClientClosedError: The client is closed.
             PyTritonClientQueueFullError: There was no place in the queue.
         """
-        return self._submit(lambda: self._infer_flow(inputs, named_inputs, parameters, headers, sample=True))
+        return self._submit(
+            lambda: self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=True))
+        )
 
     def infer_batch(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
@@ -181,7 +177,9 @@ class FuturesModelClient(BaseModelClient):
             PyTritonClientClosedError: The client is closed.
             PyTritonClientQueueFullError: There was no place in the queue.
         """
-        return self._submit(lambda: self._infer_flow(inputs, named_inputs, parameters, headers, sample=False))
+        return self._submit(
+            lambda: self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=False))
+        )
 
     def _submit(self, flow: Callable[[], Flow[T]]) -> Future[T]:
         return self._backlog.add(lambda: drive_async(flow(), self._transport))

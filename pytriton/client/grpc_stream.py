@@ -17,7 +17,7 @@ from pytriton.client.exceptions import (
 )
 from pytriton.client.flows import Call
 from pytriton.client.tls import Tls
-from pytriton.client.transport import GRPC_CHANNEL_ARGUMENTS, GrpcTransport
+from pytriton.client.transport import GRPC_CHANNEL_ARGUMENTS, GrpcTransport, grpc_connector, grpc_dialect
 from pytriton.client.url import TritonUrl
 from pytriton.client.watchdog import Watchdog
 
@@ -26,12 +26,10 @@ __all__ = ["GrpcStreamTransport", "Responses", "open_stream_transport"]
 
 def open_stream_transport(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None) -> GrpcStreamTransport:
     """A transport that connects at its first call; the arguments are those of :func:`open_transport`."""
-    address = url.without_scheme
-    trust = tls.grpc_arguments() if tls else {}
     return GrpcStreamTransport(
-        GrpcDialect(lib, url.with_scheme, headers, secured=tls is not None),
-        lambda: lib.InferenceServerClient(address, channel_args=GRPC_CHANNEL_ARGUMENTS, **trust),
-        lambda: _channel(address, tls),
+        grpc_dialect(url, lib, headers, tls),
+        grpc_connector(url, lib, tls),
+        lambda: _channel(url.without_scheme, tls),
         lib,
     )
 

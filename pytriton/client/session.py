@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytriton.client.arguments import Parameters, check_headers, check_model, check_parameters, check_timeout
+from pytriton.client.arguments import check_model, check_timeout
 from pytriton.client.codec import Arrays, Codec
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
@@ -16,7 +16,7 @@ from pytriton.client.exceptions import (
     PyTritonClientValueError,
 )
 from pytriton.client.flows import Call, Deadline, Flow, Shared, fetch_model_config, wait_for_model, wait_for_server
-from pytriton.client.options import DEFAULT_OPTIONS, RequestOptions
+from pytriton.client.request import InferRequest
 from pytriton.client.retries import retried
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
@@ -24,30 +24,6 @@ __all__ = ["DEFAULT_INFERENCE_TIMEOUT_S", "DEFAULT_INIT_TIMEOUT_S", "ModelSessio
 
 DEFAULT_INIT_TIMEOUT_S = 300.0
 DEFAULT_INFERENCE_TIMEOUT_S = 60.0
-
-
-class _Request:
-    """What the caller of an inference passed, checked as far as it can be without knowing the model."""
-
-    __slots__ = ("headers", "inputs", "named_inputs", "options", "parameters", "sample")
-
-    def __init__(
-        self,
-        inputs: Sequence[Any],
-        named_inputs: Mapping[str, Any],
-        parameters: Parameters,
-        headers: Parameters,
-        sample: bool,
-        options: RequestOptions,
-    ) -> None:
-        if inputs and named_inputs:
-            raise PyTritonClientValueError("pass the inputs either by position or by name, not both")
-        self.inputs = inputs
-        self.named_inputs = named_inputs
-        self.parameters = check_parameters(parameters) if parameters is not None else None
-        self.headers = check_headers(headers) if headers is not None else {}
-        self.sample = sample
-        self.options = options
 
 
 class ModelSession:
@@ -120,35 +96,16 @@ class ModelSession:
         self._check_open()
         yield self._preparation
 
-    def infer(
-        self,
-        inputs: Sequence[Any],
-        named_inputs: Mapping[str, Any],
-        parameters: Parameters,
-        headers: Parameters,
-        *,
-        sample: bool,
-        options: RequestOptions = DEFAULT_OPTIONS,
-    ) -> Flow[Arrays]:
-        """One inference: check the arguments, get ready, encode, call, decode; the last three for each part.
-
-        Args:
-            inputs: Positional inputs.
-            named_inputs: Inputs by name; only one of both may be given.
-            parameters: The request's parameters.
-            headers: The request's headers.
-            sample: The arrays have no batch axis.
-            options: What else the request asks for.
-        """
-        request = _Request(inputs, named_inputs, parameters, headers, sample, options)
+    def infer(self, request: InferRequest) -> Flow[Arrays]:
+        """One inference: get ready, encode, call, decode; the last three for each part of a batch that is split."""
         codec = yield from self._codec_for(request)
         if codec.decoupled:
             raise PyTritonClientInferenceServerError(
                 f"model {self.model_name!r} is decoupled: it streams any number of responses; use DecoupledModelClient "
                 "or AsyncioDecoupledModelClient"
             )
-        arrays = request.named_inputs or codec.by_name(inputs)
-        if options.split_batches and not sample:
+        arrays = request.named_inputs or codec.by_name(request.inputs)
+        if request.options.split_batches and not request.sample:
             parts = codec.split(arrays)
             if len(parts) > 1:
                 return (yield from self._infer_parts(codec, parts, request))
@@ -163,23 +120,13 @@ class ModelSession:
         """Have the server unload the model; it may finish that later."""
         yield from self._control("unload_model")
 
-    def stream(
-        self,
-        inputs: Sequence[Any],
-        named_inputs: Mapping[str, Any],
-        parameters: Parameters,
-        headers: Parameters,
-        *,
-        sample: bool,
-        options: RequestOptions = DEFAULT_OPTIONS,
-    ) -> Flow[tuple[Codec, Call]]:
-        """Everything before a request for a stream of responses is sent; the arguments are those of :meth:`infer`.
+    def stream(self, request: InferRequest) -> Flow[tuple[Codec, Call]]:
+        """Everything before a request for a stream of responses is sent.
 
         Returns:
             What decodes each response, and the call to make, whose timeout bounds the wait for each response.
         """
-        request = _Request(inputs, named_inputs, parameters, headers, sample, options)
-        if options.retries or options.split_batches:
+        if request.options.retries or request.options.split_batches:
             raise PyTritonClientValueError("streams of responses are neither retried nor split; drop these options")
         codec = yield from self._codec_for(request)
         if not codec.decoupled:
@@ -187,9 +134,9 @@ class ModelSession:
                 f"model {self.model_name!r} is not decoupled: it answers each request once; use ModelClient "
                 "or AsyncioModelClient"
             )
-        return codec, self._call("stream_infer", codec, request.named_inputs or codec.by_name(inputs), request)
+        return codec, self._call("stream_infer", codec, request.named_inputs or codec.by_name(request.inputs), request)
 
-    def _codec_for(self, request: _Request) -> Flow[Codec]:
+    def _codec_for(self, request: InferRequest) -> Flow[Codec]:
         self._check_open()
         codec = self._codec
         if codec is None or not self.model_ready:
@@ -200,7 +147,7 @@ class ModelSession:
             )
         return codec
 
-    def _call(self, method: str, codec: Codec, arrays: Mapping[str, Any], request: _Request) -> Call:
+    def _call(self, method: str, codec: Codec, arrays: Mapping[str, Any], request: InferRequest) -> Call:
         options = request.options
         arguments = {
             "model_name": self.model_name,
@@ -213,13 +160,13 @@ class ModelSession:
         timeout_s = options.inference_timeout_s or self.inference_timeout_s
         return Call(method, timeout_s, arguments, request.headers, options.compression)
 
-    def _infer_one(self, codec: Codec, arrays: Mapping[str, Any], request: _Request) -> Flow[Arrays]:
+    def _infer_one(self, codec: Codec, arrays: Mapping[str, Any], request: InferRequest) -> Flow[Arrays]:
         call = self._call("infer", codec, arrays, request)
         retries = request.options.retries
         result = (yield from retried(call, retries, self._check_open)) if retries else (yield call)
         return codec.decode(result, sample=request.sample)
 
-    def _infer_parts(self, codec: Codec, parts: Sequence[Arrays], request: _Request) -> Flow[Arrays]:
+    def _infer_parts(self, codec: Codec, parts: Sequence[Arrays], request: InferRequest) -> Flow[Arrays]:
         rows = [len(next(iter(part.values()))) for part in parts]
         answers = []
         start = 0

@@ -150,7 +150,9 @@ class ModelClient(SyncClient):
             PyTritonClientInferenceServerError: The model failed, or it is decoupled.
             PyTritonClientClosedError: The client is closed.
         """
-        return drive(self._infer_flow(inputs, named_inputs, parameters, headers, sample=True), self._transport)
+        return drive(
+            self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=True)), self._transport
+        )
 
     def infer_batch(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
@@ -163,4 +165,6 @@ class ModelClient(SyncClient):
         Raises:
             PyTritonClientModelDoesntSupportBatchingError: The model has no batch axis.
         """
-        return drive(self._infer_flow(inputs, named_inputs, parameters, headers, sample=False), self._transport)
+        return drive(
+            self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=False)), self._transport
+        )

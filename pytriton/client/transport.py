@@ -6,7 +6,7 @@ import importlib
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytriton.client.arguments import check_timeout
@@ -17,7 +17,18 @@ from pytriton.client.tls import Tls
 from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 
-__all__ = ["GrpcTransport", "HttpTransport", "adopt_client", "create_client", "load_lib", "open_transport"]
+__all__ = [
+    "GRPC_CHANNEL_ARGUMENTS",
+    "GrpcTransport",
+    "HttpTransport",
+    "adopt_client",
+    "bare_client",
+    "create_client",
+    "grpc_connector",
+    "grpc_dialect",
+    "load_lib",
+    "open_transport",
+]
 
 GRPC_CHANNEL_ARGUMENTS = [
     # tritonclient's own defaults, which channel arguments replace.
@@ -44,17 +55,21 @@ def create_client(url: TritonUrl, network_timeout_s: float | None) -> Any:
         network_timeout_s: For HTTP, bounds connecting, and every wait for data; None is tritonclient's default of 60.
             gRPC has no such setting, which is a :class:`NotSupportedTimeoutWarning`.
     """
-    lib = load_lib(url.scheme)
+    return bare_client(load_lib(url.scheme), url, network_timeout_s, ("connection_timeout", "network_timeout"))
+
+
+def bare_client(lib: Any, url: TritonUrl, network_timeout_s: float | None, timeouts: Sequence[str]) -> Any:
+    """A bare client of any of tritonclient's modules; ``timeouts`` are the arguments that its HTTP client has."""
     if url.scheme == "grpc":
         if network_timeout_s is not None:
             warnings.warn(
                 "network_timeout_s has no effect on a gRPC client; pass client_timeout to each of its calls",
                 NotSupportedTimeoutWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return lib.InferenceServerClient(url.without_scheme)
     timeout_s = check_timeout("network_timeout_s", network_timeout_s, NETWORK_TIMEOUT_S)
-    return lib.InferenceServerClient(url.without_scheme, connection_timeout=timeout_s, network_timeout=timeout_s)
+    return lib.InferenceServerClient(url.without_scheme, **dict.fromkeys(timeouts, timeout_s))
 
 
 def adopt_client(client: Any, headers: Mapping[str, str]) -> Transport:
@@ -81,17 +96,24 @@ def open_transport(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tl
     """
     address = url.without_scheme
     if url.scheme == "grpc":
-        trust = tls.grpc_arguments() if tls else {}
-        return GrpcTransport(
-            GrpcDialect(lib, url.with_scheme, headers, secured=tls is not None),
-            lambda: lib.InferenceServerClient(address, channel_args=GRPC_CHANNEL_ARGUMENTS, **trust),
-        )
+        return GrpcTransport(grpc_dialect(url, lib, headers, tls), grpc_connector(url, lib, tls))
     trust = _https_arguments(tls) if tls else {}
     return HttpTransport(
         _http_dialect(lib, url.with_scheme, headers, secured=tls is not None),
         # Its own timeouts bound single operations of the socket; the transport bounds the whole call.
         lambda: lib.InferenceServerClient(address, connection_timeout=None, network_timeout=None, **trust),
     )
+
+
+def grpc_dialect(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None) -> GrpcDialect:
+    """How calls are put to a server, for synchronous and asynchronous transports alike."""
+    return GrpcDialect(lib, url.with_scheme, headers, secured=tls is not None)
+
+
+def grpc_connector(url: TritonUrl, lib: Any, tls: Tls | None) -> Callable[[], Any]:
+    """What makes a tritonclient client with a channel of its own, whenever it is called."""
+    trust = tls.grpc_arguments() if tls else {}
+    return lambda: lib.InferenceServerClient(url.without_scheme, channel_args=GRPC_CHANNEL_ARGUMENTS, **trust)
 
 
 def _https_arguments(tls: Tls) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from pytriton.client.flows import (
     NETWORK_TIMEOUT_S,
     Deadline,
     drive,
-    fetch_model_config,
     model_state,
+    wait_and_fetch,
     wait_for_model,
     wait_for_server,
 )
@@ -114,10 +114,8 @@ def get_model_config(
         PyTritonModelConfigError: The configuration cannot be understood.
     """
     check_model(model_name, model_version)
-    deadline = Deadline(check_timeout("timeout_s", timeout_s, DEFAULT_INIT_TIMEOUT_S))
-    transport = adopt_client(client, check_headers(headers))
-    drive(wait_for_model(model_name, model_version, deadline), transport)
-    return drive(fetch_model_config(model_name, model_version, deadline), transport)
+    flow = wait_and_fetch(model_name, model_version, check_timeout("timeout_s", timeout_s, DEFAULT_INIT_TIMEOUT_S))
+    return drive(flow, adopt_client(client, check_headers(headers)))
 
 
 def get_model_state(

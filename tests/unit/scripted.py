@@ -6,6 +6,7 @@ import numpy as np
 
 from pytriton.client.flows import Deadline
 from pytriton.client.options import DEFAULT_OPTIONS
+from pytriton.client.request import InferRequest
 from pytriton.client.session import ModelSession
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
@@ -85,4 +86,4 @@ def config(**changes):
 
 
 def infer(session, *inputs, sample=True, parameters=None, headers=None, options=DEFAULT_OPTIONS, **named):
-    return session.infer(inputs, named, parameters, headers, sample=sample, options=options)
+    return session.infer(InferRequest(inputs, named, parameters, headers, sample, options))
