@@ -43,7 +43,7 @@ DOCUMENTED = {
 # tritonclient brings "google" and "grpc", and the first one for Python 3.10.
 DEPENDENCIES = {"async_timeout", "google", "grpc", "httptools", "numpy", "tenacity", "tritonclient", "wrapt"}
 PUBLIC = ["pytriton", "pytriton.client", "pytriton.decorators", "pytriton.model_config", "pytriton.triton"]
-IN_THE_BACKEND = {f"pytriton.proxy.{name}" for name in ("codec", "model", "streams", "turns")}
+IN_THE_BACKEND = {f"pytriton.proxy.{name}" for name in ("batch", "codec", "model", "streams", "turns")}
 NETWORK = {"aiohttp", "grpc", "google.protobuf", "tritonclient.grpc", "tritonclient.http", "gevent", "geventhttpclient"}
 
 

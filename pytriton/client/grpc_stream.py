@@ -82,7 +82,7 @@ class GrpcStreamTransport(GrpcTransport):
             )
         arguments = self._dialect.arguments(call)
         opening = (arguments["headers"], call.compression)
-        if self._stream is None or self._stream.opening != opening:
+        if self._stream is None or self._stream.opening != opening or not self._stream.is_open():
             self._end_stream()
             if self._channel is None:
                 self._channel = self._connect_stream()
@@ -181,6 +181,10 @@ class _Stream:
             raise self._lib.InferenceServerException(received.error_message)
         response = received.infer_response
         return self._lib.InferResult(response), response.parameters["triton_final_response"].bool_param
+
+    def is_open(self) -> bool:
+        """Whether another request can be sent, as far as is known."""
+        return bool(self._call.is_active())
 
     def cancel(self) -> None:
         self._call.cancel()

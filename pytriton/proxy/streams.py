@@ -17,15 +17,15 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
 from .arena import ArenaFullError
+from .batch import Batch
 from .channel import Channel, PeerGoneError
-from .codec import Codec, failure, status_of
+from .codec import Codec, status_of
 from .frames import CANCEL, END, RESPONSE, Frame, FrameError
 from .link import Link
 from .memory import Memory
@@ -39,71 +39,6 @@ WATCH_SHARE = 0.1  # of the watcher's time, at most, is spent on asking
 SHORT_OF_MEMORY = (
     "the stream was ended because the server's memory is short; it holds the responses that clients have not read yet"
 )
-
-
-class Batch:
-    """The requests of one call, until each has had its last response.
-
-    Args:
-        requests: The server's; their inputs stay valid as long as they are referenced.
-        senders: The server's ways to answer them, one each.
-        decoupled: Whether a request may get no response; else it must get one.
-        has_slot: Whether it counts as one of the batches in flight.
-    """
-
-    def __init__(self, requests: list[Any], senders: Sequence[Any], decoupled: bool, has_slot: bool = True) -> None:
-        self.requests = requests
-        self.has_slot = has_slot
-        self._decoupled = decoupled
-        self.channel: Channel | None = None
-        self.since = time.monotonic()
-        self._lock = threading.Lock()
-        self._senders: list[Any] = list(senders)  # None in place of those that are done with
-
-    def send(self, responses: Sequence[Any], final: bool) -> None:
-        """Send a response to each request; an error is its last one."""
-        with self._lock:
-            for index, (sender, response) in enumerate(zip(self._senders, responses, strict=True)):
-                if sender is None:
-                    continue
-                if final or response.has_error():
-                    self._senders[index] = None
-                    sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-                else:
-                    sender.send(response)
-
-    def end(self) -> None:
-        """Say to each request that no response follows."""
-        with self._lock:
-            for index, sender in enumerate(self._senders):
-                if sender is not None:
-                    self._senders[index] = None
-                    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-    def fail(self, message: str, code: Any = None) -> None:
-        """Answer each request with an error."""
-        self.send([failure(message, code) for _ in self.requests], final=True)
-
-    def alone(self) -> list[Batch]:
-        """Each request as a batch of its own, in place of this one."""
-        with self._lock:
-            return [
-                Batch([request], [sender], self._decoupled, has_slot=False)
-                for request, sender in zip(self.requests, self._senders, strict=True)
-                if sender is not None
-            ]
-
-    def drop_cancelled(self) -> bool:
-        """Answer requests that were cancelled; returns whether that leaves none."""
-        with self._lock:
-            for index, sender in enumerate(self._senders):
-                if sender is not None and sender.is_cancelled():
-                    self._senders[index] = None
-                    # The server may keep a model for ever of which it got a response to a cancelled stream.
-                    cancelled = failure("the request was cancelled", pb_utils.TritonError.CANCELLED)
-                    response = None if self._decoupled else cancelled
-                    sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-            return not any(self._senders)
 
 
 class Streams:

@@ -13,6 +13,7 @@ PROXY_FILES = (
     "__init__.py",
     "abi.py",
     "arena.py",
+    "batch.py",
     "channel.py",
     "codec.py",
     "frames.py",

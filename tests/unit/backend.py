@@ -23,6 +23,16 @@ class Tensor:
         return self._array
 
 
+class TritonModelException(Exception):
+    pass
+
+
+class Logger:
+    @staticmethod
+    def log_warn(message):
+        pass
+
+
 class TritonError:
     INTERNAL, UNAVAILABLE, CANCELLED = "internal", "unavailable", "cancelled"
 
@@ -58,20 +68,27 @@ class ResponseSender:
     Attributes:
         sent: The responses.
         cancelled: Set by a test when the client has gone.
+        is_broken: Set by a test to have the server refuse all calls.
         is_open: Cleared by a test to keep whoever sends waiting, as a busy server does.
     """
 
     def __init__(self):
         self.sent = []
-        self.cancelled = False
+        self.cancelled = self.is_broken = False
         self.is_open = threading.Event()
         self.is_open.set()
         self._final = threading.Event()
 
     def is_cancelled(self):
+        self._check()
         return self.cancelled
 
+    def _check(self):
+        if self.is_broken:
+            raise TritonModelException("the server is not amused")
+
     def send(self, response=None, flags=0):
+        self._check()
         assert not self._final.is_set(), "a response after the last one"
         assert self.is_open.wait(TIMEOUT_S)
         if response is not None:
@@ -103,6 +120,6 @@ def install(patch):
     """Let the module be imported while the patch, a ``pytest.MonkeyPatch``, lasts."""
     module = ModuleType(NAME)
     module.TRITONSERVER_RESPONSE_COMPLETE_FINAL = FINAL
-    for kind in (Tensor, TritonError, InferenceRequest, InferenceResponse):
+    for kind in (Tensor, TritonError, TritonModelException, Logger, InferenceRequest, InferenceResponse):
         setattr(module, kind.__name__, kind)
     patch.setitem(sys.modules, NAME, module)

@@ -38,7 +38,7 @@ def imported_proxy():
         patch.setattr(module, "lend_inputs", lambda: None)
         patch.setattr(importlib.import_module("pytriton.proxy.link"), "RECONNECT_TIMEOUT_S", 10.0)
         yield module
-    for name in ("codec", "model", "streams", "turns"):  # those that have imported the scripted backend
+    for name in ("batch", "codec", "model", "streams", "turns"):  # those that have imported the scripted backend
         del sys.modules[f"pytriton.proxy.{name}"]
 
 

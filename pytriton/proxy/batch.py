@@ -1,0 +1,87 @@
+"""The requests of one call that are answered later, each through the server's sender for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from .channel import Channel
+from .codec import failure
+
+
+class Batch:
+    """The requests of one call, until each has had its last response. For any thread.
+
+    Args:
+        requests: The server's; their inputs stay valid as long as they are referenced.
+        senders: The server's ways to answer them, one each.
+        decoupled: Whether a request may get no response; else it must get one.
+        has_slot: Whether it counts as one of the batches in flight.
+    """
+
+    def __init__(self, requests: list[Any], senders: Sequence[Any], decoupled: bool, has_slot: bool = True) -> None:
+        self.requests = requests
+        self.has_slot = has_slot
+        self.channel: Channel | None = None
+        self.since = time.monotonic()
+        self._decoupled = decoupled
+        self._lock = threading.Lock()
+        self._senders: list[Any] = list(senders)  # None in place of those that are done with
+
+    def send(self, responses: Sequence[Any], final: bool) -> None:
+        """Send a response to each request; an error is its last one."""
+        with self._lock:
+            for index, response in enumerate(responses):
+                self._send(index, response, final or response.has_error())
+
+    def end(self) -> None:
+        """Say to each request that no response follows."""
+        with self._lock:
+            for index in range(len(self._senders)):
+                self._send(index, None, last=True)
+
+    def fail(self, message: str, code: Any = None) -> None:
+        """Answer each request with an error."""
+        self.send([failure(message, code) for _ in self.requests], final=True)
+
+    def alone(self) -> list[Batch]:
+        """Each request as a batch of its own, in place of this one."""
+        with self._lock:
+            return [
+                Batch([request], [sender], self._decoupled, has_slot=False)
+                for request, sender in zip(self.requests, self._senders, strict=True)
+                if sender is not None
+            ]
+
+    def drop_cancelled(self) -> bool:
+        """Answer requests that were cancelled; returns whether that leaves none."""
+        with self._lock:
+            for index, sender in enumerate(self._senders):
+                if sender is not None and _is_cancelled(sender):
+                    cancelled = failure("the request was cancelled", pb_utils.TritonError.CANCELLED)
+                    # The server may keep a model for ever of which it got a response to a cancelled stream.
+                    self._send(index, None if self._decoupled else cancelled, last=True)
+            return not any(self._senders)
+
+    def _send(self, index: int, response: Any, last: bool) -> None:
+        sender = self._senders[index]
+        if sender is None:
+            return
+        if last:
+            self._senders[index] = None
+        try:
+            sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if last else 0)
+        except pb_utils.TritonModelException as error:  # the server's; other requests shall not suffer from it
+            self._senders[index] = None
+            pb_utils.Logger.log_warn(f"pytriton: a response could not be sent: {error}")
+
+
+def _is_cancelled(sender: Any) -> bool:
+    try:
+        return bool(sender.is_cancelled())
+    except pb_utils.TritonModelException:
+        return False
