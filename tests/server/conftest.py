@@ -13,9 +13,11 @@ import pytest
 
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
+from tests.server.gated import Gated
 from tests.server.ports import reserved_ports
 from tests.server.traffic import Traffic, pending_requests
 from tests.server.tritonclients import KINDS, Api
+from tests.unit.generators import count_up
 
 LOCALHOST = "127.0.0.1"
 NUMBERS = count()
@@ -91,6 +93,21 @@ def bind(triton: Triton) -> Bind:
     return bind
 
 
+@pytest.fixture
+def gated(bind: Bind) -> Iterator[Gated]:
+    """A model of one test's own, which answers once its gate is open."""
+    gated = Gated()
+    gated.model = bind(gated)
+    yield gated
+    gated.gate.open()
+
+
+@pytest.fixture(scope="module")
+def counter(bind: Bind) -> str:
+    """Name of a decoupled model that gives as many responses as its input says."""
+    return bind(count_up, decoupled=True, max_batch_size=8, batcher=None)
+
+
 @pytest.fixture(scope="module", params=["http", "grpc"])
 def protocol(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -100,6 +117,12 @@ def protocol(request: pytest.FixtureRequest) -> str:
 def url(triton_config: TritonConfig, protocol: str) -> str:
     port = triton_config.http_port if protocol == "http" else triton_config.grpc_port
     return f"{protocol}://{LOCALHOST}:{port}"
+
+
+@pytest.fixture(scope="module")
+def grpc_url(triton_config: TritonConfig) -> str:
+    """For clients that know no other protocol."""
+    return f"grpc://{LOCALHOST}:{triton_config.grpc_port}"
 
 
 @pytest.fixture(scope="module")

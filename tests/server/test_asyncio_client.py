@@ -38,14 +38,6 @@ def model(bind):
     return bind(double, max_batch_size=8)
 
 
-@pytest.fixture
-def gated(bind):
-    gated = Gated()
-    gated.model = bind(gated)
-    yield gated
-    gated.gate.open()
-
-
 @in_loop
 async def test_many_calls_at_once_get_their_own_answers(url, model):
     async with AsyncioModelClient(url, model) as client:

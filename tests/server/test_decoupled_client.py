@@ -1,102 +1,31 @@
-"""Streams of responses: decoupled models and their clients, against the real server."""
+"""What decoupled models stream to their clients, against the real server."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import os
-import signal
 import threading
-from contextlib import aclosing
 
 import numpy as np
 import pytest
 
 from pytriton.client import AsyncioDecoupledModelClient, AsyncioModelClient, DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import (
-    PyTritonClientClosedError,
-    PyTritonClientConnectionError,
     PyTritonClientInferenceServerError,
     PyTritonClientInputError,
     PyTritonClientModelDoesntSupportBatchingError,
-    PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
 from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
-from pytriton.triton import Triton
-from tests.server.processes import command_line, descendants, wait_for
-
-X = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
-Y = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
-TIMEOUT_S = 30.0
-
-
-def of(count, rows=1):
-    return np.full((rows, 2), count, np.float32)
-
-
-@batch
-def count_up(x):
-    for number in range(int(x[0, 0])):
-        yield {"y": x * 0 + number}
-
-
-@batch
-async def count_up_async(x):
-    for number in range(int(x[0, 0])):
-        await asyncio.sleep(0)
-        yield {"y": x * 0 + number}
-
-
-class Endless:
-    """A generator that waits for :attr:`go_on` before each response but the first two."""
-
-    def __init__(self):
-        self.closed = threading.Semaphore(0)
-        self.go_on = threading.Event()
-
-    @batch
-    def __call__(self, x):
-        try:
-            for number in range(1_000_000):
-                yield [x * 0 + number]
-                if number >= 1:
-                    self.go_on.wait(0.02)
-        finally:
-            self.closed.release()
-
-
-@pytest.fixture(scope="module")
-def grpc_url(triton_config):
-    return f"grpc://127.0.0.1:{triton_config.grpc_port}"
-
-
-@pytest.fixture(scope="module")
-def counter(bind):
-    return bind(count_up, decoupled=True, max_batch_size=8, batcher=None)
+from tests.server.counting import collect, of
+from tests.server.own_server import TENSORS
+from tests.server.processes import DEADLINE_S
+from tests.unit.generators import as_async, count_up_async
 
 
 @pytest.fixture(scope="module")
 def async_counter(bind):
     return bind(count_up_async, decoupled=True, max_batch_size=8, batcher=None)
-
-
-@pytest.fixture
-def endless(bind):
-    function = Endless()
-    yield function, bind(function, decoupled=True, max_batch_size=8)
-    function.go_on.set()
-
-
-def collect(url, model, x, **options):
-    """All first numbers of the responses that the asynchronous client gets."""
-
-    async def run():
-        async with AsyncioDecoupledModelClient(url, model, **options) as client:
-            return [response["y"] async for response in client.infer_batch(x)]
-
-    return asyncio.run(run())
 
 
 @pytest.mark.parametrize("count", [0, 1, 500])
@@ -146,65 +75,8 @@ def test_clients_in_many_threads_stream_at_once(grpc_url, counter):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(TIMEOUT_S)
+        thread.join(DEADLINE_S)
     assert results == {count: count for count in range(20, 36)}
-
-
-@pytest.mark.parametrize("stop", ["close", "with", "break", "drop"])
-def test_stopping_early_closes_the_callables_generator_and_frees_the_client(grpc_url, endless, stop):
-    function, model = endless
-    with DecoupledModelClient(grpc_url, model) as client:
-        for _ in range(2):
-            responses = client.infer_batch(of(1))
-            assert next(responses)["y"].tolist() == [[0, 0]]
-            if stop == "close":
-                responses.close()
-                responses.close()
-                assert list(responses) == []
-            elif stop == "with":
-                with responses:
-                    pass
-            elif stop == "break":
-                for _ in responses:
-                    break
-                del responses
-            else:
-                del responses
-                gc.collect()
-            assert function.closed.acquire(timeout=TIMEOUT_S)
-
-
-def test_an_iterator_that_was_never_started_leaves_the_client_free_when_it_is_dropped(grpc_url, counter):
-    with DecoupledModelClient(grpc_url, counter) as client:
-        client.infer_batch(of(3))
-        assert len(list(client.infer_batch(of(3)))) == 3
-
-
-def test_stopping_an_asynchronous_iteration_closes_the_callables_generator(grpc_url, endless):
-    function, model = endless
-
-    async def run():
-        async with AsyncioDecoupledModelClient(grpc_url, model) as client:
-            async with aclosing(client.infer_batch(of(1))) as responses:
-                async for _ in responses:
-                    break
-            assert await asyncio.to_thread(function.closed.acquire, timeout=TIMEOUT_S)
-            await anext(client.infer_batch(of(1)))  # and nobody refers to it any more
-            assert await asyncio.to_thread(function.closed.acquire, timeout=TIMEOUT_S)
-            begun = asyncio.Event()
-            streaming = asyncio.ensure_future(drain(client.infer_batch(of(1)), begun))
-            await begun.wait()
-            streaming.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await streaming
-            assert await asyncio.to_thread(function.closed.acquire, timeout=TIMEOUT_S)
-
-    asyncio.run(run())
-
-
-async def drain(responses, begun):
-    async for _ in responses:
-        begun.set()
 
 
 def test_a_second_request_before_the_end_of_the_first_is_refused(grpc_url, counter):
@@ -216,33 +88,6 @@ def test_a_second_request_before_the_end_of_the_first_is_refused(grpc_url, count
         assert len(list(client.infer_batch(of(2)))) == 2
 
 
-def test_a_response_that_does_not_come_in_time_is_a_timeout_and_the_client_goes_on(grpc_url, bind):
-    release = threading.Event()
-
-    @batch
-    def function(x):
-        yield [x]
-        if x[0, 0]:
-            release.wait(TIMEOUT_S)
-
-    model = bind(function, decoupled=True)
-    with DecoupledModelClient(grpc_url, model, inference_timeout_s=0.3) as client:
-        responses = client.infer_batch(of(1))
-        next(responses)
-        with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.3 s"):
-            next(responses)
-        assert list(responses) == []
-        release.set()
-        assert len(list(client.infer_batch(of(0)))) == 1
-        release.clear()
-        with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.2 s"):
-            list(client.with_options(inference_timeout_s=0.2).infer_batch(of(1)))
-        with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.3 s"):
-            collect(grpc_url, model, of(1), inference_timeout_s=0.3)
-        release.set()
-        assert len(list(client.infer_batch(of(0)))) == 1
-
-
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_error_in_mid_stream_comes_after_the_responses_before_it(grpc_url, bind, is_async):
     def function(requests):
@@ -250,11 +95,7 @@ def test_an_error_in_mid_stream_comes_after_the_responses_before_it(grpc_url, bi
             yield [{"y": request["x"] * 0 + number} for request in requests]
         raise ValueError("no more")
 
-    async def async_function(requests):
-        for responses in function(requests):
-            yield responses
-
-    model = bind(async_function if is_async else function, decoupled=True)
+    model = bind(as_async(function) if is_async else function, decoupled=True)
     with DecoupledModelClient(grpc_url, model) as client:
         for _ in range(2):
             responses = client.infer_batch(of(1))
@@ -286,7 +127,7 @@ def test_parameters_version_and_headers_reach_the_callable(grpc_url, triton, bin
     def second(requests):
         yield [{"y": request["x"] + 1} for request in requests]
 
-    triton.bind(model, second, X, Y, model_version=2, config=ModelConfig(decoupled=True))
+    triton.bind(model, second, *TENSORS, model_version=2, config=ModelConfig(decoupled=True))
     with DecoupledModelClient(grpc_url, model, "1") as client:
         responses = client.infer_batch(of(1), parameters={"a": 1, "b": "two", "c": True}, headers={"x-user": "me"})
         assert [response["y"][0, 0] for response in responses] == [1]
@@ -410,40 +251,6 @@ def test_strings_can_be_streamed(grpc_url, bind):
     assert words == [b"to", b"be", b"or", b"not"]
 
 
-def test_closing_a_client_in_mid_stream_says_so_and_closes_the_generator(grpc_url, endless):
-    function, model = endless
-    client = DecoupledModelClient(grpc_url, model)
-    responses = client.infer_batch(of(1))
-    next(responses)
-    client.close()
-    client.close()
-    with pytest.raises(PyTritonClientClosedError):
-        next(responses)
-    assert function.closed.acquire(timeout=TIMEOUT_S)
-    with pytest.raises(PyTritonClientClosedError):
-        client.infer_batch(of(1))
-
-
-def test_a_client_can_be_closed_from_another_thread_while_it_waits(grpc_url, bind):
-    release = threading.Event()
-
-    @batch
-    def function(x):
-        yield [x]
-        release.wait(TIMEOUT_S)
-
-    model = bind(function, decoupled=True)
-    client = DecoupledModelClient(grpc_url, model)
-    responses = client.infer_batch(of(1))
-    next(responses)
-    timer = threading.Timer(0.1, client.close)
-    timer.start()
-    with pytest.raises(PyTritonClientClosedError):
-        next(responses)
-    timer.join()
-    release.set()
-
-
 def test_a_client_made_from_another_one_streams_too(grpc_url, counter):
     with DecoupledModelClient(grpc_url, counter, inference_timeout_s=5) as first:
         list(first.infer_batch(of(1)))
@@ -455,38 +262,3 @@ def test_a_client_made_from_another_one_streams_too(grpc_url, counter):
                 return [response async for response in client.infer_batch(of(4))]
 
         assert len(asyncio.run(run())) == 4
-
-
-def is_server_at(pid, grpc_port):
-    return os.path.basename(command_line(pid)[0]) == "tritonserver" and f"--grpc-port={grpc_port}" in command_line(pid)
-
-
-def test_a_server_that_ends_in_mid_stream_is_a_connection_error(free_config):
-    function = Endless()
-    with Triton(config=free_config) as triton:
-        triton.bind("endless", function, X, Y, config=ModelConfig(decoupled=True))
-        client = DecoupledModelClient(f"grpc://127.0.0.1:{free_config.grpc_port}", "endless")
-        responses = client.infer_batch(of(1))
-        next(responses)
-        function.go_on.set()
-        (server,) = [pid for pid in descendants(os.getpid()) if is_server_at(pid, free_config.grpc_port)]
-        os.kill(server, signal.SIGKILL)
-        with pytest.raises(PyTritonClientConnectionError):
-            for _ in responses:
-                pass
-        client.close()
-    assert function.closed.acquire(timeout=TIMEOUT_S)
-
-
-def test_clients_leave_no_thread_and_no_socket_behind(grpc_url, counter):
-    def once():
-        with DecoupledModelClient(grpc_url, counter) as client:
-            assert len(list(client.infer_batch(of(2)))) == 2
-            next(client.infer_batch(of(50)))
-
-    once()
-    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
-    for _ in range(20):
-        once()
-    wait_for(lambda: threading.active_count() <= threads, "the clients' threads to end")
-    wait_for(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "the clients' sockets to be closed")

@@ -19,22 +19,12 @@ from tests.server.arrays import assert_same, filled
 from tests.server.gated import Gated
 from tests.server.leftovers import nothing_left
 from tests.server.own_server import address, double, server_of, serving
-from tests.unit.loops import in_loop
-
-PATIENCE_S = 30.0
+from tests.unit.loops import PATIENCE_S, in_loop
 
 
 @pytest.fixture(scope="module")
 def model(bind):
     return bind(double, max_batch_size=8)
-
-
-@pytest.fixture
-def gated(bind):
-    gated = Gated()
-    gated.model = bind(gated)
-    yield gated
-    gated.gate.open()
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_workers": 1, "max_queue_size": None}, {"max_workers": None}])

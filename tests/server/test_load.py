@@ -1,22 +1,17 @@
 """Many clients at once, each with payloads of its own: every answer is right and reaches the client that asked."""
 
-import importlib
 import socket
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
+import wire
 
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
-
-sys.path.append(str(Path(__file__).parents[2] / "scripts"))
-wire = importlib.import_module("wire")
 
 CLIENTS = 64
 REQUESTS = {"http": 120, "grpc": 40}  # of each client: 10,240 for each model

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from tritonclient.grpc import service_pb2
 
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.worker.context import Binding, TritonContext, attach, current_binding
-from tests.unit.links import imported_proxy
+from tests.server.processes import wait_for
+from tests.unit.batches import DECOUPLED
+from tests.unit.links import Link, imported_proxy
+from tests.unit.loopback import Inference, ModelServer, Web, serving, serving_grpc, unused_address
+from tests.unit.turnstile import Turnstile
 
 # How long an example takes says more about the machine's other work than about ours.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -49,6 +57,80 @@ def proxy_model() -> Iterator[Any]:
     """The proxy's module ``model``, as in the server's stub."""
     with imported_proxy() as module:
         yield module
+
+
+@pytest.fixture
+def serve(proxy_model: Any, tmp_path: Path) -> Iterator[Callable[..., Link]]:
+    """``serve(callable, config=..., batches_in_flight=..., **options)``: a link whose proxy returns at once.
+
+    Options are those of the link's :meth:`~tests.unit.links.Link.serve`. The links have ended when the test has, and
+    so have all threads.
+    """
+    links: list[Link] = []
+
+    def serve(function: Any, *, config: Any = DECOUPLED, batches_in_flight: int = 8, **options: Any) -> Link:
+        folder = tmp_path / str(len(links))
+        folder.mkdir()
+        links.append(Link(proxy_model, folder, batches_in_flight))
+        links[-1].serve(function, config, **options)
+        return links[-1]
+
+    threads = set(threading.enumerate())
+    yield serve
+    for link in links:
+        link.end()
+    wait_for(lambda: set(threading.enumerate()) <= threads, "all threads to end")
+
+
+@pytest.fixture
+def no_threads_left() -> Iterator[None]:
+    """Wait, when the test has ended, until there are no more threads than before, once garbage is collected."""
+    threads = set(threading.enumerate())
+    yield
+    gc.collect()
+    wait_for(lambda: set(threading.enumerate()) <= threads, "all threads to end")
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    """An HTTP server of one model."""
+    with serving(ModelServer()) as server:
+        yield server
+
+
+@pytest.fixture
+def turnstile(server: ModelServer) -> Iterator[Turnstile]:
+    """Holds up the inferences of :func:`server`, until the test ends at the latest."""
+    server.hold = turnstile = Turnstile()
+    yield turnstile
+    turnstile.let_through(1000)
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    """An HTTP server whose answers are scripted; it is live at first."""
+    with serving(Web()) as server:
+        yield server
+
+
+@pytest.fixture
+def inference() -> Iterator[Inference]:
+    """A gRPC server whose answers are scripted; it is live at first."""
+    with serving_grpc() as servicer:
+        servicer.answer = service_pb2.ServerLiveResponse(live=True)
+        yield servicer
+
+
+@pytest.fixture
+def live_address(scheme: str, web: Web, inference: Inference) -> str:
+    """Where the server of a scheme listens."""
+    return str(web.address if scheme == "http" else inference.address)
+
+
+@pytest.fixture
+def closed_port() -> str:
+    """An address where nobody listens."""
+    return unused_address()
 
 
 def _specs(tensors: Any) -> list[TensorSpec]:

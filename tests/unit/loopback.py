@@ -10,7 +10,10 @@ from concurrent import futures
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
+import numpy as np
 from tritonclient.grpc import service_pb2_grpc
+
+from pytriton.model_config.parser import ModelConfigParser
 
 CONFIG = {
     "name": "m",
@@ -19,6 +22,17 @@ CONFIG = {
     "output": [{"name": "x", "data_type": "TYPE_FP32", "dims": [2]}],
 }
 INDEX = [{"name": "m", "version": "1", "state": "READY"}]
+READY, CONFIGURED, INFERRED = "/v2/models/m/ready", "/v2/models/m/config", "/v2/models/m/infer"
+KNOWN = {
+    "model_config": ModelConfigParser.from_dict(CONFIG),
+    "ensure_model_is_ready": False,
+}  # a client only infers
+X = np.arange(6, dtype=np.float32).reshape(3, 2)  # three samples of the model's input
+
+
+def paths(server):
+    """What a server was asked for, in this order."""
+    return [path for path, _ in server.requests]
 
 
 def unused_address():

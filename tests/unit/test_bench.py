@@ -1,19 +1,14 @@
-import importlib
 import json
-import sys
 from dataclasses import asdict
-from pathlib import Path
 
+import bench
 import pytest
+import report
+import rounds
+import soak
+import systems
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.append(str(Path(__file__).parents[2] / "scripts"))
-bench = importlib.import_module("bench")
-report = importlib.import_module("report")
-rounds = importlib.import_module("rounds")
-soak = importlib.import_module("soak")
-systems = importlib.import_module("systems")
 
 Spread = report.Spread
 

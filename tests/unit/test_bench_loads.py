@@ -1,23 +1,18 @@
 """What the benchmark's client programs do with what they receive."""
 
 import asyncio
-import importlib
 import socket
-import sys
 import threading
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
+import blocking_load
+import caller
+import churn_load
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "scripts"))
-blocking_load = importlib.import_module("blocking_load")
-caller = importlib.import_module("caller")
-churn_load = importlib.import_module("churn_load")
-stream_load = importlib.import_module("stream_load")
-wire = importlib.import_module("wire")
+import stream_load
+import wire
 
 VALUES = np.array([[1, 2]], np.float32)
 EXPECTED = stream_load.Expected(3, VALUES)

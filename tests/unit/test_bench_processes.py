@@ -1,15 +1,11 @@
-import importlib
 import os
 import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
+import processes
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "scripts"))
-processes = importlib.import_module("processes")
 
 ROLLUP = """5581c0a000-7ffc0e000 ---p 00000000 00:00 0    [rollup]
 Rss:                2048 kB

@@ -1,19 +1,15 @@
 """What a round of clients, of streams and of churn makes of what its hosts and programs do."""
 
-import importlib
 import sys
-from pathlib import Path
 
+import client_churn
+import client_programs
+import client_rounds
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "scripts"))
-client_churn = importlib.import_module("client_churn")
-client_programs = importlib.import_module("client_programs")
-client_rounds = importlib.import_module("client_rounds")
-rounds = importlib.import_module("rounds")
-sections = importlib.import_module("sections")
-stream_rounds = importlib.import_module("stream_rounds")
-systems = importlib.import_module("systems")
+import rounds
+import sections
+import stream_rounds
+import systems
 
 OURS, RAW, PEER = (systems.System(name, [sys.executable], {}, {}) for name in ("ours", "raw", "peer"))
 TIMING = rounds.Timing(0.1, 0)

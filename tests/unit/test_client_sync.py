@@ -27,20 +27,7 @@ from pytriton.client.utils import (
     wait_for_model_ready,
     wait_for_server_ready,
 )
-from pytriton.model_config.parser import ModelConfigParser
-from tests.unit.loopback import CONFIG, ModelServer, serving
-
-X = np.arange(6, dtype=np.float32).reshape(3, 2)
-
-
-@pytest.fixture
-def server():
-    with serving(ModelServer()) as server:
-        yield server
-
-
-def paths(server):
-    return [path for path, _ in server.requests]
+from tests.unit.loopback import KNOWN, X, paths
 
 
 def test_sample_and_batch_come_back(server):
@@ -81,9 +68,7 @@ def test_token_travels_with_every_call_and_opens_a_restricted_server(server):
         client.load_model()
     assert {headers.get("triton-access-token") for _, headers in server.requests} == {"secret"}
     with (
-        ModelClient(
-            server.url, "m", model_config=ModelConfigParser.from_dict(CONFIG), ensure_model_is_ready=False
-        ) as stranger,
+        ModelClient(server.url, "m", **KNOWN) as stranger,
         pytest.raises(PyTritonClientInferenceServerError, match=r"\[403\] restricted"),
     ):
         stranger.infer_sample(X[0])

@@ -21,45 +21,14 @@ from pytriton.client.exceptions import (
 )
 from pytriton.client.flows import Call
 from pytriton.client.model_state import ModelState
-from pytriton.client.transport import HttpTransport, adopt_client, create_client, load_lib, open_transport
+from pytriton.client.transport import HttpTransport, adopt_client, create_client, load_lib
 from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
-from tests.unit.loopback import Web, listening, serving, serving_grpc, unused_address
-
-TOKEN = {"triton-access-token": "secret"}
-LIVE = Call("is_server_live", 5.0)
-CONFIG = Call("get_model_config", 5.0, {"model_name": "m", "model_version": ""})
-INDEX = Call("get_model_repository_index", 5.0)
+from tests.unit.loopback import listening, serving_grpc
+from tests.unit.transports import CONFIG, INDEX, LIVE, SCHEMES, transport_to
 
 
-@contextlib.contextmanager
-def transport_to(address, scheme="http", headers=TOKEN):
-    url = TritonUrl.from_url(f"{scheme}://{address}")
-    transport = open_transport(url, load_lib(scheme), headers)
-    try:
-        yield transport
-    finally:
-        transport.close()
-
-
-@pytest.fixture
-def closed_port():
-    return unused_address()
-
-
-@pytest.fixture
-def web():
-    with serving(Web()) as server:
-        yield server
-
-
-@pytest.fixture
-def inference():
-    with serving_grpc() as servicer:
-        yield servicer
-
-
-@pytest.mark.parametrize("scheme", ["http", "grpc"])
+@SCHEMES
 def test_server_that_accepts_but_never_answers_is_a_timeout(scheme):
     with listening() as address, transport_to(address, scheme) as transport:
         for _ in range(2):
@@ -85,7 +54,7 @@ def test_server_that_never_finishes_its_answer_is_a_timeout(beginning):
         transport.call(Call("get_model_config", 0.2, CONFIG.arguments))
 
 
-@pytest.mark.parametrize("scheme", ["http", "grpc"])
+@SCHEMES
 def test_refused_connection_is_a_connection_error(scheme, closed_port):
     with (
         transport_to(closed_port, scheme) as transport,
@@ -94,7 +63,7 @@ def test_refused_connection_is_a_connection_error(scheme, closed_port):
         transport.call(LIVE)
 
 
-@pytest.mark.parametrize("scheme", ["http", "grpc"])
+@SCHEMES
 def test_unknown_host_is_a_connection_error(scheme):
     with transport_to("host.invalid:1", scheme) as transport, pytest.raises(PyTritonClientConnectionError):
         transport.call(LIVE)
@@ -139,7 +108,7 @@ def test_connection_is_kept_also_after_an_error_of_the_server(web):
     web.status, web.body = 404, b'{"error": "x"}'
     script = (
         "from pytriton.client.exceptions import PyTritonClientInferenceServerError\n"
-        "from tests.unit.test_client_transport import CONFIG, LIVE, transport_to\n"
+        "from tests.unit.transports import CONFIG, LIVE, transport_to\n"
         f"with transport_to({web.address!r}) as transport:\n"
         "    transport.call(LIVE)\n"
         "    try:\n"
@@ -180,7 +149,6 @@ def test_connection_of_an_interrupted_call_is_not_used_again():
 
 
 def test_grpc_clients_do_not_share_a_connection(inference):
-    inference.answer = service_pb2.ServerLiveResponse(live=True)
     with transport_to(inference.address, "grpc") as one, transport_to(inference.address, "grpc") as other:
         one.call(LIVE)
         other.call(LIVE)
@@ -220,7 +188,6 @@ def test_grpc_answers_have_the_same_forms(inference):
 
 
 def test_grpc_metadata_names_are_lower_case(inference):
-    inference.answer = service_pb2.ServerLiveResponse(live=True)
     with transport_to(inference.address, "grpc") as transport:
         assert transport.call(Call("is_server_live", float("inf"), headers={"X-More": "1"})) is True
     (metadata,) = inference.metadata
@@ -266,14 +233,13 @@ def test_inference_goes_to_the_model(web):
     assert web.requests[0][0] == "/v2/models/m/infer"
 
 
-@pytest.mark.parametrize("scheme", ["http", "grpc"])
+@SCHEMES
 def test_closing_twice_is_fine(scheme, closed_port):
     with transport_to(closed_port, scheme) as transport:
         transport.close()
 
 
 def test_adopted_clients_are_not_closed(web, inference):
-    inference.answer = service_pb2.ServerLiveResponse(live=True)
     for address in (f"http://{web.address}", f"grpc://{inference.address}"):
         with create_client(TritonUrl.from_url(address), None) as client:
             transport = adopt_client(client, {"x-more": "1"})

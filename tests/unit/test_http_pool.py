@@ -10,6 +10,7 @@ import pytest
 
 from pytriton.client.http_pool import HttpPool
 from pytriton.client.url import TritonUrl
+from tests.unit.loops import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 TIMEOUT_S = 10.0
@@ -135,8 +136,7 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_replaced():
     async with Server([OK], [OK], hang_up=True) as server:
         pool = server.pool()
         assert (await ask(pool)).body == b"ok"
-        while pool._open:
-            await asyncio.sleep(0.001)
+        await until(lambda: not pool._open)
         assert (await ask(pool)).body == b"ok"
         await pool.close()
     assert server.connections == 2
@@ -148,8 +148,7 @@ async def test_an_answer_that_nobody_asked_for_is_not_that_to_the_next_request(p
     async with Server(pieces, [OK]) as server:
         pool = server.pool()
         assert (await ask(pool)).body == b"ok"
-        while pool._open:
-            await asyncio.sleep(0.001)
+        await until(lambda: not pool._open)
         assert (await ask(pool)).body == b"ok"
         await pool.close()
 
@@ -180,8 +179,7 @@ async def test_closing_ends_what_is_under_way():
     async with Server([b"HTTP/1.1 200 OK\r\n"]) as server:
         pool = server.pool()
         under_way = asyncio.ensure_future(ask(pool))
-        while not server.requests:
-            await asyncio.sleep(0.001)
+        await until(lambda: server.requests)
         await pool.close()
         with pytest.raises(ConnectionError):
             await under_way
@@ -192,8 +190,7 @@ async def test_a_cancelled_request_gives_its_place_and_its_connection_up():
     async with Server([b"HTTP/1.1 200 OK\r\n"], [OK]) as server:
         pool = server.pool(limit=1)
         under_way = asyncio.ensure_future(ask(pool))
-        while not server.requests:
-            await asyncio.sleep(0.001)
+        await until(lambda: server.requests)
         under_way.cancel()
         assert (await ask(pool)).body == b"ok"
         await pool.close()

@@ -1,14 +1,8 @@
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
+import programs
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "scripts"))
-programs = importlib.import_module("programs")
-tally = importlib.import_module("tally")
-wire = importlib.import_module("wire")
+import tally
+import wire
 
 ANSWER_BYTES = 95
 PRINTED = """

@@ -1,17 +1,12 @@
-import importlib
 import json
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+import wire
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
-
-sys.path.append(str(Path(__file__).parents[2] / "scripts"))
-wire = importlib.import_module("wire")
 
 TARGET = wire.Target(port=8000, model="twice", floats=3)
 VALUES = np.array([1.5, -2, 0], np.float32)

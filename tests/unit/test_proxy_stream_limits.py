@@ -1,0 +1,218 @@
+"""How far streams run ahead of a server, what memory they hold, and how they end before their time."""
+
+import asyncio
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from pytriton.proxy.channel import MAX_AHEAD, MAX_UNRELEASED_BYTES
+from tests.server.processes import DEADLINE_S, wait_for
+from tests.unit.backend import InferenceRequest
+from tests.unit.batches import X, answers, of, submit
+from tests.unit.generators import Endless, as_async, count_up, count_up_async
+from tests.unit.links import CONFIG
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_no_more_batches_are_handed_over_than_may_be_in_flight(serve, is_async):
+    running, most = [], []
+    release = threading.Event()
+
+    def function(requests):
+        running.append(requests)
+        most.append(len(running))
+        while not release.is_set():
+            yield [{"y": X}]
+        running.pop()
+
+    link = serve(as_async(function, 0) if is_async else function, batches_in_flight=2)
+    requests = submit(link, of(0)) + submit(link, of(0))
+    third = threading.Thread(target=lambda: requests.extend(submit(link, of(0))))
+    third.start()
+    wait_for(lambda: len(running) == 2, "two batches to run")
+    assert len(requests) == 2
+    release.set()
+    third.join(DEADLINE_S)
+    for request in requests:
+        answers(request)
+    assert max(most) == 2
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_cancelled_request_has_its_generator_closed_and_frees_its_place(serve, is_async):
+    function = Endless()
+    link = serve(as_async(function, 0.001) if is_async else function, batches_in_flight=1)
+    (request,) = submit(link, of(0))
+    wait_for(lambda: request.sender.sent, "a first response")
+    request.sender.cancelled = True
+    assert all(response.error is None for response in request.sender.all())
+    assert function.closed.wait(DEADLINE_S)
+    function.closed.clear()
+    (second,) = submit(link, of(0))
+    wait_for(lambda: second.sender.sent, "a response in the place that was freed")
+
+
+def test_a_coroutine_is_cancelled_with_its_request(serve):
+    cancelled = threading.Event()
+
+    async def function(requests):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    (request,) = submit(serve(function, config=CONFIG), {"x": X})
+    request.sender.cancelled = True
+    assert cancelled.wait(DEADLINE_S)
+    assert [response.error.code for response in request.sender.all()] == ["cancelled"]
+
+
+def test_a_merged_call_goes_on_for_the_requests_that_were_not_cancelled(serve):
+    go_on = threading.Event()
+
+    def function(requests):
+        yield [{"y": X}, {"y": X}]
+        while not go_on.is_set():
+            yield [{"y": X}, {"y": X}]
+
+    left, stays = submit(serve(function), of(0), of(0))
+    left.sender.cancelled = True
+    left.sender.all()
+    before = len(stays.sender.sent)
+    wait_for(lambda: len(stays.sender.sent) > before, "the other request to get more responses")
+    go_on.set()
+    assert all(response.error is None for response in stays.sender.all())
+
+
+@pytest.mark.parametrize("function", [count_up, count_up_async])
+def test_a_stream_waits_while_the_server_is_slow_to_take_it(serve, function):
+    made = []
+    wide = np.ones((1, MAX_UNRELEASED_BYTES // 16), np.float32)
+
+    def recorded(requests):
+        for number in range(20):
+            made.append(number)
+            yield [{"y": wide}]
+
+    link = serve(recorded if function is count_up else as_async(recorded))
+    request = InferenceRequest({"x": X})
+    request.sender.is_open.clear()
+    link.model.execute([request])
+    wait_for(lambda: len(made) >= 5, "the first responses")
+    assert len(made) < 10, "a quarter of what may be unreleased each"
+    request.sender.is_open.set()
+    assert len(request.sender.all()) == 20
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_stream_of_small_responses_runs_only_so_far_ahead(serve, is_async):
+    made = []
+
+    def function(requests):
+        for number in range(500):
+            made.append(number)
+            yield [{"y": X}]
+
+    link = serve(as_async(function, 0) if is_async else function)
+    request = InferenceRequest({"x": X})
+    request.sender.is_open.clear()
+    link.model.execute([request])
+    wait_for(lambda: len(made) >= MAX_AHEAD, "the first responses")
+    time.sleep(0.1)
+    assert len(made) <= MAX_AHEAD + 1
+    request.sender.is_open.set()
+    assert len(request.sender.all()) == 500
+
+
+def test_memory_of_a_stream_is_released_while_it_runs(serve):
+    wide = np.ones((1, 100_000), np.float32)
+
+    def function(requests):
+        for _ in range(300):
+            yield [{"y": wide}]
+
+    link = serve(function)
+    (request,) = submit(link, of(0))
+    assert len(request.sender.all()) == 300
+    (second,) = submit(link, of(0))
+    assert len(second.sender.all()) == 300
+
+
+def test_generators_that_still_run_are_closed_when_the_proxy_goes(serve):
+    function = Endless()
+    link = serve(function)
+    (request,) = submit(link, of(0))
+    wait_for(lambda: request.sender.sent, "a first response")
+    link.model.finalize()
+    assert function.closed.wait(DEADLINE_S)
+
+
+def test_a_stream_pauses_while_memory_is_short(serve, monkeypatch):
+    short = threading.Event()
+    short.set()
+    monkeypatch.setattr(streams(), "CHECK_BYTES", 1)
+    monkeypatch.setattr(streams().Memory, "is_short", lambda self: short.is_set())
+    made = []
+
+    def function(requests):
+        for number in range(10_000):
+            made.append(number)
+            yield [{"y": X}]
+
+    (request,) = submit(serve(function), of(0))
+    wait_for(lambda: made, "the first response")
+    assert request.sender.sent == []
+    short.clear()
+    assert len(request.sender.all()) == 10_000
+
+
+def test_a_stream_fails_and_is_closed_when_memory_stays_short(serve, monkeypatch):
+    monkeypatch.setattr(streams(), "CHECK_BYTES", 1)
+    monkeypatch.setattr(streams(), "PATIENCE_S", 0.05)
+    monkeypatch.setattr(streams().Memory, "is_short", lambda self: True)
+    function = Endless()
+    link = serve(function, batches_in_flight=1)
+    (request,) = submit(link, of(0))
+    (response,) = request.sender.all()
+    assert response.error.code == "unavailable"
+    assert "memory is short" in response.error.message
+    assert function.closed.wait(DEADLINE_S)
+    monkeypatch.setattr(streams().Memory, "is_short", lambda self: False)
+    (after,) = submit(link, of(0))
+    wait_for(lambda: after.sender.sent, "a response once there is memory")
+
+
+def test_releases_never_wait_for_a_worker_that_waits_to_be_read(serve):
+    """Both sides send large frames at once, more of them than the socket holds."""
+    wide = np.ones((1, 8_000), np.float32)  # inline, but only a few fit in the socket's buffer
+    wider = np.ones((1, 20_000), np.float32)  # in the arena
+
+    def function(requests):
+        for number in range(50):
+            yield [{"y": wider if number % 2 else wide}]
+
+    link = serve(function, batches_in_flight=64)
+    requests = [submit(link, {"x": wide})[0] for _ in range(64)]
+    assert [len(request.sender.all()) for request in requests] == [50] * 64
+
+
+def streams():
+    return sys.modules["pytriton.proxy.streams"]
+
+
+def test_memory_is_looked_at_after_so_many_bytes_of_responses(serve, monkeypatch):
+    looks = []
+    monkeypatch.setattr(streams().Memory, "is_short", lambda self: looks.append(1))
+    wide = np.ones((1, streams().CHECK_BYTES // 16), np.float32)
+
+    def function(requests):
+        for _ in range(20):
+            yield [{"y": wide}]
+
+    (request,) = submit(serve(function), of(0))
+    assert len(request.sender.all()) == 20
+    assert len(looks) == 5
