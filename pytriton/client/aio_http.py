@@ -6,10 +6,23 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from pytriton.client.http_connection import HttpResponse
+from pytriton.client.http_message import HttpResponse
 from pytriton.client.http_pool import HttpPool
 
 __all__ = ["http_client_class"]
+
+
+class Response:
+    """A response as tritonclient's client looks at it."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self._body = response.body
+
+    async def read(self) -> bytes:
+        """The body."""
+        return self._body
 
 
 @cache
@@ -36,13 +49,13 @@ def http_client_class(lib: Any) -> Any:
         async def close(self) -> None:
             await self._pool.close()
 
-        async def _get(self, request_uri: str, headers: Mapping[str, Any], query_params: Any) -> HttpResponse:
-            return await self._pool.request(b"GET", request_uri, headers, b"")
+        async def _get(self, request_uri: str, headers: Mapping[str, Any], query_params: Any) -> Response:
+            return Response(await self._pool.request(b"GET", request_uri, headers, b""))
 
         async def _post(
             self, request_uri: str, request_body: bytes | str, headers: Mapping[str, Any], query_params: Any
-        ) -> HttpResponse:
+        ) -> Response:
             body = request_body.encode() if isinstance(request_body, str) else request_body
-            return await self._pool.request(b"POST", request_uri, headers, body)
+            return Response(await self._pool.request(b"POST", request_uri, headers, body))
 
     return HttpClient

@@ -40,7 +40,6 @@ __all__ = [
     "Transport",
     "drive",
     "fetch_model_config",
-    "let_go",
     "model_state",
     "wait_and_fetch",
     "wait_for_model",
@@ -255,17 +254,6 @@ def model_state(model_name: str, model_version: str | None, deadline: Deadline) 
     return find_model_state(states, model_name, model_version)
 
 
-def let_go(error: BaseException | None) -> None:
-    """Drop the frames of an error that is not going to be raised.
-
-    They hold the connection that failed; libraries' frames hold their errors, too, so that only the collector of cycles
-    would end it, at any time and in any thread, where gevent's connections cannot be ended.
-    """
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__
-
-
 class _Poll:
     """Asks the same question until the answer is yes."""
 
@@ -286,7 +274,6 @@ class _Poll:
                 raise  # a matter of files and settings, which waiting does not change
             except (PyTritonClientInferenceServerError, PyTritonClientTimeoutError) as error:
                 # Refused, reset, unreachable: all of it happens while a server starts.
-                let_go(error)
                 self.error = error
             if self._grows:
                 self._interval_s = min(self._interval_s + _POLL_STEP_S, _POLL_MAX_S)

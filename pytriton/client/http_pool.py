@@ -6,7 +6,8 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 
-from pytriton.client.http_connection import HttpConnection, HttpResponse
+from pytriton.client.http_connection import HttpConnection
+from pytriton.client.http_message import HttpResponse, RequestWriter
 from pytriton.client.url import TritonUrl
 
 __all__ = ["HttpPool"]
@@ -24,9 +25,8 @@ class HttpPool:
     def __init__(self, url: TritonUrl, limit: int, tls: ssl.SSLContext | None) -> None:
         self._host = url.hostname.strip("[]")
         self._port = url.port
-        self._path = url.path.encode()
         self._tls = tls
-        self._host_header = f"\r\nHost: {url.hostname}:{url.port}\r\n".encode()
+        self._writer = RequestWriter(url)
         self._places = asyncio.Semaphore(limit)
         self._idle: list[HttpConnection] = []
         self._open: set[HttpConnection] = set()
@@ -43,10 +43,7 @@ class HttpPool:
         Raises:
             OSError: The connection could not be made, or ended early.
         """
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        head = b"%b %b/%b HTTP/1.1%b%bContent-Length: %d\r\n\r\n" % (
-            method, self._path, uri.encode("ascii"), self._host_header, lines.encode("latin-1"), len(body)
-        )  # fmt: skip
+        head = self._writer.head(method, uri, headers, len(body))
         async with self._places:
             connection = await self._connection()
             try:

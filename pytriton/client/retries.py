@@ -19,7 +19,7 @@ from pytriton.client.exceptions import (
     PyTritonClientServerUnavailableError,
     PyTritonClientTlsError,
 )
-from pytriton.client.flows import Call, Flow, Sleep, let_go
+from pytriton.client.flows import Call, Flow, Sleep
 
 __all__ = ["retried"]
 
@@ -54,7 +54,6 @@ def retried(call: Call, retries: int, check: Callable[[], None]) -> Flow[Any]:
                 step = tries.iter(state)
                 if not isinstance(step, DoSleep):
                     raise
-                let_go(error)
             state.prepare_for_next_attempt()
             yield Sleep(float(step))
             check()

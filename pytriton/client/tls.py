@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,17 +47,14 @@ class Tls:
             _check_readable(name, getattr(self, name))
         self.context()
 
-    def context(self, create: Callable[..., ssl.SSLContext] = ssl.create_default_context) -> ssl.SSLContext:
+    def context(self) -> ssl.SSLContext:
         """For HTTPS.
-
-        Args:
-            create: As :func:`ssl.create_default_context`, of whose kind the context is to be.
 
         Raises:
             PyTritonClientValueError: A file holds something else than it should.
         """
         try:
-            context = create(cafile=_text(self.root_certificates))
+            context = ssl.create_default_context(cafile=_text(self.root_certificates))
         except (OSError, ValueError) as error:
             raise PyTritonClientValueError(
                 f"root_certificates {self.root_certificates} cannot be used: {error}; pass a PEM file of certificates"

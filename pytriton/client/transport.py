@@ -13,12 +13,14 @@ from pytriton.client.arguments import check_timeout
 from pytriton.client.dialect import GrpcDialect, HttpDialect
 from pytriton.client.exceptions import PyTritonClientConnectionError
 from pytriton.client.flows import NETWORK_TIMEOUT_S, Call, Transport
+from pytriton.client.sync_http import http_client_class
 from pytriton.client.tls import Tls
 from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 
 __all__ = [
     "GRPC_CHANNEL_ARGUMENTS",
+    "GeventTransport",
     "GrpcTransport",
     "HttpTransport",
     "adopt_client",
@@ -82,7 +84,7 @@ def adopt_client(client: Any, headers: Mapping[str, str]) -> Transport:
     # By the module's name, so that the other protocol's module need not be imported to tell.
     if any(kind.__module__.startswith("tritonclient.grpc") for kind in type(client).__mro__):
         return GrpcTransport(GrpcDialect(load_lib("grpc"), "the server", headers), lambda: client)
-    return HttpTransport(_http_dialect(load_lib("http"), "the server", headers), lambda: client)
+    return GeventTransport(load_lib("http"), client, headers)
 
 
 def open_transport(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None = None) -> Transport:
@@ -94,15 +96,10 @@ def open_transport(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tl
         headers: Sent with every call.
         tls: None does not encrypt.
     """
-    address = url.without_scheme
     if url.scheme == "grpc":
         return GrpcTransport(grpc_dialect(url, lib, headers, tls), grpc_connector(url, lib, tls))
-    trust = _https_arguments(tls) if tls else {}
-    return HttpTransport(
-        _http_dialect(lib, url.with_scheme, headers, secured=tls is not None),
-        # Its own timeouts bound single operations of the socket; the transport bounds the whole call.
-        lambda: lib.InferenceServerClient(address, connection_timeout=None, network_timeout=None, **trust),
-    )
+    dialect = HttpDialect(lib, url.with_scheme, headers, secured=tls is not None)
+    return HttpTransport(dialect, http_client_class(lib)(url, tls.context() if tls else None))
 
 
 def grpc_dialect(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None) -> GrpcDialect:
@@ -116,55 +113,26 @@ def grpc_connector(url: TritonUrl, lib: Any, tls: Tls | None) -> Callable[[], An
     return lambda: lib.InferenceServerClient(url.without_scheme, channel_args=GRPC_CHANNEL_ARGUMENTS, **trust)
 
 
-def _https_arguments(tls: Tls) -> dict[str, Any]:
-    # Its contexts make sockets that wait as gevent does. The library would have the factory trust the system's
-    # authorities, too: what it passes is dropped.
-    create = importlib.import_module("gevent.ssl").create_default_context
-    return {"ssl": True, "ssl_context_factory": lambda **_: tls.context(create)}
-
-
-def _http_dialect(lib: Any, server: str, headers: Mapping[str, str], *, secured: bool = False) -> HttpDialect:
-    # A connection that ends early, or a peer that does not speak HTTP, is a parser's error to geventhttpclient.
-    broken = importlib.import_module("geventhttpclient.response").HTTPParseError
-    return HttpDialect(lib, server, headers, connection_errors=(OSError, broken), secured=secured)
-
-
 class HttpTransport:
     """HTTP over one kept-alive connection. For one thread at a time.
 
     Args:
         dialect: How calls are put.
-        connect: Makes a ``tritonclient.http.InferenceServerClient``.
+        client: Of the class that :func:`http_client_class` gives; closed with the transport.
     """
 
-    def __init__(self, dialect: HttpDialect, connect: Callable[[], Any]) -> None:
+    def __init__(self, dialect: HttpDialect, client: Any) -> None:
         self._dialect = dialect
-        self._connect = connect
-        self._client: Any = None
-        self._hub: Any = None
-        self._gevent = importlib.import_module("gevent")
+        self._client = client
 
     def call(self, call: Call) -> Any:
         """Perform one call; its timeout bounds connecting, sending and receiving together."""
-        client = self._client_of_thread()
-        limit_s = None if math.isinf(call.timeout_s) else call.timeout_s
-        # Thrown into whatever waits on the socket. As an OSError, so that the library cleans up as after any of those.
-        expired = TimeoutError()
-        # Without this, a connection left in the middle of an answer, also by Ctrl+C, would serve the next call.
-        self._client = None
-        with self._gevent.Timeout(limit_s, expired) as timer:
-            try:
-                raw = getattr(client, call.method)(**self._dialect.arguments(call))
-                answer = self._dialect.answer(call, raw)
-            except Exception as error:
-                if limit_s is not None and not timer.pending:
-                    # tritonclient may have turned it into an error of the server that it was reading.
-                    raise self._dialect.translate(call, expired) from error
-                if isinstance(error, self._dialect.server_error):
-                    self._client = client
-                raise self._dialect.translate(call, error) from error
-        self._client = client
-        return answer
+        self._client.deadline = time.monotonic() + call.timeout_s
+        try:
+            raw = getattr(self._client, call.method)(**self._dialect.arguments(call))
+            return self._dialect.answer(call, raw)
+        except Exception as error:
+            raise self._dialect.translate(call, error) from error
 
     def sleep(self, seconds: float) -> None:
         """Pause."""
@@ -172,16 +140,45 @@ class HttpTransport:
 
     def close(self) -> None:
         """Close the connection."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        self._client.close()
 
-    def _client_of_thread(self) -> Any:
-        # gevent's sockets belong to the hub of the thread that opened them, so another thread gets its own connection.
-        hub = self._gevent.get_hub()
-        if self._client is None or self._hub is not hub:
-            self._client, self._hub = self._connect(), hub
-        return self._client
+
+class GeventTransport:
+    """HTTP on a tritonclient client of somebody else, who closes it.
+
+    Args:
+        lib: ``tritonclient.http``.
+        client: The client.
+        headers: Sent with every call.
+    """
+
+    def __init__(self, lib: Any, client: Any, headers: Mapping[str, str]) -> None:
+        # A connection that ends early, or a peer that does not speak HTTP, is a parser's error to geventhttpclient.
+        broken = importlib.import_module("geventhttpclient.response").HTTPParseError
+        self._dialect = HttpDialect(lib, "the server", headers, connection_errors=(OSError, broken))
+        self._client = client
+        self._gevent = importlib.import_module("gevent")
+
+    def call(self, call: Call) -> Any:
+        """Perform one call; its timeout bounds connecting, sending and receiving together."""
+        limit_s = None if math.isinf(call.timeout_s) else call.timeout_s
+        # Thrown into whatever waits on the socket. As an OSError, so that the library cleans up as after any of those.
+        expired = TimeoutError()
+        with self._gevent.Timeout(limit_s, expired) as timer:
+            try:
+                raw = getattr(self._client, call.method)(**self._dialect.arguments(call))
+                return self._dialect.answer(call, raw)
+            except Exception as error:
+                # tritonclient may have turned it into an error of the server that it was reading.
+                ended = limit_s is not None and not timer.pending
+                raise self._dialect.translate(call, expired if ended else error) from error
+
+    def sleep(self, seconds: float) -> None:
+        """Pause."""
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        """Leave the client as it is."""
 
 
 class GrpcTransport:

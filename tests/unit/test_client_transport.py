@@ -2,9 +2,8 @@
 
 import contextlib
 import json
+import resource
 import socket
-import subprocess
-import sys
 from concurrent import futures
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
-from pytriton.client.dialect import HttpDialect
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientInferenceServerError,
@@ -21,7 +19,7 @@ from pytriton.client.exceptions import (
 )
 from pytriton.client.flows import Call
 from pytriton.client.model_state import ModelState
-from pytriton.client.transport import HttpTransport, adopt_client, create_client, load_lib
+from pytriton.client.transport import adopt_client, create_client, load_lib
 from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 from tests.unit.loopback import listening, serving_grpc
@@ -104,48 +102,49 @@ def test_answer_that_is_no_json_is_a_server_error(web):
 
 
 def test_connection_is_kept_also_after_an_error_of_the_server(web):
-    # In a process of its own: what gevent does in this one depends on the tests that have run before.
-    web.status, web.body = 404, b'{"error": "x"}'
-    script = (
-        "from pytriton.client.exceptions import PyTritonClientInferenceServerError\n"
-        "from tests.unit.transports import CONFIG, LIVE, transport_to\n"
-        f"with transport_to({web.address!r}) as transport:\n"
-        "    transport.call(LIVE)\n"
-        "    try:\n"
-        "        transport.call(CONFIG)\n"
-        "    except PyTritonClientInferenceServerError:\n"
-        "        transport.call(LIVE)\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
+    with transport_to(web.address) as transport:
+        transport.call(LIVE)
+        web.status, web.body = 404, b'{"error": "x"}'
+        for _ in range(2):
+            with pytest.raises(PyTritonClientInferenceServerError):
+                transport.call(CONFIG)
     assert len(web.requests) == 3
     assert len(web.connections) == 1
 
 
-def test_another_thread_gets_its_own_connection(web):
+@pytest.fixture
+def many_files(tmp_path):
+    """So many open files that select() does not know the next ones."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] < 3000:
+        pytest.skip(f"this user may have {limits[1]} files open at most")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 3000), limits[1]))
+    with contextlib.ExitStack() as files:
+        for _ in range(1100):
+            files.enter_context((tmp_path / "file").open("w"))
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_connection_is_kept_in_a_program_that_has_many_files_open(web, many_files):
     with transport_to(web.address) as transport:
-        with futures.ThreadPoolExecutor(1) as other:
-            assert other.submit(transport.call, LIVE).result() is True
-        assert transport.call(LIVE) is True
-    assert len(web.connections) == 2
+        for _ in range(3):
+            transport.call(LIVE)
+    assert len(web.connections) == 1
 
 
-def test_connection_of_an_interrupted_call_is_not_used_again():
-    class Interrupt(BaseException):
-        """As Ctrl+C, which would end the tests if it got lost."""
+def test_threads_share_a_connection_and_leave_no_files_open(web):
+    def files():
+        return {path: path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
 
-    class Interrupted:
-        def is_server_live(self, headers):
-            raise Interrupt
-
-    class Fine:
-        def is_server_live(self, headers):
-            return True
-
-    clients = [Interrupted(), Fine()]
-    transport = HttpTransport(HttpDialect(load_lib("http"), "the server", {}), lambda: clients.pop(0))
-    with pytest.raises(Interrupt):
+    with transport_to(web.address) as transport:
         transport.call(LIVE)
-    assert transport.call(LIVE) is True
+        before = files()
+        for _ in range(3):
+            with futures.ThreadPoolExecutor(1) as other:
+                assert other.submit(transport.call, LIVE).result() is True
+        assert files().keys() == before.keys()
+    assert len(web.connections) == 1
 
 
 def test_grpc_clients_do_not_share_a_connection(inference):

@@ -78,7 +78,7 @@ async def test_requests_are_complete_and_answers_are_found_again():
         pool = server.pool(path="/base")
         for body in (b"", b"body"):
             response = await ask(pool, body, name="value")
-            assert (response.status, await response.read()) == (200, b"ok")
+            assert (response.status, response.body) == (200, b"ok")
             assert response.headers.get("content-LENGTH") == "2"
             assert response.headers.get("other") is None
         await pool.close()
