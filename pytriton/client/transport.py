@@ -30,6 +30,7 @@ __all__ = [
     "grpc_dialect",
     "load_lib",
     "open_transport",
+    "passing_client",
 ]
 
 GRPC_CHANNEL_ARGUMENTS = [
@@ -58,6 +59,21 @@ def create_client(url: TritonUrl, network_timeout_s: float | None) -> Any:
             gRPC has no such setting, which is a :class:`NotSupportedTimeoutWarning`.
     """
     return bare_client(load_lib(url.scheme), url, network_timeout_s, ("connection_timeout", "network_timeout"))
+
+
+def passing_client(url: TritonUrl, timeout_s: float) -> Any:
+    """An ``InferenceServerClient`` for one conversation; the caller closes it. From any thread, one at a time.
+
+    Args:
+        url: The server.
+        timeout_s: Over HTTP, the whole conversation's; gRPC calls are bounded by their own arguments alone.
+    """
+    lib = load_lib(url.scheme)
+    if url.scheme == "grpc":
+        return lib.InferenceServerClient(url.without_scheme)
+    client = http_client_class(lib)(url)
+    client.deadline = time.monotonic() + timeout_s
+    return client
 
 
 def bare_client(lib: Any, url: TritonUrl, network_timeout_s: float | None, timeouts: Sequence[str]) -> Any:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,7 +14,8 @@ from uuid import uuid4
 from tritonclient.utils import InferenceServerException
 
 from pytriton.client.exceptions import PyTritonClientTimeoutError
-from pytriton.client.utils import create_client_from_url
+from pytriton.client.transport import passing_client
+from pytriton.client.url import TritonUrl
 from pytriton.config import TritonConfig
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonServerError
@@ -30,8 +30,8 @@ EXIT_TIMEOUT_S = 30
 KILL_TIMEOUT_S = 10.0
 TRACE_TIMEOUT_S = 10.0
 READY_POLL_S = 0.01
-NETWORK_TIMEOUT_S = 600.0
-REFUSED = (InferenceServerException, OSError, HTTPException)  # the last if the server ends while it answers
+CONVERSATION_TIMEOUT_S = 600.0
+REFUSED = (InferenceServerException, OSError)
 
 
 class Server:
@@ -170,7 +170,5 @@ class Server:
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
-        """A client for one conversation: tritonclient's HTTP client belongs to the thread that made it."""
-        timeout_s = NETWORK_TIMEOUT_S if self.url.startswith("http:") else None  # gRPC's is endless without
-        with closing(create_client_from_url(self.url, network_timeout_s=timeout_s)) as client:
+        with closing(passing_client(TritonUrl.from_url(self.url), CONVERSATION_TIMEOUT_S)) as client:
             yield client

@@ -24,6 +24,7 @@ from pytriton.exceptions import (
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
 from tests.server.conftest import local_config
+from tests.server.leftovers import nothing_left
 from tests.server.processes import is_alive, wait_for
 
 X = np.array([[1.0, 2.0]], np.float32)
@@ -130,6 +131,17 @@ def test_two_servers_at_once_in_one_process(free_config):
         second.bind("model", triple, IN, OUT)
         assert np.array_equal(infer(free_config, "model"), X * 2)
         assert np.array_equal(infer(other, "model", "grpc"), X * 3)
+
+
+def test_serving_leaves_no_thread_and_no_file_open(free_config):
+    def serve():
+        with Triton(config=free_config) as triton:
+            for name in ("one", "two"):
+                triton.bind(name, double, IN, OUT)
+
+    serve()  # the libraries open files of their own, once
+    with nothing_left():
+        serve()
 
 
 def test_two_objects_share_one_callable(free_config):
