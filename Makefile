@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The tests wait more than they compute.
+WORKERS ?= 3
 
 .PHONY: demo test unit lint types wheel bench clean
 
@@ -10,7 +12,7 @@ demo: $(READY)
 	$(BIN)/python examples/digits.py
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 unit: $(READY)
 	$(BIN)/python -m pytest tests/unit tests/test_layers.py
