@@ -184,6 +184,20 @@ def test_a_server_that_ends_in_mid_stream_is_a_connection_error(free_config):
     assert function.closed.acquire(timeout=DEADLINE_S)
 
 
+def test_a_server_that_was_restarted_between_two_requests_answers_the_second(free_config):
+    @batch
+    def count_to_two(x):
+        yield [x]
+        yield [x * 2]
+
+    with DecoupledModelClient(address(free_config, "grpc"), "model") as client:
+        for _ in range(2):
+            with Triton(config=free_config) as triton:
+                triton.bind("model", count_to_two, *TENSORS, config=ModelConfig(decoupled=True))
+                client.wait_for_model(DEADLINE_S)
+                assert [response["y"].tolist() for response in client.infer_batch(of(1))] == [[[1, 1]], [[2, 2]]]
+
+
 def test_clients_leave_no_thread_and_no_socket_behind(grpc_url, counter):
     def once():
         with DecoupledModelClient(grpc_url, counter) as client:

@@ -88,6 +88,20 @@ def test_a_merged_call_goes_on_for_the_requests_that_were_not_cancelled(serve):
     assert all(response.error is None for response in stays.sender.all())
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_request_that_the_server_refuses_to_hear_of_harms_no_other(serve, is_async):
+    function = Endless()
+    link = serve(as_async(function, 0.001) if is_async else function, batches_in_flight=4)
+    refused, other = submit(link, of(0), of(0))
+    wait_for(lambda: refused.sender.sent and other.sender.sent, "first responses")
+    refused.sender.is_broken = True
+    before = len(other.sender.sent)
+    wait_for(lambda: len(other.sender.sent) > before + 3, "more responses to the other request")
+    other.sender.cancelled = True  # cancellations are still looked for
+    assert all(response.error is None for response in other.sender.all())
+    assert function.closed.wait(DEADLINE_S)
+
+
 @pytest.mark.parametrize("function", [count_up, count_up_async])
 def test_a_stream_waits_while_the_server_is_slow_to_take_it(serve, function):
     made = []
