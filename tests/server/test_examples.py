@@ -134,9 +134,11 @@ def test_the_futures_of_one_client_are_merged_into_fewer_calls(environment):
 
 
 def test_an_async_callable_works_on_several_requests_at_once(environment):
-    *answers, calls = run("async_callable", environment).splitlines()
-    assert answers[:3] == ["SEVERAL 7", "CALLS 5", "OF 2"]
-    assert 1 < int(calls.removeprefix("calls at once, at most: ")) <= len(answers)
+    output = run("async_callable", environment)
+    assert output.startswith("SEVERAL 7\nCALLS 5\nOF 2\n")
+    calls = re.search(r"^calls at once, at most: (\d+)$", output, re.MULTILINE)
+    assert calls, output
+    assert 1 < int(calls[1]) <= 10
     assert_nothing_left(environment)
 
 
