@@ -24,6 +24,7 @@ _T = TypeVar("_T")
 _LOGGER = logging.getLogger(__name__)
 
 _TRUE = ("true", "1", "yes", "on")
+_SECRET = ("restricted", "token", "secret", "password")
 _FALSE = ("false", "0", "no", "off")
 # One item of a list field as a user types it: `setting=value` or `name,setting=value`. A value runs up to the next
 # such beginning, so commas inside values survive unless a word and "=" follow them.
@@ -93,8 +94,8 @@ def _split(text: str) -> list[str]:
     return [item for item in items if item]
 
 
-def _option(convert: Callable[[object], _T], meaning: str) -> _T | None:
-    return field(default=None, metadata={"convert": convert, "meaning": meaning})
+def _option(convert: Callable[[object], _T], meaning: str, *, secret: bool = False) -> _T | None:
+    return field(default=None, repr=not secret, metadata={"convert": convert, "meaning": meaning})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +126,7 @@ class TritonConfig:
     )
     http_thread_count: int | None = _option(_to_int, "threads that handle HTTP requests; 8")
     http_restricted_api: str | None = _option(
-        _to_str, "`<api>[,<api>...]:<header>=<value>`: these APIs need the header; off"
+        _to_str, "`<api>[,<api>...]:<header>=<value>`: these APIs need the header; off", secret=True
     )
     allow_grpc: bool | None = _option(_to_bool, "serve gRPC; true")
     grpc_address: str | None = _option(_to_str, "address of the gRPC endpoint; 0.0.0.0")
@@ -149,7 +150,7 @@ class TritonConfig:
     )
     grpc_http2_max_ping_strikes: int | None = _option(_to_int, "bad pings before the connection is closed; 2")
     grpc_restricted_protocol: str | None = _option(
-        _to_str, "as http_restricted_api; the metadata key is `triton-grpc-protocol-<header>`; off"
+        _to_str, "as http_restricted_api; the metadata key is `triton-grpc-protocol-<header>`; off", secret=True
     )
     allow_metrics: bool | None = _option(_to_bool, "serve metrics; true")
     allow_gpu_metrics: bool | None = _option(_to_bool, "metrics of GPUs; true")
@@ -176,6 +177,19 @@ class TritonConfig:
         _to_items, "items `<cache>,<setting>=<value>`, for example `local,size=1048576`"
     )
     cache_directory: str | None = _option(_to_str, "directory of cache plug-ins; the one shipped with the server")
+    rate_limit: str | None = _option(
+        _to_str, "`execution_count`: instances wait for the resources of their rate limiter; off"
+    )
+    rate_limit_resource: list[str] | None = _option(
+        _to_items,
+        "items `<resource>:<count>` or `<resource>:<count>:<device>`; what the instance that needs most needs",
+    )
+    host_policy: list[str] | None = _option(
+        _to_items, "items `<policy>,numa-node=<n>` or `<policy>,cpu-cores=<first>-<last>`, named by instance groups"
+    )
+    model_load_gpu_limit: list[str] | None = _option(
+        _to_items, "items `<device>:<fraction>` of a GPU's memory, above which no model is loaded; unset"
+    )
     buffer_manager_thread_count: int | None = _option(_to_int, "threads that copy tensors; 0")
 
     def __post_init__(self) -> None:
@@ -266,8 +280,14 @@ def _converted(convert: Callable[[object], object], value: object, label: str) -
     try:
         return convert(value)
     except ValueError as error:
-        raise PyTritonValidationError(f"{label}: {error}, got {value!r}") from error
+        raise PyTritonValidationError(f"{label}: {error}, got {_shown(label, value)}") from error
 
 
 def _warn_unknown(name: str, value: object) -> None:
-    _LOGGER.warning("unknown configuration field %s=%r ignored; available: %s", name, value, ", ".join(_CONVERTERS))
+    shown = _shown(name, value)
+    _LOGGER.warning("unknown configuration field %s=%s ignored; available: %s", name, shown, ", ".join(_CONVERTERS))
+
+
+def _shown(name: str, value: object) -> str:
+    """The value as messages may have it."""
+    return "***" if any(word in name.lower() for word in _SECRET) else repr(value)

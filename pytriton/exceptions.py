@@ -9,16 +9,23 @@
     ├── PyTritonModelConfigError        a configuration received from a server cannot be parsed
     ├── PyTritonServerError             the server could not be found, started or kept alive
     ├── PyTritonUnrecoverableError      raised by a callable to stop the server
+    ├── PyTritonRequestError            raised or returned by a callable to fail a request, with a status code
     └── PyTritonRuntimeError            a decorator is misused, or its data is inconsistent, at call time
 
 The client's errors are in :mod:`pytriton.client.exceptions`.
 """
 
+from __future__ import annotations
+
+from enum import Enum
+
 __all__ = [
+    "ErrorCode",
     "PyTritonBadParameterError",
     "PyTritonError",
     "PyTritonInvalidOperationError",
     "PyTritonModelConfigError",
+    "PyTritonRequestError",
     "PyTritonRuntimeError",
     "PyTritonServerError",
     "PyTritonUnrecoverableError",
@@ -63,6 +70,42 @@ class PyTritonServerError(PyTritonError, RuntimeError):
 
 class PyTritonUnrecoverableError(PyTritonError):
     """Raise it from an inference callable to stop serving: the process state can no longer be trusted."""
+
+
+class ErrorCode(str, Enum):
+    """What kind of failure a client is told. ``docs/requests.md`` has the statuses of HTTP and gRPC."""
+
+    UNKNOWN = "UNKNOWN"
+    INTERNAL = "INTERNAL"
+    NOT_FOUND = "NOT_FOUND"
+    INVALID_ARG = "INVALID_ARG"
+    UNAVAILABLE = "UNAVAILABLE"
+    UNSUPPORTED = "UNSUPPORTED"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
+    CANCELLED = "CANCELLED"
+
+
+class PyTritonRequestError(PyTritonError):
+    """Raise it from an inference callable, or return it in place of a result, to tell the client what is wrong.
+
+    Args:
+        message: All that the client gets to read.
+        code: What kind of failure it is; a member of :class:`ErrorCode`, or its name.
+
+    Attributes:
+        code: As given.
+
+    Raises:
+        PyTritonBadParameterError: There is no such code.
+    """
+
+    def __init__(self, message: str = "", code: ErrorCode | str = ErrorCode.INTERNAL) -> None:
+        super().__init__(message)
+        try:
+            self.code = ErrorCode(code)
+        except ValueError as error:
+            names = [*ErrorCode.__members__]
+            raise PyTritonBadParameterError(f"{code!r} is no error code; use one of {names}") from error
 
 
 class PyTritonRuntimeError(PyTritonError, RuntimeError):

@@ -5,22 +5,26 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pytriton.decorators.batching import takes_joined_inputs
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
-from pytriton.model_config import DeviceKind, ModelConfig, Tensor
+from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
+from pytriton.model_config.placement import check_callables, placed
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig, name_tensors
-from pytriton.model_config.validation import check_integer, validate
+from pytriton.model_config.validation import check_combination, check_integer, validate
+from pytriton.model_config.warmup_validation import check_warmup
 from pytriton.server.repository import remove_model, write_model
 from pytriton.worker.context import Binding, TritonContext, attach
 from pytriton.worker.engine import make_engine
 from pytriton.worker.inference import Inference, Options
 from pytriton.worker.instance import Instance
+from pytriton.worker.observation import Observation, ObservedInference
 from pytriton.worker.results import is_async
+from pytriton.worker.warmup import warm_up
 
 MAX_BATCHES_IN_FLIGHT = 2**16  # each is a thread's or a task's worth of memory
 MAX_NAME = 200  # it is a folder's name, with additions
@@ -77,12 +81,16 @@ def describe(
         max_batch_size=config.max_batch_size,
         batcher=config.batcher,
         decoupled=config.decoupled,
-        instance_group={DeviceKind.KIND_CPU: instances},
+        instance_groups=placed(config.instance_groups, instances),
+        version_policy=config.version_policy,
         inputs=name_tensors(inputs, "INPUT"),
         outputs=name_tensors(outputs, "OUTPUT"),
         response_cache=ResponseCache(True) if config.response_cache else None,
     )
     validate(described)
+    check_combination(described)
+    check_callables(described, instances)
+    check_warmup(config.model_warmup or (), described)
     return described
 
 
@@ -94,6 +102,8 @@ class Model:
         config: What server, callables and clients see.
         context: Shared by the callables of a ``Triton`` object.
         options: How the callables are called.
+        observation: Who observes the batches; None is nobody.
+        traced: Whether requests bring the server's trace context.
 
     Attributes:
         config: As given.
@@ -101,14 +111,23 @@ class Model:
     """
 
     def __init__(
-        self, functions: Sequence[InferFunc], config: TritonModelConfig, context: TritonContext, options: Options
+        self,
+        functions: Sequence[InferFunc],
+        config: TritonModelConfig,
+        context: TritonContext,
+        options: Options,
+        observation: Observation | None = None,
+        traced: bool = False,
     ) -> None:
         self.config = config
         self.loaded = False
         self._functions = functions
         self._context = context
         self._options = options
+        self._observation = observation or Observation()
+        self._traced = traced
         self._instances: list[Instance] = []
+        self._inferences: list[Inference] = []
         self._store: Path | None = None
         for function in functions:
             attach(function, context, config)
@@ -152,6 +171,11 @@ class Model:
             f"  Inference:      `POST {path}/infer/`"
         )
 
+    @property
+    def started(self) -> bool:
+        """Whether a server can load the model."""
+        return bool(self._instances)
+
     def start(
         self,
         store: Path,
@@ -169,13 +193,54 @@ class Model:
         """
         self._store = store
         several = self.config.decoupled or any(map(is_async, self._functions))
-        write_model(store, self.config, sockets, self._options.max_batches_in_flight if several else None)
+        in_flight = self._options.max_batches_in_flight
+        if isinstance(self.config.batcher, SequenceBatcher):
+            in_flight = 1  # else the server sends the next request of a sequence before the one before it is answered
+        write_model(store, self.config, sockets, in_flight if several else None, self._traced)
         for index, function in enumerate(self._functions):
             joined = takes_joined_inputs(function)
-            inference = Inference(function, self.config, self._options, on_unrecoverable, joined)
-            engine = make_engine(function, inference, several, f"pytriton-{self.name}-loop-{index}")
             binding = Binding(function, self.config, self._context)
+            inference = ObservedInference(
+                self._observation, function, self.config, self._options, on_unrecoverable, joined, binding
+            )
+            engine = make_engine(function, inference, several, f"pytriton-{self.name}-loop-{index}")
+            self._inferences.append(inference)
             self._instances.append(Instance(f"{sockets}.{index}", binding, engine, lambda: on_disconnect(self)))
+        for index in range(len(self._functions)):
+            warm_up(f"{sockets}.{index}", self.config, self._options.warmup)
+
+    def rebind(self, functions: Sequence[InferFunc]) -> None:
+        """Have other callables answer the batches that come from now on.
+
+        Raises:
+            PyTritonValidationError: There are more or fewer than instances, or they are of another kind.
+        """
+        kinds = [is_async(function) for function in functions]
+        if kinds != [is_async(function) for function in self._functions]:
+            raise PyTritonValidationError(
+                f"model {self.name!r} has {len(self._functions)} instances; rebind() takes as many callables, "
+                "coroutine functions in place of coroutine functions and plain ones in place of plain ones. Unbind the "
+                "model and bind it again to change that"
+            )
+        for function in functions:
+            attach(function, self._context, self.config)
+        started = zip(functions, self._instances, self._inferences, strict=False)  # nothing before start()
+        for function, instance, inference in started:
+            binding = Binding(function, self.config, self._context)
+            instance.rebind(binding)
+            inference.rebind(binding, takes_joined_inputs(function))
+        self._detach()
+        self._functions = list(functions)
+
+    def _detach(self) -> None:
+        """Let go of the callables, which may be large; calls that run know their model by themselves."""
+        for function in self._functions:
+            self._context.model_configs.discard(function, self.config)
+
+    def is_served_beside(self, others: Iterable[Model]) -> bool:
+        """Whether the version policy has the server serve this version; ``others`` may be of other models."""
+        versions = [self.version, *(other.version for other in others if other.name == self.name)]
+        return self.version in self.config.version_policy.served(versions)
 
     def is_alive(self) -> bool:
         """Whether every instance can serve."""
@@ -202,9 +267,15 @@ class Model:
         for instance in list(self._instances):
             instance.close()
 
+    def remove_files(self) -> None:
+        """Remove the model's files; its proxies, if there are any, have read them."""
+        if self._store is not None:
+            remove_model(self._store, self.config)
+
     def close(self) -> None:
         """End the worker threads and remove the model's files."""
         self.disconnect()
         self._instances.clear()
-        if self._store is not None:
-            remove_model(self._store, self.config)
+        self._inferences.clear()
+        self._detach()
+        self.remove_files()

@@ -2,44 +2,59 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import signal
-import threading
 import time
-from collections import defaultdict
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from collections import deque
 from pathlib import Path
-from types import TracebackType
 
-from tritonclient.utils import InferenceServerException
-
+from pytriton.base import MONITORING_PERIOD_S, TritonBase
+from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.config import TritonConfig, merge_configs
-from pytriton.exceptions import PyTritonInvalidOperationError
-from pytriton.model import InferFunc, Model, callables, check_name, describe
-from pytriton.model_config import ModelConfig, Tensor
+from pytriton.exceptions import PyTritonServerError
+from pytriton.lifecycle import DefaultTritonLifecyclePolicy, TritonLifecyclePolicy, VertextAILifecyclePolicy
+from pytriton.model import Model
+from pytriton.remote import RemoteTriton
+from pytriton.security import (
+    DEFAULT_PROTECTED_ENDPOINTS,
+    TRITON_ACCESS_HEADER,
+    VALID_TRITON_ENDPOINTS,
+    TritonSecurityConfig,
+)
+from pytriton.server.clouds import on_vertex_ai
+from pytriton.server.control import REFUSED, ModelControl
+from pytriton.server.foreign_models import ForeignModels
 from pytriton.server.installation import find_installation
-from pytriton.server.server import REFUSED, Server
-from pytriton.signals import ending_signals
+from pytriton.server.restrictions import Restrictions
+from pytriton.server.server import Server
 from pytriton.utils.workspace import Workspace
-from pytriton.worker.context import TritonContext, current_binding
-from pytriton.worker.inference import Options
+from pytriton.worker.context import TritonContext
 
-__all__ = ["MONITORING_PERIOD_S", "MONITORING_PERIOD_SEC", "Triton", "TritonConfig", "TritonContext"]
+__all__ = [
+    "DEFAULT_PROTECTED_ENDPOINTS",
+    "MONITORING_PERIOD_S",
+    "MONITORING_PERIOD_SEC",
+    "TRITON_ACCESS_HEADER",
+    "VALID_TRITON_ENDPOINTS",
+    "DefaultTritonLifecyclePolicy",
+    "RemoteTriton",
+    "Triton",
+    "TritonBase",
+    "TritonConfig",
+    "TritonContext",
+    "TritonLifecyclePolicy",
+    "TritonSecurityConfig",
+    "VertextAILifecyclePolicy",
+]
 
 LOGGER = logging.getLogger(__name__)
 
-MONITORING_PERIOD_S = 10.0
 MONITORING_PERIOD_SEC = MONITORING_PERIOD_S
-PROXY_LOSS_GRACE_S = 0.5
-QUIET_S = 1.0
-SETTLE_S = 0.1
+MOST_RESTARTS, RESTARTS_PERIOD_S = 5, 60.0
+START_ATTEMPTS, START_PAUSE_S = 10, 0.3
 
 
-class Triton:
+class Triton(TritonBase):
     """Serves bound callables with a Triton Inference Server.
 
     The server starts on entering the context, or at :meth:`run` or :meth:`serve`; it ends with :meth:`stop`, on leaving
@@ -49,6 +64,9 @@ class Triton:
         config: Options of the server; they win over ``PYTRITON_TRITON_CONFIG_*`` in the environment.
         workspace: Folder for the model repository and sockets, which must not exist; default: a new one below
             ``PYTRITON_HOME``. It is removed at the end.
+        triton_lifecycle_policy: When the server is launched, and whether again when it has died; default: on entering
+            the context and once, or for Vertex AI, if ``config`` allows it, :data:`VertextAILifecyclePolicy`.
+        security_config: Which endpoints need the access token; default: those that calling a model does not need.
 
     Attributes:
         triton_context: What the bound callables share.
@@ -59,96 +77,28 @@ class Triton:
         FileExistsError: ``workspace`` exists.
     """
 
-    def __init__(self, *, config: TritonConfig | None = None, workspace: Workspace | str | Path | None = None) -> None:
-        self._config = merge_configs(TritonConfig.from_env(), config)
-        self._installation = find_installation()
-        self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-        self._sockets = self._workspace.path / "sockets"
-        self._sockets.mkdir(mode=0o700)
-        self._numbers = count()
-        self._models: list[Model] = []
-        self._server: Server | None = None
-        self._lock = threading.RLock()
-        self._announced = False
-        self._stopping = False
-        self._stopped = threading.Event()
-        self._wake = threading.Event()
-        self.triton_context = TritonContext()
-        atexit.register(self.stop)
-
-    def __enter__(self) -> Triton:
-        """Start the server and load the models bound so far."""
-        try:
-            self.connect()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop."""
-        self.stop()
-
-    def bind(
+    def __init__(
         self,
-        model_name: str,
-        infer_func: InferFunc | Sequence[InferFunc],
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        model_version: int = 1,
-        config: ModelConfig | None = None,
-        strict: bool = False,
-        trace_config: list[str] | None = None,
+        *,
+        config: TritonConfig | None = None,
+        workspace: Workspace | str | Path | None = None,
+        triton_lifecycle_policy: TritonLifecyclePolicy | None = None,
+        security_config: TritonSecurityConfig | None = None,
     ) -> None:
-        """Serve a callable as a model; at once if the server runs, else as soon as it does.
-
-        Args:
-            model_name: Letters, digits, dots, underscores and dashes.
-            infer_func: Gets a list of requests and returns a list of one mapping, output name to array, per request;
-                the decorators give it other signatures. A list of callables makes one model instance of each: they run
-                in parallel threads.
-            inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ...
-            outputs: Likewise OUTPUT_1, OUTPUT_2, ...
-            model_version: Several versions of a model may be bound; they share all but the callables.
-            config: Batching and more.
-            strict: Check every result's names, dtypes and shapes against ``outputs``.
-            trace_config: Accepted for programs that give it; traces follow ``TritonConfig.trace_config``.
-
-        Raises:
-            PyTritonValidationError: The name, callable, tensors or config are wrong.
-            PyTritonBadParameterError: A value in the configuration is out of range.
-            PyTritonInvalidOperationError: The name and version are bound, or this object was stopped.
-            tritonclient.utils.InferenceServerException: The server refused the model.
-        """
-        check_name(model_name)
-        functions = callables(infer_func)
-        config = ModelConfig() if config is None else config
-        described = describe(model_name, model_version, inputs, outputs, config, len(functions))
-        options = Options(strict, config.isolate_errors, config.send_traceback, config.max_batches_in_flight)
-        with self._lock:
-            self._check_running(f"bind model {model_name!r}")
-            for other in self._models:
-                other.check_beside(described)
-            model = Model(functions, described, self.triton_context, options)
-            self._models.append(model)
-            if self._server is not None:
-                self._load([model])
-
-    def connect(self) -> None:
-        """Start the server if need be, and load the models that are not loaded yet.
-
-        Raises:
-            PyTritonServerError: The server did not start; the message has its last lines.
-            PyTritonClientTimeoutError: It was not ready in 120 s; also a TimeoutError.
-            tritonclient.utils.InferenceServerException: The server refused a model.
-        """
-        with self._lock:
-            self._check_running("start the server")
-            if self._server is None:
-                self._server = self._start_server()
-            self._load([model for model in self._models if not model.loaded])
+        merged = on_vertex_ai(merge_configs(TritonConfig.from_env(), config))
+        self._security = TritonSecurityConfig() if security_config is None else security_config
+        self._restrictions = Restrictions.merge(merged, self._security)
+        self._installation = find_installation()
+        self._server: Server | None = None
+        self._foreign_models = ForeignModels()
+        self._preloaded: list[str] = []
+        self._deaths: deque[float] = deque(maxlen=MOST_RESTARTS)
+        self._announced = False
+        if triton_lifecycle_policy is None:
+            for_vertex_ai = merged.allow_vertex_ai  # whose endpoint needs it, whoever has asked for that
+            triton_lifecycle_policy = VertextAILifecyclePolicy if for_vertex_ai else DefaultTritonLifecyclePolicy
+        super().__init__(workspace, triton_lifecycle_policy, merged)
+        self._config: TritonConfig = merged
 
     def run(self) -> None:
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""
@@ -159,171 +109,130 @@ class Triton:
                 "(Press CTRL+C or use the command `kill -SIGINT %d` to send a SIGINT signal and quit)", os.getpid()
             )
 
-    def serve(self, monitoring_period_s: float | None = None, *, monitoring_period_sec: float | None = None) -> None:
-        """Serve until :meth:`stop`, SIGINT, SIGTERM, or the end of the server or of a model; then stop.
+    def get_access_token(self) -> str | None:
+        """The token that protected endpoints ask for; None if there are none."""
+        return self._security.access_token if self._security.restricted_endpoints else None
 
-        On a signal, requests in flight are finished, for up to ``exit_timeout_secs`` (30 s); a second signal ends them.
+    def _begin_serving(self) -> None:
+        self.run()
 
-        Args:
-            monitoring_period_s: Seconds between two looks at the models; default: 10.
-            monitoring_period_sec: The same, under its older name.
-
-        Raises:
-            TypeError: Both were given.
-        """
-        if monitoring_period_s is not None and monitoring_period_sec is not None:
-            raise TypeError("give monitoring_period_s or monitoring_period_sec, not both")
-        given = monitoring_period_s if monitoring_period_s is not None else monitoring_period_sec
-        period = MONITORING_PERIOD_S if given is None else given
-        with ending_signals(self._on_signal, self._on_second_signal):
-            self.run()
-            while not self._wake.wait(period) and self.is_alive():
-                pass
-            self.stop()
-
-    def stop(self) -> bool:
-        """Finish the requests in flight, end the server and remove the workspace; from any thread.
-
-        Returns:
-            Whether a server was running and this call ended it.
-        """
-        if current_binding.get() is not None:  # a callable's own thread: its request has to end first
-            running = self.is_alive()
-            threading.Thread(target=self.stop, name="pytriton-stop").start()
-            return running
-        with self._lock:
-            first, self._stopping = not self._stopping, True
-        if not first:
-            self._stopped.wait()
-            return False
-        atexit.unregister(self.stop)
-        try:
-            if self._server is not None:
-                self._server.end(sorted({model.name for model in self._models if model.loaded}), self._wait_drained)
-                self._warn_verbose()
-        finally:  # also after Ctrl+C while waiting
-            if self._server is not None:
-                self._server.kill()
-            for model in self._models:
-                model.disconnect()
-            self._workspace.clean()
-            self._models.clear()
-            self._stopped.set()
-            self._wake.set()
-        return self._server is not None
-
-    def is_alive(self) -> bool:
-        """Whether the server runs and every bound model can be served."""
-        return self._is_running() and all(model.is_alive() for model in list(self._models))
-
-    def is_connected(self) -> bool:
-        """Whether the server runs and every bound model was loaded."""
-        return self._is_running() and all(model.loaded for model in list(self._models))
-
-    def _is_running(self) -> bool:
-        return self._server is not None and self._server.is_alive() and not self._stopping
-
-    def _check_running(self, what: str) -> None:
-        if self._stopping:
-            raise PyTritonInvalidOperationError(f"cannot {what}: this Triton object was stopped; create a new one")
-        if self._server is not None and not self._server.is_alive():
-            raise self._server.failure(f"cannot {what}: the server has ended")
+    def _reach(self) -> ModelControl:
+        self._server = self._start_server()
+        return self._server.control
 
     def _start_server(self) -> Server:
-        store = self._workspace.model_store_path
-        server = Server(self._config, self._installation, self._workspace.path, store, self._on_server_exit)
+        self._preloaded = []
+        if self._policy.local_model_store:
+            self._models.start(self._models)
+            self._preloaded = self._models.names()
+        server = Server(
+            self._config,
+            self._installation,
+            self._workspace.path,
+            self._workspace.model_store_path,
+            self._on_server_exit,
+            self._restrictions,
+            [*self._preloaded, *self._foreign_models.to_preload(self._config)],
+            self._is_wanted,
+        )
         LOGGER.info("Triton Inference Server is ready: %s", server.endpoints())
         self._warn_verbose()
         return server
+
+    def _load(self, control: ModelControl) -> None:
+        self._models.load(control, self._preloaded)
+        if self._config.model_repository is not None:
+            self._foreign_models.load(control, self._models.names())
 
     def _warn_verbose(self) -> None:
         if self._config.log_verbose:
             LOGGER.warning("the server runs with log_verbose=%d, which slows inference down", self._config.log_verbose)
 
-    def _load(self, models: list[Model]) -> None:
-        """Load models, at once; those that the server refuses are forgotten."""
-        by_name: dict[str, list[Model]] = defaultdict(list)
-        for model in models:
-            by_name[model.name].append(model)
-        with ThreadPoolExecutor(max_workers=max(1, min(len(by_name), 8)), thread_name_prefix="pytriton-load") as pool:
-            results = [pool.submit(self._load_versions, versions) for versions in by_name.values()]
-        for result in results:
-            result.result()
-
-    def _load_versions(self, models: list[Model]) -> None:
+    def _is_running(self) -> bool:
+        # A server that has died and will be launched again counts as running: nothing has ended for good.
         server = self._server
-        assert server is not None
-        try:
-            for model in models:
-                sockets = self._sockets / str(next(self._numbers))
-                model.start(self._workspace.model_store_path, sockets, self._on_disconnect, self._stop_soon)
-            server.load(models[0].name)
-            for model in models:
-                if not server.is_model_ready(model.name, model.version):
-                    raise InferenceServerException(f"model {model.name!r}, version {model.version}, did not get ready")
-        except BaseException:
-            for model in models:
-                model.close()
-                self._models.remove(model)
-            raise
-        for model in models:
-            model.loaded = True
-            LOGGER.info(model.endpoints())
+        return super()._is_running() and server is not None and (server.is_alive() or self._policy.restart_server)
 
-    def _wait_drained(self, deadline: float) -> bool:
-        """Wait until the unloaded models have answered all requests that the server had accepted.
+    def _check_running(self, what: str) -> None:
+        super()._check_running(what)
+        if self._server is not None and not self._is_running():
+            raise self._server.failure(f"cannot {what}: the server has ended")
 
-        The server says so by ending the proxies, but 1 s late, and not at all if a client has cancelled a stream in an
-        unlucky moment. Instances that have had nothing to do for as long have nothing to come either. When that was so
-        before, only a request that came in at the last moment has to be waited for.
-        """
-        delay_s = max((model.queue_delay_s() for model in self._models), default=0.0)
-        if self._is_quiet(QUIET_S):
-            time.sleep(SETTLE_S + delay_s)
-        while not self._is_quiet(QUIET_S + delay_s):
-            if time.monotonic() > deadline:
-                return False
-            soon = min(deadline, time.monotonic() + SETTLE_S)
-            if all(model.wait_disconnected(soon) for model in self._models):
-                return True
-        return True
+    def _end(self, control: ModelControl) -> None:
+        if self._server is not None and self._server.is_alive():  # else somebody else may listen on its ports
+            self._foreign_models.unload(control, time.monotonic() + self._server.exit_timeout_s)
+            self._server.end(self._models.names(loaded=True), self._models.wait_drained)
+            self._warn_verbose()
 
-    def _is_quiet(self, seconds: float) -> bool:
-        return all(model.quiet_s() > seconds for model in self._models)
-
-    def _on_signal(self, number: signal.Signals) -> None:
-        LOGGER.info("%s received, exiting.", number.name)
-        self._wake.set()
-
-    def _on_second_signal(self) -> None:
+    def _kill(self) -> None:
         if self._server is not None:
             self._server.kill()
 
-    def _on_server_exit(self, status: int) -> None:
-        if not self._stopping and self._server is not None:
-            LOGGER.warning("the server exited with failure: %s", self._server.failure("it ended by itself"))
+    def _on_server_exit(self, server: Server) -> None:
+        with self._lock:  # whoever starts a server notices its end by himself
+            if server is not self._server and not self._stopping:
+                return
+        if not self._stopping:
+            LOGGER.warning("the server exited with failure: %s", server.failure("it ended by itself"))
+            if self._policy.restart_server and self._restart():
+                return
             self.stop()
-        for model in list(self._models):  # nobody waits for the callables' answers any more
-            model.disconnect()
+        self._models.disconnect()  # nobody waits for the callables' answers any more
 
-    def _stop_soon(self) -> None:
-        threading.Thread(target=self.stop, name="pytriton-stop").start()
-
-    def _on_disconnect(self, model: Model) -> None:
-        if model.loaded and self._is_running():
-            threading.Thread(target=self._revive, args=(model,), name="pytriton-revive", daemon=True).start()
-
-    def _revive(self, model: Model) -> None:
-        """Load a model again whose proxy has died: the server still calls it ready, but each request fails."""
-        time.sleep(PROXY_LOSS_GRACE_S)
+    def _restart(self) -> bool:
+        """Launch a server that has died again, with all its models; returns whether that worked."""
+        died = time.monotonic()
         with self._lock:
-            server = self._server
-            if server is None or not self._is_running() or model.is_connected() or model not in self._models:
+            while not self._stopping and self._may_restart():
+                try:
+                    self._server = self._start_again()
+                    self._control = self._server.control
+                    self._models.reload(self._control, self._preloaded)
+                    self._load(self._control)
+                except (PyTritonServerError, PyTritonClientTimeoutError, *REFUSED):
+                    if self._stopping:
+                        return False
+                    if self._server is None or self._server.is_alive():
+                        LOGGER.exception("the server cannot be launched again")
+                        return False
+                    LOGGER.warning("the server died while it was launched again", exc_info=True)
+                else:
+                    LOGGER.warning("the server was launched again, %.1f s after it had died", time.monotonic() - died)
+                    return True
+        return False
+
+    def _may_restart(self) -> bool:
+        """Count a death; whether there were not too many."""
+        now = time.monotonic()
+        if len(self._deaths) == MOST_RESTARTS and now - self._deaths[0] < RESTARTS_PERIOD_S:
+            LOGGER.error("the server died %d times in %.0f s; giving up", MOST_RESTARTS + 1, now - self._deaths[0])
+            return False
+        self._deaths.append(now)
+        return True
+
+    def _start_again(self) -> Server:
+        for _ in range(START_ATTEMPTS):
+            try:
+                return self._start_server()
+            except PyTritonServerError as error:  # the ports of a dead server may stay in use for a moment
+                LOGGER.debug("the server cannot be launched again yet: %s", error)
+                if self._stopped.wait(START_PAUSE_S) or self._stopping:
+                    break
+        return self._start_server()
+
+    def _revive(self, control: ModelControl, model: Model) -> None:
+        with self._lock:
+            if self._control is not control or not self._is_lost(model):
                 return
             try:
-                if server.is_model_ready(model.name, model.version):  # not so after a client unloaded it
-                    LOGGER.warning("model %s: its proxy in the server died; loading the model again", model.name)
-                    server.unload(model.name)
-                    server.load(model.name)
-            except REFUSED:
-                LOGGER.exception("model %s cannot be loaded again", model.name)
+                if not control.is_model_ready(model.name, model.version):  # a client has unloaded it
+                    return
+                if not control.is_own(model.name):
+                    self._forget_replaced(control, model)
+                    return
+                LOGGER.warning("model %s: its proxy in the server died; loading the model again", model.name)
+                control.unload(model.name)
+                control.load(model.name)
+            except REFUSED as error:
+                if control.is_ready():  # else the server has gone, which has its own message
+                    LOGGER.warning("model %s cannot be loaded again: %s", model.name, error)

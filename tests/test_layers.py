@@ -24,14 +24,57 @@ LAYERS = {
     "signals": [],
     "proxy": [],
     "config": ["exceptions"],
+    "security": ["exceptions"],
     "utils": ["constants", "exceptions"],
     "model_config": ["constants", "exceptions"],
     "client": ["constants", "exceptions", "model_config"],
     "worker": ["constants", "exceptions", "model_config", "proxy"],
-    "decorators": ["constants", "exceptions", "model_config", "proxy.types", "worker.context"],
-    "server": ["client", "config", "constants", "exceptions", "model_config", "utils"],
+    "decorators": ["constants", "exceptions", "model_config", "proxy.telemetry", "proxy.types", "worker.context"],
+    "server": ["client", "config", "constants", "exceptions", "model_config", "security", "utils"],
     "model": ["decorators.batching", "exceptions", "model_config", "server", "worker"],
-    "triton": ["config", "exceptions", "model", "model_config", "server", "signals", "utils", "worker"],
+    "lifecycle": [],
+    "bound_models": ["exceptions", "model", "model_config", "server", "utils"],
+    "binder": ["bound_models", "config", "exceptions", "model", "model_config", "server", "utils", "worker"],
+    "base": [
+        "binder",
+        "config",
+        "constants",
+        "exceptions",
+        "lifecycle",
+        "model",
+        "server",
+        "signals",
+        "utils",
+        "worker",
+    ],
+    "remote": ["base", "constants", "model", "server", "utils"],
+    "triton": [
+        "base",
+        "client",
+        "config",
+        "exceptions",
+        "lifecycle",
+        "model",
+        "remote",
+        "security",
+        "server",
+        "utils",
+        "worker",
+    ],
+    "cli": [
+        "base",
+        "client",
+        "config",
+        "constants",
+        "decorators",
+        "exceptions",
+        "model_config",
+        "security",
+        "server",
+        "signals",
+        "triton",
+    ],
+    "__main__": ["cli"],
 }
 
 # Imports within functions, and why.
@@ -42,8 +85,12 @@ DOCUMENTED = {
 
 # tritonclient brings "google" and "grpc", and the first one for Python 3.10.
 DEPENDENCIES = {"async_timeout", "google", "grpc", "httptools", "numpy", "tenacity", "tritonclient", "wrapt"}
+# Of the extra "cli"; matplotlib is imported when a picture is asked for.
+COMMAND_LINE = {"rich", "typer", "watchfiles"}
 PUBLIC = ["pytriton", "pytriton.client", "pytriton.decorators", "pytriton.model_config", "pytriton.triton"]
-IN_THE_BACKEND = {f"pytriton.proxy.{name}" for name in ("batch", "codec", "model", "streams", "turns")}
+IN_THE_BACKEND = {
+    f"pytriton.proxy.{name}" for name in ("batch", "cancellation", "codec", "model", "slots", "streams", "turns")
+}
 NETWORK = {"aiohttp", "grpc", "google.protobuf", "tritonclient.grpc", "tritonclient.http", "gevent", "geventhttpclient"}
 
 
@@ -231,13 +278,17 @@ def test_the_guard_needs_the_standard_library_alone():
 
 @pytest.mark.parametrize("module", [module for module in MODULES if layer_of(module) != "proxy"])
 def test_third_parties_are_dependencies_of_the_distribution(module):
-    assert theirs(module) <= DEPENDENCIES
+    assert theirs(module) <= DEPENDENCIES | (COMMAND_LINE if layer_of(module) == "cli" else set())
+
+
+def test_the_command_says_what_to_install_without_its_extra():
+    assert theirs("pytriton.cli") | theirs("pytriton.__main__") == set()
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_package_lists_what_it_offers(name):
     package = importlib.import_module(name)
-    assert package.__all__ == sorted(set(package.__all__))
+    assert len(set(package.__all__)) == len(package.__all__)  # their order is ruff's
     assert all(hasattr(package, offered) for offered in package.__all__)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -182,7 +183,8 @@ class FuturesModelClient(BaseModelClient):
         )
 
     def _submit(self, flow: Callable[[], Flow[T]]) -> Future[T]:
-        return self._backlog.add(lambda: drive_async(flow(), self._transport))
+        context = copy_context()  # the caller's, for the span that it may have
+        return self._backlog.add(lambda: drive_async(context.run(flow), self._transport))
 
 
 def _check_limit(name: str, limit: int | None) -> None:

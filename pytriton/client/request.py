@@ -8,6 +8,7 @@ from typing import Any
 from pytriton.client.arguments import Parameters, check_headers, check_parameters
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.client.options import RequestOptions
+from pytriton.client.trace_context import with_trace_context
 
 __all__ = ["InferRequest"]
 
@@ -43,6 +44,6 @@ class InferRequest:
         self.inputs = inputs
         self.named_inputs = named_inputs
         self.parameters = check_parameters(parameters) if parameters is not None else None
-        self.headers = check_headers(headers) if headers is not None else {}
+        self.headers = with_trace_context(check_headers(headers) if headers is not None else {})
         self.sample = sample
         self.options = options

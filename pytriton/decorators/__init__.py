@@ -5,11 +5,15 @@ order, outermost first::
 
     list -> list         @fill_optionals   add inputs that a request lacks
                          @group_by_keys    one call per set of inputs
+                         @sequence_states  the state of each request's sequence
+                         @with_requests    the requests behind the arrays
     list -> keywords     @batch            one call for all requests; or @sample, for models without batching
     keywords -> keywords @group_by_values  one call per value
                          @pad_batch        fill up to a preferred batch size
                          @first_value      a value instead of equal rows
     anywhere             @triton_context   the model's configuration
+
+:class:`PerSequence` makes a callable of a class with a state per sequence.
 """
 
 from pytriton.decorators.batching import batch, pad_batch, sample
@@ -23,6 +27,8 @@ from pytriton.decorators.inputs import (
 )
 from pytriton.decorators.outputs import InferenceResult, InferenceResults, convert_output
 from pytriton.decorators.padding import ConstantPadder
+from pytriton.decorators.requests import with_requests
+from pytriton.decorators.sequences import PerSequence, sequence_states
 from pytriton.decorators.values import fill_optionals, first_value
 from pytriton.worker.context import ModelConfigDict, TritonContext, get_model_config, get_triton_context
 
@@ -34,6 +40,7 @@ __all__ = [
     "InferenceResults",
     "InputNames",
     "ModelConfigDict",
+    "PerSequence",
     "TritonContext",
     "batch",
     "convert_output",
@@ -46,5 +53,7 @@ __all__ = [
     "group_by_values",
     "pad_batch",
     "sample",
+    "sequence_states",
     "triton_context",
+    "with_requests",
 ]

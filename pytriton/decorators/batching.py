@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pytriton.decorators.calls import Wrapped, decorator, then
 from pytriton.decorators.inputs import batched_inputs, get_inference_request_batch_size, requests_in, row_count, tensors
 from pytriton.decorators.outputs import batched_outputs, convert_output
+from pytriton.decorators.spans import BATCH_SPAN, in_span
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.types import JoinedInputs, RequestBatch, ResponseBatch
 from pytriton.worker.context import get_model_config
@@ -42,14 +43,14 @@ def batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[s
         return convert_output(outputs, wrapped, instance)
 
     if args and type(args[0]) is JoinedInputs:  # the worker cuts and checks the outputs itself
-        return then(wrapped(*args[1:], **args[0], **kwargs), named)
+        return in_span(BATCH_SPAN, lambda: then(wrapped(*args[1:], **args[0], **kwargs), named))
     inputs, rows = _joined(requests_in(args, "batch"))
     total = sum(rows)
 
     def cut(outputs: Any) -> ResponseBatch:
         return ResponseBatch(batched_outputs(outputs, total, wrapped, instance), rows)
 
-    return then(wrapped(*args[1:], **inputs, **kwargs), cut)
+    return in_span(BATCH_SPAN, lambda: then(wrapped(*args[1:], **inputs, **kwargs), cut))
 
 
 def takes_joined_inputs(function: Any) -> bool:

@@ -70,7 +70,7 @@ def replaced(request: Any, inputs: Mapping[str, Any]) -> Any:
     data = {**tensors(request), **inputs}
     if not isinstance(request, Request):
         return data
-    return Request(data, request.parameters, request.span, request.requested_output_names)
+    return request.with_data(data)
 
 
 def row_count(name: str, array: Any) -> int:

@@ -18,6 +18,7 @@ from pytriton.exceptions import PyTritonModelConfigError
 __all__ = [
     "BOOLEAN",
     "INTEGER",
+    "NUMBER",
     "TEXT",
     "Codec",
     "Field",
@@ -25,6 +26,7 @@ __all__ = [
     "look_up",
     "map_of",
     "name_of",
+    "one_of",
     "read_fields",
     "record",
     "write_fields",
@@ -54,6 +56,7 @@ class Field:
         codec: Its kind of value.
         omit: The value that is not written; the default writes every value.
         required: Reading fails without it; otherwise the attribute takes its class's default.
+        kind: Only values of this class are written under this key; others have another one. None takes all.
     """
 
     attribute: str
@@ -61,6 +64,7 @@ class Field:
     codec: Codec
     omit: Any = ...
     required: bool = False
+    kind: type | None = None
 
 
 def look_up(data: Any, key: str) -> Any:
@@ -80,7 +84,11 @@ def look_up(data: Any, key: str) -> Any:
 def write_fields(fields: tuple[Field, ...], value: object) -> dict[str, Any]:
     """The attributes of ``value`` by key, without those at their ``omit`` value."""
     found = ((field, getattr(value, field.attribute)) for field in fields)
-    return {field.key: field.codec.write(attribute) for field, attribute in found if attribute != field.omit}
+    return {
+        field.key: field.codec.write(attribute)
+        for field, attribute in found
+        if attribute != field.omit and (field.kind is None or isinstance(attribute, field.kind))
+    }
 
 
 def read_fields(fields: tuple[Field, ...], data: Any) -> dict[str, Any]:
@@ -136,6 +144,22 @@ def map_of(key: Codec, item: Codec) -> Codec:
     return Codec(lambda values: {key.write(name): item.write(value) for name, value in values.items()}, read)
 
 
+def one_of(**kinds: tuple[type, Codec]) -> Codec:
+    """An object with one key, which tells the class of its value."""
+
+    def write(value: Any) -> dict[str, Any]:
+        return {key: codec.write(value) for key, (kind, codec) in kinds.items() if type(value) is kind}
+
+    def read(data: Any) -> Any:
+        for key, (_, codec) in kinds.items():
+            if (inner := look_up(data, key)) is not None:
+                with _inside(key):
+                    return codec.read(inner)
+        raise ValueError(f"expected an object with one of {', '.join(kinds)}, got {data!r}")
+
+    return Codec(write, read)
+
+
 def name_of(kind: type[Enum]) -> Codec:
     """The name of a member of an enumeration whose values are their names."""
     return Codec(lambda member: member.value, kind)
@@ -156,6 +180,12 @@ def _read_integer(data: Any) -> int:
     return int(data) if isinstance(data, str) else operator.index(data)
 
 
+def _read_number(data: Any) -> float:
+    if isinstance(data, bool) or not isinstance(data, (int, float)):
+        raise TypeError(f"expected a number, got {data!r}")
+    return float(data)
+
+
 def _read_boolean(data: Any) -> bool:
     if not isinstance(data, bool):
         raise TypeError(f"expected true or false, got {data!r}")
@@ -170,4 +200,5 @@ def _read_text(data: Any) -> str:
 
 BOOLEAN = Codec(bool, _read_boolean)
 INTEGER = Codec(int, _read_integer)
+NUMBER = Codec(float, _read_number)
 TEXT = Codec(str, _read_text)

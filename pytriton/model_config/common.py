@@ -6,8 +6,18 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config.warmup import ModelWarmup, WarmupInput, generate_warmup_data, generate_warmup_requests
 
-__all__ = ["DeviceKind", "DynamicBatcher", "QueuePolicy", "TimeoutAction"]
+__all__ = [
+    "DeviceKind",
+    "DynamicBatcher",
+    "ModelWarmup",
+    "QueuePolicy",
+    "TimeoutAction",
+    "WarmupInput",
+    "generate_warmup_data",
+    "generate_warmup_requests",
+]
 
 
 class DeviceKind(Enum):

@@ -9,6 +9,7 @@ from typing import Any
 from pytriton.model_config.codec import (
     BOOLEAN,
     INTEGER,
+    NUMBER,
     TEXT,
     Codec,
     Field,
@@ -16,13 +17,18 @@ from pytriton.model_config.codec import (
     look_up,
     map_of,
     name_of,
+    one_of,
     read_fields,
     record,
     write_fields,
 )
 from pytriton.model_config.common import DeviceKind, DynamicBatcher, QueuePolicy, TimeoutAction
 from pytriton.model_config.dtypes import config_name, from_config_name
+from pytriton.model_config.instance_group import InstanceGroup, RateLimiter, RateLimiterResource
+from pytriton.model_config.sequence_batcher import DirectStrategy, OldestStrategy, SequenceBatcher
 from pytriton.model_config.triton_model_config import ResponseCache, TensorSpec
+from pytriton.model_config.version_policy import AllVersions, LatestVersions, SpecificVersions
+from pytriton.model_config.warmup import ModelWarmup, WarmupInput
 
 __all__ = ["MODEL"]
 
@@ -82,23 +88,98 @@ _DYNAMIC_BATCHER = record(
 )
 
 
-def _write_instances(instances: dict[DeviceKind, int | None]) -> list[dict[str, Any]]:
-    groups = ({"count": count, "kind": kind.value} for kind, count in instances.items())
-    return [{key: value for key, value in group.items() if value is not None} for group in groups]
+_DIRECT_STRATEGY = record(
+    DirectStrategy,
+    Field("max_queue_delay_microseconds", "maxQueueDelayMicroseconds", INTEGER, omit=0),
+    Field("minimum_slot_utilization", "minimumSlotUtilization", NUMBER, omit=0.0),
+)
+
+_OLDEST_STRATEGY = record(
+    partial(OldestStrategy, max_candidate_sequences=0),  # protobuf leaves out zeros
+    Field("max_candidate_sequences", "maxCandidateSequences", INTEGER),
+    Field("preferred_batch_size", "preferredBatchSize", list_of(INTEGER), omit=None),
+    Field("max_queue_delay_microseconds", "maxQueueDelayMicroseconds", INTEGER, omit=0),
+    Field("preserve_ordering", "preserveOrdering", BOOLEAN, omit=False),
+)
+
+_SEQUENCE_BATCHER_FIELDS = (
+    Field("strategy", "direct", _DIRECT_STRATEGY, kind=DirectStrategy),
+    Field("strategy", "oldest", _OLDEST_STRATEGY, kind=OldestStrategy),
+    Field("max_sequence_idle_microseconds", "maxSequenceIdleMicroseconds", INTEGER),
+)
+
+READY_INPUT = "pytriton_ready"
 
 
-def _read_instances(data: Any) -> dict[DeviceKind, int | None]:
-    # Protobuf leaves out zeros, which are KIND_AUTO and the server's default count. One kind may have several groups.
-    group = record(
-        lambda kind=DeviceKind.KIND_AUTO, count=0: (kind, count),
-        Field("kind", "kind", name_of(DeviceKind)),
-        Field("count", "count", INTEGER),
-    )
-    instances: dict[DeviceKind, int | None] = {}
-    for kind, count in list_of(group).read(data):
-        instances[kind] = ((instances.get(kind) or 0) + count) or None
-    return instances
+def _write_sequence_batcher(batcher: SequenceBatcher) -> dict[str, Any]:
+    data = write_fields(_SEQUENCE_BATCHER_FIELDS, batcher)
+    if isinstance(batcher.strategy, DirectStrategy):
+        # The server fills idle slots with requests that nobody made. Only this input tells them from real ones.
+        ready = {"kind": "CONTROL_SEQUENCE_READY", "int32_false_true": [0, 1]}
+        data["controlInput"] = [{"name": READY_INPUT, "control": [ready]}]
+    return data
 
+
+_SEQUENCE_BATCHER = Codec(
+    _write_sequence_batcher, lambda data: SequenceBatcher(**read_fields(_SEQUENCE_BATCHER_FIELDS, data))
+)
+
+_VERSION_POLICY = one_of(
+    all=(AllVersions, record(AllVersions)),
+    latest=(LatestVersions, record(LatestVersions, Field("count", "num_versions", INTEGER))),
+    specific=(
+        SpecificVersions,
+        record(partial(SpecificVersions, versions=[]), Field("versions", "versions", list_of(INTEGER))),
+    ),
+)
+
+_RATE_LIMITER_RESOURCE = record(
+    partial(RateLimiterResource, name="", count=0),
+    Field("name", "name", TEXT),
+    Field("count", "count", INTEGER),
+    Field("is_global", "global", BOOLEAN, omit=False),
+)
+
+_RATE_LIMITER = record(
+    RateLimiter,
+    Field("resources", "resources", list_of(_RATE_LIMITER_RESOURCE), omit=None),
+    Field("priority", "priority", INTEGER, omit=0),
+)
+
+# Protobuf leaves out zeros, which are KIND_AUTO and the server's default count.
+_INSTANCE_GROUP = record(
+    partial(InstanceGroup, kind=DeviceKind.KIND_AUTO),
+    Field("count", "count", Codec(int, lambda data: INTEGER.read(data) or None), omit=None),
+    Field("kind", "kind", name_of(DeviceKind)),
+    Field("gpus", "gpus", list_of(INTEGER), omit=None),
+    Field("host_policy", "host_policy", TEXT, omit=""),
+    Field("rate_limiter", "rate_limiter", _RATE_LIMITER, omit=None),
+)
+
+_WARMUP_INPUT_FIELDS = (
+    Field("dtype", "data_type", _DTYPE, required=True),
+    Field("shape", "dims", _DIMS, required=True),
+    Field("input_data_file", "input_data_file", TEXT, omit=None),
+    Field("zero_data", "zero_data", BOOLEAN, omit=False),
+    Field("random_data", "random_data", BOOLEAN, omit=False),
+)
+
+
+def _write_warmup_input(warmup_input: WarmupInput) -> dict[str, Any]:
+    data = write_fields(_WARMUP_INPUT_FIELDS, warmup_input)
+    # Of several sources protobuf takes one alone.
+    sources = [key for key in ("input_data_file", "zero_data", "random_data") if key in data]
+    return {key: value for key, value in data.items() if key not in sources[1:]}
+
+
+_WARMUP_INPUT = Codec(_write_warmup_input, lambda data: WarmupInput(**read_fields(_WARMUP_INPUT_FIELDS, data)))
+_WARMUP = record(
+    partial(ModelWarmup, name="", batch_size=0, inputs={}, count=0),  # protobuf leaves out zeros
+    Field("name", "name", TEXT),
+    Field("batch_size", "batch_size", INTEGER),
+    Field("inputs", "inputs", map_of(TEXT, _WARMUP_INPUT)),
+    Field("count", "count", INTEGER),
+)
 
 # Protobuf leaves out false.
 _DECOUPLED = Codec(lambda value: {"decoupled": value}, lambda data: BOOLEAN.read(look_up(data, "decoupled") or False))
@@ -115,12 +196,15 @@ def _read_parameters(data: Any) -> dict[str, str]:
 MODEL = (
     Field("model_name", "name", _NAME),
     Field("max_batch_size", "max_batch_size", INTEGER),
-    Field("batcher", "dynamic_batching", _DYNAMIC_BATCHER, omit=None),
+    Field("version_policy", "version_policy", _VERSION_POLICY),
+    Field("batcher", "dynamic_batching", _DYNAMIC_BATCHER, kind=DynamicBatcher),
+    Field("batcher", "sequence_batching", _SEQUENCE_BATCHER, kind=SequenceBatcher),
     Field("inputs", "input", _TENSORS, omit=None),
     Field("outputs", "output", _TENSORS, omit=None),
-    Field("instance_group", "instance_group", Codec(_write_instances, _read_instances), omit={}),
+    Field("instance_groups", "instance_group", list_of(_INSTANCE_GROUP), omit=None),
     Field("decoupled", "model_transaction_policy", _DECOUPLED, omit=False),
     Field("backend_parameters", "parameters", Codec(_PARAMETERS.write, _read_parameters), omit={}),
     Field("response_cache", "response_cache", _RESPONSE_CACHE, omit=None),
+    Field("model_warmup", "model_warmup", list_of(_WARMUP), omit=None),
 )
 """The fields of :class:`pytriton.model_config.triton_model_config.TritonModelConfig`, in the order of writing."""

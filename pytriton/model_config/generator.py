@@ -35,8 +35,6 @@ class ModelConfigGenerator:
         validate(self._config)
         return {
             "backend": self._config.backend,
-            # The server's default is to serve the newest version alone.
-            "version_policy": {"all": {}},
             **write_fields(MODEL, self._config),
         }
 

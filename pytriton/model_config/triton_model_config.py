@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from pytriton.model_config.common import DeviceKind, DynamicBatcher
 from pytriton.model_config.dtypes import from_triton_name, scalar_type, triton_name
+from pytriton.model_config.instance_group import InstanceGroup
+from pytriton.model_config.sequence_batcher import SequenceBatcher
 from pytriton.model_config.tensor import Tensor, checked_shape
+from pytriton.model_config.version_policy import AllVersions, VersionPolicy
+from pytriton.model_config.warmup import ModelWarmup
 
 __all__ = ["ResponseCache", "TensorSpec", "TritonModelConfig", "name_tensors"]
 
@@ -62,40 +66,63 @@ class TritonModelConfig:
         model_version: Its version.
         max_batch_size: Most rows in one call; becomes 0 without batching.
         batching: Tensors have a batch axis.
-        batcher: How waiting requests are merged; None is one request per call, and without batching always None.
-        instance_group: Instances by device; None is the server's default count.
+        batcher: How waiting requests are merged; None is one request per call. A DynamicBatcher becomes None without
+            batching.
+        instance_group: Instances by device; None is the server's default count. Follows from ``instance_groups`` if
+            they are given.
         decoupled: A request may get zero to many responses.
         backend_parameters: Texts for the backend; other values become text.
         inputs: In the order of the model's signature; None when empty.
         outputs: In the order of the model's signature; None when empty.
         response_cache: None leaves it to the server.
+        model_warmup: Requests that the server makes before the model is ready. ``bind`` makes them itself, and leaves
+            this None.
+        version_policy: Which versions the server serves.
+        instance_groups: Instances in the server's order; None when empty. Made of ``instance_group`` if not given.
     """
 
     model_name: str
     model_version: int = 1
     max_batch_size: int = 4
     batching: bool = True
-    batcher: DynamicBatcher | None = None
+    batcher: DynamicBatcher | SequenceBatcher | None = None
     instance_group: dict[DeviceKind, int | None] = field(default_factory=dict)
     decoupled: bool = False
     backend_parameters: dict[str, str] = field(default_factory=dict)
     inputs: list[TensorSpec] | None = None
     outputs: list[TensorSpec] | None = None
     response_cache: ResponseCache | None = None
+    model_warmup: list[ModelWarmup] | None = None
+    version_policy: VersionPolicy = field(default_factory=AllVersions)
+    instance_groups: list[InstanceGroup] | None = None
 
     def __post_init__(self) -> None:
         parameters = {key: str(value) for key, value in self.backend_parameters.items()}
         object.__setattr__(self, "backend_parameters", parameters)
         object.__setattr__(self, "inputs", list(self.inputs or ()) or None)
         object.__setattr__(self, "outputs", list(self.outputs or ()) or None)
+        object.__setattr__(self, "model_warmup", list(self.model_warmup or ()) or None)
+        groups = self.instance_groups or [InstanceGroup(count, kind) for kind, count in self.instance_group.items()]
+        object.__setattr__(self, "instance_groups", list(groups) or None)
+        object.__setattr__(self, "instance_group", _instances_by_kind(groups))
         if not self.batching:
             object.__setattr__(self, "max_batch_size", 0)
-            object.__setattr__(self, "batcher", None)
+            if not isinstance(self.batcher, SequenceBatcher):
+                object.__setattr__(self, "batcher", None)
 
     @property
     def backend(self) -> str:
         """Name of the server's backend that runs the model."""
         return "python"
+
+
+def _instances_by_kind(groups: Iterable[InstanceGroup]) -> dict[DeviceKind, int | None]:
+    instances: dict[DeviceKind, int | None] = {}
+    for group in groups:
+        # Several groups of a kind add up; what validation is going to refuse stays as it is.
+        before = instances.get(group.kind)
+        instances[group.kind] = before + group.count if before and group.count else before or group.count
+    return instances
 
 
 def name_tensors(tensors: Sequence[Tensor], prefix: str) -> list[TensorSpec]:

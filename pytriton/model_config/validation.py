@@ -8,13 +8,18 @@ import numpy as np
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.common import DeviceKind, DynamicBatcher, QueuePolicy, TimeoutAction
+from pytriton.model_config.instance_group import InstanceGroup, RateLimiter
+from pytriton.model_config.sequence_batcher import DirectStrategy, OldestStrategy, SequenceBatcher
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.model_config.version_policy import AllVersions, LatestVersions, SpecificVersions, VersionPolicy
+from pytriton.model_config.warmup import ModelWarmup
 
-__all__ = ["check_integer", "validate"]
+__all__ = ["check_combination", "check_integer", "check_type", "validate"]
 
 # The widths of the server's fields.
 _INT32_MAX = 2**31 - 1
 _UINT32_MAX = 2**32 - 1
+_INT64_MAX = 2**63 - 1
 _UINT64_MAX = 2**64 - 1
 
 
@@ -26,17 +31,91 @@ def validate(config: TritonModelConfig) -> None:
     """
     if config.batching:
         check_integer("max_batch_size", config.max_batch_size, 1, _INT32_MAX)
-    if config.batcher is not None:
+    if isinstance(config.batcher, SequenceBatcher):
+        _check_sequence_batcher(config.batcher, config.max_batch_size)
+    elif config.batcher is not None:
         _check_batcher(config.batcher, config.max_batch_size)
+    _check_version_policy(config.version_policy)
     for side, specs in (("input", config.inputs or ()), ("output", config.outputs or ())):
         _check_tensors(side, specs, config.batching)
     for spec in config.outputs or ():
         if spec.optional:
             raise PyTritonBadParameterError(f"output {spec.name!r} is optional; only inputs can be")
-    for kind, count in config.instance_group.items():
-        _check_type("instance_group", kind, DeviceKind)
-        if count is not None:
-            check_integer(f"instance_group {kind.value}", count, 1, _INT32_MAX)
+    for group in config.instance_groups or ():
+        _check_group(group)
+    for warmup in config.model_warmup or ():
+        check_type("each of model_warmup", warmup, ModelWarmup)
+        for name, warmup_input in warmup.inputs.items():
+            if not warmup_input.has_source or not warmup_input.shape:
+                raise PyTritonBadParameterError(
+                    f"warm-up {warmup.name!r}: input {name!r} needs a dimension, and one of zero_data, random_data and "
+                    "input_data_file"
+                )
+
+
+def check_combination(config: TritonModelConfig) -> None:
+    """Refuse options that the server refuses together, less plainly, or that it would not do right together.
+
+    Raises:
+        PyTritonBadParameterError: The model has such options.
+    """
+    sequences = isinstance(config.batcher, SequenceBatcher)
+    if sequences and config.decoupled:
+        raise PyTritonBadParameterError(
+            "a decoupled model cannot have a SequenceBatcher: the server sends the next request of a sequence before "
+            "the last response to the one before it; turn one of them off"
+        )
+    if config.response_cache is not None and config.response_cache.enable and (sequences or config.decoupled):
+        raise PyTritonBadParameterError(
+            "response_cache does not go with a SequenceBatcher or with decoupled=True; turn one of them off"
+        )
+
+
+def _check_version_policy(policy: VersionPolicy) -> None:
+    if isinstance(policy, LatestVersions):
+        check_integer("version_policy: count", policy.count, 1, _UINT32_MAX)
+    elif isinstance(policy, SpecificVersions):
+        if not policy.versions:
+            raise PyTritonBadParameterError("version_policy names no version; name one, or use AllVersions")
+        for version in policy.versions:
+            check_integer("version_policy: each of versions", version, 1, _INT64_MAX)
+    else:
+        check_type("version_policy", policy, AllVersions)
+
+
+def _check_group(group: InstanceGroup) -> None:
+    check_type("instance_group", group, InstanceGroup)
+    check_type("instance_group", group.kind, DeviceKind)
+    place = f"instance_group {group.kind.value}"
+    if group.count is not None:
+        check_integer(place, group.count, 1, _INT32_MAX)
+    for gpu in group.gpus or ():
+        check_integer(f"{place}: each of gpus", gpu, 0, _INT32_MAX)
+    if group.gpus and group.kind is not DeviceKind.KIND_GPU:
+        raise PyTritonBadParameterError(f"{place} has gpus; use KIND_GPU")
+    check_type(f"{place}: host_policy", group.host_policy, str)
+    if group.rate_limiter is not None:
+        check_type(f"{place}: rate_limiter", group.rate_limiter, RateLimiter)
+        check_integer(f"{place}: priority of the rate_limiter", group.rate_limiter.priority, 0, _UINT32_MAX)
+        for resource in group.rate_limiter.resources or ():
+            check_type(f"{place}: each resource's name", resource.name, str)
+            check_integer(f"{place}: count of resource {resource.name!r}", resource.count, 1, _UINT32_MAX)
+
+
+def _check_sequence_batcher(batcher: SequenceBatcher, max_batch_size: int) -> None:
+    check_integer("max_sequence_idle_microseconds", batcher.max_sequence_idle_microseconds, 1, _UINT64_MAX)
+    strategy = batcher.strategy
+    if isinstance(strategy, DirectStrategy):
+        share = strategy.minimum_slot_utilization
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0.0 <= share <= 1.0:
+            raise PyTritonBadParameterError(f"minimum_slot_utilization must be from 0.0 to 1.0, got {share!r}")
+    elif not isinstance(strategy, OldestStrategy):
+        raise PyTritonBadParameterError(f"strategy must be a DirectStrategy or an OldestStrategy, got {strategy!r}")
+    else:
+        check_integer("max_candidate_sequences", strategy.max_candidate_sequences, 1, _INT32_MAX)
+        for size in strategy.preferred_batch_size or ():
+            check_integer("each preferred_batch_size", size, 1, max(1, max_batch_size))
+    check_integer("max_queue_delay_microseconds", strategy.max_queue_delay_microseconds, 0, _UINT64_MAX)
 
 
 def _check_tensors(side: str, specs: Iterable[TensorSpec], batching: bool) -> None:
@@ -52,7 +131,7 @@ def _check_tensors(side: str, specs: Iterable[TensorSpec], batching: bool) -> No
 
 
 def _check_batcher(batcher: DynamicBatcher, max_batch_size: int) -> None:
-    _check_type("batcher", batcher, DynamicBatcher)
+    check_type("batcher", batcher, DynamicBatcher)
     check_integer("max_queue_delay_microseconds", batcher.max_queue_delay_microseconds, 0, _UINT64_MAX)
     for size in batcher.preferred_batch_size or ():
         check_integer("each preferred_batch_size", size, 1, max_batch_size)
@@ -70,8 +149,8 @@ def _check_batcher(batcher: DynamicBatcher, max_batch_size: int) -> None:
 
 
 def _check_policy(place: str, policy: QueuePolicy) -> None:
-    _check_type(place, policy, QueuePolicy)
-    _check_type(f"{place}: timeout_action", policy.timeout_action, TimeoutAction)
+    check_type(place, policy, QueuePolicy)
+    check_type(f"{place}: timeout_action", policy.timeout_action, TimeoutAction)
     timeout = policy.default_timeout_microseconds
     check_integer(f"{place}: default_timeout_microseconds", timeout, 0, _UINT64_MAX)
     check_integer(f"{place}: max_queue_size", policy.max_queue_size, 0, _UINT32_MAX)
@@ -84,6 +163,7 @@ def check_integer(place: str, value: object, low: int, high: int) -> None:
         raise PyTritonBadParameterError(f"{place} must be an integer from {low} to {high}, got {value!r}")
 
 
-def _check_type(place: str, value: object, kind: type) -> None:
+def check_type(place: str, value: object, kind: type) -> None:
+    """Raise PyTritonBadParameterError unless ``value`` is a ``kind``."""
     if not isinstance(value, kind):
         raise PyTritonBadParameterError(f"{place} must be a {kind.__name__}, got {value!r}")

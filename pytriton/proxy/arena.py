@@ -12,7 +12,7 @@ import os
 import threading
 from bisect import insort
 
-from .frames import ALIGN
+from .tensors import ALIGN
 
 PAGE_BYTES = mmap.PAGESIZE
 RESERVE_BYTES = 64 << 30

@@ -9,6 +9,7 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from .cancellation import is_cancelled
 from .channel import Channel
 from .codec import failure
 
@@ -44,7 +45,7 @@ class Batch:
             for index in range(len(self._senders)):
                 self._send(index, None, last=True)
 
-    def fail(self, message: str, code: Any = None) -> None:
+    def fail(self, message: str, code: str = "INTERNAL") -> None:
         """Answer each request with an error."""
         self.send([failure(message, code) for _ in self.requests], final=True)
 
@@ -57,15 +58,21 @@ class Batch:
                 if sender is not None
             ]
 
-    def drop_cancelled(self) -> bool:
-        """Answer requests that were cancelled; returns whether that leaves none."""
+    def drop_cancelled(self) -> list[int]:
+        """Answer requests that were cancelled since the last time; returns their indices."""
+        dropped = []
         with self._lock:
             for index, sender in enumerate(self._senders):
-                if sender is not None and _is_cancelled(sender):
-                    cancelled = failure("the request was cancelled", pb_utils.TritonError.CANCELLED)
+                if sender is not None and is_cancelled(sender):
+                    cancelled = failure("the request was cancelled", "CANCELLED")
                     # The server may keep a model for ever of which it got a response to a cancelled stream.
                     self._send(index, None if self._decoupled else cancelled, last=True)
-            return not any(self._senders)
+                    dropped.append(index)
+        return dropped
+
+    def is_done(self) -> bool:
+        """Whether each request has had its last response."""
+        return not any(self._senders)
 
     def _send(self, index: int, response: Any, last: bool) -> None:
         sender = self._senders[index]
@@ -78,10 +85,3 @@ class Batch:
         except pb_utils.TritonModelException as error:  # the server's; other requests shall not suffer from it
             self._senders[index] = None
             pb_utils.Logger.log_warn(f"pytriton: a response could not be sent: {error}")
-
-
-def _is_cancelled(sender: Any) -> bool:
-    try:
-        return bool(sender.is_cancelled())
-    except pb_utils.TritonModelException:
-        return False

@@ -20,22 +20,11 @@ from typing import Any
 import numpy as np
 
 from .arena import Arena, ArenaFullError, map_shared
-from .frames import (
-    ALIGN,
-    INLINE_LIMIT_BYTES,
-    NO_REGION,
-    RELEASE,
-    SPILL,
-    Frame,
-    FrameError,
-    Tensor,
-    data_bytes,
-    pack,
-    tensor,
-    unpack,
-)
+from .frames import INLINE_LIMIT_BYTES, NO_REGION, RELEASE, SPILL, Frame, pack, unpack
+from .peer import stranger
+from .tensors import ALIGN, FrameError, Tensor, data_bytes, tensor
 
-PROTOCOL = 2
+PROTOCOL = 3
 MAX_MESSAGE_BYTES = 64 * 1024
 MAX_GREETING_BYTES = 4096
 MAX_RELEASED = 1024
@@ -47,6 +36,10 @@ RETRY_S = 0.01
 
 class PeerGoneError(ConnectionError):
     """The other side closed the connection or died."""
+
+
+class StrangerError(PeerGoneError):
+    """The other side is a process of another user."""
 
 
 class Channel:
@@ -233,7 +226,7 @@ def connect(path: str, hello: dict[str, Any], timeout_s: float) -> Channel:
         timeout_s: How long the worker may take to listen and answer.
 
     Raises:
-        PeerGoneError: Nobody answered, or the worker refused.
+        PeerGoneError: Nobody answered, the worker refused, or, a StrangerError, it is of another user.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -242,9 +235,13 @@ def connect(path: str, hello: dict[str, Any], timeout_s: float) -> Channel:
         try:
             with short_path(path) as address:
                 connection.connect(address)
+            if found := stranger(connection):
+                raise StrangerError(f"{path} is served by {found}; that has to be a process of the server's user")
             return _greet(connection, hello)[1]
         except OSError as error:
             connection.close()
+            if isinstance(error, StrangerError):
+                raise
             if time.monotonic() > deadline:
                 raise PeerGoneError(f"the process with the inference callable does not answer: {error}") from error
             time.sleep(RETRY_S)

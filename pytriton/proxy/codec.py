@@ -8,7 +8,9 @@ from typing import Any, Optional
 import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
-from .frames import REQUEST, WHOLE_BATCH, Frame, Tensor, joined, tensor
+from . import details
+from .frames import REQUEST, Frame
+from .tensors import WHOLE_BATCH, Tensor, joined, tensor
 
 Column = list[Optional["NDArray[Any]"]]
 
@@ -19,29 +21,34 @@ class Codec:
     Args:
         model_config: The server's description of the model.
         make_tensor: Makes one of the server's tensors from a name and a C-contiguous array.
+        traced: Whether the server may trace requests with OpenTelemetry; asking it takes 1 us a request.
 
     Attributes:
         decoupled: Whether a request may get any number of responses; else it gets one.
     """
 
-    def __init__(self, model_config: dict[str, Any], make_tensor: Any) -> None:
+    def __init__(self, model_config: dict[str, Any], make_tensor: Any, traced: bool = False) -> None:
         self._inputs = [item["name"] for item in model_config["input"]]
         self._outputs = [item["name"] for item in model_config["output"]]
         self._batching = model_config.get("max_batch_size", 0) > 0
         self.decoupled = model_config.get("model_transaction_policy", {}).get("decoupled", False)
         self._tensor = make_tensor
+        self._traced = traced
+        # A sequence batcher may add inputs of its own.
+        self._has_one_input = len(self._inputs) == 1 and "sequence_batching" not in model_config
 
     def encode(self, requests: list[Any]) -> tuple[Frame, list[Tensor]]:
         """The frame for a batch, and its tensors: views of the requests' inputs.
 
         Raises:
-            ValueError: An input cannot travel; a FrameError.
+            ValueError: An input cannot travel, a FrameError; or parameters cannot, a UnicodeDecodeError.
             TypeError: An input holds objects that are no strings.
         """
         columns = self._columns(requests)
         rows = common_rows(columns) if self._batching else None
         tensors = per_request(columns) if rows is None else whole_batch(columns, rows)
-        return Frame(REQUEST, 0, len(requests), rows, self._metadata(requests)), tensors
+        metadata, apart = details.encode(requests, len(self._outputs), self._traced)
+        return Frame(REQUEST, 0, len(requests), rows, metadata, apart=apart), tensors
 
     def decode(self, reply: Frame) -> list[Any]:
         """One response per request of the batch that a response frame answers.
@@ -65,30 +72,19 @@ class Codec:
         respond = pb_utils.InferenceResponse
         responses = [respond(tensors) for tensors in outputs]
         if reply.metadata:
-            for index, message in status_of(reply)["errors"].items():
-                responses[int(index)] = failure(message)
+            for index, error in status_of(reply)["errors"].items():
+                responses[int(index)] = failure(error["message"], error["code"])
         return responses
 
     def _columns(self, requests: list[Any]) -> list[tuple[int, Column]]:
         """The arrays of each input, one per request; None where a request lacks an optional input."""
-        if len(self._inputs) == 1:
+        if self._has_one_input:
             return [(0, [tensors[0].as_numpy() if (tensors := request.inputs()) else None for request in requests])]
         found = [{tensor.name(): tensor for tensor in request.inputs()} for request in requests]
         return [
             (index, [tensors[name].as_numpy() if name in tensors else None for tensors in found])
             for index, name in enumerate(self._inputs)
         ]
-
-    def _metadata(self, requests: list[Any]) -> bytes:
-        """Parameters and requested outputs of the requests that have any, as JSON by request index."""
-        entries = []
-        several = len(self._outputs) > 1  # of one output the client can only want all
-        for index, request in enumerate(requests):
-            parameters = request.parameters()
-            outputs = request.requested_output_names() if several else self._outputs
-            if parameters != "{}" or len(outputs) != len(self._outputs):
-                entries.append(f'"{index}":{{"parameters":{parameters},"outputs":{json.dumps(list(outputs))}}}')
-        return f"{{{','.join(entries)}}}".encode() if entries else b""
 
 
 def common_rows(columns: list[tuple[int, Column]]) -> list[int] | None:
@@ -142,7 +138,7 @@ def status_of(reply: Frame) -> Any:
     return json.loads(reply.metadata)
 
 
-def failure(message: str, code: Any = None) -> Any:
-    """The response that fails a request, by default with the code INTERNAL."""
-    error = pb_utils.TritonError  # not there before the first instance is made, so no default argument
-    return pb_utils.InferenceResponse(error=error(message, error.INTERNAL if code is None else code))
+def failure(message: str, code: str = "INTERNAL") -> Any:
+    """The response that fails a request, with one of the codes of the server's ``TritonError``, by its name."""
+    error = pb_utils.TritonError
+    return pb_utils.InferenceResponse(error=error(message, getattr(error, code, error.INTERNAL)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .channel import Channel, PeerGoneError, connect
-from .frames import Frame, Tensor
+from .frames import Frame
+from .tensors import Tensor
 
 CONNECT_TIMEOUT_S = 10.0
 RECONNECT_TIMEOUT_S = 0.05

@@ -15,6 +15,9 @@ import triton_python_backend_utils as pb_utils
 from .abi import adapt, lend_inputs
 from .codec import Codec
 from .link import Link
+from .placement import check_as_bound, instance_number
+from .region import close_to_others
+from .slots import Slots, ready_input
 from .streams import Streams
 from .turns import Turns
 
@@ -26,16 +29,21 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Connect to the worker of this instance; raising makes the server refuse to load the model."""
-        codec = Codec(json.loads(args["model_config"]), adapt(pb_utils))
+        close_to_others()
         lend_inputs()  # they are copied on their way to the worker
         folder = os.path.join(args["model_repository"], args["model_version"])
         with open(os.path.join(folder, ENDPOINT_FILE), encoding="utf-8") as file:
             endpoint = json.load(file)
-        instance = args["model_instance_name"].rsplit("_", 1)[1]
+        model_config = json.loads(args["model_config"])
+        check_as_bound(model_config, endpoint["bound"])
+        codec = Codec(model_config, adapt(pb_utils), endpoint.get("traced", False))
+        instance = instance_number(model_config, args["model_instance_name"], args["model_instance_device_id"])
         path = os.path.join(endpoint["folder"], f"{endpoint['prefix']}.{instance}")
         link = Link(path, {"model": args["model_name"], "instance": args["model_instance_name"]})
         limit = endpoint["batches_in_flight"]
-        self._batches = Turns(link, codec) if limit is None else Streams(link, codec, limit)
+        batches = Turns(link, codec) if limit is None else Streams(link, codec, limit)
+        ready = ready_input(model_config)
+        self._batches: Turns | Streams | Slots = Slots(batches, ready) if ready else batches
         gc.collect()
         gc.freeze()
 

@@ -20,20 +20,21 @@ import time
 from contextlib import suppress
 from typing import Any
 
-import triton_python_backend_utils as pb_utils
-
 from .arena import ArenaFullError
 from .batch import Batch
+from .cancellation import cancellation
 from .channel import Channel, PeerGoneError
 from .codec import Codec, status_of
-from .frames import CANCEL, END, RESPONSE, Frame, FrameError
+from .frames import END, RESPONSE, Frame
 from .link import Link
 from .memory import Memory
+from .tensors import FrameError
 
 CHECK_BYTES = 8 << 20  # of responses, before a look at the memory that is left
 RESPONSE_BYTES = 4096  # what the server needs for each, beside its data
 PATIENCE_S = 10.0  # for memory
 PAUSE_S = 0.02
+LONG_WAIT_S = 0.01  # for a slot, in which a request may have been cancelled
 WATCH_S = 0.1  # asking whether a request is cancelled costs the server 50 to 200 us
 WATCH_SHARE = 0.1  # of the watcher's time, at most, is spent on asking
 SHORT_OF_MEMORY = (
@@ -60,6 +61,7 @@ class Streams:
         self._ended: Channel | None = None
         self._memory = Memory()
         self._unchecked_bytes = 0
+        self._waited = False
         self._failed: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._start_reader(link.channel)
         threading.Thread(target=self._watch, name="pytriton-watcher", daemon=True).start()
@@ -72,8 +74,22 @@ class Streams:
     def execute(self, requests: list[Any]) -> None:
         """Have the worker answer a batch some time; waits while too many are in flight."""
         batch = Batch(requests, [request.get_response_sender() for request in requests], self._codec.decoupled)
+        waited = self._take_slot() > LONG_WAIT_S
+        if waited or self._waited:  # here or, after others that did so, in the server
+            batch.drop_cancelled()
+        self._waited = waited
+        if batch.is_done():
+            self._slots.release()
+        else:
+            self._submit(batch)
+
+    def _take_slot(self) -> float:
+        """Wait until another batch may be in flight; returns the seconds that it took."""
+        if self._slots.acquire(blocking=False):
+            return 0.0
+        start = time.monotonic()
         self._slots.acquire()
-        self._submit(batch)
+        return time.monotonic() - start
 
     def _submit(self, batch: Batch) -> None:
         frame = None
@@ -92,9 +108,20 @@ class Streams:
             if channel is self._ended:
                 self._fail_batches(channel, "it ended")
         except PeerGoneError as error:
-            self._fail_unsent(frame, batch, _gone(error), pb_utils.TritonError.UNAVAILABLE)
+            self._fail_unsent(frame, batch, _gone(error), "UNAVAILABLE")
+        except UnicodeDecodeError as error:  # one client's parameters
+            self._submit_alone(batch, f"parameters must be UTF-8: {error}")
         except (ArenaFullError, TypeError, ValueError) as error:
             self._fail_unsent(frame, batch, str(error))
+
+    def _submit_alone(self, batch: Batch, message: str) -> None:
+        """Submit the requests of a batch that cannot travel one by one; one that is alone fails."""
+        if len(batch.requests) == 1:
+            return self._fail_unsent(None, batch, message, "INVALID_ARG")
+        if batch.has_slot:
+            self._slots.release()
+        for alone in batch.alone():
+            self._submit(alone)
 
     def _start_reader(self, channel: Channel) -> None:
         threading.Thread(target=self._read, args=(channel,), name="pytriton-reader", daemon=True).start()
@@ -122,7 +149,7 @@ class Streams:
             raise FrameError("the reply belongs to no batch")
         if reply.kind == RESPONSE:
             if reply.more and not self._has_memory(reply):
-                batch.fail(SHORT_OF_MEMORY, pb_utils.TritonError.UNAVAILABLE)
+                batch.fail(SHORT_OF_MEMORY, "UNAVAILABLE")
             else:
                 batch.send(self._codec.decode(reply), final=not reply.more)
         elif reply.kind == END:
@@ -132,7 +159,7 @@ class Streams:
             if status["isolate"]:
                 self._failed.put(batch)
             else:
-                batch.fail(status["message"])
+                batch.fail(status["message"], status["code"])
         if not reply.more:
             self._forget(reply.sequence)
         return reply.more
@@ -166,9 +193,9 @@ class Streams:
         for sequence in lost:
             batch = self._forget(sequence)
             if batch is not None:
-                batch.fail(_gone(reason), pb_utils.TritonError.UNAVAILABLE)
+                batch.fail(_gone(reason), "UNAVAILABLE")
 
-    def _fail_unsent(self, frame: Frame | None, batch: Batch, message: str, code: Any = None) -> None:
+    def _fail_unsent(self, frame: Frame | None, batch: Batch, message: str, code: str = "INTERNAL") -> None:
         if frame is not None and frame.sequence in self._batches:
             self._forget(frame.sequence)
         elif batch.has_slot:
@@ -196,9 +223,12 @@ class Streams:
         with self._lock:
             batches = [(number, batch) for number, batch in self._batches.items() if batch.since < start - WATCH_S]
         for number, batch in batches:
-            if batch.channel is not None and batch.drop_cancelled():
+            if batch.channel is None:
+                continue
+            dropped = batch.drop_cancelled()
+            if dropped or batch.is_done():
                 with suppress(PeerGoneError):  # the reader sees it too
-                    batch.channel.send(Frame(CANCEL, number))
+                    batch.channel.send(cancellation(number, len(batch.requests), dropped, batch.is_done()))
         return max(WATCH_S, (time.monotonic() - start) / WATCH_SHARE)
 
 

@@ -1,12 +1,30 @@
-"""Whether answers of the server are still on their way to clients."""
+"""The server's connections: whether it takes any, and whether answers are still on their way to clients."""
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+
+from pytriton.constants import TRITON_LOCAL_IP
 
 ESTABLISHED = "01"
 POLL_S = 0.005
+
+
+def wait_listening(ports: Collection[int], may_come: Callable[[], bool]) -> bool:
+    """Wait until somebody listens on all these ports of this machine; False if that makes no sense any more."""
+    for port in ports:
+        while not _is_listening(port):
+            if not may_come():
+                return False
+            time.sleep(POLL_S)
+    return True
+
+
+def _is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((TRITON_LOCAL_IP, port)) == 0
 
 
 def unsent_bytes(ports: Collection[int]) -> int:

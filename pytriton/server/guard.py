@@ -2,10 +2,12 @@
 
 :mod:`pytriton.server.process` runs it as a script that imports the standard library alone::
 
-    guard.py <pattern of the server's shared-memory files> <workspace> <server> <argument>...
+    guard.py <pattern of the server's shared-memory files> <workspace>
 
-Standard input is a pipe from the hosting process: ``interrupt`` asks the server to exit, ``kill`` kills it. The hosting
-process is gone when the pipe has ended or, should children of it hold the pipe open, when its process has.
+Standard input is a pipe from the hosting process. First come secrets and the server's arguments: a line with the number
+of the former and the bytes of both, then both with NUL bytes between them. Afterwards ``interrupt`` asks the server to
+exit, ``kill`` kills it. The hosting process is gone when the pipe has ended or, should children of it hold the pipe
+open, when its process has.
 """
 
 import ctypes
@@ -18,11 +20,13 @@ import sys
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+POLL_S = 0.001
 PRCTL = ctypes.CDLL(None, use_errno=True).prctl
 
 
-def main(shared_memory: str, workspace: str, arguments: list[str]) -> int:
+def main(shared_memory: str, workspace: str) -> int:
     """Run a server to its end; returns its exit status, 128 + n if signal n ended it."""
+    arguments, secrets = receive()
     PRCTL(PR_SET_CHILD_SUBREAPER, 1)  # a dead server's stubs become our children
     wake, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_write)
@@ -33,7 +37,7 @@ def main(shared_memory: str, workspace: str, arguments: list[str]) -> int:
     host = os.pidfd_open(os.getppid())
     host_gone, status = False, None
     while status is None:
-        ready, _, _ = select.select([wake, *(() if host_gone else (0, host))], [], [])
+        ready, _, _ = select.select([wake, *(() if host_gone else (0, host))], [], [], POLL_S if secrets else None)
         if 0 in ready or host in ready:
             command = os.read(0, 64) if 0 in ready else b""
             host_gone = not command
@@ -41,6 +45,9 @@ def main(shared_memory: str, workspace: str, arguments: list[str]) -> int:
         if wake in ready:
             os.read(wake, 4096)
             status = reap(server)
+        if secrets and status is None and has_read_arguments(server):
+            conceal(server, secrets)
+            secrets = []
     kill_children()
     for path in glob.glob(shared_memory):
         os.unlink(path)
@@ -49,7 +56,56 @@ def main(shared_memory: str, workspace: str, arguments: list[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def start(arguments: list[str]) -> int:
+def receive() -> tuple[list[bytes], list[bytes]]:
+    """The server's arguments, and the secrets among them; exits if the hosting process has died already."""
+    with open(0, "rb", buffering=0, closefd=False) as pipe:  # what follows has to stay in the pipe
+        try:
+            secrets, size = map(int, pipe.readline().split())
+            text = b""
+            while len(text) < size:
+                text += pipe.read(size - len(text)) or sys.exit(1)
+        except ValueError:
+            sys.exit(1)
+    items = text.split(b"\0")
+    return items[secrets:], items[:secrets]
+
+
+def has_read_arguments(server: int) -> bool:
+    """Whether the server has done so; it has no threads before."""
+    return int(stat(server)[17]) > 1
+
+
+def conceal(server: int, secrets: list[bytes]) -> None:
+    """Overwrite secrets at the ends of the server's arguments, where ``ps`` of any user would show them."""
+    try:
+        start, end = map(int, stat(server)[45:47])
+        with open(f"/proc/{server}/mem", "r+b", buffering=0) as memory:
+            memory.seek(start)
+            text = memory.read(end - start)
+            for secret in secrets:
+                text = text.replace(b"=%s\0" % secret, b"=%s\0" % (b"*" * len(secret)))
+            memory.seek(start)
+            memory.write(text)
+        failure = "it is still there" if any(b"=%s\0" % secret in command_line(server) for secret in secrets) else ""
+    except OSError as error:
+        failure = str(error)
+    if failure:
+        print(f"the access token cannot be removed from the server's command line: {failure}", flush=True)
+
+
+def stat(pid: int) -> list[bytes]:
+    """The fields of a process's status from the third on, as in ``man proc_pid_stat``."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def command_line(pid: int) -> bytes:
+    """The arguments of a process as everybody sees them, each with a NUL byte at its end."""
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read()
+
+
+def start(arguments: list[bytes]) -> int:
     """Start the server; the kernel kills it if this process dies."""
     parent = os.getpid()
     pid = os.fork()
@@ -63,7 +119,7 @@ def start(arguments: list[str]) -> int:
         if os.getppid() == parent:
             os.execv(arguments[0], arguments)
     except OSError as error:
-        print(f"{arguments[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        print(f"{os.fsdecode(arguments[0])}: {error.strerror}", file=sys.stderr, flush=True)
     os._exit(127)
 
 
@@ -94,4 +150,4 @@ def kill_children() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    sys.exit(main(sys.argv[1], sys.argv[2]))

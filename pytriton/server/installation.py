@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy
 
+from pytriton.config import ENVIRONMENT_PREFIX
 from pytriton.exceptions import PyTritonServerError
 
 BUNDLED = Path(__file__).parent.parent / "tritonserver"
@@ -187,6 +188,8 @@ def server_environment(
         environment: To start from.
     """
     result = {**MALLOC_SETTINGS, **THREAD_SETTINGS, **environment}
+    for variable in [name for name in result if name.startswith(ENVIRONMENT_PREFIX)]:
+        del result[variable]  # the server does not read them, and some hold access tokens
     libraries = [
         str(overlay_folder / "lib"),
         str(installation.home / "lib"),

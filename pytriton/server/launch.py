@@ -32,8 +32,6 @@ def command_line(
     if config.model_repository is None:
         # Our configurations are complete. Without this, each load starts a second stub, asks it, and takes 1.2 s more.
         arguments.append("--disable-auto-complete-config")
-    else:
-        arguments.append("--load-model=*")
     if config.allow_gpu_metrics is None and not has_gpu_driver():
         # Only alarming log lines come of looking for GPUs where there are none.
         arguments += ["--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0"]
@@ -54,12 +52,17 @@ def endpoints(config: TritonConfig) -> dict[str, tuple[str, int]]:
     if config.allow_grpc is not False:
         result["grpc_port"] = (config.grpc_address or ANY_ADDRESS, config.grpc_port or DEFAULT_GRPC_PORT)
     if config.allow_metrics is not False:
-        result["metrics_port"] = (config.metrics_address or http[0], config.metrics_port or DEFAULT_METRICS_PORT)
+        result["metrics_port"] = (metrics_address(config), config.metrics_port or DEFAULT_METRICS_PORT)
     if config.allow_sagemaker:
         result["sagemaker_port"] = (ANY_ADDRESS, config.sagemaker_port or DEFAULT_EXTRA_PORT)
     if config.allow_vertex_ai:
         result["vertex_ai_port"] = (ANY_ADDRESS, config.vertex_ai_port or DEFAULT_EXTRA_PORT)
     return result
+
+
+def metrics_address(config: TritonConfig) -> str:
+    """Where the server listens for those who want its metrics."""
+    return config.metrics_address or config.http_address or ANY_ADDRESS
 
 
 def local_url(config: TritonConfig) -> str:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import logging
 import os
 import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from pytriton.exceptions import PyTritonServerError
-
-LOGGER = logging.getLogger("pytriton.server")
+from pytriton.server.log import ServerLog, read_lines
 
 GUARD = Path(__file__).with_name("guard.py")
 TAIL_LINES = 50
@@ -30,6 +28,8 @@ class ServerProcess:
         shared_memory: Pattern of the shared-memory files to remove once the server has ended.
         workspace: Folder that the guard removes if this process dies first.
         on_exit: Called with the exit status, on a thread of its own, when the server has ended for whatever reason.
+        secrets: Values of arguments ``--name=...value`` that are to vanish from the process's command line, which every
+            user of the machine may read, once the server has read them.
     """
 
     def __init__(
@@ -39,18 +39,20 @@ class ServerProcess:
         shared_memory: str,
         workspace: Path,
         on_exit: Callable[[int], None],
+        secrets: Collection[str] = (),
     ) -> None:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._on_exit = on_exit
         self._shared_memory = shared_memory
         self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(GUARD), shared_memory, str(workspace), *arguments],
+            [sys.executable, "-I", "-S", str(GUARD), shared_memory, str(workspace)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,  # Ctrl+C in a terminal reaches this process alone
         )
+        self._tell(_request(arguments, secrets))
         self._ended = threading.Event()
         threading.Thread(target=self._follow, name="pytriton-server-output", daemon=True).start()
 
@@ -74,7 +76,8 @@ class ServerProcess:
         """An error for a server that has ended by itself, with its last words."""
         telling = ("E", "F", "error", "Bad option", "invalid")  # the last two after a flag that the server refuses
         words = [line for line in self._tail if line.startswith(telling) or "rror" in line] or self._tail
-        return PyTritonServerError(f"{what} (exit status {self._guard.poll()}); its last lines:\n" + "\n".join(words))
+        last = "; its last lines:\n" + "\n".join(words) if any(words) else ""
+        return PyTritonServerError(f"{what} (exit status {self._guard.poll()}){last}")
 
     def _tell(self, command: bytes) -> None:
         assert self._guard.stdin is not None
@@ -83,15 +86,15 @@ class ServerProcess:
             self._guard.stdin.flush()
 
     def _follow(self) -> None:
-        """Copy the server's output to ours, line by line, until it ends."""
+        """Pass the server's output on, line by line, until it ends."""
         assert self._guard.stdout is not None
         assert self._guard.stdin is not None
         with self._guard.stdout as output:
-            for raw in output:
-                line = raw.decode("utf-8", "replace").rstrip("\n")
+            log = ServerLog()
+            for line in read_lines(output.fileno(), log.flush):
                 self._tail.append(line)
-                with contextlib.suppress(OSError, ValueError):  # our own output may be closed
-                    print(line, flush=True)
+                log.add(line)
+            log.flush()
         status = self._guard.wait()
         for path in glob.glob(self._shared_memory):  # left by a guard that was killed
             with contextlib.suppress(OSError):
@@ -100,3 +103,9 @@ class ServerProcess:
             self._guard.stdin.close()
         self._ended.set()
         self._on_exit(status)
+
+
+def _request(arguments: Sequence[str], secrets: Collection[str]) -> bytes:
+    """What the guard reads first. Its own command line would show it to everybody."""
+    items = b"\0".join(map(os.fsencode, (*secrets, *arguments)))
+    return b"%d %d\n%s" % (len(secrets), len(items), items)

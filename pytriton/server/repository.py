@@ -14,13 +14,20 @@ PROXY_FILES = (
     "abi.py",
     "arena.py",
     "batch.py",
+    "cancellation.py",
     "channel.py",
     "codec.py",
+    "details.py",
     "frames.py",
     "link.py",
     "memory.py",
     "model.py",
+    "peer.py",
+    "placement.py",
+    "region.py",
+    "slots.py",
     "streams.py",
+    "tensors.py",
     "turns.py",
 )
 PROXY_PACKAGE = "pytriton_proxy"
@@ -38,7 +45,13 @@ from {PROXY_PACKAGE}.model import TritonPythonModel
 '''
 
 
-def write_model(store: Path, config: TritonModelConfig, sockets: Path, batches_in_flight: int | None = None) -> None:
+def write_model(
+    store: Path,
+    config: TritonModelConfig,
+    sockets: Path,
+    batches_in_flight: int | None = None,
+    traced: bool = False,
+) -> None:
     """Write ``config.pbtxt`` and one version of a model.
 
     Args:
@@ -46,6 +59,7 @@ def write_model(store: Path, config: TritonModelConfig, sockets: Path, batches_i
         config: Of the model.
         sockets: Path of the model's sockets less their ``.<instance>`` suffix.
         batches_in_flight: Most batches that an instance works on at once; None is one, answered before the next.
+        traced: Whether requests bring the server's trace context.
     """
     folder = store / config.model_name
     version = folder / str(config.model_version)
@@ -54,7 +68,19 @@ def write_model(store: Path, config: TritonModelConfig, sockets: Path, batches_i
     for name in PROXY_FILES:
         shutil.copy(PROXY / name, package / name)
     (version / "model.py").write_text(MODEL_PY)
-    endpoint = {"folder": str(sockets.parent), "prefix": sockets.name, "batches_in_flight": batches_in_flight}
+    endpoint = {
+        "folder": str(sockets.parent),
+        "prefix": sockets.name,
+        "batches_in_flight": batches_in_flight,
+        "traced": traced,
+        "bound": {
+            "callables": sum(group.devices * (group.count or 1) for group in config.instance_groups or ()),
+            "input": [spec.name for spec in config.inputs or ()],
+            "output": [spec.name for spec in config.outputs or ()],
+            "batching": config.batching,
+            "decoupled": config.decoupled,
+        },
+    }
     (version / ENDPOINT_FILE).write_text(json.dumps(endpoint))
     ModelConfigGenerator(config).to_file(folder / "config.pbtxt")
 

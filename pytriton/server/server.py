@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
-from tritonclient.utils import InferenceServerException
-
 from pytriton.client.exceptions import PyTritonClientTimeoutError
-from pytriton.client.transport import passing_client
-from pytriton.client.url import TritonUrl
 from pytriton.config import TritonConfig
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonServerError
-from pytriton.server.connections import wait_sent
+from pytriton.server.access import Access
+from pytriton.server.certificates import check_certificates
+from pytriton.server.clouds import check_clouds
+from pytriton.server.connections import wait_listening, wait_sent
+from pytriton.server.control import REFUSED, ModelControl
 from pytriton.server.installation import Installation, overlay, server_environment
-from pytriton.server.launch import check_ports, command_line, endpoints, local_url
+from pytriton.server.launch import check_ports, command_line, endpoints
 from pytriton.server.process import ServerProcess
+from pytriton.server.restrictions import Restrictions
 
 LOGGER = logging.getLogger(__name__)
 
 EXIT_TIMEOUT_S = 30
 KILL_TIMEOUT_S = 10.0
 TRACE_TIMEOUT_S = 10.0
-READY_POLL_S = 0.01
-CONVERSATION_TIMEOUT_S = 600.0
-REFUSED = (InferenceServerException, OSError)
 
 
 class Server:
@@ -42,9 +38,17 @@ class Server:
         installation: Its binaries.
         workspace: Folder for what it needs on disk; removed by the server's guard if this process dies.
         store: The model repository.
-        on_exit: Called, on a thread of its own, with the exit status once the server has ended.
+        on_exit: Called, on a thread of its own, with this object once the server has ended; also if it ends before it
+            was ready.
+        restrictions: What its endpoints ask for.
+        models: Names of those to load while it starts.
+        may_come: Whether to wait on for the server to be ready.
+
+    Attributes:
+        control: To load and unload models.
 
     Raises:
+        PyTritonValidationError: Its certificates cannot be used, or Vertex AI's endpoint lacks something.
         PyTritonServerError: It cannot be started here, or ended at once; the message has its last lines.
         PyTritonClientTimeoutError: It was not ready in time; also a TimeoutError.
     """
@@ -55,25 +59,35 @@ class Server:
         installation: Installation,
         workspace: Path,
         store: Path,
-        on_exit: Callable[[int], None],
+        on_exit: Callable[[Server], None],
+        restrictions: Restrictions,
+        models: Collection[str] = (),
+        may_come: Callable[[], bool] = lambda: True,
     ) -> None:
         self._config = config
-        self.url = local_url(config)
+        check_certificates(config)
+        check_clouds(config, models)
+        self.control = ModelControl(Access.to_own(config, restrictions))
         check_ports(config)
-        folder = workspace / "server"
+        name = f"pytriton-{uuid4().hex[:12]}"
+        folder, prefix = workspace / name, f"{name}-"
         overlay(installation, folder)
-        prefix = f"pytriton-{uuid4().hex[:12]}-"
         if config.trace_config:  # see _write_traces: idle connections must not hold up its exit, which we drain before
             config = replace(config, exit_timeout_secs=2)
         self._process = ServerProcess(
-            command_line(installation, config, store, folder, prefix),
+            [
+                *command_line(installation, config, store, folder, prefix),
+                *(f"--load-model={name}" for name in models),
+                *restrictions.flags(),
+            ],
             server_environment(installation, folder),
             f"/dev/shm/{prefix}*",
             workspace,
-            on_exit,
+            lambda _: on_exit(self),
+            restrictions.secrets(),
         )
         try:
-            self._wait_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S)
+            self._check_ready(may_come)
         except BaseException:
             self.kill()
             raise
@@ -93,24 +107,10 @@ class Server:
         where = endpoints(self._config).items()
         return ", ".join(f"{names.get(name, name)} at {address}:{port}" for name, (address, port) in where)
 
-    def load(self, name: str) -> None:
-        """Load a model, or what is new of it, from the repository.
-
-        Raises:
-            InferenceServerException: The server refused it.
-        """
-        with self._client() as client:
-            client.load_model(name)
-
-    def unload(self, name: str) -> None:
-        """Have a model refuse new requests and go once those in flight are answered; returns before it is gone."""
-        with self._client() as client:
-            client.unload_model(name)
-
-    def is_model_ready(self, name: str, version: int) -> bool:
-        """Whether the server can serve a version of a model."""
-        with self._client() as client:
-            return bool(client.is_model_ready(name, str(version)))
+    @property
+    def exit_timeout_s(self) -> float:
+        """How long requests in flight may hold up the end."""
+        return EXIT_TIMEOUT_S if self._config.exit_timeout_secs is None else self._config.exit_timeout_secs
 
     def end(self, models: list[str], wait_drained: Callable[[float], bool]) -> None:
         """Refuse new requests, answer those in flight, then end the process.
@@ -122,11 +122,11 @@ class Server:
             models: Names of the models to unload.
             wait_drained: Waits until all batches are answered, or a deadline in :func:`time.monotonic` seconds.
         """
-        timeout_s = EXIT_TIMEOUT_S if self._config.exit_timeout_secs is None else self._config.exit_timeout_secs
+        timeout_s = self.exit_timeout_s
         deadline = time.monotonic() + timeout_s
         try:
             for name in models:
-                self.unload(name)
+                self.control.unload(name)
             drained = wait_drained(deadline)
         except REFUSED as error:
             LOGGER.debug("models cannot be unloaded: %s", error)
@@ -151,24 +151,18 @@ class Server:
         self._process.kill()
         self._process.wait(KILL_TIMEOUT_S)
 
-    def _wait_ready(self, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        answer = "not ready"
-        with self._client() as client:
-            while self._process.is_alive():
-                try:
-                    if client.is_server_live() and client.is_server_ready() and self._process.is_alive():
-                        return
-                except (*REFUSED, ValueError) as error:  # ValueError: an answer that was cut short
-                    answer = str(error)
-                if time.monotonic() > deadline:
-                    raise PyTritonClientTimeoutError(
-                        f"the server at {self.url} was not ready after {timeout_s} s; it last said: {answer}"
-                    )
-                time.sleep(READY_POLL_S)
-        raise self.failure("the server did not start")
+    def _check_ready(self, may_come: Callable[[], bool]) -> None:
+        def may_be_ready() -> bool:
+            return self._process.is_alive() and may_come()
 
-    @contextmanager
-    def _client(self) -> Iterator[Any]:
-        with closing(passing_client(TritonUrl.from_url(self.url), CONVERSATION_TIMEOUT_S)) as client:
-            yield client
+        try:
+            self.control.check_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S, may_be_ready)
+        except PyTritonClientTimeoutError:
+            if self._process.is_alive():
+                raise
+            raise self.failure("the server did not start") from None
+        # The clouds' endpoints open last, and the server ends if they cannot be opened.
+        where = endpoints(self._config)
+        ports = [where[name][1] for name in ("sagemaker_port", "vertex_ai_port") if name in where]
+        if not wait_listening(ports, may_be_ready):
+            raise self.failure("the server did not start")

@@ -1,6 +1,6 @@
 """How a callable finds the configuration of the model it serves.
 
-A worker thread serves one model instance and says so once, with :data:`current_binding`. That is what tells two models
+A worker thread serves one model instance and says so with :data:`current_binding`. That is what tells two models
 apart that share one callable. Threads that did not inherit the binding fall back to the attribute that :func:`attach`
 left on the callable.
 """
@@ -47,7 +47,7 @@ class ModelConfigDict(MutableMapping[InferenceCallable, "TritonModelConfig"]):
     """
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[int, int], tuple[InferenceCallable, TritonModelConfig]] = {}
+        self._entries: dict[tuple[int, int], tuple[InferenceCallable, list[TritonModelConfig]]] = {}
 
     def __getitem__(self, target: InferenceCallable) -> TritonModelConfig:
         key = _identity(target)
@@ -56,14 +56,27 @@ class ModelConfigDict(MutableMapping[InferenceCallable, "TritonModelConfig"]):
             return binding.model_config
         if key not in self._entries:
             raise KeyError(target)
-        return self._entries[key][1]
+        return self._entries[key][1][-1]
 
     def __setitem__(self, target: InferenceCallable, model_config: TritonModelConfig) -> None:
-        self._entries[_identity(target)] = (_object_of_call(target), model_config)
+        self._entries[_identity(target)] = (_object_of_call(target), [model_config])
 
     def __delitem__(self, target: InferenceCallable) -> None:
         if self._entries.pop(_identity(target), None) is None:
             raise KeyError(target)
+
+    def add(self, target: InferenceCallable, model_config: TritonModelConfig) -> None:
+        """Note that a callable serves a model, perhaps one of several."""
+        _, model_configs = self._entries.setdefault(_identity(target), (_object_of_call(target), []))
+        model_configs.append(model_config)
+
+    def discard(self, target: InferenceCallable, model_config: TritonModelConfig) -> None:
+        """Note that a callable serves a model no longer; one that serves none any more is forgotten."""
+        _, model_configs = self._entries.get(_identity(target), (target, []))
+        for index in [index for index, each in enumerate(model_configs) if each is model_config][-1:]:
+            del model_configs[index]
+            if not model_configs:
+                del self[target]
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -104,7 +117,7 @@ class Binding:
 
 
 current_binding: ContextVar[Binding | None] = ContextVar("pytriton_binding", default=None)
-"""Set once by each worker thread at its start; None in every other thread."""
+"""Set by each worker thread at its start, and when its callable is replaced; None in every other thread."""
 
 
 def attach(target: InferenceCallable, context: TritonContext, model_config: TritonModelConfig) -> None:
@@ -117,7 +130,7 @@ def attach(target: InferenceCallable, context: TritonContext, model_config: Trit
         context: Context of the ``Triton`` object.
         model_config: Configuration of the model that the callable serves.
     """
-    context.model_configs[target] = model_config
+    context.model_configs.add(target, model_config)
     for owner in _owners(target):
         with suppress(AttributeError, TypeError, ValueError):
             setattr(owner, TRITON_CONTEXT_FIELD_NAME, context)

@@ -10,8 +10,11 @@ from typing import Any
 
 from pytriton.proxy.arena import ArenaFullError
 from pytriton.proxy.channel import Channel, PeerGoneError
-from pytriton.proxy.frames import CANCEL, END, REQUEST, Frame, FrameError
+from pytriton.proxy.frames import CANCEL, END, REQUEST, Frame
+from pytriton.proxy.tensors import FrameError
 from pytriton.worker.activity import Activity
+from pytriton.worker.cancellation import Cancellation
+from pytriton.worker.context import current_binding
 from pytriton.worker.inference import Inference
 from pytriton.worker.results import wind_up
 
@@ -42,12 +45,14 @@ class EventLoop:
         """
         loop = self._started()
         conversation = Conversation(loop, channel, self._inference, self._activity)
-        asyncio.run_coroutine_threadsafe(conversation.run(copy_context()), loop).result()
+        running = conversation.run(copy_context())
+        current_binding.set(None)  # this thread but waits, and would keep a callable that is replaced meanwhile
+        asyncio.run_coroutine_threadsafe(running, loop).result()
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = Context().run(asyncio.new_event_loop)  # which would keep the current one
                 self._loop.set_exception_handler(_report)
                 self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
                 self._thread.start()
@@ -86,6 +91,8 @@ class Conversation:
         self._inference = inference
         self._activity = activity
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._cancellations: dict[int, Cancellation] = {}
+        self._thread = 0
         self._ended: asyncio.Future[Any] = loop.create_future()
         self._uncongested = asyncio.Event()
 
@@ -98,7 +105,9 @@ class Conversation:
         Raises:
             PeerGoneError, FrameError: Why it ended.
         """
+        self._thread = threading.get_ident()
         context.run(self._loop.add_reader, self._channel.fileno(), self._receive)
+        del context  # the reader has a copy
         try:
             await self._ended
         finally:
@@ -115,18 +124,31 @@ class Conversation:
                 if frame.kind == REQUEST:
                     self._start(frame)
                 elif frame.kind == CANCEL and frame.sequence in self._tasks:
-                    self._tasks[frame.sequence].cancel()
+                    self._cancel(frame)
             if not self._channel.is_congested():
                 self._uncongested.set()
         except (PeerGoneError, FrameError) as error:
             if not self._ended.done():
                 self._ended.set_exception(error)
 
+    def _cancel(self, frame: Frame) -> None:
+        cancellation = self._cancellations[frame.sequence]
+        cancellation.tell(frame)
+        if cancellation.is_complete:
+            self._tasks[frame.sequence].cancel()
+
+    def _look(self, _: Cancellation) -> None:
+        """Take the frames that are there, for a coroutine that does not let the event loop do so."""
+        if threading.get_ident() == self._thread:
+            self._receive()
+
     def _start(self, frame: Frame) -> None:
         sequence, requests = frame.sequence, frame.requests
+        self._inference.enter()
+        frame.cancellation = self._cancellations[sequence] = Cancellation(self._look)
 
         def done(task: asyncio.Task[None]) -> None:
-            del self._tasks[sequence]
+            del self._tasks[sequence], self._cancellations[sequence]
             self._activity.end()
             if task.cancelled():  # outside of the callable, so that it could not reply
                 with suppress(PeerGoneError):

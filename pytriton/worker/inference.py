@@ -5,29 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import traceback
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytriton.exceptions import PyTritonUnrecoverableError
+from pytriton.exceptions import PyTritonRequestError, PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.frames import BYTES, END, ERROR, RESPONSE, WHOLE_BATCH, Frame, Tensor, dtype_code, tensor
-from pytriton.proxy.types import JoinedInputs, Request, RequestBatch, ResponseBatch
+from pytriton.model_config.warmup import ModelWarmup
+from pytriton.proxy.frames import END, ERROR, RESPONSE, Frame
+from pytriton.proxy.tensors import BYTES, WHOLE_BATCH, Tensor, dtype_code, tensor
+from pytriton.proxy.types import JoinedInputs, Request, ResponseBatch
 from pytriton.proxy.validators import TritonResultsValidator
-from pytriton.worker.messages import sendable
+from pytriton.worker.context import Binding, current_binding
+from pytriton.worker.failures import describe, text_of
+from pytriton.worker.requests import has_sequences, requests_of
 from pytriton.worker.results import Results, each_async
 
 LOGGER = logging.getLogger("pytriton.worker")
-
-RESERVED_PARAMETERS = frozenset(
-    ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"]
-)
 
 Reply = tuple[Frame, list[Tensor]]
 Replies = Generator[Reply, None, None]
@@ -43,12 +42,27 @@ class Options:
         isolate_errors: When a call with several merged requests raises, have each called again alone.
         send_traceback: Tell clients the traceback too.
         max_batches_in_flight: Most calls at once, for callables that can work on several.
+        warmup: The first requests, made before the server loads the model.
     """
 
     strict: bool = False
     isolate_errors: bool = True
     send_traceback: bool = False
     max_batches_in_flight: int = 64
+    warmup: Sequence[ModelWarmup] = ()
+
+
+class Callee(NamedTuple):
+    """What answers a frame to its end, even if another callable is bound meanwhile."""
+
+    function: Callable[..., Any]
+    takes_joined_inputs: bool
+    binding: Binding | None
+
+    def enter(self) -> None:
+        """Have the current thread, or task, serve the callable's model."""
+        if self.binding is not None and current_binding.get() is not self.binding:
+            current_binding.set(self.binding)
 
 
 class Inference:
@@ -60,6 +74,7 @@ class Inference:
         options: How to call it.
         on_unrecoverable: Called after the callable raised PyTritonUnrecoverableError.
         takes_joined_inputs: Whether the callable also takes JoinedInputs, and returns whole-batch outputs then.
+        binding: What a thread that calls it serves; None leaves that to the thread.
     """
 
     def __init__(
@@ -69,9 +84,9 @@ class Inference:
         options: Options,
         on_unrecoverable: Callable[[], None],
         takes_joined_inputs: bool = False,
+        binding: Binding | None = None,
     ) -> None:
-        self._function = function
-        self._takes_joined_inputs = takes_joined_inputs
+        self._callee = Callee(function, takes_joined_inputs, binding)
         self._model = model_config.model_name
         self._decoupled = model_config.decoupled
         self._options = options
@@ -82,6 +97,14 @@ class Inference:
         self._output_names = [spec.name for spec in model_config.outputs or ()]
         self._outputs = {spec.name: (i, _numpy_dtype(spec)) for i, spec in enumerate(model_config.outputs or ())}
 
+    def rebind(self, binding: Binding, takes_joined_inputs: bool) -> None:
+        """Have another callable answer the frames that come from now on; from any thread."""
+        self._callee = Callee(binding.callable, takes_joined_inputs, binding)
+
+    def enter(self) -> None:
+        """Have the current thread serve the model of the callable, for the tasks that it creates."""
+        self._callee.enter()
+
     def close(self) -> None:
         """Close the event loop that ran coroutines, if any did."""
         self._results.close()
@@ -89,7 +112,7 @@ class Inference:
     def answer(self, frame: Frame) -> Reply:
         """Call the callable with the requests of a frame; whatever it raises becomes an error reply."""
         try:
-            returned, reply = self._call(frame)
+            returned, reply = self._call(frame, self._callee)
             return reply(self._results.of(returned))
         except BaseException as error:  # whatever the callable does, the model keeps serving
             return self._failed(frame, error)
@@ -97,8 +120,11 @@ class Inference:
     def stream(self, frame: Frame) -> Replies:
         """The replies of a callable that may give several; closing them closes the callable's generator."""
         begun = False
-        with closing(self._replies(frame)) as replies:
+        callee = self._callee
+        replies = self._replies(frame, callee)
+        try:
             while True:
+                callee.enter()  # generators take turns on this thread, and some may be of the callable before
                 # Nothing is yielded within "try": what is raised there must be the callable's.
                 try:
                     reply = next(replies, None)
@@ -108,6 +134,9 @@ class Inference:
                     return
                 yield reply
                 begun = True
+        finally:
+            callee.enter()
+            replies.close()
 
     async def stream_async(self, frame: Frame) -> AsyncReplies:
         """As :meth:`stream`, on the event loop that runs; a cancelled task has the callable cancelled."""
@@ -123,8 +152,8 @@ class Inference:
                 yield reply
                 begun = True
 
-    def _replies(self, frame: Frame) -> Replies:
-        returned, reply = self._call(frame)
+    def _replies(self, frame: Frame, callee: Callee) -> Replies:
+        returned, reply = self._call(frame, callee)
         more = True
         for value, more in self._results.each(returned, self._decoupled):
             yield reply(value, more)
@@ -132,7 +161,7 @@ class Inference:
             yield Frame(END, frame.sequence, frame.requests), []
 
     async def _replies_async(self, frame: Frame) -> AsyncReplies:
-        returned, reply = self._call(frame)
+        returned, reply = self._call(frame, self._callee)
         more = True
         async with aclosing(each_async(returned, self._decoupled)) as values:
             async for value, more in values:
@@ -140,13 +169,17 @@ class Inference:
         if more:
             yield Frame(END, frame.sequence, frame.requests), []
 
-    def _call(self, frame: Frame) -> tuple[Any, Callable[..., Reply]]:
+    def _call(self, frame: Frame, callee: Callee) -> tuple[Any, Callable[..., Reply]]:
         """Call the callable; returns what it returned, and what makes a reply of a value."""
-        if self._takes_joined_inputs and frame.rows is not None and not frame.metadata:
+        callee.enter()
+        function, takes_joined_inputs, _ = callee
+        if takes_joined_inputs and frame.rows is not None and not frame.apart:
             inputs = JoinedInputs({self._input_names[item.name]: frame.array(item) for item in frame.tensors})
-            return self._function(inputs), partial(self._reply_joined, frame, frame.rows)
-        requests = self._requests(frame)
-        return self._function(requests), partial(self._reply, frame, requests)
+            return function(inputs), partial(self._reply_joined, frame, frame.rows)
+        requests = requests_of(frame, self._input_names, self._output_names)
+        for watch in frame.watches:
+            watch.begin(requests)
+        return function(requests), partial(self._reply, frame, requests)
 
     def _failed(self, frame: Frame, error: BaseException, begun: bool = False) -> Reply:
         """Log what the callable raised; the reply that tells of it. After a first reply no call is made again."""
@@ -156,41 +189,31 @@ class Inference:
             return self.error(frame, error)
         cancelled = isinstance(error, asyncio.CancelledError)
         isolate = self._options.isolate_errors and frame.requests > 1 and not begun and not cancelled
+        if isolate and has_sequences(frame):  # their states cannot be what they were before the call
+            isolate = False
+        for watch in frame.watches:
+            watch.failed(error, again=isolate)
         if cancelled:
             LOGGER.info("model %s: an inference call was cancelled", self._model)
         elif isolate:
             LOGGER.warning(
                 "model %s: a call with %d merged requests raised %s; calling again with each alone",
-                self._model, frame.requests, _text(error),
+                self._model, frame.requests, text_of(error),
             )  # fmt: skip
         else:
-            LOGGER.warning("model %s: the inference call failed", self._model, exc_info=error)
+            self._log_failure(error, "the inference call failed")
         return self.error(frame, error, isolate=isolate)
 
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
         """The reply that fails all requests of a frame, or asks for them one by one."""
-        status = {"message": self._message(error), "isolate": isolate}
+        status = {**describe(error, self._options.send_traceback), "isolate": isolate}
         return Frame(ERROR, frame.sequence, frame.requests, metadata=json.dumps(status).encode()), []
 
-    def _message(self, error: BaseException) -> str:
-        if self._options.send_traceback:
-            return sendable("".join(traceback.format_exception(type(error), error, error.__traceback__)))
-        return sendable(_text(error))
-
-    def _requests(self, frame: Frame) -> list[Request]:
-        requests = [Request(requested_output_names=list(self._output_names)) for _ in range(frame.requests)]
-        if frame.metadata:
-            for index, entry in json.loads(frame.metadata).items():
-                requests[int(index)].parameters = _public(entry["parameters"])
-                requests[int(index)].requested_output_names = entry["outputs"]
-        if frame.rows is not None:
-            inputs = {self._input_names[item.name]: frame.array(item) for item in frame.tensors}
-            return RequestBatch(inputs, frame.rows, requests)
-        for request in requests:
-            request.data = {}
-        for item in frame.tensors:
-            requests[item.request].data[self._input_names[item.name]] = frame.array(item)
-        return requests
+    def _log_failure(self, error: BaseException, what: str) -> None:
+        if isinstance(error, PyTritonRequestError):  # meant for the client
+            LOGGER.info("model %s: %s, %s: %s", self._model, what, error.code.value, error.message)
+        else:
+            LOGGER.warning("model %s: %s", self._model, what, exc_info=error)
 
     def _reply_joined(self, frame: Frame, rows: Sequence[int], outputs: Any, more: bool = False) -> Reply:
         self._validator.validate_columns(outputs, rows)
@@ -198,7 +221,7 @@ class Inference:
         return reply, self._tensors(outputs, WHOLE_BATCH)
 
     def _reply(self, frame: Frame, requests: list[Request], responses: Any, more: bool = False) -> Reply:
-        if isinstance(responses, ResponseBatch) and not frame.metadata and responses.rows == frame.rows:
+        if isinstance(responses, ResponseBatch) and not frame.apart and responses.rows == frame.rows:
             outputs = responses.columns()
             if outputs is not None:
                 return self._reply_joined(frame, responses.rows, outputs, more)
@@ -207,8 +230,10 @@ class Inference:
         errors = {}
         for index, (request, response) in enumerate(zip(requests, responses, strict=True)):
             if isinstance(response, BaseException):
-                LOGGER.warning("model %s: the inference callable failed one request", self._model, exc_info=response)
-                errors[index] = self._message(response)
+                self._log_failure(response, "the inference callable failed one request")
+                errors[index] = describe(response, self._options.send_traceback)
+                for watch in frame.watches:
+                    watch.failed(response, index)
             else:
                 tensors += self._tensors(response, index, request.requested_output_names)
         metadata = json.dumps({"errors": errors}).encode() if errors else b""
@@ -231,19 +256,3 @@ class Inference:
 def _numpy_dtype(spec: TensorSpec) -> np.dtype[Any]:
     dtype = np.dtype(spec.dtype)
     return np.dtype(np.bytes_) if dtype_code(dtype) == BYTES else dtype
-
-
-def _public(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters without those that only the server needs."""
-    return {
-        name: value
-        for name, value in parameters.items()
-        if name not in RESERVED_PARAMETERS and not name.startswith("triton_")
-    }
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # an error's text is the user's code too
-        return f"{type(error).__name__}: its text cannot be had"

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pytriton.proxy.channel import PeerGoneError, accept, short_path
-from pytriton.proxy.frames import FrameError
+from pytriton.proxy.peer import stranger
+from pytriton.proxy.tensors import FrameError
 from pytriton.worker.context import Binding, current_binding
 from pytriton.worker.engine import Engine
 
@@ -55,6 +56,10 @@ class Instance:
         """Whether a proxy is connected."""
         return bool(self._connections)
 
+    def rebind(self, binding: Binding) -> None:
+        """Have the threads of later connections serve another callable, as the engine does."""
+        self._binding = binding
+
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is."""
         return self._engine.quiet_s()
@@ -85,6 +90,10 @@ class Instance:
                     if not self._closed:
                         LOGGER.warning("model %s: no proxy can connect: %s", self._name, error)
                         time.sleep(RETRY_S)
+                    continue
+                if found := stranger(connection):
+                    LOGGER.warning("model %s: refused %s: only this user and root may connect", self._name, found)
+                    connection.close()
                     continue
                 with self._state:
                     self._connections.add(connection)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
+from typing import NamedTuple
 
 from pytriton.proxy.arena import ArenaFullError
-from pytriton.proxy.channel import Channel
-from pytriton.proxy.frames import CANCEL, END, REQUEST, Frame, FrameError
+from pytriton.proxy.channel import Channel, PeerGoneError
+from pytriton.proxy.frames import CANCEL, END, REQUEST, Frame
+from pytriton.proxy.tensors import FrameError
 from pytriton.worker.activity import Activity
+from pytriton.worker.cancellation import Cancellation
 from pytriton.worker.inference import Inference, Replies
 
 LOGGER = logging.getLogger("pytriton.worker")
@@ -34,54 +38,131 @@ class Streams:
             PeerGoneError: The proxy has gone.
             FrameError: It sent what is no frame.
         """
-        running: dict[int, tuple[Frame, Replies]] = {}
-        try:
-            while True:
-                ready = running and not channel.is_congested()
-                frame = channel.receive_ready() if ready else channel.receive()
-                if frame is None:
-                    self._step(channel, running)
-                elif frame.kind == REQUEST:
-                    self._activity.begin()
-                    running[frame.sequence] = frame, self._inference.stream(frame)
-                elif frame.kind == CANCEL and frame.sequence in running:
-                    frame, replies = running.pop(frame.sequence)
-                    self._close(replies)
-                    channel.send(Frame(END, frame.sequence, frame.requests))
-                del frame
-        finally:
-            for _, replies in running.values():
-                self._close(replies)
-
-    def _step(self, channel: Channel, running: dict[int, tuple[Frame, Replies]]) -> None:
-        """Send the next reply of the batch that has waited longest for its turn."""
-        sequence = next(iter(running))
-        frame, replies = running.pop(sequence)
-        with self._turn:
-            reply, tensors = next(replies)
-        try:
-            channel.send(reply, tensors)
-        except (ArenaFullError, FrameError) as error:
-            channel.send(*self._inference.error(frame, error))
-            self._close(replies)
-        except BaseException:
-            self._close(replies)
-            raise
-        else:
-            if reply.more:
-                running[sequence] = frame, replies
-            else:
-                self._close(replies)
-
-    def _close(self, replies: Replies) -> None:
-        try:
-            with self._turn:
-                replies.close()
-        except BaseException:  # the callable's own clean-up
-            LOGGER.warning("the inference callable could not be closed", exc_info=True)
-        finally:
-            self._activity.end()
+        Conversation(channel, self._inference, self._activity, self._turn).run()
 
     def close(self) -> None:
         """Give back what the callable's coroutines used. After the last :meth:`serve`."""
         self._inference.close()
+
+
+class Running(NamedTuple):
+    """A batch that has not had its last reply."""
+
+    frame: Frame
+    replies: Replies
+
+
+class Conversation:
+    """One connection's batches.
+
+    Args:
+        channel: To the proxy.
+        inference: Calls the callable.
+        activity: Counts the batches.
+        turn: Held while the callable runs.
+    """
+
+    def __init__(self, channel: Channel, inference: Inference, activity: Activity, turn: threading.Lock) -> None:
+        self._channel = channel
+        self._inference = inference
+        self._activity = activity
+        self._turn = turn
+        self._running: dict[int, Running] = {}
+        self._arrived: deque[Frame] = deque()
+        self._cancelled: deque[int] = deque()
+        self._receiving = threading.Lock()
+        self._cancellations: dict[int, Cancellation] = {}
+
+    def run(self) -> None:
+        """Answer batches until the proxy has gone.
+
+        Raises:
+            PeerGoneError, FrameError: Why it ended.
+        """
+        try:
+            while True:
+                self._receive()
+                self._begin_arrived()
+                self._end_cancelled()
+                if self._running and not self._channel.is_congested():
+                    self._step()
+        finally:
+            for running in self._running.values():
+                self._close(running)
+
+    def _receive(self) -> None:
+        """Take a frame, and wait for it if there is nothing else to do."""
+        with self._receiving:
+            busy = self._arrived or self._cancelled or (self._running and not self._channel.is_congested())
+            frame = self._channel.receive_ready() if busy else self._channel.receive()
+            if frame is not None:
+                self._take(frame)
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind == REQUEST:
+            self._arrived.append(frame)
+        elif frame.kind == CANCEL and (cancellation := self._cancellations.get(frame.sequence)) is not None:
+            cancellation.tell(frame)
+            if cancellation.is_complete:
+                self._cancelled.append(frame.sequence)
+
+    def _look(self, cancellation: Cancellation) -> None:
+        """Take the frames that are there, for a callable that wants to know of cancelled requests. From any thread."""
+        if cancellation.is_complete or not self._receiving.acquire(blocking=False):
+            return
+        try:
+            while (frame := self._channel.receive_ready()) is not None:
+                self._take(frame)
+        except PeerGoneError:
+            cancellation.complete()
+        except FrameError:
+            self._channel.shutdown()  # so that whoever serves it notices
+            cancellation.complete()
+        finally:
+            self._receiving.release()
+
+    def _begin_arrived(self) -> None:
+        while self._arrived:
+            frame = self._arrived.popleft()
+            self._activity.begin()
+            frame.cancellation = self._cancellations[frame.sequence] = Cancellation(self._look)
+            self._running[frame.sequence] = Running(frame, self._inference.stream(frame))
+
+    def _end_cancelled(self) -> None:
+        """Close the generators of batches that nobody waits for any more."""
+        while self._cancelled:
+            sequence = self._cancelled.popleft()
+            running = self._running.pop(sequence, None)
+            if running is not None:
+                self._close(running)
+                self._channel.send(Frame(END, sequence, running.frame.requests))
+
+    def _step(self) -> None:
+        """Send the next reply of the batch that has waited longest for its turn."""
+        sequence = next(iter(self._running))
+        running = self._running.pop(sequence)
+        with self._turn:
+            reply, tensors = next(running.replies)
+        try:
+            self._channel.send(reply, tensors)
+        except (ArenaFullError, FrameError) as error:
+            self._channel.send(*self._inference.error(running.frame, error))
+            self._close(running)
+        except BaseException:
+            self._close(running)
+            raise
+        else:
+            if reply.more:
+                self._running[sequence] = running
+            else:
+                self._close(running)
+
+    def _close(self, running: Running) -> None:
+        self._cancellations.pop(running.frame.sequence, None)
+        try:
+            with self._turn:
+                running.replies.close()
+        except BaseException:  # the callable's own clean-up
+            LOGGER.warning("the inference callable could not be closed", exc_info=True)
+        finally:
+            self._activity.end()

@@ -7,13 +7,21 @@ import threading
 import time
 
 from pytriton.proxy.arena import ArenaFullError
-from pytriton.proxy.channel import Channel
-from pytriton.proxy.frames import FrameError
+from pytriton.proxy.channel import Channel, PeerGoneError
+from pytriton.proxy.frames import ASK, CANCEL, Frame
+from pytriton.proxy.tensors import FrameError
+from pytriton.worker.cancellation import Cancellation
 from pytriton.worker.inference import Inference
+
+ASK_S = 0.05  # between two questions to the proxy; each takes it 20 to 200 us a request
+ASK_SHARE = 0.1  # of a callable's time, at most, is spent on asking
 
 
 class Turns:
     """Answers frames with a callable that never runs twice at once.
+
+    Nobody tells of cancelled requests. While a callable runs that wants to know, the proxy waits for the reply, and
+    answers questions.
 
     Args:
         inference: Calls it.
@@ -23,6 +31,9 @@ class Turns:
         self._inference = inference
         self._turn = threading.Lock()
         self._last_batch = -math.inf
+        self._asking = threading.Lock()
+        self._asked: tuple[Channel, Frame] | None = None  # while a callable may ask
+        self._next_question = -math.inf
 
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is."""
@@ -42,12 +53,39 @@ class Turns:
         """Answer one batch. Nothing of it may stay referenced here while the next one is awaited."""
         frame = channel.receive()
         with self._turn:
+            frame.cancellation = Cancellation(self._look)
+            self._asked = channel, frame
             reply, tensors = self._inference.answer(frame)
+            with self._asking:
+                self._asked = None
             try:
                 channel.send(reply, tensors)
             except (ArenaFullError, FrameError) as error:
                 channel.send(*self._inference.error(frame, error))
             self._last_batch = time.monotonic()
+
+    def _look(self, cancellation: Cancellation) -> None:
+        """Ask the proxy, unless that was done a moment ago, or the batch is answered. From any thread."""
+        with self._asking:
+            start = time.monotonic()
+            if self._asked is None or start < self._next_question:
+                return
+            channel, frame = self._asked
+            if frame.cancellation is not cancellation:
+                return
+            try:
+                channel.send(Frame(ASK, frame.sequence, frame.requests))
+                answer = channel.receive()
+                if answer.kind != CANCEL or answer.sequence != frame.sequence:
+                    raise FrameError(f"a frame of kind {answer.kind} is no answer to a question")
+                cancellation.tell(answer)
+            except PeerGoneError:
+                cancellation.complete()
+            except FrameError:
+                channel.shutdown()
+                cancellation.complete()
+            end = time.monotonic()
+            self._next_question = end + max(ASK_S, (end - start) / ASK_SHARE)
 
     def close(self) -> None:
         """Give back what the callable's coroutines used. After the last :meth:`serve`."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.triton import Triton, TritonConfig
+from pytriton.triton import Triton, TritonConfig, TritonSecurityConfig
 from tests.server.gated import Gated
 from tests.server.ports import reserved_ports
 from tests.server.traffic import Traffic, pending_requests
@@ -58,8 +58,8 @@ def triton_config() -> Iterator[TritonConfig]:
 
 @pytest.fixture(scope="module")
 def triton(triton_config: TritonConfig) -> Iterator[Triton]:
-    """The server that the tests of a module share; :func:`bind` gives it models."""
-    with Triton(config=triton_config) as triton:
+    """The server that the tests of a module share, open to everybody; :func:`bind` gives it models."""
+    with Triton(config=triton_config, security_config=TritonSecurityConfig(restricted_endpoints=[])) as triton:
         yield triton
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.triton import Triton, TritonConfig
+from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
 
 
 @batch
@@ -41,7 +41,10 @@ def stopper(x):
 
 FOLDER = Path(sys.argv[1])
 logging.basicConfig(level=logging.INFO)
-triton = Triton(config=TritonConfig(**json.loads(sys.argv[2])))
+triton = Triton(
+    config=TritonConfig(**json.loads(sys.argv[2])),
+    triton_lifecycle_policy=TritonLifecyclePolicy(restart_server="restart" in sys.argv),
+)
 for function in (double, gated, fatal, stopper):
     tensor = Tensor(name="x", shape=(-1,), dtype=np.float32)
     triton.bind(

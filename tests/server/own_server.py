@@ -21,9 +21,9 @@ def double(requests: list[Any]) -> list[Any]:
     return [{"y": request["x"] * 2} for request in requests]
 
 
-def serving(config: TritonConfig, function: Callable[..., Any] = double) -> Triton:
-    """A server with the model ``m``, to be entered."""
-    triton = Triton(config=config)
+def serving(config: TritonConfig, function: Callable[..., Any] = double, **options: Any) -> Triton:
+    """A server with the model ``m``, to be entered; options are those of Triton."""
+    triton = Triton(config=config, **options)
     triton.bind("m", function, *TENSORS, config=ModelConfig(max_batch_size=4))
     return triton
 

@@ -20,7 +20,7 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
 )
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.triton import Triton
+from pytriton.triton import VALID_TRITON_ENDPOINTS, Triton, TritonSecurityConfig
 from tests.server.arrays import assert_same, filled
 from tests.server.conftest import LOCALHOST, local_config
 from tests.server.gated import Gated
@@ -34,9 +34,9 @@ def double(requests):
     return [{"y": request["x"] * 2} for request in requests]
 
 
-def serving(config, function=double):
-    """A server with the model ``m``."""
-    triton = Triton(config=config)
+def serving(config, function=double, **options):
+    """A server with the model ``m``; options are those of Triton."""
+    triton = Triton(config=config, **options)
     triton.bind("m", function, *TENSORS, config=ModelConfig(max_batch_size=4))
     return triton
 
@@ -170,9 +170,8 @@ def test_unloaded_model_answers_again_once_it_is_loaded(bind, url):
 
 
 def test_token_opens_every_call_of_a_restricted_server():
-    everything = "health,metadata,inference,model-config,model-repository"
-    restriction = f"{everything}:triton-access-token={TOKEN}"
-    with local_config(grpc_restricted_protocol=restriction) as config, serving(config):
+    security = TritonSecurityConfig(TOKEN, VALID_TRITON_ENDPOINTS)
+    with local_config() as config, serving(config, security_config=security):
         url = address(config, "grpc")
         with ModelClient(url, "m", access_token=TOKEN) as client:
             client.wait_for_server(10)

@@ -12,6 +12,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from pytriton.client import ModelClient
+from pytriton.client.auth import create_auth_headers
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.decorators import batch
 from pytriton.exceptions import (
@@ -179,11 +180,12 @@ def test_a_model_that_a_client_unloads_stays_unloaded_until_it_is_loaded(free_co
     caplog.set_level(logging.WARNING, "pytriton")
     with Triton(config=free_config) as triton:
         triton.bind("double", double, IN, OUT)
+        token = create_auth_headers(triton.get_access_token(), "http")
         with tritonclient.http.InferenceServerClient(f"127.0.0.1:{free_config.http_port}") as client:
-            client.unload_model("double")
-            wait_for(lambda: not triton._models[0].is_connected(), "the proxy to go")
+            client.unload_model("double", headers=token)
+            wait_for(lambda: not next(iter(triton._models)).is_connected(), "the proxy to go")
             assert not client.is_model_ready("double")
-            client.load_model("double")
+            client.load_model("double", headers=token)
             assert client.is_model_ready("double")
         assert np.array_equal(infer(free_config, "double"), X * 2)
     assert not caplog.records

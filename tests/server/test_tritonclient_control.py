@@ -129,6 +129,24 @@ def test_a_configuration_that_makes_no_sense_is_refused_and_the_model_goes_on(ap
     assert answer(api, kept) == 4
 
 
+@pytest.mark.parametrize("api", ["http", "grpc"], indirect=True)
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"instance_group": [{"count": 2, "kind": "KIND_CPU"}]}, "give bind() a list of 2 callables, or configure 1"),
+        ({"input": [{"name": "z", "data_type": "TYPE_FP32", "dims": [-1]}]}, "input ['z'], but was bound with ['x']"),
+        ({"max_batch_size": 0}, "batching False, but was bound with True"),
+        ({"model_transaction_policy": {"decoupled": True}}, "decoupled True, but was bound with False"),
+    ],
+)
+def test_a_configuration_that_the_callables_cannot_serve_is_refused_with_what_to_do(api, kept, changes, text):
+    config = api.call("get_model_config", kept)
+    config.pop("dynamic_batching")
+    with api.refuses("INVALID_ARGUMENT", text):
+        api.call("load_model", kept, config=json.dumps({**config, **changes}))
+    assert answer(api, kept) == 4
+
+
 def test_a_client_may_bring_the_files_of_a_model(api, kept):
     files = {"file:1/model.py": UPLOADED}
     with api.refuses("INTERNAL", "failed to load 'uploaded'"):  # files need a configuration

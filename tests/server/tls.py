@@ -11,18 +11,18 @@ import trustme
 
 @dataclass(frozen=True)
 class Certificates:
-    """PEM files of an authority, and of a key with a certificate for 127.0.0.1 that the authority signed."""
+    """PEM files of an authority, and of a key with a certificate that the authority signed."""
 
     root: Path
     key: Path
     chain: Path
 
     @classmethod
-    def in_folder(cls, folder: Path) -> Certificates:
-        """Make new ones."""
+    def in_folder(cls, folder: Path, name: str = "127.0.0.1") -> Certificates:
+        """Make new ones, for a name or an address."""
         files = cls(folder / "root.pem", folder / "key.pem", folder / "chain.pem")
         authority = trustme.CA()
-        certificate = authority.issue_cert("127.0.0.1")
+        certificate = authority.issue_cert(name)
         authority.cert_pem.write_to_path(str(files.root))
         certificate.private_key_pem.write_to_path(str(files.key))
         for pem in certificate.cert_chain_pems:

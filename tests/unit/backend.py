@@ -35,15 +35,22 @@ class Logger:
 
 class TritonError:
     INTERNAL, UNAVAILABLE, CANCELLED = "internal", "unavailable", "cancelled"
+    INVALID_ARG, NOT_FOUND = "invalid argument", "not found"
 
     def __init__(self, message, code):
         self.message, self.code = message, code
 
 
 class InferenceRequest:
-    """A request with these inputs; ``outputs`` are the names of those that the client wants."""
+    """A request with these inputs; ``outputs`` are the names of those that the client wants.
+
+    Attributes:
+        name, sequence, sequence_flags, timeout_us: What the client said beside parameters.
+        sender: Takes its responses.
+    """
 
     def __init__(self, inputs, outputs=("y", "z"), **parameters):
+        self.name, self.sequence, self.sequence_flags, self.timeout_us = "", 0, 0, 0
         self._inputs = [Tensor(name, array) for name, array in inputs.items()]
         self._outputs = list(outputs)
         self._parameters = json.dumps(parameters)
@@ -57,6 +64,21 @@ class InferenceRequest:
 
     def parameters(self):
         return self._parameters
+
+    def request_id(self):
+        return self.name
+
+    def correlation_id(self):
+        return self.sequence
+
+    def flags(self):
+        return self.sequence_flags
+
+    def timeout(self):
+        return self.timeout_us
+
+    def is_cancelled(self):
+        return self.sender.is_cancelled()
 
     def get_response_sender(self):
         return self.sender

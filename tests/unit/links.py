@@ -38,7 +38,8 @@ def imported_proxy():
         patch.setattr(module, "lend_inputs", lambda: None)
         patch.setattr(importlib.import_module("pytriton.proxy.link"), "RECONNECT_TIMEOUT_S", 10.0)
         yield module
-    for name in ("batch", "codec", "model", "streams", "turns"):  # those that have imported the scripted backend
+    # those that have imported the scripted backend
+    for name in ("batch", "cancellation", "codec", "model", "slots", "streams", "turns"):
         del sys.modules[f"pytriton.proxy.{name}"]
 
 
@@ -57,9 +58,8 @@ class Link:
         self.path = folder / "7.3"
         self.workers = []
         self.model = None
-        endpoint = {"folder": str(folder), "prefix": "7", "batches_in_flight": batches_in_flight}
+        self.endpoint = {"folder": str(folder), "prefix": "7", "batches_in_flight": batches_in_flight}
         (folder / "1").mkdir()
-        (folder / "1" / "endpoint.json").write_text(json.dumps(endpoint))
 
     def work(self, function, config=CONFIG, options=None):
         """Start a worker."""
@@ -74,12 +74,18 @@ class Link:
         """Start the proxy, as the server does."""
         model = self.module.TritonPythonModel()
         described = {
+            "name": "m",
+            "instance_group": [{"name": "m_0", "count": 4}],
             "max_batch_size": config.max_batch_size,
             "input": [{"name": spec.name} for spec in config.inputs],
             "output": [{"name": spec.name} for spec in config.outputs],
             "model_transaction_policy": {"decoupled": config.decoupled},
         }
         arguments = {"model_name": "m", "model_instance_name": "m_0_3", "model_version": "1"}
+        arguments["model_instance_device_id"] = "0"
+        sides = {side: [item["name"] for item in described[side]] for side in ("input", "output")}
+        bound = {"callables": 4, "batching": config.batching, "decoupled": config.decoupled, **sides}
+        (self.folder / "1" / "endpoint.json").write_text(json.dumps({**self.endpoint, "bound": bound}))
         folder = {"model_repository": str(self.folder), "model_config": json.dumps(described)}
         model.initialize({**arguments, **folder})
         self.model = model

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pytriton.proxy.abi import FLAGS_OFFSET, Descriptor, Tensors, adapt, interleave
-from pytriton.proxy.frames import DTYPES
+from pytriton.proxy.tensors import DTYPES
 
 numpy_2 = pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="the stub is right under NumPy 1")
 

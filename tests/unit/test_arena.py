@@ -19,7 +19,7 @@ from pytriton.proxy.arena import (
     ArenaFullError,
     map_shared,
 )
-from pytriton.proxy.frames import ALIGN
+from pytriton.proxy.tensors import ALIGN
 
 MIB = 1 << 20
 

@@ -16,19 +16,8 @@ from hypothesis import strategies as st
 from pytriton.proxy import channel as channels
 from pytriton.proxy.arena import Arena, ArenaFullError
 from pytriton.proxy.channel import MAX_MESSAGE_BYTES, PeerGoneError, accept
-from pytriton.proxy.frames import (
-    ALIGN,
-    INLINE_LIMIT_BYTES,
-    NO_REGION,
-    REQUEST,
-    RESPONSE,
-    SPILL,
-    Frame,
-    FrameError,
-    pack,
-    tensor,
-    unpack,
-)
+from pytriton.proxy.frames import INLINE_LIMIT_BYTES, NO_REGION, REQUEST, RESPONSE, SPILL, Frame, pack, unpack
+from pytriton.proxy.tensors import ALIGN, FrameError, tensor
 from tests.unit.sockets import TIMEOUT_S, listen, pair_of
 
 LARGE = INLINE_LIMIT_BYTES // 4 + 1  # float32 values that do not fit into a message

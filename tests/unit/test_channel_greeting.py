@@ -12,7 +12,8 @@ import pytest
 
 from pytriton.proxy.arena import Arena
 from pytriton.proxy.channel import PROTOCOL, PeerGoneError, accept, connect
-from pytriton.proxy.frames import REQUEST, Frame, tensor
+from pytriton.proxy.frames import REQUEST, Frame
+from pytriton.proxy.tensors import tensor
 from tests.unit.sockets import TIMEOUT_S, listen, pair_of
 
 

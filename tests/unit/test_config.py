@@ -22,7 +22,8 @@ FIELDS = """
     allow_metrics allow_gpu_metrics allow_cpu_metrics metrics_interval_ms metrics_port metrics_address
     allow_sagemaker sagemaker_port sagemaker_safe_port_range sagemaker_thread_count
     allow_vertex_ai vertex_ai_port vertex_ai_thread_count vertex_ai_default_model
-    metrics_config trace_config cache_config cache_directory buffer_manager_thread_count
+    metrics_config trace_config cache_config cache_directory
+    rate_limit rate_limit_resource host_policy model_load_gpu_limit buffer_manager_thread_count
 """
 
 
@@ -237,3 +238,19 @@ def test_merging_lets_later_values_win_and_none_override_nothing():
 def test_parts_that_are_wrong_together_are_refused():
     with pytest.raises(PyTritonValidationError, match="allow_http and allow_grpc"):
         merge_configs(from_env(ALLOW_HTTP="0"), TritonConfig(allow_grpc=False))
+
+
+@pytest.mark.parametrize("field", ["http_restricted_api", "grpc_restricted_protocol"])
+def test_rules_of_restricted_endpoints_are_not_shown(field):
+    assert "s3cret" not in repr(TritonConfig(**{field: "trace:key=s3cret"}))
+    with pytest.raises(PyTritonValidationError, match=field) as raised:
+        TritonConfig(**{field: "trace:key=s3cret\0"})
+    assert "s3cret" not in str(raised.value)
+
+
+def test_values_of_unknown_fields_that_look_like_secrets_are_not_shown(caplog):
+    with caplog.at_level(logging.WARNING, logger="pytriton"):
+        TritonConfig.from_env({"PYTRITON_TRITON_CONFIG_HTTP_RESTRICTED_APIS": "trace:key=s3cret"})
+        TritonConfig.from_dict({"access_token": "s3cret"})
+    assert "s3cret" not in caplog.text
+    assert caplog.text.count("***") == 2

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from pytriton import exceptions
-from pytriton.exceptions import PyTritonError
+from pytriton.exceptions import ErrorCode, PyTritonBadParameterError, PyTritonError, PyTritonRequestError
 
 BUILTINS = {
     "PyTritonError": Exception,
@@ -15,12 +15,13 @@ BUILTINS = {
     "PyTritonModelConfigError": ValueError,
     "PyTritonServerError": RuntimeError,
     "PyTritonUnrecoverableError": PyTritonError,
+    "PyTritonRequestError": PyTritonError,
     "PyTritonRuntimeError": RuntimeError,
 }
 
 
 def test_all_errors_are_listed_and_drawn():
-    assert {*exceptions.__all__} == {*BUILTINS}
+    assert {*exceptions.__all__} == {*BUILTINS, "ErrorCode"}
     assert all(name in exceptions.__doc__ for name in BUILTINS)
 
 
@@ -38,3 +39,15 @@ def test_the_message_is_kept_also_in_another_process(name):
     for each in (error, pickle.loads(pickle.dumps(error))):
         assert str(each) == each.message == "why, and what to do"
     assert str(getattr(exceptions, name)()) == ""
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_FOUND, "NOT_FOUND"])
+def test_a_request_error_keeps_its_code_also_in_another_process(code):
+    error = pickle.loads(pickle.dumps(PyTritonRequestError("no such voice", code)))
+    assert (error.message, error.code) == ("no such voice", ErrorCode.NOT_FOUND)
+
+
+@pytest.mark.parametrize("code", ["not found", 404, None])
+def test_a_request_error_with_another_code_is_refused(code):
+    with pytest.raises(PyTritonBadParameterError, match="INVALID_ARG"):
+        PyTritonRequestError("no such voice", code)

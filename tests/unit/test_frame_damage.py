@@ -8,24 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.proxy.frames import (
-    HEADER,
-    INLINE,
-    MAX_RANK,
-    NO_REGION,
-    REQUEST,
-    ROWS,
-    TENSOR,
-    WHOLE_BATCH,
-    Frame,
-    FrameError,
-    Placed,
-    decode_bytes,
-    pack,
-    tensor,
-    unpack,
-    view,
-)
+from pytriton.proxy.frames import HEADER, INLINE, NO_REGION, REQUEST, ROWS, TENSOR, Frame, pack, unpack
+from pytriton.proxy.tensors import MAX_RANK, WHOLE_BATCH, FrameError, Placed, decode_bytes, tensor, view
 
 HUGE = 2**64 - 1
 FLOAT32, STRINGS = 11, 13
@@ -147,7 +131,7 @@ def test_noise_behind_a_right_length_is_refused_or_harmless(noise):
         frame_of(length=31),
         frame_of(length=33),
         frame_of(kind=0),
-        frame_of(kind=8),
+        frame_of(kind=9),
         HEADER.pack(HEADER.size, REQUEST, INLINE, 2**16 - 1, 1, 1, 0, 0, NO_REGION),
         HEADER.pack(HEADER.size, REQUEST, INLINE, 0, 1, 1, 2**32 - 1, 0, NO_REGION),
         HEADER.pack(HEADER.size, REQUEST, INLINE, 0, 1, 1, 0, 2**32 - 1, NO_REGION),

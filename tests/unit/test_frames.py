@@ -8,26 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from pytriton.proxy.frames import (
+from pytriton.proxy.frames import ERROR, NO_REGION, REQUEST, RESPONSE, Frame, pack, unpack
+from pytriton.proxy.tensors import (
     ALIGN,
     BYTES,
     DTYPES,
-    ERROR,
     MAX_RANK,
-    NO_REGION,
-    REQUEST,
-    RESPONSE,
     WHOLE_BATCH,
-    Frame,
     FrameError,
     data_bytes,
     decode_bytes,
     dtype_code,
     encode_bytes,
     joined,
-    pack,
     tensor,
-    unpack,
 )
 
 NUMERIC = list(DTYPES.values())

@@ -12,7 +12,8 @@ from pytriton.decorators import batch
 from pytriton.decorators.batching import takes_joined_inputs
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.frames import ERROR, REQUEST, RESPONSE, WHOLE_BATCH, Frame, joined, pack, tensor, unpack
+from pytriton.proxy.frames import ERROR, REQUEST, RESPONSE, Frame, pack, unpack
+from pytriton.proxy.tensors import WHOLE_BATCH, joined, tensor
 from pytriton.proxy.types import Request, RequestBatch, Response
 from pytriton.worker.inference import Inference, Options
 
@@ -31,11 +32,11 @@ def sent(frame, tensors):
     return unpack(memoryview(bytearray(pack(frame, tensors))))
 
 
-def whole_batch(*columns, metadata=b""):
+def whole_batch(*columns, metadata=b"", apart=False):
     """Requests whose inputs travelled as one block: one list of the requests' arrays per input."""
     rows = [len(array) for array in columns[0]]
     tensors = [joined(index, column, sum(rows)) for index, column in enumerate(columns)]
-    return sent(Frame(REQUEST, 7, len(rows), rows, metadata), tensors)
+    return sent(Frame(REQUEST, 7, len(rows), rows, metadata, apart=apart), tensors)
 
 
 def per_request(*requests, metadata=b""):
@@ -228,7 +229,7 @@ def test_only_declared_and_requested_outputs_go_back(answers):
 
 
 def test_a_batched_answer_respects_requested_outputs_too(answers):
-    frame = whole_batch(X, S, metadata=metadata(r1=({}, ["y"])))
+    frame = whole_batch(X, S, metadata=metadata(r1=({}, ["y"])), apart=True)
     reply = answers.of(batch(lambda x, s: {"y": x, "t": s}), frame)
     assert sorted(outputs_of(reply)) == [(0, 0), (0, 1), (1, 0)]
 
@@ -297,7 +298,7 @@ def test_a_wrong_answer_fails_the_batch_with_what_is_wrong(answers, returned, me
 def test_an_exception_in_place_of_a_response_fails_that_request_alone(answers, caplog):
     reply = answers.of(lambda requests: [ValueError("not you"), {"y": requests[1]["x"]}], whole_batch(X))
     assert outputs_of(reply) == {(0, 1): [[5, 6]]}
-    assert json.loads(reply.metadata) == {"errors": {"0": "ValueError: not you"}}
+    assert json.loads(reply.metadata) == {"errors": {"0": {"message": "ValueError: not you", "code": "INTERNAL"}}}
     assert [record.exc_info[0] for record in caplog.records] == [ValueError]
 
 
@@ -311,7 +312,7 @@ def raising(error):
 @pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
 def test_an_exception_becomes_an_error_with_its_name_and_text(answers, kind):
     reply = answers.of(raising(kind("no")), whole_batch(X[:1]))
-    assert status_of(reply) == {"message": f"{kind.__name__}: no", "isolate": False}
+    assert status_of(reply) == {"message": f"{kind.__name__}: no", "code": "INTERNAL", "isolate": False}
     assert (reply.sequence, reply.requests) == (7, 1)
     assert answers.stops == 0
 
@@ -340,7 +341,7 @@ def test_the_traceback_is_told_only_if_wanted(answers, wanted):
 def test_an_unrecoverable_error_stops_the_server_and_is_not_tried_again(answers, caplog):
     reply = answers.of(raising(PyTritonUnrecoverableError("the device is lost")), whole_batch(X))
     message = "PyTritonUnrecoverableError: the device is lost"
-    assert status_of(reply) == {"message": message, "isolate": False}
+    assert status_of(reply) == {"message": message, "code": "INTERNAL", "isolate": False}
     assert answers.stops == 1
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 

@@ -210,6 +210,12 @@ def test_libraries_are_looked_for_in_the_overlay_then_the_server_then_the_interp
     assert environment_of(home, {"LD_LIBRARY_PATH": "/a:/b"})["LD_LIBRARY_PATH"] == ":".join([*paths, "/a", "/b"])
 
 
+def test_our_own_configuration_does_not_reach_the_server(home, libpython):
+    given = {"PYTRITON_TRITON_CONFIG_HTTP_RESTRICTED_API": "trace:key=s3cret", "PYTRITON_HOME": "/kept"}
+    assert "s3cret" not in str(environment_of(home, given))
+    assert environment_of(home, given)["PYTRITON_HOME"] == "/kept"
+
+
 def test_the_users_allocator_and_thread_settings_win(home, libpython):
     ours = environment_of(home, {})
     assert MALLOC_SETTINGS.items() <= ours.items()

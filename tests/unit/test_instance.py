@@ -17,7 +17,8 @@ from pytriton.model_config.triton_model_config import TensorSpec, TritonModelCon
 from pytriton.proxy import channel as channels
 from pytriton.proxy.arena import Arena
 from pytriton.proxy.channel import PeerGoneError, connect, short_path
-from pytriton.proxy.frames import ERROR, REQUEST, RESPONSE, Frame, tensor
+from pytriton.proxy.frames import ERROR, REQUEST, RESPONSE, Frame
+from pytriton.proxy.tensors import tensor
 from pytriton.worker.context import Binding, TritonContext, current_binding
 from pytriton.worker.inference import Inference, Options
 from pytriton.worker.instance import Instance

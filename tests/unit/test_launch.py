@@ -53,7 +53,6 @@ def test_the_command_line_names_our_repository_backends_and_shared_memory():
         "--disable-auto-complete-config",
     ):
         assert argument in arguments
-    assert "--load-model=*" not in arguments
 
 
 def test_the_users_options_come_last_each_as_one_argument():
@@ -67,7 +66,6 @@ def test_a_repository_of_the_users_is_served_beside_ours_and_completed_by_the_se
         "--model-repository=/tmp/my store",
         "--model-repository=/my models",
     ]
-    assert "--load-model=*" in arguments
     assert "--disable-auto-complete-config" not in arguments
 
 

@@ -12,7 +12,8 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperat
 from pytriton.model import MAX_NAME, Model, callables, check_name, describe
 from pytriton.model_config import DeviceKind, DynamicBatcher, ModelConfig, Tensor
 from pytriton.proxy.channel import connect
-from pytriton.proxy.frames import REQUEST, Frame, tensor
+from pytriton.proxy.frames import REQUEST, Frame
+from pytriton.proxy.tensors import tensor
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
 

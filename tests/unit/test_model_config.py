@@ -11,6 +11,9 @@ from pytriton.model_config import DeviceKind, DynamicBatcher, ModelConfig, Queue
 
 def test_every_public_name_is_there():
     names = {"DeviceKind", "DynamicBatcher", "ModelConfig", "QueuePolicy", "Tensor", "TimeoutAction"}
+    names |= {"DirectStrategy", "OldestStrategy", "SequenceBatcher", "ModelWarmup", "WarmupInput"}
+    names |= {"AllVersions", "LatestVersions", "SpecificVersions"}
+    names |= {"InstanceGroup", "RateLimiter", "RateLimiterResource"}
     assert set(pytriton.model_config.__all__) == names
     assert all(hasattr(pytriton.model_config, name) for name in names)
 
@@ -24,10 +27,10 @@ def test_a_model_batches_dynamically_by_default():
 
 def test_documented_fields_are_positional_and_ours_are_keywords():
     ours = {"isolate_errors": False, "send_traceback": True, "max_batches_in_flight": 3}
-    config = ModelConfig(False, 8, None, True, True, **ours)
-    assert dataclasses.astuple(config) == (False, 8, None, True, True, False, True, 3)
+    config = ModelConfig(False, 8, None, True, True, [], **ours)
+    assert dataclasses.astuple(config)[:9] == (False, 8, None, True, True, [], False, True, 3)
     with pytest.raises(TypeError):
-        ModelConfig(False, 8, None, True, True, False)
+        ModelConfig(False, 8, None, True, True, [], False)
 
 
 def test_defaults_of_batcher_and_queue_are_the_servers():

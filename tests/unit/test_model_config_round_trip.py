@@ -9,7 +9,23 @@ from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytriton.model_config import DeviceKind, DynamicBatcher, QueuePolicy, TimeoutAction
+from pytriton.model_config import (
+    AllVersions,
+    DeviceKind,
+    DirectStrategy,
+    DynamicBatcher,
+    InstanceGroup,
+    LatestVersions,
+    ModelWarmup,
+    OldestStrategy,
+    QueuePolicy,
+    RateLimiter,
+    RateLimiterResource,
+    SequenceBatcher,
+    SpecificVersions,
+    TimeoutAction,
+    WarmupInput,
+)
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import ResponseCache, TensorSpec, TritonModelConfig
@@ -20,6 +36,33 @@ SCALARS = [np.bool_, np.uint8, np.uint64, np.int16, np.int64, np.float16, np.flo
 # Protobuf holds no lone surrogates.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAME = TEXT.filter(bool)
+
+INT32 = st.integers(1, 2**31 - 1)
+UTILIZATION = st.floats(0, 1, width=32, allow_subnormal=False)
+direct = st.builds(DirectStrategy, max_queue_delay_microseconds=UINT64, minimum_slot_utilization=UTILIZATION)
+resources = st.builds(RateLimiterResource, TEXT, st.integers(1, 2**32 - 1), st.booleans())
+limiters = st.builds(RateLimiter, st.none() | st.lists(resources, max_size=2), UINT32)
+groups = st.builds(
+    InstanceGroup,
+    st.none() | INT32,
+    st.just(DeviceKind.KIND_GPU),
+    st.none() | st.lists(st.integers(0, 7), max_size=2),
+    TEXT,
+    st.none() | limiters,
+)
+version_policies = (
+    st.just(AllVersions())
+    | st.builds(LatestVersions, st.integers(1, 2**32 - 1))
+    | st.builds(SpecificVersions, st.lists(st.integers(1, 2**63 - 1), min_size=1))
+)
+sources = st.sampled_from([{"zero_data": True}, {"random_data": True}, {"input_data_file": "x.npy"}])
+warmup_inputs = st.builds(
+    lambda dtype, shape, source: WarmupInput(dtype, shape, **source),
+    st.sampled_from(SCALARS),
+    st.lists(st.integers(1, 2**63 - 1), min_size=1, max_size=3),
+    sources,
+)
+warmups = st.builds(ModelWarmup, TEXT, UINT32, st.dictionaries(NAME, warmup_inputs, max_size=2), UINT32)
 
 policies = st.builds(QueuePolicy, st.sampled_from(TimeoutAction), UINT64, st.booleans(), UINT32)
 
@@ -39,6 +82,19 @@ def batchers(draw, max_batch_size):
 
 
 @st.composite
+def sequence_batchers(draw, max_batch_size):
+    oldest = st.builds(
+        OldestStrategy,
+        max_candidate_sequences=INT32,
+        preferred_batch_size=st.none() | st.lists(st.integers(1, max_batch_size), max_size=3),
+        max_queue_delay_microseconds=UINT64,
+        preserve_ordering=st.booleans(),
+    )
+    idle_us = draw(st.integers(1, 2**64 - 1))
+    return SequenceBatcher(strategy=draw(direct | oldest), max_sequence_idle_microseconds=idle_us)
+
+
+@st.composite
 def tensors(draw, batching, optional):
     dimension = st.just(-1) | st.integers(1, 2**63 - 1)
     shapes = st.lists(dimension, min_size=0 if batching else 1, max_size=3)
@@ -54,8 +110,11 @@ def configurations(draw):
         model_name=draw(NAME),
         max_batch_size=max_batch_size,
         batching=batching,
-        batcher=draw(st.none() | batchers(max_batch_size)),
-        instance_group=draw(st.dictionaries(st.sampled_from(DeviceKind), st.none() | st.integers(1, 2**31 - 1))),
+        batcher=draw(st.none() | batchers(max_batch_size) | sequence_batchers(max_batch_size if batching else 1)),
+        instance_group=draw(st.dictionaries(st.sampled_from(DeviceKind), st.none() | INT32)),
+        instance_groups=draw(st.none() | st.lists(groups, max_size=3)),
+        version_policy=draw(version_policies),
+        model_warmup=draw(st.none() | st.lists(warmups, max_size=2)),
         decoupled=draw(st.booleans()),
         backend_parameters=draw(st.dictionaries(TEXT, TEXT | st.integers() | st.booleans(), max_size=3)),
         inputs=draw(tensors(batching, st.booleans())),
@@ -95,6 +154,9 @@ EXAMPLES = {
     "inputs": [TensorSpec("x", (2,), np.float32, optional=True)],
     "outputs": [TensorSpec("y", (), np.bytes_)],
     "response_cache": ResponseCache(True),
+    "model_warmup": [ModelWarmup("w", 2, {"x": WarmupInput(np.float32, (2,), random_data=True)}, 3)],
+    "version_policy": SpecificVersions([3, 1]),
+    "instance_groups": [InstanceGroup(2, host_policy="p", rate_limiter=RateLimiter([RateLimiterResource("r", 1)]))],
 }
 
 

@@ -13,7 +13,8 @@ import pytest
 from pytriton.decorators import batch
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.proxy.channel import PROTOCOL, PeerGoneError, accept, short_path
-from pytriton.proxy.frames import ERROR, RESPONSE, Frame, tensor
+from pytriton.proxy.frames import ERROR, RESPONSE, Frame
+from pytriton.proxy.tensors import tensor
 from pytriton.proxy.types import RequestBatch
 from tests.unit.backend import InferenceRequest
 from tests.unit.links import CONFIG, Link
@@ -255,8 +256,8 @@ GOOD = (Frame(RESPONSE, 0, 1, [1]), tensor(0, X[0]))
         (Frame(RESPONSE, 0, 2, [1, 0]), tensor(0, X[0])),
         (Frame(RESPONSE, 0, 1, [1]), tensor(5, X[0])),
         (Frame(RESPONSE, 0, 1, metadata=b"not JSON"),),
-        (Frame(RESPONSE, 0, 1, metadata=b'{"errors": {"3": "no"}}'),),
-        (Frame(RESPONSE, 0, 1, metadata=b'{"errors": {"x": "no"}}'),),
+        (Frame(RESPONSE, 0, 1, metadata=b'{"errors": {"3": {"message": "no"}}}'),),
+        (Frame(RESPONSE, 0, 1, metadata=b'{"errors": {"x": {"message": "no"}}}'),),
         (Frame(ERROR, 0, 1, metadata=b"{}"),),
         (Frame(ERROR, 0, 1),),
     ],

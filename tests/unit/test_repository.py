@@ -3,11 +3,13 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pytriton.model_config import InstanceGroup
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.server.repository import PROXY, PROXY_FILES, PROXY_PACKAGE, remove_model, write_model
@@ -56,7 +58,15 @@ def test_the_configuration_reads_back(store, sockets):
 def test_the_endpoint_says_where_the_sockets_are(store, sockets):
     write_model(store, CONFIG, sockets, batches_in_flight=5)
     endpoint = json.loads((store / "my-model" / "3" / "endpoint.json").read_text())
-    assert endpoint == {"folder": str(sockets.parent), "prefix": "7", "batches_in_flight": 5}
+    assert (endpoint["folder"], endpoint["prefix"]) == (str(sockets.parent), "7")
+    assert endpoint["batches_in_flight"] == 5
+
+
+def test_the_endpoint_says_what_was_bound(store, sockets):
+    write_model(store, replace(CONFIG, instance_groups=[InstanceGroup(2), InstanceGroup(1)]), sockets)
+    endpoint = json.loads((store / "my-model" / "3" / "endpoint.json").read_text())
+    sides = {"input": ["x"], "output": ["y"]}
+    assert endpoint["bound"] == {"callables": 3, "batching": True, "decoupled": False, **sides}
 
 
 def test_the_proxys_files_are_those_of_the_package(store, sockets):

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from pytriton.server.process import GUARD, TAIL_LINES, ServerProcess
-from tests.server.processes import is_alive, wait_for
+from tests.server.processes import command_line, is_alive, wait_for
 
 TIMEOUT_S = 20.0
 
@@ -44,8 +44,8 @@ class Launch:
             "workspace": self.workspace,
         }
 
-    def start(self, *arguments):
-        self.started.append(ServerProcess(arguments, **self.arguments(), on_exit=self.exits.put))
+    def start(self, *arguments, **options):
+        self.started.append(ServerProcess(arguments, **self.arguments(), on_exit=self.exits.put, **options))
         return self.started[-1]
 
     def pid(self, name="pid"):
@@ -110,6 +110,56 @@ def test_an_executable_that_may_not_be_run_is_named(launch):
     process = launch.start(script)
     assert launch.status() == 127
     assert f"{script}: Permission denied" in str(process.failure("the server did not start"))
+
+
+THREADED = f"""#!{sys.executable}
+import os, sys, threading
+from pathlib import Path
+print(sys.argv[1:], flush=True)
+Path(__file__).with_name("pid").write_text(f"{{os.getpid()}}\\n")
+threading.Thread(target=threading.Event().wait).start()
+"""
+
+
+def threaded(launch):
+    """A server that has read its arguments when it starts a thread."""
+    path = launch.folder / "server"
+    path.write_text(THREADED)
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_secrets_vanish_from_command_lines_once_the_server_has_read_them(launch, capfd):
+    process = launch.start(
+        threaded(launch), "--a=b:c=s3cret", "--b=s3cretary", "--c=other", secrets={"s3cret", "other"}
+    )
+    pid = launch.pid()
+    wait_for(lambda: "--a=b:c=******" in command_line(pid), "the secret to be overwritten", TIMEOUT_S)
+    assert command_line(pid)[2:5] == ["--a=b:c=******", "--b=s3cretary", "--c=*****"]
+    assert not {"s3cret", "other"} & {*"=".join(command_line(process._guard.pid)).split("=")}
+    process.kill()
+    launch.status()
+    assert capfd.readouterr().out == "['--a=b:c=s3cret', '--b=s3cretary', '--c=other']\n"
+
+
+def test_without_the_right_to_write_the_servers_memory_a_line_says_so(launch, capfd):
+    """Where the kernel lets nobody do that, the file cannot be opened, as here: the process is no more."""
+    script = f"""
+import runpy, subprocess
+guard = runpy.run_path({str(GUARD)!r})
+with subprocess.Popen(["true"]) as gone:
+    gone.wait()
+guard["conceal"](gone.pid, [b"s3cret"])
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    output = capfd.readouterr().out
+    assert output.startswith("the access token cannot be removed from the server's command line: ")
+    assert "s3cret" not in output
+
+
+def test_a_guard_without_a_host_ends(launch):
+    command = [sys.executable, "-I", "-S", str(GUARD), "none", str(launch.workspace)]
+    assert subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 1
 
 
 def test_only_the_last_lines_are_kept(launch):

@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.model_config import DeviceKind, DynamicBatcher, Tensor
+from pytriton.model_config import AllVersions, DeviceKind, DynamicBatcher, InstanceGroup, SequenceBatcher, Tensor
 from pytriton.model_config.triton_model_config import ResponseCache, TensorSpec, TritonModelConfig, name_tensors
 
 
 def test_only_the_name_is_needed():
     config = TritonModelConfig("m")
-    assert dataclasses.astuple(config) == ("m", 1, 4, True, None, {}, False, {}, None, None, None)
+    assert dataclasses.astuple(config) == ("m", 1, 4, True, None, {}, False, {}, None, None, None, None, (), None)
+    assert config.version_policy == AllVersions()
     assert config.backend == "python"
 
 
@@ -25,6 +26,17 @@ def test_empty_inputs_and_outputs_become_none_and_others_a_list():
 def test_without_batching_size_and_batcher_are_dropped():
     config = TritonModelConfig("m", batching=False, max_batch_size=8, batcher=DynamicBatcher())
     assert (config.max_batch_size, config.batcher) == (0, None)
+
+
+def test_sequences_are_kept_together_without_batching_too():
+    assert TritonModelConfig("m", batching=False, batcher=SequenceBatcher()).batcher == SequenceBatcher()
+
+
+def test_instances_are_told_by_device_and_by_group_whichever_was_given():
+    by_device = TritonModelConfig("m", instance_group={DeviceKind.KIND_CPU: 2, DeviceKind.KIND_GPU: None})
+    assert by_device.instance_groups == [InstanceGroup(2), InstanceGroup(None, DeviceKind.KIND_GPU)]
+    by_group = TritonModelConfig("m", instance_groups=[InstanceGroup(2, host_policy="p"), InstanceGroup(3)])
+    assert by_group.instance_group == {DeviceKind.KIND_CPU: 5}
 
 
 def test_backend_parameters_become_text():

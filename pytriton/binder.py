@@ -1,0 +1,173 @@
+"""Binding callables to models, before and while a server serves them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytriton.bound_models import BoundModels
+from pytriton.config import TritonConfig
+from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.model import InferFunc, Model, callables, check_name, describe
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.server.control import ModelControl
+from pytriton.server.unmet import unmet_wishes
+from pytriton.utils.workspace import Workspace
+from pytriton.worker.context import TritonContext, current_binding
+from pytriton.worker.inference import Options
+from pytriton.worker.observation import Observation
+from pytriton.worker.spans import traces
+
+__all__ = ["ModelBinder"]
+
+LOGGER = logging.getLogger("pytriton.triton")
+
+UNLOAD_TIMEOUT_S = 30.0
+
+
+class ModelBinder:
+    """Binds callables to the models of a server, which may come later.
+
+    Args:
+        workspace: Folder for the models' files and sockets, which must not exist; default: a new one below
+            ``PYTRITON_HOME``.
+        config: Of the server, if it is ours.
+
+    Attributes:
+        triton_context: What the bound callables share.
+    """
+
+    def __init__(self, workspace: Workspace | str | Path | None, config: TritonConfig | None) -> None:
+        self._config = config
+        self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+        self._models = BoundModels(self._workspace, self._on_disconnect, self._on_unrecoverable)
+        self._control: ModelControl | None = None
+        self._lock = threading.RLock()
+        self._observation = Observation()
+        self.triton_context = TritonContext()
+
+    def bind(
+        self,
+        model_name: str,
+        infer_func: InferFunc | Sequence[InferFunc],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        model_version: int = 1,
+        config: ModelConfig | None = None,
+        strict: bool = False,
+        trace_config: list[str] | None = None,
+    ) -> None:
+        """Serve a callable as a model; at once if there is a server, else as soon as there is.
+
+        Args:
+            model_name: Letters, digits, dots, underscores and dashes.
+            infer_func: Gets a list of requests and returns a list of one mapping, output name to array, per request;
+                the decorators give it other signatures. A list of callables makes one model instance of each: they run
+                in parallel threads.
+            inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ...
+            outputs: Likewise OUTPUT_1, OUTPUT_2, ...
+            model_version: Several versions of a model may be bound; they share all but the callables.
+            config: Batching and more.
+            strict: Check every result's names, dtypes and shapes against ``outputs``.
+            trace_config: Of the server that traces the requests; default: ``TritonConfig.trace_config``. With
+                ``mode=opentelemetry``, the callables' spans are sent where the server's are; see docs/observability.md.
+
+        Raises:
+            ImportError: ``trace_config`` is for OpenTelemetry, which is not installed.
+            ValueError: It has no URL to send spans to.
+            PyTritonValidationError: The name, callable, tensors or config are wrong.
+            PyTritonBadParameterError: A value in the configuration is out of range.
+            PyTritonInvalidOperationError: The name and version are bound, or this object was stopped.
+            tritonclient.utils.InferenceServerException: The server refused the model.
+        """
+        check_name(model_name)
+        traced = traces(model_name, trace_config, self._config.trace_config if self._config else None)
+        functions = callables(infer_func)
+        config = ModelConfig() if config is None else config
+        described = describe(model_name, model_version, inputs, outputs, config, len(functions))
+        options = Options(
+            strict,
+            config.isolate_errors,
+            config.send_traceback,
+            config.max_batches_in_flight,
+            config.model_warmup or (),
+        )
+        with self._lock:
+            self._check_running(f"bind model {model_name!r}")
+            self._models.check_beside(described)
+            for wish in unmet_wishes(described, self._config) if self._config else ():
+                LOGGER.warning("model %s: %s", model_name, wish)
+            self._models.add(Model(functions, described, self.triton_context, options, self._observation, traced))
+            if self._control is not None:
+                self._load(self._control)
+
+    def rebind(
+        self, model_name: str, infer_func: InferFunc | Sequence[InferFunc], model_version: int | None = None
+    ) -> None:
+        """Replace a model's callable while it is served: no request is lost, and none is answered by both.
+
+        Calls that run go on to their end; each batch that comes after is for the new callable.
+
+        Args:
+            model_name: Of a bound model.
+            infer_func: One callable, or as many as the model has instances.
+            model_version: Of the model; None if it has but one.
+
+        Raises:
+            PyTritonInvalidOperationError: There is no such model, or several versions of it.
+            PyTritonValidationError: There are more or fewer callables than instances, or ones of another kind (plain,
+                ``async def``), which takes other proxies; :meth:`unbind` and :meth:`bind` the model instead.
+        """
+        functions = callables(infer_func)
+        with self._lock:
+            self._check_running(f"rebind model {model_name!r}")
+            model, *others = self._models.versions(model_name, model_version)
+            if others:
+                raise PyTritonInvalidOperationError(
+                    f"model {model_name!r} has {1 + len(others)} versions; say which with model_version"
+                )
+            model.rebind(functions)
+
+    def unbind(self, model_name: str, model_version: int | None = None) -> None:
+        """Serve a model no longer: new requests are refused, those in flight answered; then it is forgotten.
+
+        Args:
+            model_name: Of a bound model.
+            model_version: Only this one; None is all versions.
+
+        Raises:
+            PyTritonInvalidOperationError: There is no such model, or this is a call of it.
+            tritonclient.utils.InferenceServerException: The server refused; the model is forgotten here all the same.
+        """
+        with self._lock:
+            self._check_running(f"unbind model {model_name!r}")
+            models = self._models.versions(model_name, model_version)
+            served = current_binding.get()
+            if served is not None and served.model_config in [model.config for model in models]:
+                raise PyTritonInvalidOperationError(
+                    f"a callable of model {model_name!r} cannot unbind it: its own request has to be answered first; "
+                    "do it from another thread"
+                )
+            if self._control is None:
+                for model in models:
+                    self._models.remove(model)
+            else:
+                self._models.unload(self._control, models, UNLOAD_TIMEOUT_S)
+
+    def _load(self, control: ModelControl) -> None:
+        """Have the server load what it has not loaded yet."""
+        self._models.load(control)
+
+    def _check_running(self, what: str) -> None:
+        """Raise PyTritonInvalidOperationError, with what was to be done, if the server has ended."""
+        raise NotImplementedError
+
+    def _on_disconnect(self, model: Model) -> None:
+        """Act on the end of one of a model's proxies."""
+        raise NotImplementedError
+
+    def _on_unrecoverable(self) -> None:
+        """Act on the wish of a callable to stop the server."""
+        raise NotImplementedError

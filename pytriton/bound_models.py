@@ -1,0 +1,201 @@
+"""The models bound to one server: loaded, watched, unloaded."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+from tritonclient.utils import InferenceServerException
+
+from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.model import Model
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.server.control import ModelControl
+from pytriton.utils.workspace import Workspace
+
+LOGGER = logging.getLogger("pytriton.triton")
+
+QUIET_S = 1.0
+SETTLE_S = 0.1
+
+
+class BoundModels:
+    """Models, in the order in which they were bound. Its owner sees to it that one thread changes it at a time.
+
+    Args:
+        workspace: For the models' files and sockets.
+        on_disconnect: Called when the server's side of one of a model's instances has gone.
+        on_unrecoverable: Called when a callable asks to stop the server.
+    """
+
+    def __init__(
+        self, workspace: Workspace, on_disconnect: Callable[[Model], None], on_unrecoverable: Callable[[], None]
+    ) -> None:
+        self._store = workspace.model_store_path
+        self._sockets = workspace.path / "sockets"
+        self._sockets.mkdir(mode=0o700)
+        self._on_disconnect = on_disconnect
+        self._on_unrecoverable = on_unrecoverable
+        self._numbers = count()
+        self._models: list[Model] = []
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(list(self._models))
+
+    def check_beside(self, config: TritonModelConfig) -> None:
+        """Raise unless another model can be served next to these; raises as :meth:`Model.check_beside`."""
+        for model in self._models:
+            model.check_beside(config)
+
+    def add(self, model: Model) -> None:
+        """Take a model in."""
+        self._models.append(model)
+
+    def versions(self, name: str, version: int | None) -> list[Model]:
+        """The versions of a model, or the one that is asked for.
+
+        Raises:
+            PyTritonInvalidOperationError: There is none.
+        """
+        found = [model for model in self._models if model.name == name and version in (None, model.version)]
+        if not found:
+            what = f"model {name!r}" if version is None else f"version {version} of model {name!r}"
+            names = ", ".join(sorted({repr(model.name) for model in self._models})) or "none"
+            raise PyTritonInvalidOperationError(f"{what} is not bound; bound models are: {names}")
+        return found
+
+    def names(self, *, loaded: bool = False) -> list[str]:
+        """Of all models, or of those that the server was asked to serve."""
+        return sorted({model.name for model in self._models if model.loaded or not loaded})
+
+    def start(self, models: Iterable[Model]) -> None:
+        """Write models' files and start their workers, so that a server can load them."""
+        for model in models:
+            if not model.started:
+                sockets = self._sockets / str(next(self._numbers))
+                model.start(self._store, sockets, self._on_disconnect, self._on_unrecoverable)
+
+    def is_lost(self, model: Model) -> bool:
+        """Whether the server was asked to serve a model, should have it, and has no proxy of it."""
+        return (
+            model.loaded and model in self._models and not model.is_connected() and model.is_served_beside(self._models)
+        )
+
+    def load(self, control: ModelControl, preloaded: Collection[str] = ()) -> None:
+        """Load the models that are not loaded yet, at once; those that the server refuses are forgotten.
+
+        Args:
+            control: Of the server.
+            preloaded: Names of models that it has loaded while it started.
+
+        Raises:
+            InferenceServerException: The server refused one.
+        """
+        by_name: dict[str, list[Model]] = defaultdict(list)
+        for model in self._models:
+            if not model.loaded:
+                by_name[model.name].append(model)
+        with ThreadPoolExecutor(max_workers=max(1, min(len(by_name), 8)), thread_name_prefix="pytriton-load") as pool:
+            results = [
+                pool.submit(self._load_versions, control, versions, name in preloaded)
+                for name, versions in by_name.items()
+            ]
+        for result in results:
+            result.result()
+
+    def _load_versions(self, control: ModelControl, models: Sequence[Model], is_preloaded: bool) -> None:
+        try:
+            self.start(models)
+            if not is_preloaded:
+                control.load(models[0].name)
+            for model in models:
+                if not model.is_served_beside(self._models):
+                    LOGGER.warning("model %s: its version policy leaves version %d out", model.name, model.version)
+                elif not control.is_model_ready(model.name, model.version):
+                    raise InferenceServerException(f"model {model.name!r}, version {model.version}, did not get ready")
+        except BaseException:
+            for model in models:
+                self.remove(model)
+            raise
+        for model in models:
+            model.loaded = True
+            LOGGER.info(model.endpoints())
+
+    def reload(self, control: ModelControl, preloaded: Collection[str] = ()) -> None:
+        """Load all models into a server that has none of them any more; arguments as for :meth:`load`.
+
+        Raises:
+            InferenceServerException: The server refused one.
+        """
+        for name in self.names(loaded=True):
+            if name not in preloaded:
+                control.load(name)
+
+    def unload(self, control: ModelControl, models: Sequence[Model], timeout_s: float) -> None:
+        """Have the server refuse new requests to versions of one model, answer those it has, and forget them.
+
+        They are forgotten even if the server refuses, or has gone.
+        """
+        name = models[0].name
+        rest = [model for model in self._models if model.name == name and model.loaded and model not in models]
+        for model in models:
+            model.loaded = False
+            model.remove_files()
+        try:
+            if rest:
+                control.load(name)  # it finds some versions gone
+            else:
+                control.unload(name)
+            if not wait_drained(models, time.monotonic() + timeout_s):
+                LOGGER.warning("model %s: its requests in flight were ended after %.0f s", name, timeout_s)
+        finally:
+            for model in models:
+                self.remove(model)
+
+    def remove(self, model: Model) -> None:
+        """End a model's workers, remove its files and forget it."""
+        model.close()
+        self._models.remove(model)
+
+    def wait_drained(self, deadline: float) -> bool:
+        """Wait until the unloaded models have answered all requests; as :func:`wait_drained`."""
+        return wait_drained(self._models, deadline)
+
+    def disconnect(self) -> None:
+        """End all workers, each when its callable has returned. From any thread."""
+        for model in self:
+            model.disconnect()
+
+    def clear(self) -> None:
+        """Forget the models."""
+        self._models.clear()
+
+
+def wait_drained(models: Sequence[Model], deadline: float) -> bool:
+    """Wait until models that the server unloads have answered all requests that it had accepted.
+
+    The server says so by ending the proxies, but 1 s late, and not at all if a client has cancelled a stream in an
+    unlucky moment. Instances that have had nothing to do for as long have nothing to come either. When that was so
+    before, only a request that came in at the last moment has to be waited for.
+
+    Returns:
+        False at the deadline, in :func:`time.monotonic` seconds.
+    """
+    delay_s = max((model.queue_delay_s() for model in models), default=0.0)
+    if _are_quiet(models, QUIET_S):
+        time.sleep(min(SETTLE_S + delay_s, max(0.0, deadline - time.monotonic())))
+    while not _are_quiet(models, QUIET_S + delay_s):
+        if time.monotonic() > deadline:
+            return False
+        soon = min(deadline, time.monotonic() + SETTLE_S)
+        if all(model.wait_disconnected(soon) for model in models):
+            return True
+    return True
+
+
+def _are_quiet(models: Sequence[Model], seconds: float) -> bool:
+    return all(model.quiet_s() > seconds for model in models)

@@ -1,0 +1,20 @@
+"""Whether the process at the other end of a Unix socket may be there."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
+ROOT = 0
+
+
+def stranger(connection: socket.socket) -> str | None:
+    """Who is at the other end, if it is neither a process of this user nor of root; None if all is well.
+
+    The kernel tells, so it cannot be forged: of the process that connected or, to that one, of the one that listens.
+    """
+    size = CREDENTIALS.size
+    pid, user, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return None if user in (ROOT, os.geteuid()) else f"process {pid} of user {user}"

@@ -1,0 +1,124 @@
+"""``RemoteTriton``: binds Python callables as models of a Triton Inference Server that somebody else launched."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from pytriton.base import TritonBase
+from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
+from pytriton.model import Model
+from pytriton.server.access import Access
+from pytriton.server.control import REFUSED, ModelControl
+from pytriton.server.remote_control import RemoteModelControl
+from pytriton.utils.workspace import Workspace
+
+__all__ = ["RemoteTriton"]
+
+LOGGER = logging.getLogger(__name__)
+
+END_TIMEOUT_S = 30.0
+SETTLE_TIMEOUT_S = 10.0
+POLL_S, MOST_PAUSE_S = 0.1, 5.0
+
+
+class RemoteTriton(TritonBase):
+    """Serves bound callables with a server on this machine that another process, or a container, runs.
+
+    Their models are loaded through the server's repository API, for which it must allow explicit model control
+    (``--model-control-mode=explicit``; servers of :class:`Triton` do). What the server loses, because it restarts or
+    somebody unloads it, is loaded again; what another process replaces, is not. The models go with :meth:`unbind`,
+    :meth:`stop`, on leaving the context and at the interpreter's exit.
+
+    Args:
+        url: Of the server, as :meth:`pytriton.client.utils.TritonUrl.from_url` reads it.
+        workspace: Folder for the sockets over which the server's proxies reach this process. It must not exist, and
+            must be below a folder that both see under the same path. It is removed at the end.
+        access_token: Of the server, if its model-repository endpoint is restricted.
+        init_timeout_s: How long to wait for the server to be ready.
+
+    Attributes:
+        triton_context: What the bound callables share.
+
+    Raises:
+        PyTritonClientInvalidUrlError: The URL cannot be understood.
+        FileExistsError: ``workspace`` exists.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        workspace: Workspace | str | Path | None = None,
+        access_token: str | None = None,
+        *,
+        init_timeout_s: float = DEFAULT_TRITON_STARTUP_TIMEOUT_S,
+    ) -> None:
+        self._access = Access.to_other(url, access_token)
+        self._init_timeout_s = init_timeout_s
+        super().__init__(workspace)
+
+    def is_connected(self) -> bool:
+        """Whether the server has every bound model now, connected to this process."""
+        return super().is_connected() and not any(map(self._models.is_lost, self._models))
+
+    def _reach(self) -> ModelControl:
+        control = RemoteModelControl(self._access, self._workspace.model_store_path)
+        control.check_ready(self._init_timeout_s, self._is_wanted)
+        LOGGER.info("connected to the Triton Inference Server at %s", control.url)
+        return control
+
+    def _load(self, control: ModelControl) -> None:
+        new = {*self._models.names()} - {*self._models.names(loaded=True)}
+        if new:
+            with suppress(*REFUSED):  # loading them will tell
+                for name in sorted(filter(control.is_model_ready, new)):
+                    LOGGER.warning(
+                        "model %s: the server at %s serves a model of this name already; it is replaced",
+                        name,
+                        control.url,
+                    )
+        super()._load(control)
+
+    def _revive(self, control: ModelControl, model: Model) -> None:
+        pause_s, refusal = POLL_S, ""
+        while self._is_lost(model):
+            if control.is_ready():
+                error = self._load_again(control, model)
+                pause_s = POLL_S if not error else min(2 * pause_s, MOST_PAUSE_S)
+                if error != refusal and error:
+                    LOGGER.warning("model %s cannot be loaded yet: %s", model.name, error)
+                refusal = error
+            self._stopped.wait(pause_s)
+
+    def _load_again(self, control: ModelControl, model: Model) -> str:
+        """Load a model that the server has lost; returns why that was not possible, or nothing."""
+        with self._lock:
+            if not self._is_lost(model):
+                return ""
+            try:
+                if control.is_model_ready(model.name, model.version):
+                    if not control.is_own(model.name):
+                        self._forget_replaced(control, model)
+                        return ""
+                    control.unload(model.name)
+                LOGGER.warning("model %s: the server at %s lost it; loading it again", model.name, control.url)
+                control.load(model.name)
+            except REFUSED as error:  # the server may be going again
+                return str(error)
+        return ""
+
+    def _end(self, control: ModelControl) -> None:
+        try:
+            for name in self._models.names(loaded=True):
+                control.unload(name)
+        except REFUSED as error:
+            LOGGER.warning("models cannot be unloaded from the server at %s: %s", control.url, error)
+            return
+        if not self._models.wait_drained(time.monotonic() + END_TIMEOUT_S):
+            LOGGER.warning("requests in flight were ended after %.0f s", END_TIMEOUT_S)
+        control.wait_ready(SETTLE_TIMEOUT_S, lambda: True)
+
+    def _kill(self) -> None:
+        self._models.disconnect()

@@ -1,0 +1,74 @@
+"""How this process itself calls a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any
+
+from pytriton.client.auth import create_auth_headers
+from pytriton.client.transport import GRPC_CHANNEL_ARGUMENTS, load_lib, passing_client
+from pytriton.client.url import TritonUrl
+from pytriton.config import TritonConfig
+from pytriton.server.certificates import own_trust, uses_tls
+from pytriton.server.launch import local_url
+from pytriton.server.restrictions import Restrictions
+
+__all__ = ["Access"]
+
+CONVERSATION_TIMEOUT_S = 600.0
+
+
+class Access:
+    """Opens the server's endpoints to us, whatever protects them.
+
+    Args:
+        url: Where we reach the server.
+        headers: To be sent with every call.
+        trust: Arguments for tritonclient's gRPC client and the name in the server's certificate, if it speaks TLS.
+
+    Attributes:
+        url: As given, in its normal form.
+        headers: As given.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str], trust: tuple[dict[str, Any], str] | None = None) -> None:
+        self._url = TritonUrl.from_url(url)
+        self.url = self._url.with_scheme
+        self.headers = dict(headers)
+        self._trust = trust
+
+    @classmethod
+    def to_own(cls, config: TritonConfig, restrictions: Restrictions) -> Access:
+        """To a server that we launch.
+
+        Raises:
+            PyTritonValidationError: With HTTP off and mutual TLS, the server would not accept us.
+        """
+        url = local_url(config)
+        scheme = TritonUrl.from_url(url).scheme
+        trust = own_trust(config) if scheme == "grpc" and uses_tls(config) else None
+        return cls(url, restrictions.headers(scheme), trust)
+
+    @classmethod
+    def to_other(cls, url: str, access_token: str | None) -> Access:
+        """To a server that somebody else launched.
+
+        Raises:
+            PyTritonClientInvalidUrlError: The URL cannot be understood.
+        """
+        scheme = TritonUrl.from_url(url).scheme
+        return cls(url, create_auth_headers(access_token, scheme) if access_token else {})
+
+    @contextmanager
+    def client(self) -> Iterator[Any]:
+        """An ``InferenceServerClient`` for one conversation."""
+        with closing(self._connect()) as client:
+            yield client
+
+    def _connect(self) -> Any:
+        if self._trust is None:
+            return passing_client(self._url, CONVERSATION_TIMEOUT_S)
+        arguments, name = self._trust
+        options = [*GRPC_CHANNEL_ARGUMENTS, ("grpc.ssl_target_name_override", name)]
+        return load_lib("grpc").InferenceServerClient(self._url.without_scheme, channel_args=options, **arguments)

@@ -1,0 +1,77 @@
+"""The models in a repository of the user's, served beside those that are bound."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+
+from pytriton.config import TritonConfig
+from pytriton.server.control import REFUSED, ModelControl
+
+__all__ = ["ForeignModels"]
+
+LOGGER = logging.getLogger(__name__)
+
+BUSY = {"READY", "UNLOADING"}
+POLL_S = 0.02
+
+
+class ForeignModels:
+    """Loads them as soon as they can be loaded: an ensemble has to wait for the bound models that it uses."""
+
+    def __init__(self) -> None:
+        self._problems: dict[str, str] = {}
+        self._loaded: set[str] = set()
+
+    @staticmethod
+    def to_preload(config: TritonConfig) -> list[str]:
+        """Names of those that the server needs while it starts: the default model of Vertex AI's endpoint."""
+        name, repository = config.vertex_ai_default_model, config.model_repository
+        return [name] if name and repository and (repository / name).is_dir() else []
+
+    def load(self, control: ModelControl, bound: Collection[str]) -> None:
+        """Load those that the server does not serve yet; a model that it refuses is a warning, once for each reason.
+
+        Args:
+            control: Of the server.
+            bound: Names of the models that are not the user's own.
+        """
+        waiting = [name for name, is_ready in sorted(control.models().items()) if not is_ready and name not in bound]
+        while waiting:
+            refused = {name: problem for name in waiting if (problem := _load(control, name))}
+            self._loaded.update({*waiting} - {*refused})
+            if len(refused) == len(waiting):
+                break
+            waiting = list(refused)  # one of those that could be loaded may be what they lacked
+        else:
+            refused = {}
+        for name, problem in refused.items():
+            if self._problems.get(name) != problem:
+                LOGGER.warning("model %s of the model repository is not served: %s", name, problem)
+        self._problems = refused
+
+    def unload(self, control: ModelControl, deadline: float) -> None:
+        """Have the server answer the requests that it has accepted for them, before the bound models go that they use.
+
+        Args:
+            control: Of the server.
+            deadline: In :func:`time.monotonic` seconds.
+        """
+        try:
+            for name in self._loaded:
+                control.unload(name)
+            while any(control.states()[name] & BUSY for name in self._loaded) and time.monotonic() < deadline:
+                time.sleep(POLL_S)
+        except REFUSED as error:
+            LOGGER.debug("the models of the model repository cannot be unloaded: %s", error)
+        self._loaded.clear()
+
+
+def _load(control: ModelControl, name: str) -> str:
+    """Load a model; returns why it cannot be, or nothing."""
+    try:
+        control.load(name)
+    except REFUSED as error:
+        return str(error)
+    return ""

@@ -1,0 +1,70 @@
+"""A page of metrics for Prometheus, beside the server's own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from socketserver import BaseRequestHandler, TCPServer, ThreadingMixIn
+from types import TracebackType
+
+from pytriton.exceptions import PyTritonServerError
+
+__all__ = ["MetricsPage"]
+
+POLL_S = 0.1  # the longest wait of close()
+
+
+class MetricsPage:
+    """Serves a page until it is closed.
+
+    Args:
+        handler: Answers a request for it.
+        address: To listen on.
+        port: To listen on; 0 is any free one.
+
+    Attributes:
+        port: The port.
+        url: Where the page is, for this machine.
+
+    Raises:
+        PyTritonServerError: It cannot listen there.
+    """
+
+    def __init__(self, handler: type[BaseRequestHandler], address: str, port: int) -> None:
+        try:
+            self._server = (_Server6 if ":" in address else _Server)((address, port), handler)
+        except (OSError, OverflowError) as error:
+            raise PyTritonServerError(
+                f"the page of metrics cannot listen on {address}:{port}: {error}; choose another address or port"
+            ) from error
+        self.port: int = self._server.server_address[1]
+        host = "127.0.0.1" if not address.strip("0.") else f"[{address}]" if ":" in address else address
+        self.url = f"http://{host}:{self.port}/metrics"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(POLL_S,), name="pytriton-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def __enter__(self) -> MetricsPage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop listening. May be called twice."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingMixIn, TCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False  # a slow reader of the page shall not hold up our end
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6

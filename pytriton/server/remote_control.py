@@ -1,0 +1,101 @@
+"""What we ask of a server that somebody else launched: as of our own, but it sees none of our files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from tritonclient.utils import InferenceServerException
+
+from pytriton.model_config.generator import ModelConfigGenerator
+from pytriton.model_config.parser import ModelConfigParser
+from pytriton.server.access import Access
+from pytriton.server.control import OWNER, REFUSED, ModelControl
+
+__all__ = ["RemoteModelControl"]
+
+LOOK_S = 1.0
+ADVICE = {
+    "restricted": "give RemoteTriton the server's access_token",
+    "explicit model load / unload is not allowed": "start that server with --model-control-mode=explicit",
+}
+
+
+class RemoteModelControl(ModelControl):
+    """Controls a server that sees nothing of the model repository: each load brings the model's files with it.
+
+    Args:
+        access: To the server.
+        store: The repository.
+    """
+
+    def __init__(self, access: Access, store: Path) -> None:
+        super().__init__(access)
+        self._store = store
+        self.id = uuid4().hex
+
+    def check_ready(self, timeout_s: float, may_come: Callable[[], bool] = lambda: True) -> None:
+        """Wait as :meth:`wait_ready` does, but only while the server does not refuse us.
+
+        Raises:
+            PyTritonClientTimeoutError: The server was not ready in time; also a TimeoutError.
+            InferenceServerException: The server wants another access token.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self.wait_ready(min(LOOK_S, timeout_s), may_come) is not None:
+            self._check_access()
+            if time.monotonic() >= deadline or not may_come():
+                super().check_ready(0.0, may_come)
+                break
+        self._check_access()
+
+    def _check_access(self) -> None:
+        try:
+            with self._advice():
+                self.models()
+        except InferenceServerException as error:
+            if ADVICE["restricted"] in str(error):
+                raise
+        except REFUSED:
+            pass
+
+    def load(self, name: str) -> None:
+        """Load a model, with its configuration and files, in place of one of that name.
+
+        Raises:
+            InferenceServerException: The server refused it.
+        """
+        folder = self._store / name
+        config = ModelConfigGenerator(ModelConfigParser.from_file(config_path=folder / "config.pbtxt")).get_config()
+        config.setdefault("parameters", {})[OWNER] = {"string_value": self.id}
+        versions = [path for path in folder.iterdir() if path.is_dir()]
+        files = {
+            f"file:{path.relative_to(folder).as_posix()}": path.read_bytes()
+            for version in versions
+            for path in version.rglob("*")
+            if path.is_file()
+        }
+        with self._advice(), self._access.client() as client:
+            client.load_model(name, headers=self._access.headers, config=json.dumps(config), files=files)
+
+    def unload(self, name: str) -> None:
+        """As :meth:`ModelControl.unload`, unless the model of this name is not the one that we loaded."""
+        with self._advice():
+            if self.is_own(name):
+                super().unload(name)
+
+    @contextmanager
+    def _advice(self) -> Iterator[None]:
+        """Say what to do about refusals that are not about a model."""
+        try:
+            yield
+        except InferenceServerException as error:
+            for text, advice in ADVICE.items():
+                if text in str(error):
+                    message = f"{error.message()}; {advice} (the server at {self.url})"
+                    raise InferenceServerException(message, error.status(), error.debug_details()) from error
+            raise

@@ -1,0 +1,154 @@
+"""What Triton's own metrics do not say of callables, as metrics of Prometheus."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pytriton.proxy.frames import Frame
+from pytriton.worker.watch import Watch
+
+__all__ = ["CallableMetrics", "load_prometheus"]
+
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+LABELS = ("model", "version")
+OTHER = "other"
+MAX_ERROR_CLASSES = 50  # a callable may make classes; each would be a time series for ever
+
+_made: WeakKeyDictionary[Any, CallableMetrics] = WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def load_prometheus() -> Any:
+    """The module ``prometheus_client``.
+
+    Raises:
+        ImportError: It is not installed; the message says how to.
+    """
+    try:
+        return importlib.import_module("prometheus_client")
+    except ImportError as error:
+        raise ImportError("metrics need prometheus_client; install it with: pip install 'pytriton[metrics]'") from error
+
+
+class CallableMetrics:
+    """The metrics in one registry, which all ``Triton`` objects of the process share.
+
+    ========================================  =========  ==============================================================
+    ``pytriton_callable_seconds``             histogram  from the call to the last response
+    ``pytriton_batch_requests``               histogram  requests in a call
+    ``pytriton_batch_rows``                   histogram  rows in a call; only of calls whose requests were joined
+    ``pytriton_in_flight_batches``            gauge      batches at the callable, or waiting for it
+    ``pytriton_waiting_batches``              gauge      batches that wait in this process for the callable
+    ``pytriton_failed_requests_total``        counter    requests that were answered with an error, by its class
+    ========================================  =========  ==============================================================
+
+    Labels are ``model`` and ``version``, and ``error`` for the class.
+
+    Args:
+        registry: A ``prometheus_client.CollectorRegistry``.
+    """
+
+    def __init__(self, registry: Any) -> None:
+        prometheus = load_prometheus()
+        make = {"labelnames": LABELS, "registry": registry}
+        self._seconds = prometheus.Histogram(
+            "pytriton_callable_seconds",
+            "Time from the call of a callable to its last response",
+            buckets=SECONDS,
+            **make,
+        )
+        self._requests = prometheus.Histogram("pytriton_batch_requests", "Requests in a call", buckets=SIZES, **make)
+        self._rows = prometheus.Histogram("pytriton_batch_rows", "Rows in a call", buckets=SIZES, **make)
+        self._in_flight = prometheus.Gauge(
+            "pytriton_in_flight_batches", "Batches at the callable, or waiting for it in its process", **make
+        )
+        self._waiting = prometheus.Gauge(
+            "pytriton_waiting_batches", "Batches that wait for the callable in its process", **make
+        )
+        self._failed = prometheus.Counter(
+            "pytriton_failed_requests",
+            "Requests that a callable answered with an error, by its class",
+            labelnames=(*LABELS, "error"),
+            registry=registry,
+        )
+        self._models: dict[tuple[str, int], _ModelMetrics] = {}
+
+    @classmethod
+    def of(cls, registry: Any) -> CallableMetrics:
+        """The metrics in a registry; made at the first time.
+
+        Raises:
+            ImportError: ``prometheus_client`` is not installed.
+            ValueError: The registry has other metrics of these names.
+        """
+        with _making:
+            if registry not in _made:
+                _made[registry] = cls(registry)
+            return _made[registry]
+
+    def watch(self, model: str, version: int, frame: Frame) -> Watch:
+        """Who counts a batch."""
+        found = self._models.get((model, version))
+        if found is None:
+            found = self._models.setdefault((model, version), _ModelMetrics(self, model, str(version)))
+        return _BatchMetrics(found, frame)
+
+    def labelled(self, model: str, version: str) -> tuple[Any, ...]:
+        """The metrics of one version of a model, in the order of their table, the last one without its class."""
+        metrics = (self._seconds, self._requests, self._rows, self._in_flight, self._waiting)
+        return tuple(metric.labels(model, version) for metric in metrics)
+
+    def failed(self, model: str, version: str, error: str) -> Any:
+        """The counter of one class of errors."""
+        return self._failed.labels(model, version, error)
+
+
+class _ModelMetrics:
+    """The metrics of one version of a model, without a look-up for each batch."""
+
+    def __init__(self, metrics: CallableMetrics, model: str, version: str) -> None:
+        self.seconds, self.requests, self.rows, self.in_flight, self.waiting = metrics.labelled(model, version)
+        self._error_counter = partial(metrics.failed, model, version)
+        self._errors: dict[str, Any] = {}
+
+    def failed(self, error: BaseException, requests: int) -> None:
+        name = type(error).__name__
+        if name not in self._errors and len(self._errors) >= MAX_ERROR_CLASSES:
+            name = OTHER
+        if name not in self._errors:
+            self._errors[name] = self._error_counter(name)
+        self._errors[name].inc(requests)
+
+
+class _BatchMetrics(Watch):
+    def __init__(self, metrics: _ModelMetrics, frame: Frame) -> None:
+        self._metrics = metrics
+        self._requests = frame.requests
+        self._begun: float | None = None
+        metrics.in_flight.inc()
+        metrics.waiting.inc()
+        metrics.requests.observe(frame.requests)
+        if frame.rows is not None:
+            metrics.rows.observe(sum(frame.rows))
+
+    def resume(self) -> None:
+        if self._begun is None:
+            self._begun = time.perf_counter()
+            self._metrics.waiting.dec()
+
+    def failed(self, error: BaseException, request: int | None = None, again: bool = False) -> None:
+        if not again:
+            self._metrics.failed(error, self._requests if request is None else 1)
+
+    def end(self, cancelled: bool = False) -> None:
+        self._metrics.in_flight.dec()
+        if self._begun is None:  # cancelled while it waited
+            self._metrics.waiting.dec()
+        else:
+            self._metrics.seconds.observe(time.perf_counter() - self._begun)

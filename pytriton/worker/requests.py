@@ -1,0 +1,72 @@
+"""From a frame to the requests that a callable gets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pytriton.proxy.details import SEQUENCE_END, SEQUENCE_START
+from pytriton.proxy.frames import Frame
+from pytriton.proxy.types import Request, RequestBatch
+
+__all__ = ["RESERVED_PARAMETERS", "has_sequences", "requests_of"]
+
+RESERVED_PARAMETERS = frozenset(
+    ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"]
+)
+
+
+def requests_of(frame: Frame, input_names: Sequence[str], output_names: Sequence[str]) -> list[Request]:
+    """The requests of a batch; a RequestBatch if their inputs travelled together.
+
+    Args:
+        frame: As the proxy sent it.
+        input_names: Of the model, in its order.
+        output_names: The same of its outputs.
+
+    Raises:
+        ValueError, LookupError: The frame makes no sense.
+    """
+    requests = [Request(requested_output_names=list(output_names)) for _ in range(frame.requests)]
+    if frame.cancellation is not None:
+        for index, request in enumerate(requests):
+            request._cancellation = frame.cancellation, index
+    if frame.metadata:
+        for number, details in json.loads(frame.metadata).items():
+            _add_details(requests[int(number)], details)
+    if frame.rows is not None:
+        inputs = {input_names[item.name]: frame.array(item) for item in frame.tensors}
+        return RequestBatch(inputs, frame.rows, requests)
+    for request in requests:
+        request.data = {}
+    for item in frame.tensors:
+        requests[item.request].data[input_names[item.name]] = frame.array(item)
+    return requests
+
+
+def has_sequences(frame: Frame) -> bool:
+    """Whether a request of a batch belongs to a sequence."""
+    return bool(frame.metadata) and any("sequence" in details for details in json.loads(frame.metadata).values())
+
+
+def _add_details(request: Request, details: dict[str, Any]) -> None:
+    """Tell a request what its client said; :mod:`pytriton.proxy.details` has the keys."""
+    request.request_id = details.get("id", "")
+    request.deadline = details.get("deadline")
+    if "parameters" in details:
+        request.parameters = _public(details["parameters"])
+    if "outputs" in details:
+        request.requested_output_names = details["outputs"]
+    if "sequence" in details:
+        request.correlation_id, flags = details["sequence"]
+        request.sequence_start, request.sequence_end = bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END)
+
+
+def _public(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters without those that only the server needs."""
+    return {
+        name: value
+        for name, value in parameters.items()
+        if name not in RESERVED_PARAMETERS and not name.startswith("triton_")
+    }

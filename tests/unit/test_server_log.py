@@ -1,0 +1,220 @@
+import logging
+import os
+import threading
+from datetime import datetime, timezone
+
+import pytest
+
+from pytriton.server.log import LOGGER, Line, ServerLog, parse_line, read_lines
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
+
+
+class Records(logging.Handler):
+    """Keeps what it gets."""
+
+    def __init__(self):
+        super().__init__()
+        self.records = []
+
+    def emit(self, record):
+        self.records.append(record)
+
+    def texts(self):
+        return [record.getMessage() for record in self.records]
+
+
+@pytest.fixture
+def records():
+    """What the logger of the server's lines logs, once a test has given it a level."""
+    handler = Records()
+    root = logging.getLogger()
+    root.addHandler(handler)
+    yield handler
+    root.removeHandler(handler)
+    LOGGER.setLevel(logging.NOTSET)
+
+
+def test_a_line_tells_its_level_time_process_and_source():
+    line = 'E1121 19:04:37.438127 31030 server.cc:241] "CudaDriverHelper has not been initialized."'
+    time = datetime(2026, 11, 21, 19, 4, 37, 438127, timezone.utc)
+    text = "CudaDriverHelper has not been initialized."
+    assert parse_line(line, NOW) == Line(logging.ERROR, time, 31030, "server.cc", 241, text)
+
+
+def test_a_line_of_the_iso_format_tells_the_same():
+    line = '2026-11-21T19:07:52Z W 1841 pinned_memory_manager.cc:273] "Unable to allocate"'
+    time = datetime(2026, 11, 21, 19, 7, 52, tzinfo=timezone.utc)
+    assert parse_line(line, NOW) == Line(
+        logging.WARNING, time, 1841, "pinned_memory_manager.cc", 273, "Unable to allocate"
+    )
+
+
+def test_a_line_of_the_library_that_exports_traces_tells_its_level():
+    line = "[Error] File: /build/otlp_http_client.cc:225 [OTLP HTTP Client] request send failed."
+    text = "[OTLP HTTP Client] request send failed."
+    assert parse_line(line) == Line(logging.ERROR, None, None, "/build/otlp_http_client.cc", 225, text)
+
+
+@pytest.mark.parametrize(
+    ("letter", "level"),
+    [
+        ("V", logging.DEBUG),
+        ("I", logging.INFO),
+        ("W", logging.WARNING),
+        ("E", logging.ERROR),
+        ("F", logging.CRITICAL),
+    ],
+)
+def test_letters_are_levels(letter, level):
+    assert parse_line(f"{letter}1121 19:04:37.438127 31030 server.cc:241] x", NOW).level == level
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "+-------+---------+",
+        "| Model | Version |",
+        "Signal (2) received.",
+        "I1121 something else",
+        "I1121 19:04:37.438127 31030 no source] x",
+        "IMPORTANT",
+    ],
+)
+def test_other_lines_begin_no_record(line):
+    assert parse_line(line, NOW) is None
+
+
+def test_a_message_is_read_as_the_json_that_it_is():
+    line = r'I1121 19:04:37.438127 31030 a.cc:1] "two\nlines with \"quotes\""'
+    assert parse_line(line, NOW).text == 'two\nlines with "quotes"'
+
+
+def test_a_message_that_is_no_json_keeps_its_text():
+    line = r'I1121 19:04:37.438127 31030 a.cc:1] "a \path"'
+    assert parse_line(line, NOW).text == r"a \path"
+
+
+def test_a_line_of_december_is_of_last_year_in_january():
+    january = datetime(2027, 1, 1, 0, 1, tzinfo=timezone.utc)
+    assert parse_line("I1231 23:59:59.999999 1 a.cc:1] x", january).time.year == 2026
+
+
+def test_lines_are_copied_to_standard_output_unless_the_logger_is_configured(capsys, records):
+    log = ServerLog()
+    for line in ("I1121 19:04:37.438127 1 a.cc:1] x", "+---+"):
+        log.add(line)
+    log.flush()
+    assert capsys.readouterr().out == "I1121 19:04:37.438127 1 a.cc:1] x\n+---+\n"
+    assert records.records == []
+
+
+def test_a_level_of_the_logger_turns_lines_into_records(capsys, records):
+    LOGGER.setLevel(logging.INFO)
+    log = ServerLog()
+    log.add('W1121 19:04:37.438127 31030 server.cc:241] "careful"')
+    log.flush()
+    (record,) = records.records
+    assert (record.name, record.levelno, record.getMessage()) == ("pytriton.server", logging.WARNING, "careful")
+    assert (record.filename, record.lineno, record.process) == ("server.cc", 241, 31030)
+    written = datetime.fromtimestamp(record.created, timezone.utc)
+    assert (written.month, written.day, written.hour, written.microsecond) == (11, 21, 19, 438127)
+    assert record.msecs == pytest.approx(438.127)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_handler_of_the_logger_turns_lines_into_records(capsys):
+    handler = Records()
+    LOGGER.addHandler(handler)
+    try:
+        log = ServerLog()
+        log.add("W1121 19:04:37.438127 31030 server.cc:241] careful")
+        log.flush()
+    finally:
+        LOGGER.removeHandler(handler)
+    assert handler.texts() == ["careful"]
+    assert capsys.readouterr().out == ""
+
+
+def test_what_is_below_the_level_is_dropped(records):
+    LOGGER.setLevel(logging.ERROR)
+    log = ServerLog()
+    for letter in "IWE":
+        log.add(f"{letter}1121 19:04:37.438127 31030 server.cc:241] {letter}")
+    log.flush()
+    assert records.texts() == ["E"]
+
+
+def test_lines_without_a_beginning_belong_to_the_record_before(records):
+    LOGGER.setLevel(logging.INFO)
+    log = ServerLog()
+    table = ["+---+", "| a |", "+---+"]
+    for line in ["I1121 19:04:37.438127 1 a.cc:1] ", *table, "", "I1121 19:04:37.438127 1 a.cc:2] next"]:
+        log.add(line)
+    log.flush()
+    assert records.texts() == ["\n".join(table), "next"]
+
+
+def test_a_line_of_its_own_is_a_record(records):
+    LOGGER.setLevel(logging.INFO)
+    log = ServerLog()
+    log.add("Signal (2) received.")
+    log.flush()
+    log.flush()
+    assert records.texts() == ["Signal (2) received."]
+
+
+def test_lines_that_wait_come_before_those_that_are_copied(capsys, records):
+    LOGGER.setLevel(logging.INFO)
+    log = ServerLog()
+    log.add("I1121 19:04:37.438127 1 a.cc:1] first")
+    LOGGER.setLevel(logging.NOTSET)
+    logging.getLogger("pytriton").setLevel(logging.INFO)
+    try:
+        log.add("second")
+    finally:
+        logging.getLogger("pytriton").setLevel(logging.NOTSET)
+    assert records.texts() == ["first"]
+    assert capsys.readouterr().out == "second\n"
+
+
+def test_a_filter_that_fails_does_not_end_the_reading(capsys, records):
+    def broken(record):
+        raise RuntimeError("the filter is broken")
+
+    LOGGER.setLevel(logging.INFO)
+    LOGGER.addFilter(broken)
+    log = ServerLog()
+    try:
+        log.add("first")
+        log.flush()
+    finally:
+        LOGGER.removeFilter(broken)
+    assert "the filter is broken" in capsys.readouterr().err
+    log.add("second")
+    log.flush()
+    assert records.texts() == ["second"]
+
+
+def test_lines_are_read_until_the_end_even_without_a_last_newline():
+    reader, writer = os.pipe()
+    os.write(writer, b"one\ntw")
+    os.write(writer, b"o\n\nth\xffree")
+    os.close(writer)
+    assert [*read_lines(reader, lambda: None)] == ["one", "two", "", "th\N{REPLACEMENT CHARACTER}ree"]
+    os.close(reader)
+
+
+def test_a_pause_is_told():
+    reader, writer = os.pipe()
+    pauses = []
+
+    def on_pause():
+        pauses.append(True)
+        threading.Thread(target=lambda: (os.write(writer, b"two\n"), os.close(writer))).start()
+
+    os.write(writer, b"one\n")
+    assert [*read_lines(reader, on_pause)] == ["one", "two"]
+    assert len(pauses) == 1
+    os.close(reader)
