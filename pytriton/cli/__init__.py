@@ -1,0 +1,25 @@
+"""The command ``pytriton``, also ``python -m pytriton``.
+
+Its libraries come with the extra ``cli``: the rest of the package does without them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+__all__ = ["main"]
+
+EXTRA = ("matplotlib", "rich", "typer", "watchfiles")
+
+
+def main() -> None:
+    """Run the command line of this process, and exit with its status."""
+    try:
+        commands = importlib.import_module("pytriton.cli.app")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in EXTRA:
+            raise
+        sys.exit(f"The command line needs {missing}; install it with: pip install 'pytriton[cli]'")
+    commands.app(prog_name="pytriton")

@@ -1,0 +1,286 @@
+"""The commands of ``pytriton``, with their options."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import typer.core
+from rich.console import Console
+from rich.text import Text
+
+from pytriton.cli import check as checks
+from pytriton.cli import serving
+from pytriton.cli.bench import Bench
+from pytriton.cli.environment import PRIVACY, distribution_version, report
+from pytriton.cli.examples import listing
+from pytriton.cli.histogram import Canvas
+from pytriton.cli.inputs import parse_shapes
+from pytriton.cli.load import Extent
+from pytriton.cli.options import (
+    TOKEN_VARIABLE,
+    Certificate,
+    Compress,
+    Key,
+    Roots,
+    Secured,
+    Token,
+    Url,
+    Workspace,
+    trust,
+)
+from pytriton.cli.refusals import refusals_told
+from pytriton.cli.screen import Screen, wide_console
+from pytriton.cli.server_status import ask_server
+from pytriton.cli.status_view import view
+from pytriton.cli.summary import Summary
+from pytriton.cli.target import ProgramError, TargetError
+from pytriton.exceptions import PyTritonServerError
+
+__all__ = ["app"]
+
+DEFAULT_DURATION_S = 10.0
+AT_THE_TOP = ("--help", "--version", "--install-completion", "--show-completion")
+
+
+class ChecksByDefault(typer.core.TyperGroup):
+    """``pytriton`` alone, or with options of it, is ``pytriton check``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default command in."""
+        if not args or (args[0].startswith("-") and args[0] not in AT_THE_TOP):
+            args = ["check", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=ChecksByDefault, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+
+
+def show_version(wanted: bool) -> None:
+    """Show it and exit, if it is wanted."""
+    if wanted:
+        typer.echo(f"pytriton {distribution_version('pytriton')}")
+        raise typer.Exit
+
+
+@app.callback()
+def pytriton_command(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=show_version)
+    ] = False,
+) -> None:
+    """Serve Python functions with a Triton Inference Server, and look after such servers.
+
+    Without a command it is **pytriton check**.
+    """
+
+
+@app.command(rich_help_panel="This machine")
+def check(workspace: Workspace = None, compress: Compress = False) -> None:
+    """Test the installation: report on the environment, serve a model and infer. The default command.
+
+    The exit status is 0 if inference works over HTTP and gRPC, else 1. Environment variables that look like secrets are
+    left out of the report, but look through it before you give it to others.
+    """
+    with refusals_told():
+        passed = checks.check(workspace, compress, typer.echo)
+    typer.echo("All is well." if passed else "The self-test failed.")
+    raise typer.Exit(not passed)
+
+
+@app.command(rich_help_panel="This machine")
+def env() -> None:
+    """Show the report on the environment: Python, system, memory, sockets, server, GPUs, packages, variables."""
+    typer.echo(PRIVACY, err=True)
+    typer.echo(report())
+    typer.echo(PRIVACY, err=True)
+
+
+@app.command(rich_help_panel="This machine")
+def examples() -> None:
+    """List the example programs, and where they are."""
+    for line in listing():
+        typer.echo(line)
+
+
+@app.command("example-add-sub", rich_help_panel="This machine")
+def example_add_sub() -> None:
+    """Serve a model that adds and subtracts, and infer over HTTP and gRPC, in one process. The exit status tells."""
+    with tempfile.TemporaryDirectory(prefix="pytriton-check-") as folder:
+        raise typer.Exit(not checks.example_add_sub(Path(folder), typer.echo))
+
+
+@app.command("example-add-sub-script", rich_help_panel="This machine")
+def example_add_sub_script() -> None:
+    """The same as a script: python -m pytriton.cli.add_sub."""
+    with tempfile.TemporaryDirectory(prefix="pytriton-check-") as folder:
+        raise typer.Exit(not checks.example_add_sub_script(Path(folder), typer.echo))
+
+
+@app.command(rich_help_panel="Servers")
+def serve(
+    target: Annotated[str, typer.Argument(metavar="MODULE:OBJECT", help="What to serve, e.g. models:bind_all.")],
+    reload: Annotated[bool, typer.Option("--reload", help="Start again when the source changes.")] = False,
+    app_dir: Annotated[Path, typer.Option(help="Folder that the module is imported from.")] = Path("."),
+    reload_dir: Annotated[
+        list[Path] | None, typer.Option(help="More folders with source to watch; may be repeated.")
+    ] = None,
+    http_port: Annotated[int | None, typer.Option(help="Port of HTTP.", show_default="8000")] = None,
+    grpc_port: Annotated[int | None, typer.Option(help="Port of gRPC.", show_default="8001")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Port of the metrics.", show_default="8002")] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="To listen on, for all three; 127.0.0.1 is this machine alone.", show_default="0.0.0.0"),
+    ] = None,
+    exit_timeout_secs: Annotated[
+        int | None, typer.Option(help="Seconds for the requests in flight, at the end.", show_default="30")
+    ] = None,
+    log_file: Annotated[Path | None, typer.Option(help="The server's log.", show_default="standard output")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="FIELD=VALUE", help="Any other field of TritonConfig; may be repeated."),
+    ] = None,
+    access_token: Annotated[
+        str | None,
+        typer.Option(
+            envvar=TOKEN_VARIABLE,
+            show_envvar=True,
+            help="Access token of the protected endpoints, for a function that takes a Triton.",
+            show_default="a random one",
+        ),
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="Of Python's logging: debug, info, warning, error.")] = "info",
+) -> None:
+    """Serve the models of a module, until Ctrl+C or SIGTERM.
+
+    OBJECT is a function that takes a Triton and binds models to it, a function that returns a Triton, or a Triton.
+
+    The options are fields of TritonConfig; a program that sets them itself wins. Those without an option here can be
+    given with -o, or in the environment, as in PYTRITON_TRITON_CONFIG_LOG_VERBOSE=1.
+    """
+    fields = {
+        "http_port": http_port,
+        "grpc_port": grpc_port,
+        "metrics_port": metrics_port,
+        "http_address": address,
+        "grpc_address": address,
+        "metrics_address": address,
+        "exit_timeout_secs": exit_timeout_secs,
+        "log_file": log_file,
+    }
+    with refusals_told():
+        order = serving.Order.of(target, app_dir, fields, option or [], access_token, log_level)
+    with refusals_told((TargetError, ProgramError, PyTritonServerError)):
+        if reload:
+            order.serve_reloading(reload_dir or [], lambda text: typer.echo(text, err=True))
+        else:
+            order.serve()
+
+
+@app.command(rich_help_panel="Servers")
+def bench(
+    url: Url,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")],
+    model_version: Annotated[str | None, typer.Option(help="Version of the model.", show_default="the highest")] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Requests under way at a time.")] = 16,
+    requests: Annotated[int | None, typer.Option("--requests", "-n", min=1, help="How many requests.")] = None,
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            "--duration", "-d", min=0.001, help="For how many seconds.", show_default="10, without --requests"
+        ),
+    ] = None,
+    warmup: Annotated[float, typer.Option(min=0, help="Seconds of the same load before, not counted.")] = 1.0,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", "-b", min=1, help="Rows of a request.", show_default="1")
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="INPUT=SIZES",
+            help="Shape of an input without the batch axis, e.g. image=3,224,224; may be repeated.",
+        ),
+    ] = None,
+    size: Annotated[
+        int, typer.Option(min=1, help="Size of dimensions that the model leaves open, without --shape.")
+    ] = 1,
+    wait: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the model.")] = 10.0,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds that a request may take.")] = 60.0,
+    plot: Annotated[Path | None, typer.Option(help="Write a histogram of the latencies, as PNG.")] = None,
+    as_json: Annotated[Path | None, typer.Option("--json", help="Write all figures, as JSON.")] = None,
+    token: Token = None,
+    tls: Secured = False,
+    roots: Roots = None,
+    key: Key = None,
+    certificate: Certificate = None,
+) -> None:
+    """Put a load on a model, and measure how long its answers take.
+
+    Each of -c requests is sent when the one before it is answered, with random inputs of the model's types. Decoupled
+    models need a grpc:// URL. Ctrl+C ends it early. The exit status is 1 if a request failed, or none was answered.
+    """
+    with refusals_told():
+        canvas = Canvas() if plot else None  # before the time is spent
+        run = Bench(
+            url=url,
+            model=model,
+            version=model_version,
+            extent=Extent(concurrency, requests, DEFAULT_DURATION_S if duration is None and not requests else duration),
+            warmup_s=warmup,
+            batch_size=batch_size,
+            shapes=parse_shapes(shape or []),
+            dynamic_size=size,
+            init_timeout_s=wait,
+            timeout_s=timeout,
+            access_token=token,
+            tls=trust(tls, roots, key, certificate),
+        )
+        outcome = asyncio.run(run.run(Console(stderr=True)))
+        summary = Summary.of(outcome.measurement, outcome.inputs.rows)
+        console = wide_console()
+        console.print(Text(run.title(outcome)))
+        console.print(summary.table())
+        if as_json:
+            as_json.write_text(
+                json.dumps({**run.settings(), **outcome.to_dict(), **summary.to_dict()}, indent=2) + "\n"
+            )
+        if canvas and plot and summary.answered:
+            canvas.draw(outcome.measurement.latencies_s, run.title(outcome), plot)
+    raise typer.Exit(bool(summary.failed) or not summary.answered)
+
+
+@app.command(rich_help_panel="Servers")
+def status(
+    url: Url,
+    watch: Annotated[
+        float | None,
+        typer.Option(min=0.1, metavar="SECONDS", help="Ask again and again, with that pause.", show_default="once"),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for each call.")] = 5.0,
+    token: Token = None,
+    tls: Secured = False,
+    roots: Roots = None,
+    key: Key = None,
+    certificate: Certificate = None,
+) -> None:
+    """Show whether a server is ready, and what its models have done.
+
+    The exit status is 0 if it is ready, else 1. The states of the models and their statistics need the access token,
+    unless the server says otherwise.
+    """
+    with refusals_told():
+        trusted = trust(tls, roots, key, certificate)
+        found = ask_server(url, token, trusted, timeout)
+        with Screen() as screen, suppress(KeyboardInterrupt):
+            screen.show(view(found))
+            while watch is not None:
+                time.sleep(watch)
+                found = ask_server(url, token, trusted, timeout)
+                screen.show(view(found))
+    raise typer.Exit(not found.ready)

@@ -1,0 +1,137 @@
+"""``pytriton serve --reload``: serves in a child process, and starts another one when the source has changed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from watchfiles import Change, PythonFilter, watch
+
+from pytriton.signals import ending_signals
+
+__all__ = ["PARENT_VARIABLE", "Reloader", "end_with_parent", "syntax_error"]
+
+PARENT_VARIABLE = "PYTRITON_RELOADER"
+PR_SET_PDEATHSIG = 1
+POLL_MS = 200
+STOP_TIMEOUT_S = 40.0  # above Triton's own limit for requests in flight
+
+
+class Reloader:
+    """Keeps a program running in a child process, with the newest source that compiles.
+
+    SIGINT and SIGTERM end the child gracefully, a second one its requests in flight too.
+
+    Args:
+        command: The program, and its arguments.
+        folders: Where the source is; folders below them count too, but for ``.venv``, ``.git`` and their like.
+        say: Shows a message to the user.
+    """
+
+    def __init__(self, command: Sequence[str], folders: Sequence[Path], say: Callable[[str], None]) -> None:
+        self._command = command
+        self._folders = folders
+        self._say = say
+        self._child: subprocess.Popen[bytes] | None = None
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        """Serve until a signal ends it."""
+        with ending_signals(self._end, self._terminate):
+            try:
+                self._follow()
+            finally:
+                self._stop()
+
+    def _follow(self) -> None:
+        changes = watch(
+            *self._folders,
+            watch_filter=PythonFilter(),
+            stop_event=self._ending,
+            rust_timeout=POLL_MS,
+            yield_on_timeout=True,
+        )
+        next(changes, None)  # from here on, no change is missed
+        self._say(f"Watching {', '.join(map(str, self._folders))} for changes.")
+        self._start()
+        for changed in changes:
+            self._look_after_child()
+            if changed:
+                self._on_change(changed)
+
+    def _on_change(self, changed: Iterable[tuple[Change, str]]) -> None:
+        paths = sorted(path for _, path in changed)
+        names = ", ".join(os.path.relpath(path) for path in paths)
+        for path in paths:
+            if error := syntax_error(Path(path)):
+                state = "the previous version goes on serving" if self._child else "nothing is served"
+                self._say(f"{names} changed, but {error}; {state}, until the next change.")
+                return
+        self._say(f"{names} changed; starting again.")
+        self._stop()
+        if not self._ending.is_set():
+            self._start()
+
+    def _start(self) -> None:
+        self._child = subprocess.Popen(
+            self._command,
+            # A source that changed twice in a second may have the size and time that an old compiled file has noted.
+            env={**os.environ, PARENT_VARIABLE: str(os.getpid()), "PYTHONDONTWRITEBYTECODE": "1"},
+            start_new_session=True,  # Ctrl+C in a terminal reaches this process alone, which passes it on once
+        )
+
+    def _look_after_child(self) -> None:
+        status = None if self._child is None else self._child.poll()
+        if status is not None:
+            self._child = None
+            if not self._ending.is_set():
+                how = f"signal {-status}" if status < 0 else f"exit status {status}"
+                self._say(f"The program has ended ({how}); waiting for a change of its source.")
+
+    def _stop(self) -> None:
+        child = self._child
+        if child is None:
+            return
+        self._terminate()
+        try:
+            child.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._say(f"The program did not end in {STOP_TIMEOUT_S:.0f} s; it is killed.")
+            child.kill()
+            child.wait()
+        self._child = None
+
+    def _end(self, number: signal.Signals) -> None:
+        self._ending.set()
+
+    def _terminate(self) -> None:
+        if self._child is not None:
+            self._child.send_signal(signal.SIGTERM)
+
+
+def end_with_parent() -> None:
+    """In the child of a :class:`Reloader`: have the kernel kill this process when that one has died."""
+    parent = os.environ.pop(PARENT_VARIABLE, None)
+    if parent is not None:
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != int(parent):
+            sys.exit("the process that started this one has died")
+
+
+def syntax_error(path: Path) -> str | None:
+    """Why a source file does not compile, in one line; None if it does, or is gone."""
+    try:
+        compile(path.read_bytes(), str(path), "exec")
+    except FileNotFoundError:
+        return None
+    except SyntaxError as error:
+        return f"line {error.lineno} has a syntax error: {error.msg}"
+    except ValueError as error:  # NUL bytes
+        return f"it does not compile: {error}"
+    return None

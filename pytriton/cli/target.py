@@ -1,0 +1,158 @@
+"""What ``pytriton serve`` serves: found in a module, and made into a ``Triton``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from traceback import format_exception
+from typing import Any
+
+from pytriton.base import TritonBase
+from pytriton.security import TritonSecurityConfig
+from pytriton.triton import Triton
+
+__all__ = ["ProgramError", "Target", "TargetError"]
+
+OURS = (str(Path(__file__).parent), importlib.__file__, "<frozen importlib")
+
+
+class TargetError(Exception):
+    """There is nothing to serve under that name; the message says what to do."""
+
+
+class ProgramError(Exception):
+    """The module, or what it offers, raised something; the message is its traceback."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """An object in a module, ``module:object`` on the command line.
+
+    Args:
+        module: Its name, with dots for a module in a package.
+        attribute: Name of the object in it, with dots for an attribute of it.
+    """
+
+    module: str
+    attribute: str
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read ``module:object``.
+
+        Raises:
+            TargetError: It is something else.
+        """
+        module, _, attribute = text.partition(":")
+        if module.endswith(".py") or "/" in module:
+            name = ".".join(Path(module).with_suffix("").parts)
+            raise TargetError(
+                f"{module!r} is a file; name the module instead: {name}:{attribute or 'OBJECT'}, and its folder "
+                "with --app-dir if it is not this one"
+            )
+        if not all(part.isidentifier() for name in (module, attribute) for part in name.split(".")):
+            raise TargetError(f"{text!r} is not of the form module:object, such as models:bind_all")
+        return cls(module, attribute)
+
+    def folder(self) -> Path:
+        """The folder whose sources the module is made of: its package's, else its own. Imports nothing.
+
+        Raises:
+            TargetError: There is no such module.
+        """
+        top = self.module.partition(".")[0]
+        spec = importlib.util.find_spec(top)
+        if spec is not None and spec.submodule_search_locations:
+            return Path(next(iter(spec.submodule_search_locations)))
+        if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+            raise self._missing()
+        return Path(spec.origin).parent
+
+    def load(self, access_token: str | None = None) -> TritonBase:
+        """Import the module and make what can serve of the object: a ``Triton`` or a ``RemoteTriton``.
+
+        Args:
+            access_token: Of the ``Triton`` that a function gets to bind to; None makes a random one.
+
+        Raises:
+            TargetError: There is no such object, or it cannot be served.
+            ProgramError: The module or the object raised something else.
+        """
+        try:
+            return self._load(access_token)
+        except TargetError:
+            raise
+        except Exception as error:
+            raise ProgramError(f"{self} failed.\n{_traceback(error)}") from error
+
+    def _load(self, access_token: str | None) -> TritonBase:
+        found = self._find()
+        if isinstance(found, TritonBase):
+            return found
+        if not callable(found):
+            raise TargetError(
+                f"{self} is a {type(found).__name__}; it must be a Triton object, a function that returns one, or a "
+                "function that takes one and binds models to it"
+            )
+        if inspect.iscoroutinefunction(found):
+            raise TargetError(f"{self} is a coroutine function; make it a plain one")
+        return self._given(found, access_token) if _required(found) else self._returned(found())
+
+    def _find(self) -> Any:
+        try:
+            module = importlib.import_module(self.module)
+        except ModuleNotFoundError as error:
+            if error.name and f"{self.module}.".startswith(f"{error.name}."):
+                raise self._missing() from error
+            raise
+        try:
+            return attrgetter(self.attribute)(module)
+        except AttributeError as error:
+            raise TargetError(f"module {self.module!r} has no {self.attribute!r}") from error
+
+    def _given(self, bind: Callable[..., Any], access_token: str | None) -> TritonBase:
+        names = _required(bind)
+        if len(names) > 1:
+            raise TargetError(f"{self} has the parameters {', '.join(names)}; it must have one, the Triton to bind to")
+        triton = Triton(security_config=TritonSecurityConfig(access_token=access_token))
+        bind(triton)
+        return triton
+
+    def _returned(self, result: object) -> TritonBase:
+        if not isinstance(result, TritonBase):
+            raise TargetError(
+                f"{self} returned a {type(result).__name__}; without parameters it must return a Triton object. To "
+                "bind models to one that is made for it, give it a parameter"
+            )
+        return result
+
+    def _missing(self) -> TargetError:
+        where = sys.path[0] or Path.cwd()
+        return TargetError(f"there is no module {self.module!r} in {where}, nor installed; see --app-dir")
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.attribute}"
+
+
+def _required(function: Callable[..., Any]) -> list[str]:
+    """Names of the parameters that a call has to give."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some built-in classes do not say
+        return []
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [each.name for each in parameters if each.default is each.empty and each.kind not in optional]
+
+
+def _traceback(error: Exception) -> str:
+    """From where the program's own code begins."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(OURS):
+        traceback = traceback.tb_next
+    return "".join(format_exception(type(error), error, traceback)).rstrip()

@@ -1,0 +1,89 @@
+"""``pytriton status`` of a protected server."""
+
+import signal
+
+import pytest
+
+from pytriton.client import ModelClient
+from pytriton.triton import TritonSecurityConfig
+from tests.server.arrays import filled
+from tests.server.command import Command, run
+from tests.server.conftest import local_config
+from tests.server.own_server import address, serving
+from tests.server.processes import wait_for
+from tests.server.tls import Certificates
+
+TOKEN = "t0p-token"
+
+
+@pytest.fixture(scope="module")
+def protected():
+    """A server with a model that was called, open to everybody but for the usual endpoints."""
+    with local_config() as config, serving(config, security_config=TritonSecurityConfig(TOKEN)) as triton:
+        with ModelClient(address(config, "http"), "m") as client:
+            client.infer_batch(filled(1, rows=3))
+        wait_for(lambda: triton.statistics("m")[0].success.count == 1, "the request to be counted")
+        yield config
+
+
+@pytest.fixture(scope="module", params=["http", "grpc"])
+def url(request, protected):
+    return address(protected, request.param)
+
+
+def test_with_the_token_it_tells_what_the_models_have_done(url):
+    done = run("status", url, PYTRITON_ACCESS_TOKEN=TOKEN)
+    assert done.returncode == 0
+    assert f"{url}: live, ready; triton 2." in done.stdout
+    (row,) = [line.split() for line in done.stdout.splitlines() if "READY" in line]
+    assert row[:6] == ["m", "1", "READY", "3", "1", "0"]
+    assert row[-2:] == ["s", "ago"]
+
+
+def test_without_the_token_it_says_how_to_give_it(url):
+    done = run("status", url)
+    assert done.returncode == 0
+    assert f"{url}: live, ready; triton 2." in done.stdout
+    assert "It does not tell the states of its models: it asks for its access token. Pass --token" in done.stdout
+    assert "It does not tell its statistics" in done.stdout
+
+
+def test_a_wrong_token_is_called_so(url):
+    done = run("status", url, "--token", "wrong")
+    assert done.stdout.count("the token that was given is not the one it asks for") == 2
+    assert TOKEN not in done.stdout
+
+
+def test_a_server_whose_health_is_protected_asks_for_the_token():
+    security = TritonSecurityConfig(TOKEN, restricted_endpoints=["health"])
+    with local_config() as config, serving(config, security_config=security):
+        for protocol in ("http", "grpc"):
+            refused = run("status", address(config, protocol))
+            assert refused.returncode == 1
+            assert "PYTRITON_ACCESS_TOKEN" in refused.stdout
+            assert run("status", address(config, protocol), "--token", TOKEN).returncode == 0
+
+
+def test_a_connection_can_be_encrypted(tmp_path):
+    files = Certificates.in_folder(tmp_path)
+    tls = {"grpc_use_ssl": True, "grpc_server_cert": files.chain, "grpc_server_key": files.key}
+    with local_config(grpc_root_cert=files.root, **tls) as config, serving(config):
+        url = address(config, "grpc")
+        assert run("status", url, "--tls", "--roots", str(files.root)).returncode == 0
+        assert run("status", url).returncode == 1
+
+
+def test_a_server_that_is_not_there_is_not_ready(free_config):
+    done = run("status", address(free_config, "http"))
+    assert done.returncode == 1
+    assert "not live, not ready" in done.stdout
+    assert "failed at is_server_live" in done.stdout
+
+
+def test_it_can_be_watched_until_a_signal(protected, tmp_path):
+    command = Command(tmp_path, "status", address(protected, "http"), "--token", TOKEN, "--watch", "0.1")
+    try:
+        command.wait_for("live, ready; triton 2.", times=3)
+        assert command.end(signal.SIGINT) == 0
+    finally:
+        command.kill()
