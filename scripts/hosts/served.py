@@ -30,7 +30,8 @@ FUNCTIONS = {"double": double, "stream": stream}
 COUNTS = {"double": [], "stream": [Tensor(name="COUNT", dtype=np.int32, shape=(1,))]}
 
 
-def main() -> None:
+def main(**options) -> None:
+    """Serve until a signal; options are those of Triton."""
     http_port, grpc_port, metrics_port = map(int, sys.argv[1:4])
     config = TritonConfig(
         http_address=HOST,
@@ -40,7 +41,7 @@ def main() -> None:
         metrics_address=HOST,
         metrics_port=metrics_port,
     )
-    with Triton(config=config) as triton:
+    with Triton(config=config, **options) as triton:
         for name in sys.argv[4:]:
             triton.bind(
                 model_name=name,
