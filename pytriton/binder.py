@@ -13,6 +13,7 @@ from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model import InferFunc, Model, callables, check_name, describe
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.server.control import ModelControl
+from pytriton.server.native import uses_native
 from pytriton.server.unmet import unmet_wishes
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext, current_binding
@@ -87,6 +88,7 @@ class ModelBinder:
         functions = callables(infer_func)
         config = ModelConfig() if config is None else config
         described = describe(model_name, model_version, inputs, outputs, config, len(functions))
+        native = uses_native(config.proxy, ours=self._config is not None)
         options = Options(
             strict,
             config.isolate_errors,
@@ -99,7 +101,7 @@ class ModelBinder:
             self._models.check_beside(described)
             for wish in unmet_wishes(described, self._config) if self._config else ():
                 LOGGER.warning("model %s: %s", model_name, wish)
-            self._models.add(Model(functions, described, self.triton_context, options, self._observation, traced))
+            self._models.add(Model(functions, described, self.triton_context, options, self._observation, traced, native))
             if self._control is not None:
                 self._load(self._control)
 

@@ -104,6 +104,7 @@ class Model:
         options: How the callables are called.
         observation: Who observes the batches; None is nobody.
         traced: Whether requests bring the server's trace context.
+        native: Whether the native proxy serves it.
 
     Attributes:
         config: As given.
@@ -118,6 +119,7 @@ class Model:
         options: Options,
         observation: Observation | None = None,
         traced: bool = False,
+        native: bool = False,
     ) -> None:
         self.config = config
         self.loaded = False
@@ -126,6 +128,7 @@ class Model:
         self._options = options
         self._observation = observation or Observation()
         self._traced = traced
+        self._native = native
         self._instances: list[Instance] = []
         self._inferences: list[Inference] = []
         self._store: Path | None = None
@@ -196,7 +199,7 @@ class Model:
         in_flight = self._options.max_batches_in_flight
         if isinstance(self.config.batcher, SequenceBatcher):
             in_flight = 1  # else the server sends the next request of a sequence before the one before it is answered
-        write_model(store, self.config, sockets, in_flight if several else None, self._traced)
+        write_model(store, self.config, sockets, in_flight if several else None, self._traced, self._native)
         for index, function in enumerate(self._functions):
             joined = takes_joined_inputs(function)
             binding = Binding(function, self.config, self._context)

@@ -21,10 +21,12 @@ class ModelConfigGenerator:
 
     Args:
         config: The model.
+        backend: Name of the server's backend that runs it; default: the configuration's.
     """
 
-    def __init__(self, config: TritonModelConfig) -> None:
+    def __init__(self, config: TritonModelConfig, backend: str | None = None) -> None:
         self._config = config
+        self._backend = backend or config.backend
 
     def get_config(self) -> dict[str, Any]:
         """The configuration in the form of protobuf's JSON, as the server's model-repository API takes it.
@@ -34,7 +36,7 @@ class ModelConfigGenerator:
         """
         validate(self._config)
         return {
-            "backend": self._config.backend,
+            "backend": self._backend,
             **write_fields(MODEL, self._config),
         }
 

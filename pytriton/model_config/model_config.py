@@ -38,6 +38,8 @@ class ModelConfig:
         instance_groups: Host policies, devices and rate limits of the instances, which are the callables in their
             order; None is one group of instances on the CPU.
         version_policy: Which of the bound versions the server serves; the same for all versions of a model.
+        proxy: What hands requests over inside the server: ``"native"``, a backend of ours, or ``"python"``, a model of
+            Triton's Python backend. ``"auto"`` is native wherever it can be.
     """
 
     batching: bool = True
@@ -51,3 +53,4 @@ class ModelConfig:
     max_batches_in_flight: int = field(default=64, kw_only=True)
     instance_groups: list[InstanceGroup] | None = field(default=None, kw_only=True)
     version_policy: VersionPolicy = field(default_factory=AllVersions, kw_only=True)
+    proxy: str = field(default="auto", kw_only=True)

@@ -20,6 +20,7 @@ import numpy
 
 from pytriton.config import ENVIRONMENT_PREFIX
 from pytriton.exceptions import PyTritonServerError
+from pytriton.server.native import BACKEND, LIBRARY
 
 BUNDLED = Path(__file__).parent.parent / "tritonserver"
 STUB = "triton_python_backend_stub"
@@ -109,6 +110,9 @@ def overlay(installation: Installation, folder: Path) -> None:
     for backend in source.iterdir():
         if backend.name != "python":
             (backends / backend.name).symlink_to(backend)
+    if LIBRARY.is_file():
+        (backends / BACKEND).mkdir()
+        (backends / BACKEND / LIBRARY.name).symlink_to(LIBRARY)
     for file in (source / "python").iterdir():
         if file.name != STUB:
             (python / file.name).symlink_to(file)

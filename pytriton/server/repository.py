@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.server.native import BACKEND
 
 PROXY_FILES = (
     "__init__.py",
@@ -51,6 +52,7 @@ def write_model(
     sockets: Path,
     batches_in_flight: int | None = None,
     traced: bool = False,
+    native: bool = False,
 ) -> None:
     """Write ``config.pbtxt`` and one version of a model.
 
@@ -60,14 +62,13 @@ def write_model(
         sockets: Path of the model's sockets less their ``.<instance>`` suffix.
         batches_in_flight: Most batches that an instance works on at once; None is one, answered before the next.
         traced: Whether requests bring the server's trace context.
+        native: Whether the native proxy serves the model, which needs no files but these.
     """
     folder = store / config.model_name
     version = folder / str(config.model_version)
-    package = version / PROXY_PACKAGE
-    package.mkdir(parents=True)
-    for name in PROXY_FILES:
-        shutil.copy(PROXY / name, package / name)
-    (version / "model.py").write_text(MODEL_PY)
+    version.mkdir(parents=True)
+    if not native:
+        _write_proxy(version)
     endpoint = {
         "folder": str(sockets.parent),
         "prefix": sockets.name,
@@ -82,7 +83,15 @@ def write_model(
         },
     }
     (version / ENDPOINT_FILE).write_text(json.dumps(endpoint))
-    ModelConfigGenerator(config).to_file(folder / "config.pbtxt")
+    ModelConfigGenerator(config, BACKEND if native else None).to_file(folder / "config.pbtxt")
+
+
+def _write_proxy(version: Path) -> None:
+    package = version / PROXY_PACKAGE
+    package.mkdir()
+    for name in PROXY_FILES:
+        shutil.copy(PROXY / name, package / name)
+    (version / "model.py").write_text(MODEL_PY)
 
 
 def remove_model(store: Path, config: TritonModelConfig) -> None:

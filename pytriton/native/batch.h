@@ -1,0 +1,115 @@
+// The requests of one hand-over that are answered later, until each has had its last response. For any thread.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+
+#include "codec.h"
+
+namespace pytriton {
+
+class Batch {
+ public:
+  Batch(Calls calls, const Description& model, bool has_slot)
+      : has_slot(has_slot), calls_(std::move(calls)), model_(model), size_(batch_size(calls_, model)) {}
+
+  const bool has_slot;  // whether it counts as one of the batches in flight
+  std::shared_ptr<Channel> channel;  // that it was sent over; guarded by whoever knows the batch
+  const std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+  Times times;
+
+  // As they were handed over; those that are done may be among them.
+  const Calls& calls() const { return calls_; }
+  uint64_t size() const { return size_; }
+
+  // Sends each its response of a reply. Throws FrameError.
+  void send(const Reply& reply, bool last) {
+    const std::lock_guard lock(mutex_);
+    respond(reply, calls_, model_);
+    times.compute_end = now_ns();
+    for (const auto& call : calls_) {
+      if (call->is_done()) continue;
+      if (last || call->has_failed()) call->count(times);
+      call->send(last);
+    }
+  }
+
+  void end() {
+    const std::lock_guard lock(mutex_);
+    times.compute_end = now_ns();
+    for (const auto& call : calls_) finish(*call);
+  }
+
+  void fail(Code code, const std::string& message) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& call : calls_) fail_one(*call, code, message);
+  }
+
+  // The requests that are not done, each as a batch of its own in place of this one.
+  std::vector<std::shared_ptr<Batch>> alone() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<Batch>> batches;
+    for (const auto& call : calls_) {
+      if (!call->is_done()) batches.push_back(std::make_shared<Batch>(Calls{call}, model_, false));
+    }
+    return batches;
+  }
+
+  // Answers requests that were cancelled since the last time; returns their indices.
+  std::vector<size_t> drop_cancelled() {
+    const std::lock_guard lock(mutex_);
+    std::vector<size_t> dropped;
+    for (size_t index = 0; index < calls_.size(); ++index) {
+      Call& call = *calls_[index];
+      if (call.is_done() || !call.is_cancelled()) continue;
+      if (model_.decoupled) {  // the server may keep a model for ever of which it got a response to a cancelled stream
+        finish(call);
+      } else {
+        fail_one(call, Code::cancelled, "the request was cancelled");
+      }
+      dropped.push_back(index);
+    }
+    return dropped;
+  }
+
+  // Before anybody else knows the batch: forgets requests that were cancelled while they waited.
+  void forget_cancelled() {
+    drop_cancelled();
+    Calls rest;
+    for (const auto& call : calls_) {
+      if (!call->is_done()) rest.push_back(call);
+    }
+    calls_ = std::move(rest);
+  }
+
+  bool is_done() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& call : calls_) {
+      if (!call->is_done()) return false;
+    }
+    return true;
+  }
+
+ private:
+  void finish(Call& call) {
+    if (call.is_done()) return;
+    call.count(times);
+    call.end();
+  }
+
+  void fail_one(Call& call, Code code, const std::string& message) {
+    if (call.is_done()) return;
+    call.fail(code, message);
+    call.count(times);
+    call.send(true);
+  }
+
+  std::mutex mutex_;
+  Calls calls_;
+  const Description& model_;
+  const uint64_t size_;
+};
+
+using BatchPointer = std::shared_ptr<Batch>;
+
+}  // namespace pytriton

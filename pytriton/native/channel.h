@@ -1,0 +1,77 @@
+// One connection to a worker: frames on a SEQPACKET Unix socket, large tensors through two arenas.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arena.h"
+#include "descriptor.h"
+#include "wire.h"
+
+namespace pytriton {
+
+// A received frame, and the memory that it views.
+class Reply {
+ public:
+  Frame frame;
+
+  uint64_t data_bytes() const { return frame.region == kNoRegion ? frame.data.size() : region_bytes_; }
+  // Copies some of the tensors' data, wherever they are. Throws FrameError.
+  void read(uint64_t offset, void* to, uint64_t size) const;
+
+ private:
+  friend class Channel;
+  std::vector<char> message_;
+  const PeerMemory* memory_ = nullptr;
+  uint64_t region_bytes_ = 0;
+};
+
+// One thread receives; any may send and shut down.
+class Channel {
+ public:
+  Channel(Descriptor socket, std::unique_ptr<Arena> arena, PeerMemory peer);
+
+  // Sends a frame; small tensors travel inside it, larger ones through the arena. Throws PeerGone (nothing of the frame
+  // was seen by the worker) or ArenaFull (nothing was sent).
+  void send(Outgoing& frame);
+
+  // Waits for the next frame. Throws PeerGone or FrameError.
+  void receive(Reply& reply);
+
+  // The reply's data were copied: its region may be used again.
+  void finished(const Reply& reply);
+
+  // Tells the worker of regions and of streamed replies that were taken, if there is something to tell and that can be
+  // done without waiting. Throws PeerGone.
+  void release(bool taken, bool at_once = false);
+
+  // Makes both sides' receiving end.
+  void shutdown();
+
+ private:
+  void send_locked(Outgoing& frame);
+  void spill(Outgoing& frame);
+  void lay_out(const Outgoing& frame);
+  void take_released(std::vector<uint64_t>& into);
+  void put_back(const std::vector<uint64_t>& released);
+  void accept(Reply& reply, bool spilled);
+
+  Descriptor socket_;
+  std::unique_ptr<Arena> arena_;
+  PeerMemory peer_;
+  std::mutex sending_;
+  std::vector<char> message_;  // to be sent
+  std::mutex releasing_;
+  std::vector<uint64_t> released_;
+  std::atomic<uint32_t> taken_{0};  // streamed replies in all
+  uint32_t told_ = 0;               // of which the worker knows
+};
+
+// Connects to the worker that listens at a path, waiting for it if need be. Throws PeerGone.
+std::shared_ptr<Channel> connect(const std::string& path, const std::string& hello, double timeout_s);
+
+}  // namespace pytriton

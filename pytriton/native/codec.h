@@ -1,0 +1,32 @@
+// Between the server's requests and responses and frames.
+#pragma once
+
+#include "call.h"
+#include "channel.h"
+#include "description.h"
+#include "wire.h"
+
+namespace pytriton {
+
+// The frame for a batch; its tensors are views of the requests' inputs. Throws BadRequest.
+Outgoing encode(const Calls& calls, const Description& model);
+
+// Rows of all requests of a batch, or their number without batching, as the server counts it.
+uint64_t batch_size(const Calls& calls, const Description& model) noexcept;
+
+// Gives each call that is not done the response that a response frame has for it, without sending it. Throws FrameError
+// if the frame makes no sense; some calls may have got theirs.
+void respond(const Reply& reply, const Calls& calls, const Description& model);
+
+// What an error frame says. Throws FrameError.
+struct Status {
+  Code code;
+  std::string message;
+  bool isolate;
+};
+Status status_of(const Reply& reply);
+
+// What tells the worker of cancelled requests of a batch, by their indices.
+Outgoing cancellation(uint32_t sequence, size_t requests, const std::vector<size_t>& cancelled, bool all_done);
+
+}  // namespace pytriton

@@ -1,0 +1,35 @@
+#include "link.h"
+
+#include "failure.h"
+#include "json.h"
+
+namespace pytriton {
+
+namespace {
+constexpr double kConnectTimeoutS = 10, kReconnectTimeoutS = 0.05;
+
+std::string greeting(const std::string& model, const std::string& instance) {
+  std::string hello = ",\"model\":";
+  append_json(hello, model);
+  hello += ",\"instance\":";
+  append_json(hello, instance);
+  return hello;
+}
+}  // namespace
+
+Link::Link(std::string path, const std::string& model, const std::string& instance)
+    : path_(std::move(path)), hello_(greeting(model, instance)), channel_(connect(path_, hello_, kConnectTimeoutS)) {}
+
+const std::shared_ptr<Channel>& Link::send(Outgoing& frame) {
+  try {
+    channel_->send(frame);
+  } catch (const PeerGone&) {
+    channel_->shutdown();
+    channel_ = connect(path_, hello_, kReconnectTimeoutS);
+    frame.region = kNoRegion;
+    channel_->send(frame);
+  }
+  return channel_;
+}
+
+}  // namespace pytriton

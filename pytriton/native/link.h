@@ -1,0 +1,30 @@
+// The way to the worker of an instance, which may die and come back. For one sending thread at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "channel.h"
+
+namespace pytriton {
+
+class Link {
+ public:
+  // Throws PeerGone if no worker answers in time.
+  Link(std::string path, const std::string& model, const std::string& instance);
+
+  const std::shared_ptr<Channel>& channel() const { return channel_; }
+
+  // Gives a batch the next number.
+  void number(Outgoing& frame) { frame.sequence = ++sequence_; }
+
+  // Sends a batch, over a new connection if the old one has ended. Throws PeerGone or ArenaFull.
+  const std::shared_ptr<Channel>& send(Outgoing& frame);
+
+ private:
+  std::string path_, hello_;
+  uint32_t sequence_ = 0;
+  std::shared_ptr<Channel> channel_;
+};
+
+}  // namespace pytriton

@@ -1,0 +1,135 @@
+// How streams pass replies on.
+#include "failure.h"
+#include "streams.h"
+
+namespace pytriton {
+
+namespace {
+constexpr uint64_t kCheckBytes = 8 << 20;  // of responses, before a look at the memory that is left
+constexpr uint64_t kResponseBytes = 4096;  // what the server needs for each, beside its data
+constexpr auto kPatience = std::chrono::seconds(10);
+constexpr auto kPause = std::chrono::milliseconds(20);
+constexpr char kShortOfMemory[] =
+    "the stream was ended because the server's memory is short; it holds the responses that clients have not read yet";
+}  // namespace
+
+void Streams::start_reader(const std::shared_ptr<Channel>& channel) {
+  for (auto reading = readers_.begin(); reading != readers_.end();) {
+    if (!*reading->is_over) {
+      ++reading;
+      continue;
+    }
+    reading->thread.join();
+    reading = readers_.erase(reading);
+  }
+  auto is_over = std::make_shared<std::atomic<bool>>(false);
+  readers_.push_back({std::thread([this, channel, is_over] {
+                        read(channel);
+                        *is_over = true;
+                      }),
+                      is_over});
+}
+
+void Streams::read(const std::shared_ptr<Channel>& channel) {
+  std::string reason;
+  Reply reply;
+  try {
+    while (true) {
+      channel->receive(reply);
+      channel->release(pass_on(*channel, reply));
+    }
+  } catch (const std::exception& error) {  // gone, or it makes no sense: nothing else that comes can be trusted
+    reason = error.what();
+  }
+  channel->shutdown();
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = channel;
+  }
+  fail_batches(channel, reason);
+}
+
+// Sends a reply's responses; whether other replies to the same batch follow.
+bool Streams::pass_on(Channel& channel, const Reply& reply) {
+  const Frame& frame = reply.frame;
+  if (frame.kind == Kind::ask || frame.kind == Kind::release) return false;
+  BatchPointer batch;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = batches_.find(frame.sequence);
+    if (found != batches_.end()) batch = found->second;
+  }
+  if (!batch || frame.requests != batch->calls().size()) throw FrameError("the reply belongs to no batch");
+  if (frame.kind == Kind::response) {
+    if (frame.more && !has_memory(reply)) {
+      batch->fail(Code::unavailable, kShortOfMemory);
+    } else {
+      batch->send(reply, !frame.more);
+    }
+    channel.finished(reply);
+  } else if (frame.kind == Kind::end) {
+    batch->end();
+  } else if (frame.kind == Kind::error) {
+    const Status status = status_of(reply);
+    if (status.isolate) {
+      const std::lock_guard lock(mutex_);
+      failed_.push_back(batch);
+    } else {
+      batch->fail(status.code, status.message);
+    }
+  } else {
+    throw FrameError("the reply is of another kind");
+  }
+  if (!frame.more) forget(frame.sequence);
+  return frame.more;
+}
+
+// Waits until memory is not short, if it is time to look; false if that takes too long.
+bool Streams::has_memory(const Reply& reply) {
+  const std::lock_guard lock(memory_mutex_);
+  unchecked_bytes_ += reply.data_bytes() + kResponseBytes * reply.frame.requests;
+  if (unchecked_bytes_ < kCheckBytes) return true;
+  unchecked_bytes_ = 0;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (memory_.is_short()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      memory_.accept();
+      return false;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
+// Takes a batch out of those in flight; none if it was taken out before.
+BatchPointer Streams::forget(uint32_t sequence) {
+  BatchPointer batch;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = batches_.find(sequence);
+    if (found == batches_.end()) return nullptr;
+    batch = std::move(found->second);
+    batches_.erase(found);
+    if (batch->has_slot) ++slots_;
+  }
+  changed_.notify_all();
+  ignore(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, batch->size(), batch->times.start,
+                                                          batch->times.compute_start, now_ns(), now_ns()));
+  return batch;
+}
+
+// Fails what was sent over a connection that has ended.
+void Streams::fail_batches(const std::shared_ptr<Channel>& channel, const std::string& reason) {
+  std::vector<uint32_t> lost;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [sequence, batch] : batches_) {
+      if (batch->channel == channel) lost.push_back(sequence);
+    }
+  }
+  for (const uint32_t sequence : lost) {
+    if (const BatchPointer batch = forget(sequence)) batch->fail(Code::unavailable, gone(reason));
+  }
+}
+
+}  // namespace pytriton

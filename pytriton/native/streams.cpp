@@ -1,0 +1,170 @@
+#include "streams.h"
+
+#include "failure.h"
+
+namespace pytriton {
+
+namespace {
+using Clock = std::chrono::steady_clock;
+constexpr double kLongWaitS = 0.01;  // for a slot, in which a request may have been cancelled
+constexpr double kWatchS = 0.1, kWatchShare = 0.1;
+
+double seconds_since(Clock::time_point moment) {
+  return std::chrono::duration<double>(Clock::now() - moment).count();
+}
+}  // namespace
+
+std::string gone(const std::string& reason) { return "the inference callable's process is gone: " + reason; }
+
+Streams::Streams(std::unique_ptr<Link> link, const Description& model, TRITONBACKEND_ModelInstance* instance,
+                 int64_t limit)
+    : link_(std::move(link)), model_(model), instance_(instance), slots_(limit), current_(link_->channel()) {
+  start_reader(current_);
+  watcher_ = std::thread(&Streams::watch, this);
+}
+
+Streams::~Streams() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    current_->shutdown();
+  }
+  changed_.notify_all();
+  watcher_.join();
+  for (Reading& reading : readers_) reading.thread.join();
+}
+
+void Streams::execute(Calls calls) {
+  const auto batch = std::make_shared<Batch>(std::move(calls), model_, true);
+  const bool waited = take_slot() > kLongWaitS;
+  if (waited || waited_ || !model_.has_sequences) batch->forget_cancelled();
+  waited_ = waited;
+  if (batch->is_done()) {
+    release_slot();
+  } else {
+    submit(batch);
+  }
+}
+
+double Streams::take_slot() {
+  const Clock::time_point start = Clock::now();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return slots_ > 0; });
+  --slots_;
+  return seconds_since(start);
+}
+
+void Streams::release_slot() {
+  {
+    const std::lock_guard lock(mutex_);
+    ++slots_;
+  }
+  changed_.notify_all();
+}
+
+void Streams::submit(const BatchPointer& batch) {
+  Outgoing frame;
+  bool is_known = false;
+  try {
+    hand_over(batch, frame, is_known);
+  } catch (const PeerGone& error) {
+    fail_unsent(batch, is_known ? &frame : nullptr, error.code, gone(error.what()));
+  } catch (const BadRequest& error) {  // one client's
+    submit_alone(batch, error);
+  } catch (const Failure& error) {
+    fail_unsent(batch, is_known ? &frame : nullptr, error.code, error.what());
+  } catch (const std::exception& error) {
+    fail_unsent(batch, is_known ? &frame : nullptr, Code::internal, error.what());
+  }
+}
+
+void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_known) {
+  std::shared_ptr<Channel> channel;
+  {
+    const std::lock_guard sending(sending_);
+    frame = encode(batch->calls(), model_);
+    link_->number(frame);
+    batch->times.compute_start = now_ns();
+    {
+      const std::lock_guard lock(mutex_);
+      batches_[frame.sequence] = batch;
+      is_known = true;
+    }
+    const std::shared_ptr<Channel> before = link_->channel();
+    channel = link_->send(frame);
+    if (channel != before) {
+      const std::lock_guard lock(mutex_);
+      current_ = channel;
+      if (closing_) channel->shutdown();
+    }
+    if (channel != before) start_reader(channel);
+  }
+  bool is_lost = false;
+  {
+    const std::lock_guard lock(mutex_);
+    batch->channel = channel;
+    is_lost = channel == ended_;
+  }
+  if (is_lost) fail_batches(channel, "it ended");
+}
+
+// Submits the requests of a batch that cannot travel one by one; one that is alone fails.
+void Streams::submit_alone(const BatchPointer& batch, const BadRequest& error) {
+  if (batch->calls().size() == 1) return fail_unsent(batch, nullptr, error.code, error.what());
+  if (batch->has_slot) release_slot();
+  for (const BatchPointer& alone : batch->alone()) submit(alone);
+}
+
+void Streams::fail_unsent(const BatchPointer& batch, const Outgoing* known, Code code, const std::string& message) {
+  if (known) {
+    forget(known->sequence);
+  } else if (batch->has_slot) {
+    release_slot();
+  }
+  batch->fail(code, message);
+}
+
+void Streams::watch() {
+  double pause_s = kWatchS;
+  std::unique_lock lock(mutex_);
+  while (!closing_) {
+    changed_.wait_for(lock, std::chrono::duration<double>(pause_s), [this] { return closing_ || !failed_.empty(); });
+    const std::deque<BatchPointer> failed = std::move(failed_);
+    failed_.clear();
+    lock.unlock();
+    for (const BatchPointer& batch : failed) {
+      for (const BatchPointer& alone : batch->alone()) submit(alone);
+    }
+    if (failed.empty()) pause_s = drop_cancelled();
+    lock.lock();
+  }
+}
+
+// Tells the worker of batches that nobody waits for any more.
+double Streams::drop_cancelled() {
+  const Clock::time_point start = Clock::now();
+  std::vector<std::pair<uint32_t, BatchPointer>> old;
+  std::shared_ptr<Channel> current;
+  {
+    const std::lock_guard lock(mutex_);
+    current = current_;
+    for (const auto& [sequence, batch] : batches_) {
+      const bool is_old = std::chrono::duration<double>(start - batch->since).count() > kWatchS;
+      if (is_old && batch->channel) old.emplace_back(sequence, batch);
+    }
+  }
+  try {
+    current->release(false, true);
+    for (const auto& [sequence, batch] : old) {
+      const std::vector<size_t> dropped = batch->drop_cancelled();
+      const bool is_done = batch->is_done();
+      if (dropped.empty() && !is_done) continue;
+      Outgoing frame = cancellation(sequence, batch->calls().size(), dropped, is_done);
+      batch->channel->send(frame);
+    }
+  } catch (const PeerGone&) {  // the reader sees it too
+  }
+  return std::max(kWatchS, seconds_since(start) / kWatchShare);
+}
+
+}  // namespace pytriton

@@ -1,0 +1,77 @@
+// Several batches at a time: the server gets back to its queue at once, and responses go out when they come. For
+// decoupled models, whose requests get any number of responses, and for `async def` callables. Three threads work:
+//
+//   the server's   hands batches over, and waits when as many are in flight as may be
+//   reader         one per connection: passes replies on
+//   watcher        notices cancelled requests, and sends requests again that failed together
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <thread>
+#include <unordered_map>
+
+#include "batch.h"
+#include "link.h"
+#include "memory.h"
+#include "turns.h"
+
+namespace pytriton {
+
+class Streams : public Batches {
+ public:
+  Streams(std::unique_ptr<Link> link, const Description& model, TRITONBACKEND_ModelInstance* instance, int64_t limit);
+  ~Streams() override;
+
+  void execute(Calls calls) override;
+
+ private:
+  struct Reading {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> is_over;
+  };
+
+  double take_slot();  // returns the seconds that it waited
+  void release_slot();
+  void submit(const BatchPointer& batch);
+  void hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_known);
+  void submit_alone(const BatchPointer& batch, const BadRequest& error);
+  void fail_unsent(const BatchPointer& batch, const Outgoing* known, Code code, const std::string& message);
+
+  // reader.cpp
+  void start_reader(const std::shared_ptr<Channel>& channel);
+  void read(const std::shared_ptr<Channel>& channel);
+  bool pass_on(Channel& channel, const Reply& reply);
+  bool has_memory(const Reply& reply);
+  void fail_batches(const std::shared_ptr<Channel>& channel, const std::string& reason);
+  BatchPointer forget(uint32_t sequence);
+
+  void watch();
+  double drop_cancelled();  // returns seconds until to look again
+
+  std::unique_ptr<Link> link_;
+  const Description& model_;
+  TRITONBACKEND_ModelInstance* instance_;
+
+  std::mutex sending_;  // not for a reader at work: the worker may be waiting for it to read
+  std::list<Reading> readers_;
+
+  std::mutex mutex_;  // for what follows
+  std::condition_variable changed_;
+  int64_t slots_;
+  std::unordered_map<uint32_t, BatchPointer> batches_;
+  std::deque<BatchPointer> failed_;
+  std::shared_ptr<Channel> current_, ended_;
+  bool closing_ = false;
+
+  bool waited_ = false;  // the server's thread alone
+  std::mutex memory_mutex_;
+  Memory memory_;
+  uint64_t unchecked_bytes_ = 0;
+  std::thread watcher_;
+};
+
+std::string gone(const std::string& reason);
+
+}  // namespace pytriton

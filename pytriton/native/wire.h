@@ -1,0 +1,88 @@
+// The wire format: one frame each way per batch; pytriton/proxy/README.md has the layout. Nothing here trusts a byte.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pytriton {
+
+enum class Kind : uint8_t { request = 1, response, error, spill, end, cancel, release, ask };
+
+constexpr uint64_t kNoRegion = UINT64_MAX;
+constexpr uint32_t kWholeBatch = UINT32_MAX;
+constexpr size_t kAlign = 64;
+constexpr size_t kInlineLimitBytes = 32 * 1024;
+constexpr size_t kMostMessageBytes = 64 * 1024;
+constexpr unsigned kMostRank = 32;
+
+constexpr uint64_t padded(uint64_t size) { return (size + kAlign - 1) / kAlign * kAlign; }
+
+// Bytes in memory that somebody else owns.
+struct Part {
+  const void* at;
+  uint64_t size;
+};
+
+// One tensor to send.
+struct Tensor {
+  uint16_t name;     // index of its name in the model's inputs
+  uint32_t request;  // index of the request that it belongs to, or kWholeBatch
+  uint8_t dtype;
+  std::vector<int64_t> shape;
+  uint64_t size;            // bytes
+  std::vector<Part> parts;  // the data when put one after the other
+};
+
+// A frame to send.
+struct Outgoing {
+  Kind kind = Kind::request;
+  uint32_t sequence = 0;
+  uint32_t requests = 0;
+  bool apart = false;
+  bool has_rows = false;
+  std::vector<uint32_t> rows;
+  std::string metadata;
+  std::vector<uint64_t> released;
+  std::vector<Tensor> tensors;
+  uint64_t region = kNoRegion;
+  std::vector<std::string> encoded;  // memory of some parts; nothing may be added once a part is there
+
+  uint64_t data_bytes() const;  // that the tensors take, each padded
+};
+
+// Where one received tensor lies.
+struct Placed {
+  uint16_t name;
+  uint32_t request;
+  uint8_t dtype;
+  unsigned rank;
+  size_t shape;  // where its extents begin in Frame::extents
+  uint64_t offset, size;
+};
+
+// A received frame. Counts and kinds are checked, each tensor's place and size by layout.h when it is read.
+struct Frame {
+  Kind kind;
+  bool more, apart, has_rows;
+  uint32_t sequence, requests;
+  uint64_t region;
+  std::vector<uint64_t> released;
+  std::vector<Placed> tensors;
+  std::vector<uint64_t> extents;
+  std::vector<uint32_t> rows;
+  std::string_view metadata;
+  std::string_view data;  // if it travelled inline
+
+  const uint64_t* shape(const Placed& tensor) const { return extents.data() + tensor.shape; }
+  uint64_t data_bytes() const;  // to the end of the last tensor; throws FrameError if that is no number
+};
+
+// Replaces the message by the frame; the tensors' data are part of it unless the frame has a region.
+void pack(const Outgoing& frame, std::vector<char>& message);
+
+// Views of the message stay valid as long as it does. Throws FrameError.
+Frame unpack(std::string_view message);
+
+}  // namespace pytriton
