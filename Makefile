@@ -32,7 +32,7 @@ bench: $(READY)
 	$(BIN)/python scripts/bench.py
 
 clean:
-	rm -rf $(VENV) pytriton/tritonserver build dist
+	rm -rf $(VENV) pytriton/tritonserver pytriton/native/*.so build dist
 
 $(READY): pyproject.toml hatch_build.py
 	@$(PYTHON) -c 'import sys; sys.exit("pytriton needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'

