@@ -64,9 +64,9 @@ class CustomBuildHook(BuildHookInterface[Any]):
     def build_native(self, source: Path) -> None:
         """Compile the native proxy next to its source; without it, the Python proxy does the same, more slowly."""
         library = source / LIBRARY
-        library.unlink(missing_ok=True)
         reason = why_not_native()
         if reason:
+            library.unlink(missing_ok=True)
             self.app.display_warning(f"pytriton: building without the native proxy, which is faster: {reason}")
             return
         with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +78,8 @@ class CustomBuildHook(BuildHookInterface[Any]):
                         f"pytriton: the native proxy cannot be compiled. Set {SKIP_NATIVE}=1 to do without it.\n"
                         f"{done.stdout}"
                     )
-            shutil.copy(Path(folder, LIBRARY), library)
+            new = shutil.copy(Path(folder, LIBRARY), library.with_suffix(".new"))
+            os.replace(new, library)  # servers may have the old one in use
 
 
 def why_not(machine: str) -> str | None:

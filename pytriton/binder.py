@@ -101,7 +101,9 @@ class ModelBinder:
             self._models.check_beside(described)
             for wish in unmet_wishes(described, self._config) if self._config else ():
                 LOGGER.warning("model %s: %s", model_name, wish)
-            self._models.add(Model(functions, described, self.triton_context, options, self._observation, traced, native))
+            self._models.add(
+                Model(functions, described, self.triton_context, options, self._observation, traced, native)
+            )
             if self._control is not None:
                 self._load(self._control)
 

@@ -36,21 +36,21 @@ Streams::~Streams() {
 
 void Streams::execute(Calls calls) {
   const auto batch = std::make_shared<Batch>(std::move(calls), model_, true);
-  const bool waited = take_slot() > kLongWaitS;
-  if (waited || waited_ || !model_.has_sequences) batch->forget_cancelled();
-  waited_ = waited;
-  if (batch->is_done()) {
-    release_slot();
-  } else {
-    submit(batch);
+  if (waited_ || !model_.has_sequences) batch->forget_cancelled();
+  if (batch->is_done()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    --slots_;
   }
+  submit(batch);
+  waited_ = wait_for_slot() > kLongWaitS;
 }
 
-double Streams::take_slot() {
+// What comes next waits in the server, where it can be merged and prioritised.
+double Streams::wait_for_slot() {
   const Clock::time_point start = Clock::now();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return slots_ > 0; });
-  --slots_;
   return seconds_since(start);
 }
 

@@ -1,7 +1,7 @@
-// Several batches at a time: the server gets back to its queue at once, and responses go out when they come. For
-// decoupled models, whose requests get any number of responses, and for `async def` callables. Three threads work:
+// Several batches at a time: the server need not wait for answers, and responses go out when they come. For decoupled
+// models, whose requests get any number of responses, and for `async def` callables. Three threads work:
 //
-//   the server's   hands batches over, and waits when as many are in flight as may be
+//   the server's   hands batches over, and gets back to its queue when another may be in flight
 //   reader         one per connection: passes replies on
 //   watcher        notices cancelled requests, and sends requests again that failed together
 #pragma once
@@ -32,7 +32,7 @@ class Streams : public Batches {
     std::shared_ptr<std::atomic<bool>> is_over;
   };
 
-  double take_slot();  // returns the seconds that it waited
+  double wait_for_slot();  // returns the seconds that it took
   void release_slot();
   void submit(const BatchPointer& batch);
   void hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_known);

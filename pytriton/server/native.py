@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytriton.exceptions import PyTritonValidationError
 
-__all__ = ["BACKEND", "LIBRARY", "NativeProxyError", "PROXIES", "uses_native"]
+__all__ = ["BACKEND", "LIBRARY", "PROXIES", "NativeProxyError", "uses_native"]
 
 LOGGER = logging.getLogger("pytriton.triton")
 
@@ -24,9 +24,7 @@ class NativeProxyError(PyTritonValidationError):
     """A model is to be served by the native proxy, and that cannot be: at ``bind``."""
 
 
-def uses_native(
-    proxy: str, ours: bool, library: Path = LIBRARY, environment: Mapping[str, str] = os.environ
-) -> bool:
+def uses_native(proxy: str, ours: bool, library: Path = LIBRARY, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether a model is served by the native proxy.
 
     Args:

@@ -16,6 +16,7 @@ from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientInferenceServerError,
     PyTritonClientModelDoesntSupportBatchingError,
+    PyTritonClientModelUnavailableError,
     PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
 )
@@ -162,7 +163,7 @@ def test_unloaded_model_answers_again_once_it_is_loaded(bind, url):
         client.unload_model()
         with (
             ModelClient.from_existing_client(client) as hasty,
-            pytest.raises(PyTritonClientTimeoutError),
+            pytest.raises((PyTritonClientModelUnavailableError, PyTritonClientTimeoutError)),
         ):
             hasty.wait_for_model(0.1)
         client.load_model()

@@ -14,6 +14,7 @@ import pytest
 from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInferenceServerError
 from tests.server.processes import Host, is_alive, wait_for
+from tests.server.proxies import python_proxy_only
 
 X = np.array([[1.0, 2.0]], np.float32)
 
@@ -101,6 +102,7 @@ def test_the_guards_death_ends_server_and_serve(host):
     host.assert_nothing_left()
 
 
+@python_proxy_only
 def test_a_dead_proxy_is_replaced(host):
     assert np.array_equal(infer(host, "double"), X * 2)
     old = host.stub("double")

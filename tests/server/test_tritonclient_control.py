@@ -58,7 +58,7 @@ def test_an_unloaded_model_is_gone_and_can_be_loaded_again(api, triton, kept, mo
         api.infer(model, {"x": filled(2)})
     wait_for(lambda: entry(api, model)["state"] == "UNAVAILABLE", "the model to be unloaded")
     assert entry(api, model)["reason"] == "unloaded"
-    assert api.call("is_server_ready") is True
+    wait_for(lambda: api.call("is_server_ready"), "the server to be ready without it")
     assert answer(api, kept) == 4
     assert triton.is_alive()
     assert api.call("load_model", model) is None

@@ -14,6 +14,7 @@ from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from tests.server.arrays import filled
 from tests.server.conftest import LOCALHOST, local_config
 from tests.server.ports import reserved_ports
+from tests.server.proxies import IS_NATIVE
 from tests.server.tritonclients import only, only_aio, only_grpc, only_http
 
 EXTENSIONS = [
@@ -82,7 +83,7 @@ def test_metadata_of_a_batching_model_have_the_batch_axis(api, batching):
     assert metadata == {
         "name": batching,
         "versions": ["1"],
-        "platform": "python",
+        "platform": "pytriton" if IS_NATIVE else "python",
         "inputs": [
             {"name": "x", "datatype": "FP32", "shape": [-1, -1]},
             {"name": "n", "datatype": "INT64", "shape": [-1, 2, 3]},

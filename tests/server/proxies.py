@@ -1,0 +1,11 @@
+"""Which proxy serves the models of the tests: ``PYTRITON_PROXY``, or the one that "auto" gives."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytriton.server.native import uses_native
+
+IS_NATIVE = uses_native("auto", ours=True)
+
+python_proxy_only = pytest.mark.skipif(IS_NATIVE, reason="about Triton's Python backend")
