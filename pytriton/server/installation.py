@@ -92,11 +92,11 @@ def find_installation(environment: Mapping[str, str] = os.environ) -> Installati
     )
 
 
-def overlay(installation: Installation, folder: Path) -> None:
+def overlay(installation: Installation, folder: Path, native: Path = LIBRARY) -> None:
     """Make what depends on this interpreter, in a folder of the workspace, by links alone.
 
-    ``backends/`` is the installation's with the stub for this Python; ``lib/`` gives that stub our libpython under the
-    name that it was linked against.
+    ``backends/`` is the installation's with the stub for this Python, and the native proxy if it was built; ``lib/``
+    gives that stub our libpython under the name that it was linked against.
 
     Raises:
         PyTritonServerError: No stub or no libpython for this interpreter.
@@ -110,9 +110,9 @@ def overlay(installation: Installation, folder: Path) -> None:
     for backend in source.iterdir():
         if backend.name != "python":
             (backends / backend.name).symlink_to(backend)
-    if LIBRARY.is_file():
+    if native.is_file():
         (backends / BACKEND).mkdir()
-        (backends / BACKEND / LIBRARY.name).symlink_to(LIBRARY)
+        (backends / BACKEND / native.name).symlink_to(native)
     for file in (source / "python").iterdir():
         if file.name != STUB:
             (python / file.name).symlink_to(file)

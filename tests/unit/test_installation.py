@@ -115,7 +115,7 @@ def test_a_server_without_a_python_backend_is_named(tmp_path):
 
 
 def test_the_overlay_is_made_of_links_and_has_the_stub_beside_the_backend(home, libpython, tmp_path):
-    overlay(Installation(home), tmp_path / "overlay")
+    overlay(Installation(home), tmp_path / "overlay", tmp_path / "no native proxy")
     backends = tmp_path / "overlay" / "backends"
     links = {str(path.relative_to(backends)): path.readlink() for path in backends.rglob("*") if path.is_symlink()}
     assert links == {
@@ -129,7 +129,7 @@ def test_the_overlay_is_made_of_links_and_has_the_stub_beside_the_backend(home, 
 
 def test_a_stub_beside_the_backend_is_replaced_by_that_of_the_version(home, libpython, tmp_path):
     make_stub(home / "backends" / "python", "3.8")
-    overlay(Installation(home), tmp_path / "overlay")
+    overlay(Installation(home), tmp_path / "overlay", tmp_path / "no native proxy")
     link = tmp_path / "overlay" / "backends" / "python" / STUB
     assert link.readlink() == home / "python_backend_stubs" / VERSION / STUB
 
@@ -137,13 +137,13 @@ def test_a_stub_beside_the_backend_is_replaced_by_that_of_the_version(home, libp
 def test_an_overlay_that_is_not_possible_leaves_nothing(home, libpython, tmp_path):
     make_stub(home / "python_backend_stubs" / VERSION, "3.20")
     with pytest.raises(PyTritonServerError):
-        overlay(Installation(home), tmp_path / "overlay")
+        overlay(Installation(home), tmp_path / "overlay", tmp_path / "no native proxy")
     assert not (tmp_path / "overlay").exists()
 
 
 def test_the_stubs_python_is_this_interpreter_with_its_numpy(home, tmp_path):
     """Started as by a stub: with the PATH of the server, and without the variables of this environment."""
-    overlay(Installation(home), tmp_path / "overlay")
+    overlay(Installation(home), tmp_path / "overlay", tmp_path / "no native proxy")
     environment = server_environment(Installation(home), tmp_path / "overlay", {"PYTHONPATH": "x", "PYTHONHOME": "y"})
     script = "import sys, numpy; print(sys.version); print(numpy.__file__); print('pytriton' in sys.modules)"
     done = subprocess.run(["python3", "-c", script], env=environment, capture_output=True, text=True, check=True)
@@ -153,7 +153,7 @@ def test_the_stubs_python_is_this_interpreter_with_its_numpy(home, tmp_path):
 def test_the_stubs_library_gets_every_name_that_the_stub_may_look_for(home, libpython, tmp_path):
     names = [f"libpython{VERSION}.so.1.0", f"libpython{VERSION.replace('.', '-419a3a08.')}.so.1.0"]
     (home / "python_backend_stubs" / VERSION / STUB).write_bytes("\0".join(names).encode())
-    overlay(Installation(home), tmp_path / "overlay")
+    overlay(Installation(home), tmp_path / "overlay", tmp_path / "no native proxy")
     assert sorted(os.listdir(tmp_path / "overlay" / "lib")) == sorted(names)
 
 
@@ -237,3 +237,10 @@ def test_the_given_environment_is_left_as_it_is(home, libpython):
     given = {"PATH": "/a", "PYTHONPATH": "/y"}
     environment_of(home, given)
     assert given == {"PATH": "/a", "PYTHONPATH": "/y"}
+
+
+def test_the_native_proxy_is_a_backend_if_it_was_built(home, libpython, tmp_path):
+    native = tmp_path / "libtriton_pytriton.so"
+    native.touch()
+    overlay(Installation(home), tmp_path / "overlay", native)
+    assert (tmp_path / "overlay" / "backends" / "pytriton" / native.name).resolve() == native
