@@ -20,6 +20,7 @@ unit: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror pytriton/native/*.cpp pytriton/native/*.h
 
 types: $(READY)
 	$(BIN)/mypy

@@ -13,7 +13,7 @@ class Batch {
   Batch(Calls calls, const Description& model, bool has_slot)
       : has_slot(has_slot), calls_(std::move(calls)), model_(model), size_(batch_size(calls_, model)) {}
 
-  const bool has_slot;  // whether it counts as one of the batches in flight
+  const bool has_slot;               // whether it counts as one of the batches in flight
   std::shared_ptr<Channel> channel;  // that it was sent over; guarded by whoever knows the batch
   const std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
   Times times;

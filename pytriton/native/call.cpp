@@ -83,9 +83,9 @@ void Call::send(bool last) noexcept {
       const ErrorPointer error = std::move(error_);
       begin();
       failed_ = error != nullptr;
-      error_ = ErrorPointer(error ? TRITONSERVER_ErrorNew(TRITONSERVER_ErrorCode(error.get()),
-                                                          TRITONSERVER_ErrorMessage(error.get()))
-                                  : nullptr);
+      error_ = ErrorPointer(
+          error ? TRITONSERVER_ErrorNew(TRITONSERVER_ErrorCode(error.get()), TRITONSERVER_ErrorMessage(error.get()))
+                : nullptr);
     } catch (const std::exception& failure) {
       log_warning(std::string("a response could not be made: ") + failure.what());
       done_ = last;

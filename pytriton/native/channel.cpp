@@ -60,7 +60,8 @@ void Channel::spill(Outgoing& frame) {
   Outgoing outer;
   outer.kind = Kind::spill;
   outer.requests = 1;
-  outer.tensors.push_back({0, 0, 2, {static_cast<int64_t>(whole.size())}, whole.size(), {{whole.data(), whole.size()}}});
+  outer.tensors.push_back(
+      {0, 0, 2, {static_cast<int64_t>(whole.size())}, whole.size(), {{whole.data(), whole.size()}}});
   try {
     send_locked(outer);
   } catch (const ArenaFull&) {

@@ -22,9 +22,7 @@ constexpr double kRetryS = 0.01;
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_until(Clock::time_point moment) {
-  return std::chrono::duration<double>(moment - Clock::now()).count();
-}
+double seconds_until(Clock::time_point moment) { return std::chrono::duration<double>(moment - Clock::now()).count(); }
 
 // A process of another user: trying again will not help.
 struct Stranger : PeerGone {

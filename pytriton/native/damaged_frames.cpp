@@ -29,7 +29,8 @@ std::vector<char> right_frame(Random& random) {
     frame.rows.push_back(static_cast<uint32_t>(up_to(random, 3)));
     total += frame.rows.back();
   }
-  frame.metadata = up_to(random, 1) ? R"({"errors":{"0":{"message":"\u00e4\ud83d\ude00 \"x\"","code":"INTERNAL"}}})" : "";
+  frame.metadata =
+      up_to(random, 1) ? R"({"errors":{"0":{"message":"\u00e4\ud83d\ude00 \"x\"","code":"INTERNAL"}}})" : "";
   static const char memory[4096] = {2, 0, 0, 0, 1, 0, 0, 0, 'a', 'b', 'c'};
   for (uint64_t tensors = up_to(random, 3); tensors > 0; --tensors) {
     const auto dtype = static_cast<uint8_t>(1 + up_to(random, 12));
@@ -44,7 +45,8 @@ std::vector<char> right_frame(Random& random) {
 }
 
 void damage(std::vector<char>& message, Random& random) {
-  static const uint64_t numbers[] = {0, 1, 0x7F, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, INT64_MAX, UINT64_MAX, 1ull << 62};
+  static const uint64_t numbers[] = {0,          1,          0x7F,      0xFF,       0xFFFF,
+                                     0x7FFFFFFF, 0xFFFFFFFF, INT64_MAX, UINT64_MAX, 1ull << 62};
   for (uint64_t changes = up_to(random, 4); changes > 0 && !message.empty(); --changes) {
     const size_t at = up_to(random, message.size() - 1);
     const uint64_t number = up_to(random, 1) ? numbers[up_to(random, std::size(numbers) - 1)] : random();

@@ -82,11 +82,11 @@ void check_as_bound(const Description& model, const Json& bound) {
   const size_t wanted = instances(model.config).size();
   const auto callables = static_cast<size_t>(bound["callables"].integer());
   if (wanted > callables) {
-    throw Failure(Code::invalid_argument,
-                  "model '" + model.name + "' is configured with " + std::to_string(wanted) +
-                      " instances, but was bound with " + std::to_string(callables) +
-                      " callables, one per instance; give bind() a list of " + std::to_string(wanted) +
-                      " callables, or configure " + std::to_string(callables) + " instances");
+    throw Failure(Code::invalid_argument, "model '" + model.name + "' is configured with " + std::to_string(wanted) +
+                                              " instances, but was bound with " + std::to_string(callables) +
+                                              " callables, one per instance; give bind() a list of " +
+                                              std::to_string(wanted) + " callables, or configure " +
+                                              std::to_string(callables) + " instances");
   }
   std::vector<std::string> outputs;
   for (const Output& output : model.outputs) outputs.push_back(output.name);

@@ -77,8 +77,8 @@ void add_whole_batch(const std::vector<Column>& columns, Outgoing& frame) {
   for (size_t name = 0; name < columns.size(); ++name) {
     const std::optional<Input>& first = columns[name][0];
     if (!first) continue;
-    Tensor tensor{static_cast<uint16_t>(name), kWholeBatch, first->dtype,
-                  {first->shape, first->shape + first->rank}, 0, {}};
+    Tensor tensor{
+        static_cast<uint16_t>(name), kWholeBatch, first->dtype, {first->shape, first->shape + first->rank}, 0, {}};
     tensor.shape[0] = total;
     std::vector<const Input*> inputs;
     for (const std::optional<Input>& input : columns[name]) inputs.push_back(&*input);
@@ -92,8 +92,12 @@ void add_each(const std::vector<Column>& columns, Outgoing& frame) {
     for (size_t request = 0; request < columns[name].size(); ++request) {
       const std::optional<Input>& input = columns[name][request];
       if (!input) continue;
-      Tensor tensor{static_cast<uint16_t>(name), static_cast<uint32_t>(request), input->dtype,
-                    {input->shape, input->shape + input->rank}, 0, {}};
+      Tensor tensor{static_cast<uint16_t>(name),
+                    static_cast<uint32_t>(request),
+                    input->dtype,
+                    {input->shape, input->shape + input->rank},
+                    0,
+                    {}};
       append_inputs(tensor, {&*input}, frame);
       frame.tensors.push_back(std::move(tensor));
     }

@@ -26,7 +26,7 @@ class Json {
   const std::vector<Json>& list() const;
   const std::map<std::string, Json, std::less<>>& object() const;
 
-  const Json* find(std::string_view key) const;    // null if absent, or this is no object
+  const Json* find(std::string_view key) const;        // null if absent, or this is no object
   const Json& operator[](std::string_view key) const;  // throws FrameError if absent
 
  private:

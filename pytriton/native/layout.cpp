@@ -54,8 +54,8 @@ uint64_t count(const uint64_t* shape, unsigned rank) {
 Checked check(const Frame& frame, const Placed& tensor, uint64_t data_bytes) {
   uint64_t end = 0;
   if (__builtin_add_overflow(tensor.offset, tensor.size, &end) || end > data_bytes) {
-    throw FrameError("a tensor lies at bytes " + std::to_string(tensor.offset) + " to " + std::to_string(end) +
-                     " of " + std::to_string(data_bytes));
+    throw FrameError("a tensor lies at bytes " + std::to_string(tensor.offset) + " to " + std::to_string(end) + " of " +
+                     std::to_string(data_bytes));
   }
   const uint64_t elements = count(frame.shape(tensor), tensor.rank);
   if (tensor.dtype == kBytes) {
@@ -88,8 +88,7 @@ std::vector<uint32_t> string_lengths(std::string_view encoded, uint64_t elements
 void split_strings(std::string_view interleaved, uint64_t elements, std::string& lengths, std::string& bytes) {
   const auto fail = [&] {
     return BadRequest(Code::invalid_argument, "a BYTES tensor of " + std::to_string(interleaved.size()) +
-                                                  " bytes does not hold its " + std::to_string(elements) +
-                                                  " elements");
+                                                  " bytes does not hold its " + std::to_string(elements) + " elements");
   };
   if (elements > interleaved.size() / 4) throw fail();
   lengths.resize(4 * elements);

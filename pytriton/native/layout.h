@@ -13,7 +13,7 @@ namespace pytriton {
 
 constexpr uint8_t kBytes = 13;
 
-uint64_t item_size(uint8_t dtype);                // bytes; 0 for BYTES and what is no dtype
+uint64_t item_size(uint8_t dtype);                 // bytes; 0 for BYTES and what is no dtype
 uint8_t dtype_code(std::string_view config_name);  // of "TYPE_FP32"; throws FrameError
 
 // Product of the extents. Throws FrameError if one, or the product, is beyond 63 bits.

@@ -58,7 +58,8 @@ Memory::Amounts Memory::amounts(const Source& source) {
   const double most = std::strtod(limit.c_str(), nullptr);  // 0 for "max", and for no file
   if (most <= 0 || use.empty()) return {0, 0};
   // Files that the kernel gives up when memory is needed are part of the use.
-  const double files = number_after(content(source.folder + "/memory.stat"), two ? "inactive_file" : "total_inactive_file");
+  const double files =
+      number_after(content(source.folder + "/memory.stat"), two ? "inactive_file" : "total_inactive_file");
   return {most - std::strtod(use.c_str(), nullptr) + files, most};
 }
 

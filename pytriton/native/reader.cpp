@@ -113,8 +113,11 @@ BatchPointer Streams::forget(uint32_t sequence) {
     if (batch->has_slot) ++slots_;
   }
   changed_.notify_all();
-  ignore(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, batch->size(), batch->times.start,
-                                                          batch->times.compute_start, now_ns(), now_ns()));
+  if (batch->has_slot) {  // else it is part of one that counts
+    const uint64_t now = now_ns();
+    ignore(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, batch->size(), batch->times.start,
+                                                            batch->times.compute_start, now, now));
+  }
   return batch;
 }
 

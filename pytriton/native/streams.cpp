@@ -9,9 +9,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kLongWaitS = 0.01;  // for a slot, in which a request may have been cancelled
 constexpr double kWatchS = 0.1, kWatchShare = 0.1;
 
-double seconds_since(Clock::time_point moment) {
-  return std::chrono::duration<double>(Clock::now() - moment).count();
-}
+double seconds_since(Clock::time_point moment) { return std::chrono::duration<double>(Clock::now() - moment).count(); }
 }  // namespace
 
 std::string gone(const std::string& reason) { return "the inference callable's process is gone: " + reason; }

@@ -111,8 +111,8 @@ void pack(const Outgoing& frame, std::vector<char>& message) {
   append(message, frame.released.data(), 8 * frame.released.size());
   uint64_t offset = 0;
   for (const Tensor& tensor : frame.tensors) {
-    const Entry entry{tensor.name, tensor.dtype, static_cast<uint8_t>(tensor.shape.size()), tensor.request, offset,
-                      tensor.size};
+    const Entry entry{tensor.name,    tensor.dtype, static_cast<uint8_t>(tensor.shape.size()),
+                      tensor.request, offset,       tensor.size};
     append(message, &entry, sizeof entry);
     append(message, tensor.shape.data(), 8 * tensor.shape.size());
     offset += padded(tensor.size);
