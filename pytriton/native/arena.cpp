@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -78,6 +79,16 @@ void Arena::trim() {
     if (madvise(memory_ + keep, backed_ - keep, MADV_REMOVE) == 0) backed_ = keep;
   }
   peak_ = batches_ = 0;
+}
+
+void PeerMemory::check(uint64_t offset, uint64_t size) const {
+  struct stat file{};
+  uint64_t end = 0;
+  if (fstat(file_.get(), &file) != 0 || __builtin_add_overflow(offset, size, &end) ||
+      end > static_cast<uint64_t>(file.st_size) || size > static_cast<uint64_t>(file.st_blocks) * 512) {
+    throw FrameError("a region of " + std::to_string(size) + " bytes is not in its arena, at byte " +
+                     std::to_string(offset));
+  }
 }
 
 void PeerMemory::read(uint64_t offset, void* to, uint64_t size) const {

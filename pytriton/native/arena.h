@@ -49,6 +49,9 @@ class PeerMemory {
  public:
   explicit PeerMemory(Descriptor file) : file_(std::move(file)) {}
 
+  // Throws FrameError if a region ends beyond it, or is larger than the memory that really exists: an arena is mostly
+  // holes, and nobody shall have us make room for those.
+  void check(uint64_t offset, uint64_t size) const;
   // Copies bytes out of it. Throws FrameError if they are not there.
   void read(uint64_t offset, void* to, uint64_t size) const;
 

@@ -140,6 +140,7 @@ void Channel::accept(Reply& reply, bool spilled) {
   if (reply.frame.region != kNoRegion) {
     reply.memory_ = &peer_;
     reply.region_bytes_ = reply.frame.data_bytes();
+    peer_.check(reply.frame.region, reply.region_bytes_);
   }
   if (reply.frame.kind != Kind::spill) return;
   if (spilled || reply.frame.tensors.size() != 1) {
