@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from pytriton.binder import ModelBinder
+from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.config import TritonConfig
-from pytriton.constants import TRITON_LOCAL_IP
+from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S, TRITON_LOCAL_IP
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.lifecycle import DefaultTritonLifecyclePolicy, TritonLifecyclePolicy
 from pytriton.model import Model
@@ -34,6 +35,7 @@ TritonT = TypeVar("TritonT", bound="TritonBase")
 
 METRICS_PORT = 8003
 MONITORING_PERIOD_S = 10.0
+READY_POLL_S = 0.02
 PROXY_LOSS_GRACE_S = 0.05
 
 
@@ -166,6 +168,20 @@ class TritonBase(ModelBinder):
     def is_connected(self) -> bool:
         """Whether there is a server, and every bound model was loaded."""
         return self._is_running() and all(model.loaded for model in self._models)
+
+    def wait_for_ready(self, timeout_s: float = DEFAULT_TRITON_STARTUP_TIMEOUT_S) -> None:
+        """Wait until the server and every bound model can answer; for threads beside the one that serves.
+
+        Raises:
+            PyTritonClientTimeoutError: They could not within ``timeout_s`` seconds; also a TimeoutError.
+            PyTritonInvalidOperationError: This object was stopped.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not (self.is_connected() and self._models.are_connected() and self._control and self._control.is_ready()):
+            self._check_running("wait")
+            if time.monotonic() > deadline:
+                raise PyTritonClientTimeoutError(f"the server and its models were not ready within {timeout_s:g} s")
+            time.sleep(READY_POLL_S)
 
     def statistics(self, model_name: str | None = None) -> list[ModelStatistics]:
         """What the server has counted of its models since they were loaded, sorted by name and version.

@@ -226,7 +226,7 @@ def connect(path: str, hello: dict[str, Any], timeout_s: float) -> Channel:
         timeout_s: How long the worker may take to listen and answer.
 
     Raises:
-        PeerGoneError: Nobody answered, the worker refused, or, a StrangerError, it is of another user.
+        PeerGoneError: Nobody answered, or the worker refused; StrangerError if it is not of the folder's owner.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -235,8 +235,9 @@ def connect(path: str, hello: dict[str, Any], timeout_s: float) -> Channel:
         try:
             with short_path(path) as address:
                 connection.connect(address)
-            if found := stranger(connection):
-                raise StrangerError(f"{path} is served by {found}; that has to be a process of the server's user")
+            # A server that runs as root may serve other users, whose folders nobody else can put sockets into.
+            if found := stranger(connection, os.stat(os.path.dirname(path)).st_uid):
+                raise StrangerError(f"{path} is served by {found}; that has to be a process of the folder's owner")
             return _greet(connection, hello)[1]
         except OSError as error:
             connection.close()

@@ -129,6 +129,9 @@ class ModelControl:
         """
         answer = self.wait_ready(timeout_s, may_come)
         if answer is not None:
-            raise PyTritonClientTimeoutError(
-                f"the server at {self.url} was not ready after {timeout_s:g} s; it last said: {answer}"
-            )
+            raise self._too_late(timeout_s, answer)
+
+    def _too_late(self, timeout_s: float, answer: str) -> PyTritonClientTimeoutError:
+        return PyTritonClientTimeoutError(
+            f"the server at {self.url} was not ready after {timeout_s:g} s; it last said: {answer}"
+        )

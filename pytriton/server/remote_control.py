@@ -46,11 +46,10 @@ class RemoteModelControl(ModelControl):
             InferenceServerException: The server wants another access token.
         """
         deadline = time.monotonic() + timeout_s
-        while self.wait_ready(min(LOOK_S, timeout_s), may_come) is not None:
+        while (answer := self.wait_ready(min(LOOK_S, timeout_s), may_come)) is not None:
             self._check_access()
             if time.monotonic() >= deadline or not may_come():
-                super().check_ready(0.0, may_come)
-                break
+                raise self._too_late(timeout_s, answer)
         self._check_access()
 
     def _check_access(self) -> None:
