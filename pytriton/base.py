@@ -36,7 +36,8 @@ TritonT = TypeVar("TritonT", bound="TritonBase")
 METRICS_PORT = 8003
 MONITORING_PERIOD_S = 10.0
 READY_POLL_S = 0.02
-PROXY_LOSS_GRACE_S = 0.05
+DEATH_GRACE_S = 0.05
+DISMISSAL_GRACE_S = 0.5
 
 
 class TritonBase(ModelBinder):
@@ -282,7 +283,7 @@ class TritonBase(ModelBinder):
 
     def _watch(self, model: Model) -> None:
         """See whether a proxy that has gone is replaced: the server still calls its model ready, but requests fail."""
-        time.sleep(PROXY_LOSS_GRACE_S)
+        time.sleep(DISMISSAL_GRACE_S if model.was_dismissed() else DEATH_GRACE_S)
         control = self._control
         if control is not None and self._is_lost(model):
             self._revive(control, model)

@@ -17,7 +17,7 @@ from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
 from pytriton.triton import Triton, TritonLifecyclePolicy, VertextAILifecyclePolicy
-from tests.server.own_server import TENSORS, address, double, server_of, serving
+from tests.server.own_server import TENSORS, address, double, server_of, servers_of, serving
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S, Host, descendants, is_alive, wait_for
 
@@ -52,7 +52,7 @@ def test_by_default_the_server_starts_on_entering_and_otherwise_with_run(free_co
         assert triton.is_connected()
     with serving(free_config, triton_lifecycle_policy=AT_RUN) as triton:
         assert not triton.is_alive()
-        assert not descendants(os.getpid())
+        assert not servers_of(free_config)
         triton.run()
         assert np.array_equal(infer(free_config), X * 2)
 
@@ -153,7 +153,7 @@ def test_a_stop_ends_a_restart(free_config, caplog, tmp_path):
             wait_for(lambda: "cannot be launched again yet" in caplog.text, "a restart")
             assert triton.stop() is True
     assert not triton.is_alive()
-    assert not descendants(os.getpid())
+    assert not servers_of(free_config)
     assert not (tmp_path / "workspace").exists()
 
 
@@ -222,7 +222,7 @@ def fetch(port, path, inputs=False):
 def test_vertex_ai_predicts_with_the_default_model(free_config, cloud_port, routes, default):
     config = replace(free_config, allow_vertex_ai=True, vertex_ai_port=cloud_port, vertex_ai_default_model=default)
     with serving(config) as triton:
-        assert not descendants(os.getpid())  # VertextAILifecyclePolicy
+        assert not servers_of(free_config)  # VertextAILifecyclePolicy
         triton.run()
         assert fetch(cloud_port, "/v1/health") == 200
         assert fetch(cloud_port, "/v1/predict", inputs=True) == [2, 4]
