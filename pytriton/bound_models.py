@@ -199,7 +199,7 @@ def wait_drained(models: Sequence[Model], deadline: float) -> bool:
     if _are_quiet(models, QUIET_S):
         time.sleep(min(SETTLE_S + delay_s, max(0.0, deadline - time.monotonic())))
     while not _are_quiet(models, QUIET_S + delay_s):
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or not any(model.is_alive() for model in models):  # ended by a second signal
             return False
         soon = min(deadline, time.monotonic() + SETTLE_S)
         if all(model.wait_disconnected(soon) for model in models):

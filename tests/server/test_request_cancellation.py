@@ -10,6 +10,7 @@ import pytest
 import tritonclient.grpc
 
 from pytriton.decorators import batch, with_requests
+from pytriton.model_config import DynamicBatcher
 from tests.server.arrays import filled
 from tests.server.conftest import LOCALHOST
 from tests.server.processes import DEADLINE_S, wait_for
@@ -161,7 +162,9 @@ def test_others_of_a_merged_batch_are_not_cancelled_and_get_their_answers(bind, 
         return await wait(requests) if len(requests) > 1 else [{"y": request["x"]} for request in requests]
 
     is_async = form == "coroutine"
-    model = bind(coroutine if is_async else plain, **({"max_batches_in_flight": 1} if is_async else {}))
+    # An instance that works on several batches takes the first request at once, so the server has to wait for a second.
+    merging = {"max_batches_in_flight": 1, "batcher": DynamicBatcher(max_queue_delay_microseconds=500_000)}
+    model = bind(coroutine if is_async else plain, **(merging if is_async else {}))
     answers = {}
     start(grpc_client, model)
     assert gate.entered.wait(DEADLINE_S)
@@ -172,7 +175,8 @@ def test_others_of_a_merged_batch_are_not_cancelled_and_get_their_answers(bind, 
                 model, tensors(value), callback=lambda result, error, value=value: answers.update({value: result})
             )
         )
-        wait_for(lambda: pending(model) == len(calls), "the request to wait")
+        if not is_async:
+            wait_for(lambda: pending(model) == len(calls), "the request to wait")
     gate.open()
     assert patient.entered.wait(DEADLINE_S)
     calls[0].cancel()
