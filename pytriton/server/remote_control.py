@@ -39,14 +39,14 @@ class RemoteModelControl(ModelControl):
         self.id = uuid4().hex
 
     def check_ready(self, timeout_s: float, may_come: Callable[[], bool] = lambda: True) -> None:
-        """Wait as :meth:`wait_ready` does, but only while the server does not refuse us.
+        """Wait until the server is live, whatever its other models do, but only while it does not refuse us.
 
         Raises:
             PyTritonClientTimeoutError: The server was not ready in time; also a TimeoutError.
             InferenceServerException: The server wants another access token.
         """
         deadline = time.monotonic() + timeout_s
-        while (answer := self.wait_ready(min(LOOK_S, timeout_s), may_come)) is not None:
+        while (answer := self.wait_ready(min(LOOK_S, timeout_s), may_come, live=True)) is not None:
             self._check_access()
             if time.monotonic() >= deadline or not may_come():
                 raise self._too_late(timeout_s, answer)

@@ -139,38 +139,6 @@ def test_a_server_that_dies_too_often_is_given_up_and_serve_returns(free_config,
     assert any("the server died 6 times" in record.getMessage() for record in caplog.records)
 
 
-def test_a_stop_ends_a_restart(free_config, caplog, tmp_path):
-    caplog.set_level(logging.DEBUG, LOGGER)
-    triton = serving(free_config, triton_lifecycle_policy=RESTART, workspace=tmp_path / "workspace")
-    with triton, ThreadPoolExecutor(1) as pool:
-        server = server_of(free_config)
-        with socket.socket() as taken:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            os.kill(server, signal.SIGSTOP)  # so that the port is not ours and not the new server's
-            taking = pool.submit(_take, taken, free_config.http_port)
-            os.kill(server, signal.SIGKILL)
-            taking.result(DEADLINE_S)
-            wait_for(lambda: "cannot be launched again yet" in caplog.text, "a restart")
-            assert triton.stop() is True
-    assert not triton.is_alive()
-    assert not servers_of(free_config)
-    assert not (tmp_path / "workspace").exists()
-
-
-def _take(taken, port):
-    """Bind the port as soon as it is free, before the next server does."""
-
-    def bound():
-        try:
-            taken.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-    wait_for(bound, "the port to be free")
-    taken.listen()
-
-
 def test_ctrl_c_ends_a_host_whose_server_has_come_back(free_config, tmp_path):
     host = Host(tmp_path, free_config, "restart")
     try:
