@@ -7,6 +7,7 @@ import logging
 import signal
 import threading
 import time
+from abc import abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -234,9 +235,9 @@ class TritonBase(ModelBinder):
 
     # What differs between servers:
 
+    @abstractmethod
     def _reach(self) -> ModelControl:
         """Start the server, or wait for it."""
-        raise NotImplementedError
 
     def _is_running(self) -> bool:
         """Whether the server can be expected to answer."""
@@ -250,17 +251,17 @@ class TritonBase(ModelBinder):
         """Do what comes before :meth:`serve` waits."""
         self.connect()
 
+    @abstractmethod
     def _revive(self, control: ModelControl, model: Model) -> None:
         """Have the server load a model again whose proxy has gone by itself."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _end(self, control: ModelControl) -> None:
         """Unload the models when they are drained, and do what the server needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _kill(self) -> None:
         """Wait for nothing any more."""
-        raise NotImplementedError
 
     def _check_running(self, what: str) -> None:
         if self._stopping:

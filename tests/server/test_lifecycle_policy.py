@@ -139,6 +139,21 @@ def test_a_server_that_dies_too_often_is_given_up_and_serve_returns(free_config,
     assert any("the server died 6 times" in record.getMessage() for record in caplog.records)
 
 
+def test_a_stop_ends_a_restart_whose_server_hangs(free_config, tmp_path):
+    workspace = tmp_path / "workspace"
+    with (
+        serving(free_config, triton_lifecycle_policy=RESTART, workspace=workspace) as triton,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        kill_server(free_config)
+        wait_for(lambda: servers_of(free_config), "the next server")
+        os.kill(server_of(free_config), signal.SIGSTOP)
+        assert pool.submit(triton.stop).result(DEADLINE_S) is True
+    assert not triton.is_alive()
+    assert not servers_of(free_config)
+    assert not workspace.exists()
+
+
 def test_ctrl_c_ends_a_host_whose_server_has_come_back(free_config, tmp_path):
     host = Host(tmp_path, free_config, "restart")
     try:

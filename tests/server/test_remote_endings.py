@@ -9,42 +9,23 @@ from pathlib import Path
 import pytest
 import tritonclient.http
 
-from pytriton.client import ModelClient
 from pytriton.client.auth import create_auth_headers
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.triton import RemoteTriton
-from tests.server.arrays import filled
 from tests.server.conftest import local_config
-from tests.server.other_server import RemoteProcess, is_listening, models_of, other_triton
+from tests.server.other_server import (
+    PROTOCOLS,
+    TOKEN,
+    RemoteProcess,
+    answer,
+    is_listening,
+    models_of,
+    other_triton,
+    triple,
+)
 from tests.server.own_server import TENSORS, address, double, serving
 from tests.server.processes import DEADLINE_S, command_line, descendants, is_alive, wait_for
-
-TOKEN = "secret-of-this-test"
-PROTOCOLS = ["http", "grpc"]
-
-
-@pytest.fixture(scope="module")
-def server():
-    """Configuration of a server in another process, which the tests of this module share."""
-    with local_config() as config, other_triton(config, TOKEN):
-        yield config
-
-
-@pytest.fixture
-def remote(server):
-    with RemoteTriton(address(server, "http"), access_token=TOKEN) as remote:
-        yield remote
-    assert models_of(server, TOKEN) == set()
-
-
-def triple(requests):
-    return [{"y": request["x"] * 3} for request in requests]
-
-
-def answer(config, model="m", protocol="http", version=None, **options):
-    with ModelClient(address(config, protocol), model, version, **options) as client:
-        return float(client.infer_batch(filled(1))["y"][0, 0])
 
 
 def answers(config, value, model="m"):

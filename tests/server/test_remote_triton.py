@@ -13,37 +13,10 @@ from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import VALID_TRITON_ENDPOINTS, RemoteTriton, Triton, TritonSecurityConfig
 from tests.server.arrays import filled, strings
-from tests.server.conftest import local_config
 from tests.server.gated import Gated
-from tests.server.other_server import models_of, other_triton, plain_tritonserver
+from tests.server.other_server import PROTOCOLS, TOKEN, answer, models_of, plain_tritonserver, triple
 from tests.server.own_server import TENSORS, address, double
 from tests.server.processes import DEADLINE_S, wait_for
-
-TOKEN = "secret-of-this-test"
-PROTOCOLS = ["http", "grpc"]
-
-
-@pytest.fixture(scope="module")
-def server():
-    """Configuration of a server in another process, which the tests of this module share."""
-    with local_config() as config, other_triton(config, TOKEN):
-        yield config
-
-
-@pytest.fixture
-def remote(server):
-    with RemoteTriton(address(server, "http"), access_token=TOKEN) as remote:
-        yield remote
-    assert models_of(server, TOKEN) == set()
-
-
-def triple(requests):
-    return [{"y": request["x"] * 3} for request in requests]
-
-
-def answer(config, model="m", protocol="http", version=None, **options):
-    with ModelClient(address(config, protocol), model, version, **options) as client:
-        return float(client.infer_batch(filled(1))["y"][0, 0])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)  # that the models are loaded by
