@@ -7,13 +7,15 @@ import logging
 import signal
 import threading
 import time
+from abc import abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 from pytriton.binder import ModelBinder
+from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.config import TritonConfig
-from pytriton.constants import TRITON_LOCAL_IP
+from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S, TRITON_LOCAL_IP
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.lifecycle import DefaultTritonLifecyclePolicy, TritonLifecyclePolicy
 from pytriton.model import Model
@@ -34,7 +36,9 @@ TritonT = TypeVar("TritonT", bound="TritonBase")
 
 METRICS_PORT = 8003
 MONITORING_PERIOD_S = 10.0
-PROXY_LOSS_GRACE_S = 0.05
+READY_POLL_S = 0.02
+DEATH_GRACE_S = 0.05
+DISMISSAL_GRACE_S = 0.5
 
 
 class TritonBase(ModelBinder):
@@ -167,6 +171,20 @@ class TritonBase(ModelBinder):
         """Whether there is a server, and every bound model was loaded."""
         return self._is_running() and all(model.loaded for model in self._models)
 
+    def wait_for_ready(self, timeout_s: float = DEFAULT_TRITON_STARTUP_TIMEOUT_S) -> None:
+        """Wait until the server and every bound model can answer; for threads beside the one that serves.
+
+        Raises:
+            PyTritonClientTimeoutError: They could not within ``timeout_s`` seconds; also a TimeoutError.
+            PyTritonInvalidOperationError: This object was stopped.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not (self.is_connected() and self._models.are_connected() and self._control and self._control.is_ready()):
+            self._check_running("wait")
+            if time.monotonic() > deadline:
+                raise PyTritonClientTimeoutError(f"the server and its models were not ready within {timeout_s:g} s")
+            time.sleep(READY_POLL_S)
+
     def statistics(self, model_name: str | None = None) -> list[ModelStatistics]:
         """What the server has counted of its models since they were loaded, sorted by name and version.
 
@@ -217,9 +235,9 @@ class TritonBase(ModelBinder):
 
     # What differs between servers:
 
+    @abstractmethod
     def _reach(self) -> ModelControl:
         """Start the server, or wait for it."""
-        raise NotImplementedError
 
     def _is_running(self) -> bool:
         """Whether the server can be expected to answer."""
@@ -233,17 +251,17 @@ class TritonBase(ModelBinder):
         """Do what comes before :meth:`serve` waits."""
         self.connect()
 
+    @abstractmethod
     def _revive(self, control: ModelControl, model: Model) -> None:
         """Have the server load a model again whose proxy has gone by itself."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _end(self, control: ModelControl) -> None:
         """Unload the models when they are drained, and do what the server needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _kill(self) -> None:
         """Wait for nothing any more."""
-        raise NotImplementedError
 
     def _check_running(self, what: str) -> None:
         if self._stopping:
@@ -266,7 +284,7 @@ class TritonBase(ModelBinder):
 
     def _watch(self, model: Model) -> None:
         """See whether a proxy that has gone is replaced: the server still calls its model ready, but requests fail."""
-        time.sleep(PROXY_LOSS_GRACE_S)
+        time.sleep(DISMISSAL_GRACE_S if model.was_dismissed() else DEATH_GRACE_S)
         control = self._control
         if control is not None and self._is_lost(model):
             self._revive(control, model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ LOGGER = logging.getLogger("pytriton.triton")
 UNLOAD_TIMEOUT_S = 30.0
 
 
-class ModelBinder:
+class ModelBinder(ABC):
     """Binds callables to the models of a server, which may come later.
 
     Args:
@@ -164,14 +165,14 @@ class ModelBinder:
         """Have the server load what it has not loaded yet."""
         self._models.load(control)
 
+    @abstractmethod
     def _check_running(self, what: str) -> None:
         """Raise PyTritonInvalidOperationError, with what was to be done, if the server has ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _on_disconnect(self, model: Model) -> None:
         """Act on the end of one of a model's proxies."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _on_unrecoverable(self) -> None:
         """Act on the wish of a callable to stop the server."""
-        raise NotImplementedError

@@ -19,6 +19,7 @@ from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger("pytriton.triton")
 
+MOST_LOADS = 8  # at once
 QUIET_S = 1.0
 SETTLE_S = 0.1
 
@@ -72,6 +73,10 @@ class BoundModels:
         """Of all models, or of those that the server was asked to serve."""
         return sorted({model.name for model in self._models if model.loaded or not loaded})
 
+    def are_connected(self) -> bool:
+        """Whether each model that the server is to serve has its proxies."""
+        return all(model.is_connected() for model in self if model.is_served_beside(self._models))
+
     def start(self, models: Iterable[Model]) -> None:
         """Write models' files and start their workers, so that a server can load them."""
         for model in models:
@@ -99,7 +104,7 @@ class BoundModels:
         for model in self._models:
             if not model.loaded:
                 by_name[model.name].append(model)
-        with ThreadPoolExecutor(max_workers=max(1, min(len(by_name), 8)), thread_name_prefix="pytriton-load") as pool:
+        with _threads(len(by_name)) as pool:
             results = [
                 pool.submit(self._load_versions, control, versions, name in preloaded)
                 for name, versions in by_name.items()
@@ -131,9 +136,9 @@ class BoundModels:
         Raises:
             InferenceServerException: The server refused one.
         """
-        for name in self.names(loaded=True):
-            if name not in preloaded:
-                control.load(name)
+        names = [name for name in self.names(loaded=True) if name not in preloaded]
+        with _threads(len(names)) as pool:
+            list(pool.map(control.load, names))
 
     def unload(self, control: ModelControl, models: Sequence[Model], timeout_s: float) -> None:
         """Have the server refuse new requests to versions of one model, answer those it has, and forget them.
@@ -175,6 +180,11 @@ class BoundModels:
         self._models.clear()
 
 
+def _threads(models: int) -> ThreadPoolExecutor:
+    """To load so many models with."""
+    return ThreadPoolExecutor(max(1, min(models, MOST_LOADS)), thread_name_prefix="pytriton-load")
+
+
 def wait_drained(models: Sequence[Model], deadline: float) -> bool:
     """Wait until models that the server unloads have answered all requests that it had accepted.
 
@@ -189,7 +199,7 @@ def wait_drained(models: Sequence[Model], deadline: float) -> bool:
     if _are_quiet(models, QUIET_S):
         time.sleep(min(SETTLE_S + delay_s, max(0.0, deadline - time.monotonic())))
     while not _are_quiet(models, QUIET_S + delay_s):
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or not any(model.is_alive() for model in models):  # ended by a second signal
             return False
         soon = min(deadline, time.monotonic() + SETTLE_S)
         if all(model.wait_disconnected(soon) for model in models):

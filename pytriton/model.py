@@ -253,6 +253,10 @@ class Model:
         """Whether every instance has its proxy."""
         return all(instance.is_connected() for instance in self._instances)
 
+    def was_dismissed(self) -> bool:
+        """Whether the server has ended the proxies that are not there: none has died."""
+        return all(instance.was_dismissed for instance in self._instances if not instance.is_connected())
+
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is."""
         return min((instance.quiet_s() for instance in self._instances), default=math.inf)

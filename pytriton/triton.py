@@ -230,7 +230,7 @@ class Triton(TritonBase):
                 if not control.is_own(model.name):
                     self._forget_replaced(control, model)
                     return
-                if not self._is_lost(model):  # a client has loaded it again meanwhile
+                if model.was_dismissed():  # somebody else is loading it again
                     return
                 LOGGER.warning("model %s: its proxy in the server died; loading the model again", model.name)
                 control.unload(model.name)

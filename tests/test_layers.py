@@ -37,6 +37,7 @@ LAYERS = {
     "binder": ["bound_models", "config", "exceptions", "model", "model_config", "server", "utils", "worker"],
     "base": [
         "binder",
+        "client",
         "config",
         "constants",
         "exceptions",

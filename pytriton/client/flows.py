@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from pytriton.client.exceptions import (
+    PyTritonClientConnectionError,
     PyTritonClientError,
     PyTritonClientInferenceServerError,
     PyTritonClientModelUnavailableError,
@@ -52,6 +53,7 @@ NETWORK_TIMEOUT_S = 60.0
 # A starting server is usually ready within some hundred milliseconds, so the first polls follow closely.
 _POLL_STEP_S = 0.01
 _POLL_MAX_S = 1.0
+_AGAIN_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,8 @@ def fetch_model_config(model_name: str, model_version: str | None, deadline: Dea
         PyTritonClientTimeoutError: There was no answer at the deadline.
         PyTritonModelConfigError: The description cannot be understood.
     """
-    config = yield deadline.call("get_model_config", **_name(model_name, model_version))
+    poll = _Poll("get_model_config", _name(model_name, model_version))
+    config = yield from poll.answer(deadline)
     try:
         return ModelConfigParser.from_dict(config)
     except (AttributeError, KeyError, TypeError) as error:
@@ -279,6 +282,18 @@ class _Poll:
                 self._interval_s = min(self._interval_s + _POLL_STEP_S, _POLL_MAX_S)
             yield Sleep(min(self._interval_s, deadline.left_s(reserve_s)))
         return False
+
+    def answer(self, deadline: Deadline) -> Flow[Any]:
+        """The first answer at all: a server that goes and comes back just now is asked again, as it would be before."""
+        while True:
+            try:
+                return (yield deadline.call(self._method, **self._arguments))
+            except PyTritonClientTlsError:
+                raise
+            except PyTritonClientConnectionError:
+                if not deadline.left_s(_AGAIN_S):
+                    raise
+            yield Sleep(_AGAIN_S)
 
     def timeout(self, what: str, deadline: Deadline) -> PyTritonClientTimeoutError:
         reason = f"; the last attempt failed with: {self.error}" if self.error else ""

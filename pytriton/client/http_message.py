@@ -85,6 +85,8 @@ class ResponseReader:
         try:
             self._parser.feed_data(data)
         except HttpParserError as error:
+            if error.__context__ is not None and not isinstance(error.__context__, Exception):
+                raise error.__context__ from None  # Ctrl+C, while the parser called us
             raise ConnectionError(f"the server does not speak HTTP: {error}") from error
         complete, self._complete = self._complete, []
         return complete

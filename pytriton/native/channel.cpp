@@ -159,4 +159,13 @@ void Channel::accept(Reply& reply, bool spilled) {
 
 void Channel::shutdown() { ::shutdown(socket_.get(), SHUT_RDWR); }
 
+void Channel::say_goodbye() {
+  Outgoing frame;
+  frame.kind = Kind::goodbye;
+  std::vector<char> message;
+  pack(frame, message);
+  ::send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  shutdown();
+}
+
 }  // namespace pytriton

@@ -52,6 +52,9 @@ class Channel {
   // Makes both sides' receiving end.
   void shutdown();
 
+  // The same, and tells the worker that it is nobody's death.
+  void say_goodbye();
+
  private:
   void send_locked(Outgoing& frame);
   void spill(Outgoing& frame);

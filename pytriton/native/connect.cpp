@@ -16,7 +16,7 @@
 namespace pytriton {
 
 namespace {
-constexpr int64_t kProtocol = 3;
+constexpr int64_t kProtocol = 4;
 constexpr size_t kMostGreetingBytes = 4096;
 constexpr double kRetryS = 0.01;
 

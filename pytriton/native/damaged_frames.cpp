@@ -20,7 +20,7 @@ uint64_t up_to(Random& random, uint64_t most) { return std::uniform_int_distribu
 // A frame that is right: rows, numbers and strings.
 std::vector<char> right_frame(Random& random) {
   Outgoing frame;
-  frame.kind = static_cast<Kind>(1 + up_to(random, 7));
+  frame.kind = static_cast<Kind>(1 + up_to(random, 8));
   frame.requests = static_cast<uint32_t>(1 + up_to(random, 4));
   frame.released.resize(up_to(random, 3));
   frame.has_rows = up_to(random, 1);

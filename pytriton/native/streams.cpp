@@ -25,7 +25,7 @@ Streams::~Streams() {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
-    current_->shutdown();
+    current_->say_goodbye();
   }
   changed_.notify_all();
   watcher_.join();
@@ -93,7 +93,7 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
     if (channel != before) {
       const std::lock_guard lock(mutex_);
       current_ = channel;
-      if (closing_) channel->shutdown();
+      if (closing_) channel->say_goodbye();
     }
     if (channel != before) start_reader(channel);
   }

@@ -18,7 +18,7 @@ class Turns : public Batches {
  public:
   Turns(std::unique_ptr<Link> link, const Description& model, TRITONBACKEND_ModelInstance* instance)
       : link_(std::move(link)), model_(model), instance_(instance) {}
-  ~Turns() override { link_->channel()->shutdown(); }
+  ~Turns() override { link_->channel()->say_goodbye(); }
 
   void execute(Calls calls) override;
 

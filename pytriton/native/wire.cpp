@@ -148,7 +148,7 @@ Frame unpack(std::string_view message) {
                      std::to_string(message.size()));
   }
   const bool is_inline = header.flags & kInline;
-  if (header.kind < 1 || header.kind > 8 || is_inline != (header.region == kNoRegion)) {
+  if (header.kind < 1 || header.kind > 9 || is_inline != (header.region == kNoRegion)) {
     throw FrameError("a frame of kind " + std::to_string(header.kind) + " has flags " + std::to_string(header.flags));
   }
   Frame frame{};

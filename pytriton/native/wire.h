@@ -8,7 +8,7 @@
 
 namespace pytriton {
 
-enum class Kind : uint8_t { request = 1, response, error, spill, end, cancel, release, ask };
+enum class Kind : uint8_t { request = 1, response, error, spill, end, cancel, release, ask, goodbye };
 
 constexpr uint64_t kNoRegion = UINT64_MAX;
 constexpr uint32_t kWholeBatch = UINT32_MAX;

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from .arena import Arena, ArenaFullError, map_shared
-from .frames import INLINE_LIMIT_BYTES, NO_REGION, RELEASE, SPILL, Frame, pack, unpack
+from .frames import BYE, INLINE_LIMIT_BYTES, NO_REGION, RELEASE, SPILL, Frame, pack, unpack
 from .peer import stranger
 from .tensors import ALIGN, FrameError, Tensor, data_bytes, tensor
 
-PROTOCOL = 3
+PROTOCOL = 4
 MAX_MESSAGE_BYTES = 64 * 1024
 MAX_GREETING_BYTES = 4096
 MAX_RELEASED = 1024
@@ -49,9 +49,13 @@ class Channel:
         connection: Connected SEQPACKET socket.
         arena: Where this side lays out what it sends.
         peer_memory: The peer's arena.
+
+    Attributes:
+        ended_well: Whether the peer said good-bye.
     """
 
     def __init__(self, connection: socket.socket, arena: Arena, peer_memory: mmap.mmap) -> None:
+        self.ended_well = False
         self._socket = connection
         self._arena = arena
         self._peer_memory = peer_memory
@@ -185,6 +189,9 @@ class Channel:
             self._arena.free(offset)
         if frame.kind == RELEASE:
             self._ahead -= frame.sequence
+        if frame.kind == BYE:
+            self.ended_well = True
+            raise PeerGoneError("the server lets the model go")
         if frame.region != NO_REGION:
             frame.data = self._lease(frame.region, frame.data_bytes)
         if frame.kind == SPILL:
@@ -206,6 +213,11 @@ class Channel:
         self._leases[offset] = weakref.ref(region, release)
         return region
 
+    def say_goodbye(self) -> None:
+        """Tell the peer that the end of the connection is nobody's death."""
+        with suppress(OSError):
+            self._socket.send(pack(Frame(BYE)), socket.MSG_DONTWAIT)
+
     def shutdown(self) -> None:
         """Make both sides' :meth:`receive` raise PeerGoneError."""
         with suppress(OSError):
@@ -226,7 +238,7 @@ def connect(path: str, hello: dict[str, Any], timeout_s: float) -> Channel:
         timeout_s: How long the worker may take to listen and answer.
 
     Raises:
-        PeerGoneError: Nobody answered, the worker refused, or, a StrangerError, it is of another user.
+        PeerGoneError: Nobody answered, or the worker refused; StrangerError if it is not of the folder's owner.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -235,8 +247,9 @@ def connect(path: str, hello: dict[str, Any], timeout_s: float) -> Channel:
         try:
             with short_path(path) as address:
                 connection.connect(address)
-            if found := stranger(connection):
-                raise StrangerError(f"{path} is served by {found}; that has to be a process of the server's user")
+            # A server that runs as root may serve other users, whose folders nobody else can put sockets into.
+            if found := stranger(connection, os.stat(os.path.dirname(path)).st_uid):
+                raise StrangerError(f"{path} is served by {found}; that has to be a process of the folder's owner")
             return _greet(connection, hello)[1]
         except OSError as error:
             connection.close()

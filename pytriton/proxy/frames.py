@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from .tensors import ALIGN, MAX_RANK, WHOLE_BATCH, FrameError, Placed, Tensor, view
 
-REQUEST, RESPONSE, ERROR, SPILL, END, CANCEL, RELEASE, ASK = KINDS = 1, 2, 3, 4, 5, 6, 7, 8
+REQUEST, RESPONSE, ERROR, SPILL, END, CANCEL, RELEASE, ASK, BYE = KINDS = 1, 2, 3, 4, 5, 6, 7, 8, 9
 INLINE, ROWS, MORE, APART = 1, 2, 4, 8
 
 HEADER = struct.Struct("<IBBHIIIIQ")  # length, kind, flags, released, sequence, requests, tensors, metadata, region
@@ -42,8 +42,8 @@ class Frame:
     """One message.
 
     Attributes:
-        kind: REQUEST, RESPONSE, ERROR, SPILL, END (of a stream), CANCEL (of requests), RELEASE (of regions alone) or
-            ASK (which requests are cancelled).
+        kind: REQUEST, RESPONSE, ERROR, SPILL, END (of a stream), CANCEL (of requests), RELEASE (of regions alone),
+            ASK (which requests are cancelled) or BYE (the server lets the model go).
         sequence: Number of the batch; a reply carries that of its request. Of RELEASE, how many streamed replies the
             sender has taken.
         requests: Requests in the batch.

@@ -69,6 +69,7 @@ class Streams:
     def close(self) -> None:
         """Close the connection: the worker learns that no batch is in flight any more."""
         self._failed.put(None)
+        self._link.channel.say_goodbye()
         self._link.channel.shutdown()
 
     def execute(self, requests: list[Any]) -> None:

@@ -31,6 +31,7 @@ class Turns:
 
     def close(self) -> None:
         """Close the connection: the worker learns that no batch is in flight any more."""
+        self._link.channel.say_goodbye()
         self._link.channel.close()
 
     def execute(self, requests: list[Any]) -> list[Any]:

@@ -96,12 +96,13 @@ class ModelControl:
         """Whether the server answers, and is ready."""
         return self.wait_ready(0.0, lambda: True) is None
 
-    def wait_ready(self, timeout_s: float, may_come: Callable[[], bool]) -> str | None:
+    def wait_ready(self, timeout_s: float, may_come: Callable[[], bool], *, live: bool = False) -> str | None:
         """Wait until the server is live and ready.
 
         Args:
             timeout_s: For at most so long; 0 asks once.
             may_come: Whether it makes sense to wait on.
+            live: It is enough that the server is live: it need not have all its models ready.
 
         Returns:
             None, or what the server said last if it did not get ready.
@@ -112,7 +113,7 @@ class ModelControl:
         with self._access.client() as client:
             while may_come():
                 try:
-                    if client.is_server_live(headers) and client.is_server_ready(headers) and may_come():
+                    if client.is_server_live(headers) and (live or client.is_server_ready(headers)) and may_come():
                         return None
                 except (*REFUSED, ValueError) as error:  # ValueError: an answer that was cut short
                     answer = str(error)
@@ -129,6 +130,9 @@ class ModelControl:
         """
         answer = self.wait_ready(timeout_s, may_come)
         if answer is not None:
-            raise PyTritonClientTimeoutError(
-                f"the server at {self.url} was not ready after {timeout_s:g} s; it last said: {answer}"
-            )
+            raise self._too_late(timeout_s, answer)
+
+    def _too_late(self, timeout_s: float, answer: str) -> PyTritonClientTimeoutError:
+        return PyTritonClientTimeoutError(
+            f"the server at {self.url} was not ready after {timeout_s:g} s; it last said: {answer}"
+        )

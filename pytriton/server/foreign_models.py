@@ -13,6 +13,7 @@ __all__ = ["ForeignModels"]
 
 LOGGER = logging.getLogger(__name__)
 
+LACKS = ("contains models that are not available", "depends on")  # of an ensemble: what a bind may solve
 BUSY = {"READY", "UNLOADING"}
 POLL_S = 0.02
 
@@ -37,19 +38,26 @@ class ForeignModels:
             control: Of the server.
             bound: Names of the models that are not the user's own.
         """
-        waiting = [name for name, is_ready in sorted(control.models().items()) if not is_ready and name not in bound]
+        waiting = [
+            name
+            for name, is_ready in sorted(control.models().items())
+            if not is_ready and name not in bound and (name not in self._problems or _may_pass(self._problems[name]))
+        ]
+        refused: dict[str, str] = {}
         while waiting:
-            refused = {name: problem for name in waiting if (problem := _load(control, name))}
-            self._loaded.update({*waiting} - {*refused})
-            if len(refused) == len(waiting):
+            tried = {name: _load(control, name) for name in waiting}
+            refused.update(tried)
+            self._loaded.update(name for name, problem in tried.items() if not problem)
+            again = [name for name, problem in tried.items() if _may_pass(problem)]
+            if len(again) == len(waiting):
                 break
-            waiting = list(refused)  # one of those that could be loaded may be what they lacked
-        else:
-            refused = {}
+            waiting = again  # one of those that could be loaded may be what they lacked
         for name, problem in refused.items():
-            if self._problems.get(name) != problem:
+            if problem and self._problems.get(name) != problem:
                 LOGGER.warning("model %s of the model repository is not served: %s", name, problem)
-        self._problems = refused
+            self._problems[name] = problem
+            if not problem:
+                del self._problems[name]
 
     def unload(self, control: ModelControl, deadline: float) -> None:
         """Have the server answer the requests that it has accepted for them, before the bound models go that they use.
@@ -66,6 +74,10 @@ class ForeignModels:
         except REFUSED as error:
             LOGGER.debug("the models of the model repository cannot be unloaded: %s", error)
         self._loaded.clear()
+
+
+def _may_pass(problem: str) -> bool:
+    return any(text in problem for text in LACKS)
 
 
 def _load(control: ModelControl, name: str) -> str:

@@ -70,8 +70,12 @@ def local_url(config: TritonConfig) -> str:
     open_endpoints = endpoints(config)
     scheme = "http" if "http_port" in open_endpoints else "grpc"
     address, port = open_endpoints[f"{scheme}_port"]
-    host = TRITON_LOCAL_IP if not address.strip("0.") else f"[{address}]" if ":" in address else address
-    return f"{scheme}://{host}:{port}"
+    return f"{scheme}://{local_host(address)}:{port}"
+
+
+def local_host(address: str) -> str:
+    """How a URL on this machine names an address that somebody listens on."""
+    return TRITON_LOCAL_IP if not address.strip("0.") else f"[{address}]" if ":" in address else address
 
 
 def check_ports(config: TritonConfig) -> None:

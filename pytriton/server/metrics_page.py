@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 import threading
 from socketserver import BaseRequestHandler, TCPServer, ThreadingMixIn
-from types import TracebackType
 
 from pytriton.exceptions import PyTritonServerError
+from pytriton.server.launch import local_host
 
 __all__ = ["MetricsPage"]
 
@@ -38,20 +38,11 @@ class MetricsPage:
                 f"the page of metrics cannot listen on {address}:{port}: {error}; choose another address or port"
             ) from error
         self.port: int = self._server.server_address[1]
-        host = "127.0.0.1" if not address.strip("0.") else f"[{address}]" if ":" in address else address
-        self.url = f"http://{host}:{self.port}/metrics"
+        self.url = f"http://{local_host(address)}:{self.port}/metrics"
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(POLL_S,), name="pytriton-metrics", daemon=True
         )
         self._thread.start()
-
-    def __enter__(self) -> MetricsPage:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop listening. May be called twice."""

@@ -39,18 +39,17 @@ class RemoteModelControl(ModelControl):
         self.id = uuid4().hex
 
     def check_ready(self, timeout_s: float, may_come: Callable[[], bool] = lambda: True) -> None:
-        """Wait as :meth:`wait_ready` does, but only while the server does not refuse us.
+        """Wait until the server is live, whatever its other models do, but only while it does not refuse us.
 
         Raises:
             PyTritonClientTimeoutError: The server was not ready in time; also a TimeoutError.
             InferenceServerException: The server wants another access token.
         """
         deadline = time.monotonic() + timeout_s
-        while self.wait_ready(min(LOOK_S, timeout_s), may_come) is not None:
+        while (answer := self.wait_ready(min(LOOK_S, timeout_s), may_come, live=True)) is not None:
             self._check_access()
             if time.monotonic() >= deadline or not may_come():
-                super().check_ready(0.0, may_come)
-                break
+                raise self._too_late(timeout_s, answer)
         self._check_access()
 
     def _check_access(self) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
 import warnings
+import weakref
 from pathlib import Path
 
 from pytriton import constants
 from pytriton.exceptions import PyTritonValidationError
 
 __all__ = ["CleanupWarning", "Workspace"]
+
+PREFIX = "workspace_"
+LOCK = ".lock"
 
 
 class CleanupWarning(UserWarning):
@@ -22,7 +28,8 @@ class Workspace:
     """A new folder, open to its owner only, with a ``model-store`` folder in it.
 
     Args:
-        workspace_path: The folder to create; default: ``workspace_<random>`` below ``PYTRITON_HOME``.
+        workspace_path: The folder to create; default: ``workspace_<random>`` below ``PYTRITON_HOME``, where those
+            that killed processes left behind are removed by the way.
 
     Raises:
         FileExistsError: ``workspace_path`` exists.
@@ -35,6 +42,8 @@ class Workspace:
     def __init__(self, workspace_path: str | os.PathLike[str] | None = None) -> None:
         # Absolute, because the server need not share the working directory.
         self._path = (_temporary() if workspace_path is None else _created(Path(workspace_path))).absolute()
+        if workspace_path is None:
+            weakref.finalize(self, os.close, _locked(self._path))
         self.model_store_path = self._path / "model-store"
         self.model_store_path.mkdir()
 
@@ -78,9 +87,29 @@ def _temporary() -> Path:
     home = constants.PYTRITON_HOME
     try:
         home.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="workspace_", dir=home))
+        _sweep(home)
+        return Path(tempfile.mkdtemp(prefix=PREFIX, dir=home))
     except OSError as error:
         raise PyTritonValidationError(
             f"cannot create a workspace below PYTRITON_HOME={home}: {error}; "
             "set the environment variable PYTRITON_HOME to a writable directory before Python starts"
         ) from error
+
+
+def _locked(folder: Path) -> int:
+    """Mark a folder as in use while this process lives; the descriptor of the mark, to be closed."""
+    # Locked under another name first, so that nobody ever finds the mark of a living process unlocked.
+    new = folder / f"{LOCK}.new"
+    descriptor = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
+    with contextlib.suppress(OSError):  # a file system without locks: without the mark, nobody sweeps the folder
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        new.rename(folder / LOCK)
+    return descriptor
+
+
+def _sweep(home: Path) -> None:
+    """Remove the temporary workspaces of processes that ended without a chance to."""
+    for lock in home.glob(f"{PREFIX}*/{LOCK}"):
+        with contextlib.suppress(OSError), open(lock) as file:  # in use, another user's, or just being removed
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)

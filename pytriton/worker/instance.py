@@ -33,9 +33,13 @@ class Instance:
         binding: The callable, its model configuration and context.
         engine: Answers frames.
         on_disconnect: Called, on the connection's thread, when a proxy has gone.
+
+    Attributes:
+        was_dismissed: Whether the server has ended the last proxy that went: it did not die.
     """
 
     def __init__(self, path: str, binding: Binding, engine: Engine, on_disconnect: Callable[[], None]) -> None:
+        self.was_dismissed = False
         self._path = path
         self._binding = binding
         self._engine = engine
@@ -124,6 +128,7 @@ class Instance:
         try:
             self._engine.serve(channel)
         finally:
+            self.was_dismissed = channel.ended_well
             channel.close()
 
 

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.triton import Triton, TritonConfig, TritonSecurityConfig
+from pytriton.triton import RemoteTriton, Triton, TritonConfig, TritonSecurityConfig
 from tests.server.gated import Gated
+from tests.server.other_server import TOKEN, models_of, other_triton
+from tests.server.own_server import address
 from tests.server.ports import reserved_ports
 from tests.server.traffic import Traffic, pending_requests
 from tests.server.tritonclients import KINDS, Api
@@ -142,3 +144,18 @@ def api(request: pytest.FixtureRequest, triton: Triton, triton_config: TritonCon
 def pending(triton_config: TritonConfig) -> Callable[[str], int]:
     """How many requests for a model, by its name, the server accepted and did not start yet."""
     return partial(pending_requests, f"http://{LOCALHOST}:{triton_config.metrics_port}/metrics")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TritonConfig]:
+    """Configuration of a server in another process, without models, which the tests of a module share."""
+    with local_config() as config, other_triton(config, TOKEN):
+        yield config
+
+
+@pytest.fixture
+def remote(server: TritonConfig) -> Iterator[RemoteTriton]:
+    """Binds models to the server in another process, for one test; none is left there afterwards."""
+    with RemoteTriton(address(server, "http"), access_token=TOKEN) as remote:
+        yield remote
+    assert models_of(server, TOKEN) == set()

@@ -10,16 +10,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
+from pytriton.client import ModelClient
 from pytriton.client.auth import create_auth_headers
 from pytriton.config import TritonConfig
 from pytriton.server.flags import flags
 from pytriton.server.installation import find_installation, overlay, server_environment
+from tests.server.arrays import filled
 from tests.server.own_server import address
 from tests.server.processes import DEADLINE_S, is_alive, wait_for
+
+TOKEN = "secret-of-this-test"
+PROTOCOLS = ["http", "grpc"]
 
 TRITON = """
 import json, sys
@@ -134,3 +140,16 @@ def models_of(config: TritonConfig, token: str) -> set[str]:
     with tritonclient.http.InferenceServerClient(address(config, "http").removeprefix("http://")) as client:
         answer = client.get_inference_statistics(headers=create_auth_headers(token, "http"))
     return {entry["name"] for entry in answer["model_stats"]}
+
+
+def triple(requests: list[Any]) -> list[Any]:
+    """An inference callable: ``y`` is three times ``x``."""
+    return [{"y": request["x"] * 3} for request in requests]
+
+
+def answer(
+    config: TritonConfig, model: str = "m", protocol: str = "http", version: str | None = None, **options: Any
+) -> float:
+    """What a model of a server makes of 1; options are those of ModelClient."""
+    with ModelClient(address(config, protocol), model, version, **options) as client:
+        return float(client.infer_batch(filled(1))["y"][0, 0])

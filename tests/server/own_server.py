@@ -35,9 +35,14 @@ def address(config: TritonConfig, protocol: str) -> str:
 
 def server_of(config: TritonConfig) -> int:
     """Process id of the server with this configuration."""
-    (pid,) = [
+    (pid,) = servers_of(config)
+    return pid
+
+
+def servers_of(config: TritonConfig) -> list[int]:
+    """Process ids of the servers with this configuration, which are one or none."""
+    return [
         pid
         for pid in descendants(os.getpid())
         if command_line(pid)[0].endswith("/tritonserver") and f"--http-port={config.http_port}" in command_line(pid)
     ]
-    return pid

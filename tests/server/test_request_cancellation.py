@@ -10,10 +10,10 @@ import pytest
 import tritonclient.grpc
 
 from pytriton.decorators import batch, with_requests
+from pytriton.model_config import DynamicBatcher
 from tests.server.arrays import filled
 from tests.server.conftest import LOCALHOST
 from tests.server.processes import DEADLINE_S, wait_for
-from tests.server.traffic import Gate
 
 
 class Patient:
@@ -148,36 +148,21 @@ def test_a_generator_sees_that_an_http_connection_was_closed_to_which_it_sends(b
 
 
 @pytest.mark.parametrize("form", ["plain", "coroutine"])
-def test_others_of_a_merged_batch_are_not_cancelled_and_get_their_answers(bind, grpc_client, form, pending):
-    patient, gate = Patient(), Gate()
-    wait = getattr(patient, form)
-
-    def plain(requests):
-        gate.wait()
-        return wait(requests) if len(requests) > 1 else [{"y": request["x"]} for request in requests]
-
-    async def coroutine(requests):
-        await asyncio.to_thread(gate.wait)
-        return await wait(requests) if len(requests) > 1 else [{"y": request["x"]} for request in requests]
-
-    is_async = form == "coroutine"
-    model = bind(coroutine if is_async else plain, **({"max_batches_in_flight": 1} if is_async else {}))
-    answers = {}
-    start(grpc_client, model)
-    assert gate.entered.wait(DEADLINE_S)
-    calls = []
-    for value in (1, 2):
-        calls.append(
-            grpc_client.async_infer(
-                model, tensors(value), callback=lambda result, error, value=value: answers.update({value: result})
-            )
+def test_others_of_a_merged_batch_are_not_cancelled_and_get_their_answers(bind, grpc_client, form):
+    patient, answers = Patient(), {}
+    two = DynamicBatcher(preferred_batch_size=[2], max_queue_delay_microseconds=60_000_000)
+    model = bind(getattr(patient, form), max_batch_size=2, batcher=two)
+    calls = [
+        grpc_client.async_infer(
+            model, tensors(value), callback=lambda result, error, value=value: answers.update({value: result})
         )
-        wait_for(lambda: pending(model) == len(calls), "the request to wait")
-    gate.open()
+        for value in range(2)
+    ]
     assert patient.entered.wait(DEADLINE_S)
-    calls[0].cancel()
-    wait_for(lambda: answers.get(2) is not None, "the other one's answer")
-    assert answers[2].as_numpy("y")[0, 0] == 2
+    first, other = (int(request["x"][0, 0]) for request in patient.requests)  # as they came to the server
+    calls[first].cancel()
+    wait_for(lambda: answers.get(other) is not None, "the other one's answer")
+    assert answers[other].as_numpy("y")[0, 0] == other
     assert patient.left == [True, False]
 
 

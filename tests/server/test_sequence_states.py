@@ -8,20 +8,10 @@ import pytest
 from pytriton.decorators import PerSequence, batch, sequence_states
 from pytriton.model_config import DirectStrategy, OldestStrategy, SequenceBatcher
 from tests.server.arrays import filled
+from tests.unit.totals import Total
 
 SEQUENCES = [1, 2**40, "one", "1"]
 ROUNDS = 5
-
-
-class Total:
-    """Adds up what its sequence sends."""
-
-    def __init__(self):
-        self.total = 0.0
-
-    def __call__(self, x):
-        self.total += float(x.sum())
-        return {"y": np.full((len(x), 1), self.total, np.float32)}
 
 
 class Totals:

@@ -149,6 +149,17 @@ def test_model_state_is_that_of_the_asked_version():
 X = np.ones(2, np.float32)
 
 
+def test_a_connection_lost_before_the_configuration_came_is_made_again_until_the_deadline():
+    server = Script(REFUSED, REFUSED, CONFIG)
+    assert drive(fetch_model_config("m", None, server.deadline(10)), server).model_name == "m"
+    server = Script(get_model_config=REFUSED)
+    with pytest.raises(PyTritonClientConnectionError, match="refused"):
+        drive(fetch_model_config("m", None, server.deadline(2)), server)
+    assert 1001.8 < server.now <= 1002
+    with pytest.raises(PyTritonClientTlsError):
+        drive(fetch_model_config("m", None, server.deadline(2)), Script(PyTritonClientTlsError("not trusted")))
+
+
 def test_first_inference_waits_and_fetches_and_later_ones_do_not():
     model, server = session(), Script(False, True, CONFIG, Result(), Result())
     drive(infer(model, X), server)

@@ -50,7 +50,7 @@ def test_eager_client_is_ready_to_infer(server):
 
 def test_eager_client_of_an_unknown_model_raises_in_its_constructor(server):
     with pytest.raises(PyTritonClientModelUnavailableError, match="'other'"):
-        ModelClient(server.url, "other", lazy_init=False, init_timeout_s=0.3)
+        ModelClient(server.url, "other", lazy_init=False, init_timeout_s=1)
 
 
 def test_eager_client_without_a_server_raises_in_its_constructor():

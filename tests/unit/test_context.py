@@ -139,6 +139,22 @@ def test_one_callable_bound_to_two_models_sees_each_models_own_configuration():
     assert served(in_first, lambda: elsewhere.model_configs[function].model_name) == "third"
 
 
+def test_a_callable_is_forgotten_with_the_last_model_that_it_serves():
+    configs = ModelConfigDict()
+    model = Model()
+    for config in (FIRST, SECOND, FIRST):
+        configs.add(model.infer, config)
+    configs.discard(model.infer, FIRST)
+    assert configs[model.infer] is SECOND
+    configs.discard(model.infer, SECOND)
+    assert configs[model.infer] is FIRST
+    configs.discard(model.infer, SECOND)  # again: nothing happens
+    configs.discard(model.infer, FIRST)
+    assert model.infer not in configs
+    configs.discard(model.infer, FIRST)
+    assert len(configs) == 0
+
+
 def test_a_bound_callable_keeps_its_configuration_when_another_one_calls_it():
     context = TritonContext()
     outer, inner = Model(), Model()

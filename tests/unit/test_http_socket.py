@@ -11,6 +11,7 @@ import time
 import pytest
 
 from pytriton.client import http_socket
+from pytriton.client.http_message import ResponseReader
 from pytriton.client.sync_http import http_client_class
 from pytriton.client.transport import load_lib
 from pytriton.client.url import TritonUrl
@@ -152,6 +153,18 @@ def test_the_rest_of_an_interrupted_answer_is_not_that_to_the_next_request(monke
                 ask(client)
         assert ask(client).read() == b"ok"
     assert not scripts
+
+
+def test_an_interrupt_while_the_parser_calls_is_no_connection_error():
+    class Interrupt(BaseException):
+        """As Ctrl+C."""
+
+    class Interrupted(ResponseReader):
+        def on_body(self, body):
+            raise Interrupt
+
+    with pytest.raises(Interrupt):
+        Interrupted().feed(OK)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from pytriton.proxy.channel import StrangerError, connect
+from pytriton.proxy.channel import PeerGoneError, StrangerError, connect
 from pytriton.proxy.peer import stranger
 from pytriton.proxy.region import close_to_others
 from pytriton.worker.context import Binding, TritonContext
@@ -88,6 +88,18 @@ def test_a_proxy_refuses_another_users_worker_at_once(folder):
         assert listener.stdout.readline() == "listening\n"
         with pytest.raises(StrangerError, match=f"{path} is served by process {listener.pid} of user {NOBODY}"):
             connect(str(path), {}, timeout_s=1000.0)
+        listener.stdin.close()
+
+
+@only_root
+def test_a_proxy_that_is_roots_trusts_the_owner_of_the_sockets_folder(folder):
+    os.chown(folder, NOBODY, -1)
+    command = [sys.executable, "-c", LISTENER, str(folder / "m.0"), str(NOBODY)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as listener:
+        assert listener.stdout.readline() == "listening\n"
+        with pytest.raises(PeerGoneError) as error:  # this listener does not answer
+            connect(str(folder / "m.0"), {}, timeout_s=0.1)
+        assert not isinstance(error.value, StrangerError)
         listener.stdin.close()
 
 

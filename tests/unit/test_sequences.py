@@ -17,17 +17,7 @@ from pytriton.exceptions import (
 )
 from pytriton.model_config.sequence_batcher import SequenceBatcher
 from pytriton.proxy.types import Request
-
-
-class Total:
-    """Adds up what its sequence sends."""
-
-    def __init__(self):
-        self.total = 0.0
-
-    def __call__(self, x):
-        self.total += float(x.sum())
-        return {"y": np.full((len(x), 1), self.total, np.float32)}
+from tests.unit.totals import Total
 
 
 @sequence_states(Total)

@@ -1,4 +1,8 @@
+import os
+import signal
 import stat
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -26,6 +30,37 @@ def test_a_workspace_without_a_path_is_a_new_folder_below_the_home(home):
     assert first.path != second.path
     assert first.path.name.startswith("workspace_")
     assert first.exists()
+
+
+def test_a_new_one_removes_what_a_killed_process_left_behind_and_nothing_else(home):
+    (home / "workspace_of_somebody").mkdir(parents=True)
+    (home / "kept").mkdir()
+    living = Workspace()
+    program = "from pytriton.utils.workspace import Workspace; w = Workspace(); print(w.path, flush=True); input()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTRITON_HOME": str(home)},
+    )
+    abandoned = Path(process.stdout.readline().strip())
+    between = Workspace()
+    assert abandoned.exists()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert abandoned.exists()
+    Workspace().clean()
+    kept = {"kept", "workspace_of_somebody", living.path.name, between.path.name}
+    assert {entry.name for entry in home.iterdir()} == kept
+
+
+def test_a_given_path_is_never_swept(home):
+    given = Workspace(home / "workspace_given")
+    folder = given.path
+    del given
+    Workspace()
+    assert folder.exists()
 
 
 def test_a_relative_home_gives_an_absolute_path(tmp_path, monkeypatch):

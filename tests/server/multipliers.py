@@ -1,0 +1,45 @@
+"""Models that multiply, told apart by their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tritonclient.http import InferenceServerClient
+
+from pytriton.client import ModelClient
+from pytriton.decorators import batch
+from pytriton.model_config import Tensor
+from tests.server.arrays import filled
+from tests.server.traffic import Traffic
+
+IN = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
+OUT = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
+
+
+def times(number: float) -> Callable[..., Any]:
+    """A callable that multiplies."""
+
+    @batch
+    def multiply(x: Any) -> Any:
+        return [x * number]
+
+    return multiply
+
+
+def answer(traffic: Traffic, model: str) -> float:
+    """What a model makes of 1."""
+    return float(traffic.infer(model, filled(1))["y"][0, 0])
+
+
+def answer_of_version(url: str, model: str, version: str | None) -> float:
+    """What a version of a model makes of 1."""
+    with ModelClient(url, model, version) as client:
+        return float(client.infer_batch(filled(1))["y"][0, 0])
+
+
+def is_served(url: str, model: str, version: str = "") -> bool:
+    """Whether the server is ready for requests to a model; over HTTP."""
+    with InferenceServerClient(url.removeprefix("http://")) as client:
+        return bool(client.is_model_ready(model, version))

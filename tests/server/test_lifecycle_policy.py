@@ -1,0 +1,274 @@
+"""When the server starts, what it loads by itself then, and that it comes back."""
+
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+
+from pytriton.client import ModelClient
+from pytriton.client.exceptions import PyTritonClientError
+from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
+from pytriton.triton import Triton, TritonLifecyclePolicy, VertextAILifecyclePolicy
+from tests.server.own_server import TENSORS, address, double, server_of, servers_of, serving
+from tests.server.ports import reserved_ports
+from tests.server.processes import DEADLINE_S, Host, descendants, is_alive, wait_for
+
+X = np.array([[1.0, 2.0]], np.float32)
+AT_RUN = TritonLifecyclePolicy(launch_triton_on_startup=False)
+STORE = TritonLifecyclePolicy(local_model_store=True)
+RESTART = TritonLifecyclePolicy(restart_server=True)
+LOGGER = "pytriton.triton"
+
+
+def infer(config, protocol="http", **options):
+    with ModelClient(address(config, protocol), "m", **options) as client:
+        return client.infer_batch(X)["y"]
+
+
+def answers(config, protocol="http"):
+    try:
+        return np.array_equal(infer(config, protocol, init_timeout_s=1, inference_timeout_s=5), X * 2)
+    except PyTritonClientError:
+        return False
+
+
+def kill_server(config):
+    pid = server_of(config)
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(pid), "the server to die")
+
+
+def test_by_default_the_server_starts_on_entering_and_otherwise_with_run(free_config):
+    with Triton(config=free_config) as triton:
+        assert server_of(free_config)
+        assert triton.is_connected()
+    with serving(free_config, triton_lifecycle_policy=AT_RUN) as triton:
+        assert not triton.is_alive()
+        assert not servers_of(free_config)
+        triton.run()
+        assert np.array_equal(infer(free_config), X * 2)
+
+
+def test_a_server_that_loads_models_at_its_start_loads_each_once(free_config, tmp_path):
+    config = replace(free_config, log_file=tmp_path / "server.log")
+    triton = serving(config, triton_lifecycle_policy=STORE)
+    with triton:
+        log = (tmp_path / "server.log").read_text()
+        assert log.index("successfully loaded 'm'") < log.index("Started HTTPService")
+        assert log.count("successfully loaded 'm'") == 1
+        assert triton.is_connected()
+        triton.bind("later", double, *TENSORS)
+        for model in ("m", "later"):
+            with ModelClient(address(config, "grpc"), model) as client:
+                assert np.array_equal(client.infer_batch(X)["y"], X * 2)
+
+
+def test_a_model_that_cannot_be_loaded_at_the_start_fails_it_in_the_servers_words(free_config, tmp_path):
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "config.pbtxt").write_text('backend: "python"')
+    config = replace(free_config, model_repository=tmp_path)
+    triton = serving(config, triton_lifecycle_policy=STORE)
+    with pytest.raises(PyTritonServerError, match=r"(?s)did not start.*'m': not unique across all model repositories"):
+        triton.run()
+    assert not triton.is_alive()
+    triton.stop()
+
+
+def test_a_killed_server_comes_back_and_clients_that_retry_notice_nothing(free_config, caplog):
+    answered, ended = [0], threading.Event()
+
+    def call(protocol):
+        with ModelClient(address(free_config, protocol), "m").with_options(retries=30) as client:
+            while not ended.is_set():
+                assert np.array_equal(client.infer_batch(X)["y"], X * 2)
+                answered[0] += 1
+
+    with serving(free_config, triton_lifecycle_policy=RESTART) as triton, ThreadPoolExecutor(2) as pool:
+        triton.rebind("m", lambda requests: double(requests))
+        try:
+            calls = [pool.submit(call, protocol) for protocol in ("http", "grpc")]
+            for _ in range(2):
+                before = answered[0]
+                wait_for(lambda: answered[0] > before + 20, "answers")  # noqa: B023
+                kill_server(free_config)
+                assert triton.is_alive()
+                wait_for(lambda: answers(free_config), "the model to be served again")
+                assert triton.is_alive()
+        finally:
+            ended.set()
+        for each in calls:
+            each.result(DEADLINE_S)
+        triton.bind("later", double, *TENSORS)
+        assert [each.name for each in triton.statistics()] == ["later", "m"]
+        triton.unbind("later")
+    assert not triton.is_alive()
+    texts = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert sum("the server was launched again" in text for text in texts) == 2
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_a_server_that_loads_models_at_its_start_does_so_when_it_comes_back(free_config, tmp_path):
+    config = replace(free_config, log_file=tmp_path / "server.log")
+    with serving(config, triton_lifecycle_policy=TritonLifecyclePolicy(local_model_store=True, restart_server=True)):
+        kill_server(config)
+        wait_for(lambda: answers(config, "grpc"), "the model to be served again")
+    assert (tmp_path / "server.log").read_text().count("successfully loaded 'm'") <= 2
+
+
+def test_a_server_that_dies_too_often_is_given_up_and_serve_returns(free_config, caplog):
+    triton = serving(free_config, triton_lifecycle_policy=RESTART)
+    thread = threading.Thread(target=triton.serve, kwargs={"monitoring_period_s": 0.1})
+    thread.start()
+    try:
+        for _ in range(6):
+            wait_for(lambda: answers(free_config), "the model to be served")
+            kill_server(free_config)
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    finally:
+        triton.stop()
+    assert not triton.is_alive()
+    assert any("the server died 6 times" in record.getMessage() for record in caplog.records)
+
+
+def test_a_stop_ends_a_restart_whose_server_hangs(free_config, tmp_path):
+    workspace = tmp_path / "workspace"
+    with (
+        serving(free_config, triton_lifecycle_policy=RESTART, workspace=workspace) as triton,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        kill_server(free_config)
+        wait_for(lambda: servers_of(free_config), "the next server")
+        os.kill(server_of(free_config), signal.SIGSTOP)
+        assert pool.submit(triton.stop).result(DEADLINE_S) is True
+    assert not triton.is_alive()
+    assert not servers_of(free_config)
+    assert not workspace.exists()
+
+
+def test_ctrl_c_ends_a_host_whose_server_has_come_back(free_config, tmp_path):
+    host = Host(tmp_path, free_config, "restart")
+    try:
+        os.kill(host.server, signal.SIGKILL)
+        wait_for(lambda: _serves(host), "the model to be served again")
+        host.family += descendants(host.process.pid)
+        output = host.end(signal.SIGINT)
+        assert host.process.returncode == 0
+        assert "the server was launched again" in output
+        assert "serve returned" in output
+        assert "Traceback" not in output
+        host.assert_nothing_left()
+    finally:
+        host.kill()
+
+
+def _serves(host):
+    try:
+        with ModelClient(host.url, "double", init_timeout_s=1, inference_timeout_s=5) as client:
+            return np.array_equal(client.infer_batch(X)["y"], X * 2)
+    except PyTritonClientError:
+        return False
+
+
+@pytest.fixture
+def cloud_port():
+    with reserved_ports(1) as (port,):
+        yield port
+
+
+@pytest.fixture
+def routes(monkeypatch):
+    """What Vertex AI says in the environment of its containers."""
+    monkeypatch.setenv("AIP_PREDICT_ROUTE", "/v1/predict")
+    monkeypatch.setenv("AIP_HEALTH_ROUTE", "/v1/health")
+    return monkeypatch
+
+
+def fetch(port, path, inputs=False):
+    body = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+    data = json.dumps(body).encode() if inputs else None
+    request = Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
+    with urlopen(request, timeout=DEADLINE_S) as answer:
+        text = answer.read()
+    return json.loads(text)["outputs"][0]["data"] if inputs else answer.status
+
+
+@pytest.mark.parametrize("default", ["m", None])  # with one model, it is that
+def test_vertex_ai_predicts_with_the_default_model(free_config, cloud_port, routes, default):
+    config = replace(free_config, allow_vertex_ai=True, vertex_ai_port=cloud_port, vertex_ai_default_model=default)
+    with serving(config) as triton:
+        assert not servers_of(free_config)  # VertextAILifecyclePolicy
+        triton.run()
+        assert fetch(cloud_port, "/v1/health") == 200
+        assert fetch(cloud_port, "/v1/predict", inputs=True) == [2, 4]
+        assert np.array_equal(infer(config), X * 2)
+
+
+def test_in_a_container_of_vertex_ai_nothing_need_be_configured(free_config, cloud_port, routes):
+    routes.setenv("AIP_MODE", "PREDICTION")
+    routes.setenv("AIP_HTTP_PORT", str(cloud_port))
+    config = replace(free_config, http_address=None, grpc_address=None, metrics_address=None)
+    with serving(config) as triton:
+        triton.run()
+        assert fetch(cloud_port, "/v1/health") == 200
+        assert fetch(cloud_port, "/v1/predict", inputs=True) == [2, 4]
+        assert fetch(config.http_port, "/v2/health/ready") == 200
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", config.grpc_port)) != 0
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.2", config.http_port)) != 0  # another address of this machine
+
+
+@pytest.mark.parametrize("missing", ["AIP_PREDICT_ROUTE", "AIP_HEALTH_ROUTE"])
+def test_vertex_ai_without_a_route_is_refused_before_the_server_starts(free_config, cloud_port, routes, missing):
+    routes.delenv(missing)
+    triton = serving(replace(free_config, allow_vertex_ai=True, vertex_ai_port=cloud_port))
+    with pytest.raises(PyTritonValidationError, match=f"in the environment, such as {missing}=/"):
+        triton.run()
+    assert triton.stop() is False
+
+
+@pytest.mark.parametrize(
+    ("options", "policy", "text"),
+    [
+        ({"vertex_ai_default_model": "other"}, None, "'other', which the server does not load .*; it loads: m"),
+        ({"vertex_ai_default_model": "m"}, AT_RUN, "'m', which the server does not load .*; it loads: none"),
+        ({}, AT_RUN, r"loads 0 models at its start \(none\)"),
+        ({}, "two models", r"loads 2 models at its start \(m, n\)"),
+    ],
+)
+def test_vertex_ai_without_its_default_model_is_refused(free_config, cloud_port, routes, options, policy, text):
+    config = replace(free_config, allow_vertex_ai=True, vertex_ai_port=cloud_port, **options)
+    several = policy == "two models"
+    triton = serving(config, triton_lifecycle_policy=None if several else policy)
+    if several:
+        triton.bind("n", double, *TENSORS)
+    with pytest.raises(PyTritonValidationError, match=text):
+        triton.run()
+    triton.stop()
+
+
+def test_the_policy_of_vertex_ai_is_to_start_late_and_with_models():
+    assert VertextAILifecyclePolicy == TritonLifecyclePolicy(launch_triton_on_startup=False, local_model_store=True)
+
+
+def test_sagemaker_invokes_the_model_that_its_variable_names(free_config, cloud_port, monkeypatch):
+    monkeypatch.setenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", "m")
+    with serving(replace(free_config, allow_sagemaker=True, sagemaker_port=cloud_port)):
+        assert fetch(cloud_port, "/ping") == 200
+        assert fetch(cloud_port, "/invocations", inputs=True) == [2, 4]
+
+
+def test_sagemaker_without_its_variable_is_warned_about(free_config, cloud_port, monkeypatch, caplog):
+    monkeypatch.delenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", raising=False)
+    with serving(replace(free_config, allow_sagemaker=True, sagemaker_port=cloud_port)):
+        assert fetch(cloud_port, "/ping") == 200
+    assert "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME" in caplog.text
