@@ -13,6 +13,7 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	PYTRITON_PROXY=python $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not either_proxy" tests/server
 
 unit: $(READY)
 	$(BIN)/python -m pytest tests/unit tests/test_layers.py

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.either_proxy
+
 BENCH = Path(__file__).parents[2] / "scripts" / "bench.py"
 
 

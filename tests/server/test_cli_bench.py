@@ -12,6 +12,8 @@ from pytriton.model_config import Tensor
 from tests.server.command import Command, run
 from tests.server.processes import wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 FEW = ["-c", "4", "-n", "40", "--warmup", "0.05"]
 
 

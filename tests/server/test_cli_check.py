@@ -6,6 +6,8 @@ import pytest
 
 from tests.server.command import run
 
+pytestmark = pytest.mark.either_proxy
+
 FILES = ["add_sub.log", "add_sub_script.log", "report.txt", "server.log"]
 
 

@@ -13,6 +13,8 @@ from tests.server.ports import reserved_ports
 from tests.server.processes import wait_for
 from tests.server.proxies import IS_NATIVE
 
+pytestmark = pytest.mark.either_proxy
+
 PROGRAM = """
 import numpy as np
 from pytriton.model_config import Tensor

@@ -11,6 +11,8 @@ from tests.server.command import Command, run
 from tests.server.conftest import local_config
 from tests.server.ports import reserved_ports
 
+pytestmark = pytest.mark.either_proxy
+
 PROGRAM = """
 import numpy as np
 from pytriton.model_config import Tensor

@@ -13,6 +13,8 @@ from tests.server.own_server import address, serving
 from tests.server.processes import wait_for
 from tests.server.tls import Certificates
 
+pytestmark = pytest.mark.either_proxy
+
 TOKEN = "t0p-token"
 
 

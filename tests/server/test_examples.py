@@ -20,6 +20,8 @@ import pytest
 
 from tests.server.ports import reserved_ports
 
+pytestmark = pytest.mark.either_proxy
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE_S = 60
 

@@ -27,6 +27,8 @@ from tests.server.other_server import (
 from tests.server.own_server import TENSORS, address, double, serving
 from tests.server.processes import DEADLINE_S, command_line, descendants, is_alive, wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 
 def answers(config, value, model="m"):
     try:

@@ -18,6 +18,8 @@ from tests.server.other_server import PROTOCOLS, TOKEN, answer, models_of, plain
 from tests.server.own_server import TENSORS, address, double
 from tests.server.processes import DEADLINE_S, wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)  # that the models are loaded by
 def test_models_bound_before_and_after_connecting_are_served(server, protocol):
