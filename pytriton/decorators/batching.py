@@ -38,19 +38,18 @@ def batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[s
         PyTritonValidationError: The list is empty; the requests have different inputs, or inputs that cannot be joined;
             or an output is missing, is no array, or has not ``rows`` rows.
     """
-
-    def named(outputs: Any) -> Arrays:
-        return convert_output(outputs, wrapped, instance)
-
     if args and type(args[0]) is JoinedInputs:  # the worker cuts and checks the outputs itself
-        return in_span(BATCH_SPAN, lambda: then(wrapped(*args[1:], **args[0], **kwargs), named))
+        outputs = in_span(BATCH_SPAN, wrapped, *args[1:], **args[0], **kwargs)
+        if type(outputs) is dict:
+            return outputs
+        return then(outputs, lambda outputs: convert_output(outputs, wrapped, instance))
     inputs, rows = _joined(requests_in(args, "batch"))
     total = sum(rows)
 
     def cut(outputs: Any) -> ResponseBatch:
         return ResponseBatch(batched_outputs(outputs, total, wrapped, instance), rows)
 
-    return in_span(BATCH_SPAN, lambda: then(wrapped(*args[1:], **inputs, **kwargs), cut))
+    return then(in_span(BATCH_SPAN, wrapped, *args[1:], **inputs, **kwargs), cut)
 
 
 def takes_joined_inputs(function: Any) -> bool:

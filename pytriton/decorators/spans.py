@@ -16,22 +16,24 @@ __all__ = ["BATCH_SPAN", "in_span"]
 BATCH_SPAN = "pytriton-batch-decorator-span"
 
 
-def in_span(name: str, call: Callable[[], Any]) -> Any:
+def in_span(name: str, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Make a call in a child of the current span; without one, just make it.
 
     Args:
         name: Of the new span.
-        call: A call of a function of any kind.
+        call: A function of any kind.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
 
     Returns:
         What the call returns; the span lasts until a generator or coroutine that it made has ended.
     """
     span = start_span_from_current(name)
     if span is None:
-        return call()
+        return call(*args, **kwargs)
     try:
         with current(span):
-            result = call()
+            result = call(*args, **kwargs)
     except BaseException as error:
         end_span(span, error)
         raise

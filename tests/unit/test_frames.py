@@ -140,6 +140,15 @@ def test_inline_data_is_aligned_and_as_long_as_announced(arrays):
     assert frame.data_bytes <= len(frame.data)
 
 
+def test_frames_that_look_alike_keep_their_own_shapes_numbers_and_data():
+    arrays = [np.arange(6, dtype=np.int32).reshape(2, 3), np.arange(6, 12, dtype=np.int32).reshape(3, 2)]
+    for sequence in range(1, 5):  # of equal lengths and counts, seen before or not
+        array = arrays[sequence % 2]
+        frame = sent(Frame(REQUEST, sequence, 2, rows=[1, len(array) - 1]), [tensor(0, array)])
+        assert (frame.sequence, list(frame.rows)) == (sequence, [1, len(array) - 1])
+        assert same(frame.array(frame.tensors[0]), array)
+
+
 def test_data_in_a_region_is_described_but_not_included():
     array = np.arange(100_000, dtype=np.float64)
     message = pack(Frame(REQUEST, 1, 1, region=4096), [tensor(0, array, 0)])
