@@ -36,6 +36,7 @@ NO_REGION = 0xFFFFFFFFFFFFFFFF
 _SHAPES = [struct.Struct(f"<{rank}Q") for rank in range(MAX_RANK + 1)]
 _PADDING = bytes(ALIGN)
 _MOST_LAYOUTS = 256
+_LONGEST_DESCRIPTION = 4096
 
 
 @dataclass(slots=True)
@@ -154,7 +155,8 @@ def _unpack(buffer: memoryview) -> Frame:
     if length != len(buffer):
         raise FrameError(f"a frame of {length} bytes arrived as {len(buffer)}")
     inline = bool(flags & INLINE)
-    key = (length, kind, flags, requests, tensors) if inline and not (released or metadata) else None
+    plain = inline and region == NO_REGION and not (released or metadata)
+    key = (length, kind, flags, requests, tensors) if plain else None
     known = _layouts.get(key)
     if known is not None and buffer[HEADER.size : HEADER.size + len(known.description)] == known.description:
         more, apart = bool(flags & MORE), bool(flags & APART)
@@ -186,7 +188,7 @@ def _unpack(buffer: memoryview) -> Frame:
         raise FrameError(f"a frame of {length} bytes describes {at}")
     if inline:
         frame.data = buffer[at + (-at % ALIGN) :]
-    if key is not None:
+    if key is not None and at <= _LONGEST_DESCRIPTION:
         _learn(key, _Layout(bytes(buffer[HEADER.size : at]), frame.rows, placed, at + (-at % ALIGN)))
     return frame
 
