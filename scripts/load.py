@@ -5,7 +5,7 @@ which it gives back. Requests are built once, and answers are looked into only b
 of the cores that generator and server share:
 
     HTTP     1 connection: a blocking socket; more: wrk if installed, else one epoll loop
-    gRPC     h2load if installed and up to 64 KiB; else grpcio, with blocking calls on 1 connection, asyncio on more
+    gRPC     h2load if installed and up to 48 KiB; else grpcio, with blocking calls on 1 connection, asyncio on more
 
 A request takes the generator about 8 us of a core with wrk, 14 us with the epoll loop and 0.2 ms with grpcio, which
 limits what can be seen with the latter. wrk corrects its percentiles for coordinated omission: a latency of several
@@ -48,7 +48,7 @@ from wire import (
 __all__ = ["LoadError", "Result", "Target", "infer_http", "load", "model_output"]
 
 # h2load cuts the last answers off; when they are large, the server's gRPC lingers over them for seconds.
-_H2LOAD_BYTES = 64 * 1024
+_H2LOAD_BYTES = 48 * 1024
 _GRPC_OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),  # or all channels to one address share one connection
     ("grpc.max_send_message_length", -1),
