@@ -24,7 +24,9 @@ from report import Row, compare, rounds_table, rows_as_json
 from rounds import Round, Timing
 from sections import COLUMNS, SECTIONS, Plan
 from soak import Soak, soak, soak_table, trends
-from systems import BenchError, System, find_system
+from systems import PYTHON_PROXY, BenchError, System, find_system
+
+from pytriton.server.native import PROXIES
 
 __all__ = ["main", "parse"]
 
@@ -41,7 +43,7 @@ def main() -> int:
         signal.signal(number, _leave)
     adopt_orphans()
     try:
-        systems = [find_system(name, chosen.peer_python) for name in chosen.systems]
+        systems = [find_system(name, chosen.peer_python, chosen.proxy) for name in chosen.systems]
         about = _about(chosen, systems)
         for subject, facts in about.items():
             print(f"{subject}: {json.dumps(facts)}", flush=True)
@@ -74,7 +76,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--quick", action="store_true", help="one round, short and with few clients: does it work at all?"
     )
     parser.add_argument("--peer-python", metavar="PATH", help="interpreter of an environment with nvidia-pytriton")
-    parser.add_argument("--systems", nargs="+", choices=["ours", "raw", "peer"], help="default: all there are")
+    choices = ["ours", PYTHON_PROXY, "raw", "peer"]
+    parser.add_argument("--systems", nargs="+", choices=choices, help="default: ours and raw; peer, if there is one")
+    parser.add_argument("--proxy", choices=PROXIES, help="of ours (what PYTRITON_PROXY says, else auto)")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="instead of rounds, one long load of each system")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     chosen = parser.parse_args(arguments)

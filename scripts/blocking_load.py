@@ -18,7 +18,8 @@ from time import perf_counter_ns
 
 from caller import INIT_TIMEOUT_S, add_times, check_double, command_line, target_of, url
 from tally import Result, quantiles
-from wire import HOST, Floats, LoadError, Target
+from tensors import Floats
+from wire import HOST, LoadError, Target
 
 from pytriton.client import ModelClient
 

@@ -9,7 +9,8 @@ import argparse
 
 import numpy as np
 from numpy.typing import ArrayLike
-from wire import HOST, Floats, LoadError, Target
+from tensors import Floats
+from wire import HOST, LoadError, Target
 
 __all__ = ["INIT_TIMEOUT_S", "add_times", "check_double", "command_line", "target_of", "url"]
 

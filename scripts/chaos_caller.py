@@ -17,7 +17,8 @@ from collections import Counter
 
 import numpy as np
 from systems import MODEL
-from wire import HOST, Floats
+from tensors import Floats
+from wire import HOST
 
 from pytriton.client import AsyncioModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientError

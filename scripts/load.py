@@ -1,10 +1,11 @@
 """Load for one inference server on this machine: a closed loop of requests over N keep-alive connections.
 
-The model has a float32 input ``INPUT`` and a float32 output ``OUTPUT`` of one shape. Requests are built once, and
-answers are looked into only before and after the load, to take little of the cores that generator and server share:
+The model has an input ``INPUT`` and an output ``OUTPUT`` of one shape: float32, which it doubles, or byte strings,
+which it gives back. Requests are built once, and answers are looked into only before and after the load, to take little
+of the cores that generator and server share:
 
     HTTP     1 connection: a blocking socket; more: wrk if installed, else one epoll loop
-    gRPC     h2load if installed and up to 16 KiB; else grpcio, with blocking calls on 1 connection, asyncio on more
+    gRPC     h2load if installed and up to 48 KiB; else grpcio, with blocking calls on 1 connection, asyncio on more
 
 A request takes the generator about 8 us of a core with wrk, 14 us with the epoll loop and 0.2 ms with grpcio, which
 limits what can be seen with the latter. wrk corrects its percentiles for coordinated omission: a latency of several
@@ -31,12 +32,12 @@ import grpc
 import numpy as np
 from programs import h2load, has_h2load, has_wrk, warmed, wrk
 from tally import Result, Tally
+from tensors import Tensor, datatype
 from wire import (
     GRPC_PATH,
     HOST,
     TIMEOUT_S,
     Connection,
-    Floats,
     LoadError,
     Target,
     grpc_output,
@@ -44,10 +45,10 @@ from wire import (
     http_request,
 )
 
-__all__ = ["LoadError", "Result", "Target", "double", "infer_http", "load"]
+__all__ = ["LoadError", "Result", "Target", "infer_http", "load", "model_output"]
 
 # h2load cuts the last answers off; when they are large, the server's gRPC lingers over them for seconds.
-_H2LOAD_FLOATS = 4096
+_H2LOAD_BYTES = 48 * 1024
 _GRPC_OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),  # or all channels to one address share one connection
     ("grpc.max_send_message_length", -1),
@@ -55,9 +56,9 @@ _GRPC_OPTIONS = [
 ]
 
 
-def double(values: Floats) -> Floats:
-    """The model that a load expects, unless told otherwise."""
-    return 2 * values
+def model_output(values: Tensor) -> Tensor:
+    """What the benchmark's models make of their input: floats are doubled, strings given back."""
+    return values if datatype(values) == "BYTES" else 2 * values
 
 
 def load(
@@ -66,7 +67,7 @@ def load(
     connections: int,
     seconds: float,
     warmup_s: float = 1,
-    model: Callable[[Floats], Floats] = double,
+    model: Callable[[Tensor], Tensor] = model_output,
 ) -> Result:
     """Keep one request in flight on each connection for ``warmup_s + seconds``.
 
@@ -82,7 +83,7 @@ def load(
     return result
 
 
-def _verify(output: Floats, expected: Floats) -> None:
+def _verify(output: Tensor, expected: Tensor) -> None:
     if not np.array_equal(output, expected.ravel()):
         raise LoadError(f"wrong output {output[:4]}, expected {expected.ravel()[:4]}")
 
@@ -96,10 +97,11 @@ def _connect(target: Target) -> socket.socket:
 
 
 def _connection(target: Target, stream: socket.socket) -> Connection:
-    return Connection(stream, http_request(target), 64 * 1024 + 4 * target.floats)
+    request = http_request(target)
+    return Connection(stream, request, 64 * 1024 + len(request))  # the output is as long as the input
 
 
-def infer_http(target: Target) -> Floats:
+def infer_http(target: Target) -> Tensor:
     """The answer to one request over a connection of its own, 1-D.
 
     Raises:
@@ -109,7 +111,7 @@ def infer_http(target: Target) -> Floats:
     with _connect(target) as stream:
         connection = _connection(target, stream)
         connection.exchange()
-        return connection.output()
+        return connection.output(target.datatype)
 
 
 def _drive_http(target: Target, connections: int, seconds: float, warmup_s: float) -> Result:
@@ -153,8 +155,8 @@ def _send_selecting(target: Target, connections: int, tally: Tally) -> None:
                     selector.modify(key.fileobj, wanted, connection)
 
 
-def _infer_grpc(target: Target) -> Floats:
-    return grpc_output(_grpc_answer(target))
+def _infer_grpc(target: Target) -> Tensor:
+    return grpc_output(_grpc_answer(target), target.datatype)
 
 
 def _grpc_answer(target: Target) -> bytes:
@@ -164,7 +166,7 @@ def _grpc_answer(target: Target) -> bytes:
 
 
 def _drive_grpc(target: Target, connections: int, seconds: float, warmup_s: float) -> Result:
-    if has_h2load() and target.floats <= _H2LOAD_FLOATS:
+    if has_h2load() and len(grpc_request(target)) <= _H2LOAD_BYTES:
         answer_bytes = len(_grpc_answer(target))
         return warmed(partial(h2load, target, connections, answer_bytes=answer_bytes), warmup_s, seconds)
     tally = Tally(warmup_s, seconds)
@@ -214,11 +216,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--floats", type=int, default=16, help="values per request; 262144 are 1 MiB")
+    parser.add_argument("--strings", type=int, default=0, help="per request, instead of floats")
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--warmup", type=float, default=1, help="seconds before the measurement")
     chosen = parser.parse_args()
-    target = Target(chosen.port, chosen.model, chosen.floats)
+    target = Target(chosen.port, chosen.model, chosen.floats, chosen.strings)
     print(json.dumps(asdict(load(chosen.protocol, target, chosen.connections, chosen.seconds, chosen.warmup))))
 
 

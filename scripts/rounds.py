@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from processes import cpu_s, end_with_parent, memory, names
-from systems import MODEL, BenchError, Host, System
+from systems import ECHO, MODEL, BenchError, Host, System
 from tally import Result
 
 __all__ = ["LARGE", "LOAD_GRACE_S", "SMALL", "Case", "Round", "Timing", "cpu_us", "measure", "order", "read_load"]
-__all__ += ["size", "start_load", "stop", "used_cpu_us"]
+__all__ += ["measure_load", "size", "start_load", "stop", "used_cpu_us"]
 
 IDLE_S = 1.5
 LOAD_GRACE_S = 180.0  # besides its own duration: imports, and time-outs of the generators
@@ -26,16 +26,23 @@ _CPU_GROUPS = {"tritonserver": "server", "triton_python_backend_stub": "stub"}
 
 @dataclass(frozen=True)
 class Case:
-    """One load."""
+    """One load; with ``strings`` in a request, it goes to another model, and there are no floats."""
 
     protocol: str
     connections: int
     floats: int = 16
+    strings: int = 0
 
     @property
     def title(self) -> str:
-        """Such as ``http 16 x 64 B``."""
-        return f"{self.protocol} {self.connections} x {size(4 * self.floats)}"
+        """Such as ``http 16 x 64 B``, ``http 16 x 1000 strings``."""
+        request = f"{self.strings} strings" if self.strings else size(4 * self.floats)
+        return f"{self.protocol} {self.connections} x {request}"
+
+    @property
+    def model(self) -> str:
+        """What it calls."""
+        return ECHO if self.strings else MODEL
 
 
 @dataclass(frozen=True)
@@ -82,15 +89,14 @@ def measure(system: System, number: int, timing: Timing, folder: Path, say: Call
 
 
 def _measure(result: Round, system: System, timing: Timing, folder: Path, say: Callable[[str], None]) -> None:
-    times = result.values["start and stop"] = {f"{_IMPORTS} s": _imports_s(system)}
+    imports_s = _imports_s(system)
+    times = result.values["start and stop"] = {f"{_IMPORTS} s": imports_s}
     with Host(system, folder) as host:
         times["first answer s"] = host.wait_first_answer()
+        times["first answer less imports s"] = times["first answer s"] - imports_s
         for title, cases in (("small", SMALL), ("large", LARGE)):
             for case in cases:
-                values = result.values[case.title] = _measure_load(host, case, timing)
-                if values["errors"]:
-                    result.problems.append(f"{case.title}: {values['errors']:.0f} errors")
-                say(f"round {result.number}, {system.name}, {case.title}: {values['requests/s']:.0f} requests/s")
+                measure_load(host, case, timing, result, say)
             result.values[f"memory after {title} loads, MiB"] = _memory_mib(host)
         times["stop s"] = stop(host, result)
 
@@ -111,9 +117,9 @@ def stop(host: Host, result: Round) -> float:
 
 def start_load(host: Host, case: Case, seconds: float, warmup_s: float) -> subprocess.Popen[str]:
     """Start a load in a process of its own, whose end :func:`read_load` waits for."""
-    target = host.target(case.protocol, case.floats)
-    where = [case.protocol, f"--port={target.port}", f"--model={MODEL}", f"--floats={case.floats}"]
-    how = [f"--connections={case.connections}", f"--seconds={seconds}", f"--warmup={warmup_s}"]
+    where = [case.protocol, f"--port={host.ports[case.protocol]}", f"--model={case.model}"]
+    how = [f"--floats={case.floats}", f"--strings={case.strings}"]
+    how += [f"--connections={case.connections}", f"--seconds={seconds}", f"--warmup={warmup_s}"]
     return subprocess.Popen(
         [sys.executable, str(_LOAD), *where, *how],
         stdin=subprocess.DEVNULL,
@@ -137,6 +143,18 @@ def read_load(host: Host, case: Case, load: subprocess.Popen[str], timeout_s: fl
     if load.returncode:
         raise BenchError(f"{case.title}: the load failed:\n{complaint}\nThe last lines of the host:\n{host.tail()}")
     return Result(**json.loads(printed))
+
+
+def measure_load(host: Host, case: Case, timing: Timing, result: Round, say: Callable[[str], None]) -> None:
+    """Add what a load measures to the result of the round.
+
+    Raises:
+        BenchError: The load failed.
+    """
+    values = result.values[case.title] = _measure_load(host, case, timing)
+    if values["errors"]:
+        result.problems.append(f"{case.title}: {values['errors']:.0f} errors")
+    say(f"round {result.number}, {result.system}, {case.title}: {values['requests/s']:.0f} requests/s")
 
 
 def _measure_load(host: Host, case: Case, timing: Timing) -> dict[str, float]:

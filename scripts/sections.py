@@ -10,11 +10,12 @@ from client_churn import count_churn
 from client_rounds import BARE, measure_clients
 from rounds import Round, Timing, measure, order
 from stream_rounds import measure_streams
-from systems import System, find_system
+from string_rounds import measure_strings
+from systems import PYTHON_PROXY, System, find_system
 
 __all__ = ["COLUMNS", "SECTIONS", "Plan"]
 
-COLUMNS = ["ours", "raw", BARE, "peer"]
+COLUMNS = ["ours", PYTHON_PROXY, "raw", BARE, "peer"]
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,13 @@ class Plan:
 
     @property
     def callers(self) -> list[System]:
-        """The systems that have clients."""
-        return [system for system in self.systems if system.name != "raw"]
+        """The systems that have clients of their own."""
+        return [system for system in self.systems if system.name in ("ours", "peer")]
+
+    @property
+    def ours(self) -> System:
+        """Ours, with its proxy if it is compared: its server is what clients call, its tritonclient calls servers."""
+        return next((system for system in self.systems if system.name == "ours"), None) or find_system("ours")
 
 
 def _serving(plan: Plan) -> list[Round]:
@@ -52,8 +58,17 @@ def _serving(plan: Plan) -> list[Round]:
     return rounds
 
 
+def _strings(plan: Plan) -> list[Round]:
+    rounds = []
+    for number in range(1, plan.rounds + 1):
+        for system in order(plan.systems, number):
+            place = plan.folder / f"strings-{system.name}-{number}"
+            rounds.append(measure_strings(system, number, plan.timing, place, plan.say))
+    return rounds
+
+
 def _clients(plan: Plan) -> list[Round]:
-    server, rounds = find_system("ours"), []
+    server, rounds = plan.ours, []
     for number in range(1, plan.rounds + 1):
         place = plan.folder / f"clients-{number}"
         rounds += measure_clients(server, order(plan.callers, number), number, plan.timing, place, plan.say)
@@ -61,7 +76,7 @@ def _clients(plan: Plan) -> list[Round]:
 
 
 def _streams(plan: Plan) -> list[Round]:
-    client, rounds = find_system("ours"), []
+    client, rounds = plan.ours, []
     for number in range(1, plan.rounds + 1):
         for system in order(plan.systems, number):
             place = plan.folder / f"streams-{system.name}-{number}"
@@ -71,11 +86,12 @@ def _streams(plan: Plan) -> list[Round]:
 
 
 def _churn(plan: Plan) -> list[Round]:
-    return [count_churn(find_system("ours"), plan.clients, plan.folder / "churn", plan.say)]
+    return [count_churn(plan.ours, plan.clients, plan.folder / "churn", plan.say)]
 
 
 SECTIONS: dict[str, Callable[[Plan], list[Round]]] = {
     "serving": _serving,
+    "strings": _strings,
     "clients": _clients,
     "streams": _streams,
     "churn": _churn,

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from caller import INIT_TIMEOUT_S, add_times, check_double, command_line, target_of, url
 from tally import quantiles
+from tensors import Floats
 from tritonclient import grpc
-from wire import HOST, TIMEOUT_S, Floats, LoadError, Target
+from wire import HOST, TIMEOUT_S, LoadError, Target
 
 from pytriton.client import DecoupledModelClient
 

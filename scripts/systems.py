@@ -19,13 +19,18 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from load import double, infer_http
+from load import infer_http, model_output
 from processes import descendants, end_descendants, end_with_parent, family, names, shared_memory, wait_gone
 from wire import HOST, LoadError, Target
 
-__all__ = ["MODEL", "STREAM", "BenchError", "Host", "System", "find_system"]
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.server.native import uses_native
+
+__all__ = ["ECHO", "MODEL", "PYTHON_PROXY", "STREAM", "BenchError", "Host", "System", "find_system"]
 
 MODEL = "double"
+ECHO = "echo"  # gives byte strings back
+PYTHON_PROXY = "python-proxy"  # ours, with the proxy that it has besides the native one
 STREAM = "stream"  # a decoupled model, which sends OUTPUT as often as COUNT says
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
@@ -52,7 +57,7 @@ class System:
     """An interpreter and the script that it runs to host a server.
 
     Attributes:
-        versions: Of the interpreter and of the packages that matter.
+        versions: Of the interpreter and of the packages that matter, and what else distinguishes the system.
     """
 
     name: str
@@ -61,35 +66,47 @@ class System:
     versions: dict[str, str]
 
 
-def find_system(name: str, peer_python: str | None = None) -> System:
-    """``ours``, ``raw`` or ``peer``.
+def find_system(name: str, peer_python: str | None = None, proxy: str | None = None) -> System:
+    """``ours``, ``python-proxy``, ``raw`` or ``peer``.
 
     Args:
         name: Of the system.
-        peer_python: Interpreter of the environment with nvidia-pytriton; ours and raw run under this one.
+        peer_python: Interpreter of the environment with nvidia-pytriton; all others run under this one.
+        proxy: The proxy of ours, ``native``, ``python`` or ``auto``; None: as the environment has it.
 
     Raises:
-        BenchError: The interpreter does not run, or lacks nvidia-pytriton.
+        BenchError: The interpreter does not run, or lacks nvidia-pytriton; or there is no such proxy.
     """
     environment = dict(os.environ)
-    if name != "peer":
-        script = {"ours": "served.py", "raw": "raw.py"}[name]
-        versions = _describe(sys.executable, environment)
-        del versions["libdir"]
-        if name == "raw":  # under NumPy 2 the server's Python backend runs no model as it is
-            plain = int(versions["numpy"].partition(".")[0]) < 2
-            versions["malloc"] = "as in ours" if os.environ.get("BENCH_RAW_MALLOC") else "without pytriton's settings"
-            versions["tensors"] = "plain" if plain else "through pytriton.proxy.abi, which NumPy 2 needs"
-        return System(name, [sys.executable, str(_HOSTS / script)], environment, versions)
-    if peer_python is None:
+    if name == "peer":
+        return _find_peer(peer_python, environment)
+    versions = _describe(sys.executable, environment)
+    del versions["libdir"]
+    if name == "raw":  # under NumPy 2 the server's Python backend runs no model as it is
+        plain = int(versions["numpy"].partition(".")[0]) < 2
+        versions["malloc"] = "as in ours" if os.environ.get("BENCH_RAW_MALLOC") else "without pytriton's settings"
+        versions["tensors"] = "plain" if plain else "through pytriton.proxy.abi, which NumPy 2 needs"
+        return System(name, [sys.executable, str(_HOSTS / "raw.py")], environment, versions)
+    proxy = "python" if name == PYTHON_PROXY else proxy
+    if proxy:
+        environment["PYTRITON_PROXY"] = proxy
+    try:
+        versions["proxy"] = "native" if uses_native("auto", ours=True, environment=environment) else "python"
+    except PyTritonValidationError as error:
+        raise BenchError(str(error)) from error
+    return System(name, [sys.executable, str(_HOSTS / "served.py")], environment, versions)
+
+
+def _find_peer(python: str | None, environment: dict[str, str]) -> System:
+    if python is None:
         raise BenchError("the peer needs --peer-python, an interpreter with nvidia-pytriton")
     environment.pop("PYTHONPATH", None)  # it may lead to our package, which has the same import name
-    versions = _describe(peer_python, environment)
+    versions = _describe(python, environment)
     if "nvidia-pytriton" not in versions:
-        raise BenchError(f"{peer_python} has no nvidia-pytriton: {versions}")
+        raise BenchError(f"{python} has no nvidia-pytriton: {versions}")
     libraries = [versions.pop("libdir"), environment.get("LD_LIBRARY_PATH", "")]
     environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
-    return System(name, [peer_python, str(_HOSTS / "served.py")], environment, versions)
+    return System("peer", [python, str(_HOSTS / "served.py")], environment, versions)
 
 
 class Host:
@@ -149,9 +166,9 @@ class Host:
             self._seen_shared_memory |= shared_memory(pid)
         return pids
 
-    def target(self, protocol: str, floats: int = 16) -> Target:
-        """Where a load goes."""
-        return Target(self.ports[protocol], MODEL, floats)
+    def target(self, protocol: str) -> Target:
+        """Where small requests go."""
+        return Target(self.ports[protocol], MODEL)
 
     def wait_first_answer(self) -> float:
         """Wait for a right answer over HTTP; returns the seconds since the process was started.
@@ -160,7 +177,7 @@ class Host:
             BenchError: The process ended, or none came in time.
         """
         target = self.target("http")
-        expected = double(target.values).ravel()
+        expected = model_output(target.values).ravel()
         while self._process.poll() is None and perf_counter() - self._began < START_TIMEOUT_S:
             with suppress(LoadError, OSError):
                 if np.array_equal(infer_http(target), expected):

@@ -1,4 +1,4 @@
-"""What a load sends and receives: KServe v2 requests with a float32 tensor, built once, and one HTTP connection."""
+"""What a load sends and receives: KServe v2 requests with one tensor, built once, and one HTTP connection."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from tensors import Tensor, datatype, decode, encode, floats, strings
 from tritonclient.grpc import service_pb2
 
-__all__ = ["GRPC_PATH", "HOST", "TIMEOUT_S", "Connection", "Floats", "LoadError", "Target"]
+__all__ = ["GRPC_PATH", "HOST", "TIMEOUT_S", "Connection", "LoadError", "Target"]
 __all__ += ["grpc_output", "grpc_request", "http_body", "http_request"]
 
 HOST = "127.0.0.1"
@@ -23,8 +22,6 @@ _STATUS = re.compile(rb"^HTTP/1\.1 (\d{3})")
 _BODY_BYTES = re.compile(rb"\r\nContent-Length: *(\d+)", re.IGNORECASE)
 _JSON_BYTES = re.compile(rb"\r\nInference-Header-Content-Length: *(\d+)", re.IGNORECASE)
 
-Floats = NDArray[np.float32]
-
 
 class LoadError(RuntimeError):
     """The server gave a wrong answer or none, so that nothing can be measured."""
@@ -32,11 +29,12 @@ class LoadError(RuntimeError):
 
 @dataclass(frozen=True)
 class Target:
-    """A model on a port of this machine, and the number of float32 values in a request."""
+    """A model on a port of this machine, and how many values a request has: strings if any, else float32."""
 
     port: int
     model: str
     floats: int = 16
+    strings: int = 0
 
     @property
     def path(self) -> str:
@@ -44,18 +42,23 @@ class Target:
         return f"/v2/models/{self.model}/infer"
 
     @property
-    def values(self) -> Floats:
-        """The input, shape ``(1, floats)``, the same each time."""
-        return np.random.default_rng(0).standard_normal((1, self.floats), dtype=np.float32)
+    def values(self) -> Tensor:
+        """The input, one row, the same each time."""
+        return strings(self.strings) if self.strings else floats(self.floats)
+
+    @property
+    def datatype(self) -> str:
+        """The protocol's name of the input's, and the output's, elements."""
+        return "BYTES" if self.strings else "FP32"
 
 
-def http_body(values: Floats) -> tuple[bytes, int]:
+def http_body(values: Tensor) -> tuple[bytes, int]:
     """A KServe v2 request, JSON then tensor, and the length of its JSON in bytes."""
-    tensor = {"name": "INPUT", "datatype": "FP32", "shape": values.shape}
-    inputs = [{**tensor, "parameters": {"binary_data_size": values.nbytes}}]
+    tensor, data = {"name": "INPUT", "datatype": datatype(values), "shape": values.shape}, encode(values)
+    inputs = [{**tensor, "parameters": {"binary_data_size": len(data)}}]
     outputs = [{"name": "OUTPUT", "parameters": {"binary_data": True}}]
     head = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
-    return head + values.tobytes(), len(head)
+    return head + data, len(head)
 
 
 def http_request(target: Target) -> bytes:
@@ -70,15 +73,16 @@ def http_request(target: Target) -> bytes:
 
 def grpc_request(target: Target) -> bytes:
     """A serialised ``ModelInferRequest``."""
-    tensor = {"name": "INPUT", "datatype": "FP32", "shape": target.values.shape}
+    values = target.values
+    tensor = {"name": "INPUT", "datatype": datatype(values), "shape": values.shape}
     request = service_pb2.ModelInferRequest(model_name=target.model, inputs=[tensor])
-    request.raw_input_contents.append(target.values.tobytes())
+    request.raw_input_contents.append(encode(values))
     return bytes(request.SerializeToString())
 
 
-def grpc_output(answer: bytes) -> Floats:
-    """The tensor of a serialised ``ModelInferResponse``, 1-D."""
-    return np.frombuffer(service_pb2.ModelInferResponse.FromString(answer).raw_output_contents[0], np.float32)
+def grpc_output(answer: bytes, kind: str = "FP32") -> Tensor:
+    """The tensor, of this datatype, of a serialised ``ModelInferResponse``, 1-D."""
+    return decode(service_pb2.ModelInferResponse.FromString(answer).raw_output_contents[0], kind)
 
 
 class Connection:
@@ -132,12 +136,12 @@ class Connection:
             raise LoadError(f"no answer in {TIMEOUT_S} s") from error
         return self.status == 200
 
-    def output(self) -> Floats:
-        """The tensor of the answer, 1-D."""
+    def output(self, kind: str = "FP32") -> Tensor:
+        """The tensor of the answer, of this datatype, 1-D."""
         body = bytes(self._view[self._begin : self._end])
         if self.status != 200:
             raise LoadError(f"the server answered {self.status}: {body[:500]!r}")
-        return np.frombuffer(body, np.float32, offset=self._number(_JSON_BYTES, self._begin))
+        return decode(body[self._number(_JSON_BYTES, self._begin) :], kind)
 
     def _number(self, pattern: re.Pattern[bytes], end: int) -> int:
         found = pattern.search(self._buffer, 0, end)

@@ -47,8 +47,8 @@ class BatchStatistics:
 class ModelStatistics:
     """What the server has counted of one version of a model since it was loaded.
 
-    The server counts a request shortly after it has answered it. A failure of a callable counts as a success: the
-    server's Python backend does not tell them apart (``pytriton_failed_requests_total`` of
+    With the Python proxy, the server counts a request shortly after it has answered it, and a failure of a callable
+    counts as a success: the server's Python backend does not tell them apart (``pytriton_failed_requests_total`` of
     :meth:`~pytriton.triton.Triton.serve_metrics` does).
 
     Attributes:

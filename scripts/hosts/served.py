@@ -1,7 +1,7 @@
 """A hosting process for the benchmark: pytriton's public API alone, so that nvidia-pytriton runs it too.
 
-Usage: ``python served.py <HTTP port> <gRPC port> <metrics port> <model>...``, where the models are ``double`` and
-``stream``, which are loaded in the order given; SIGTERM ends it.
+Usage: ``python served.py <HTTP port> <gRPC port> <metrics port> <model>...``, where the models are ``double``,
+``echo`` and ``stream``, which are loaded in the order given; SIGTERM ends it.
 """
 
 import sys
@@ -26,8 +26,14 @@ def stream(INPUT, COUNT):
         yield {"OUTPUT": 2 * INPUT}
 
 
-FUNCTIONS = {"double": double, "stream": stream}
-COUNTS = {"double": [], "stream": [Tensor(name="COUNT", dtype=np.int32, shape=(1,))]}
+@batch
+def echo(INPUT):
+    return {"OUTPUT": INPUT}
+
+
+FUNCTIONS = {"double": double, "stream": stream, "echo": echo}
+DTYPES = {"double": np.float32, "stream": np.float32, "echo": bytes}
+COUNTS = {"stream": [Tensor(name="COUNT", dtype=np.int32, shape=(1,))]}
 
 
 def main(**options) -> None:
@@ -46,8 +52,8 @@ def main(**options) -> None:
             triton.bind(
                 model_name=name,
                 infer_func=FUNCTIONS[name],
-                inputs=[Tensor(name="INPUT", dtype=np.float32, shape=(-1,)), *COUNTS[name]],
-                outputs=[Tensor(name="OUTPUT", dtype=np.float32, shape=(-1,))],
+                inputs=[Tensor(name="INPUT", dtype=DTYPES[name], shape=(-1,)), *COUNTS.get(name, [])],
+                outputs=[Tensor(name="OUTPUT", dtype=DTYPES[name], shape=(-1,))],
                 config=ModelConfig(max_batch_size=128, batcher=DynamicBatcher(), decoupled=name == "stream"),
             )
         triton.serve()

@@ -27,6 +27,27 @@ def test_a_short_soak_of_ours_and_raw_finds_no_problems(tmp_path):
     assert all("tritonserver" in sample["rss_bytes"] for soak in found["soaks"] for sample in soak["samples"])
 
 
+def test_strings_are_measured_of_the_python_proxy_and_raw_without_problems(tmp_path):
+    result = tmp_path / "result.json"
+    ran = subprocess.run(
+        [
+            *(sys.executable, str(BENCH), "--sections", "strings", "--systems", "python-proxy", "raw"),
+            *("--rounds", "1", "--seconds", "0.2", "--warmup", "0", "--json", str(result)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = json.loads(result.read_text())
+    assert found["problems"] == {"python-proxy": [], "raw": []}
+    assert found["systems"]["python-proxy"]["proxy"] == "python"
+    for row in found["rows"]:
+        if row["measure"] in ("requests/s", "stub CPU us"):
+            assert all(spread["median"] > 0 for spread in row["spreads"].values()), row
+    assert len({row["group"] for row in found["rows"]}) == 4
+
+
 def test_clients_streams_and_churn_are_measured_without_problems(tmp_path):
     result = tmp_path / "result.json"
     ran = subprocess.run(

@@ -6,9 +6,12 @@ import pytest
 import report
 import rounds
 import soak
+import string_rounds
 import systems
 from hypothesis import given
 from hypothesis import strategies as st
+
+from pytriton.server.native import LIBRARY
 
 Spread = report.Spread
 
@@ -112,8 +115,9 @@ def test_sizes_are_in_the_largest_whole_unit(count, text):
 
 
 def test_every_load_has_a_title_of_its_own():
-    cases = rounds.SMALL + rounds.LARGE
+    cases = rounds.SMALL + rounds.LARGE + string_rounds.STRINGS
     assert rounds.Case("grpc", 64).title == "grpc 64 x 64 B"
+    assert rounds.Case("http", 16, strings=1000).title == "http 16 x 1000 strings"
     assert len({case.title for case in cases}) == len(cases)
 
 
@@ -144,7 +148,9 @@ def test_a_round_whose_host_dies_keeps_what_was_measured_and_tells_why(monkeypat
     raw = systems.find_system("raw")
     found = rounds.measure(raw, 1, bench.QUICK, tmp_path, lambda _: None)
     assert found.problems == ["the server died"]
-    assert found.values["start and stop"]["first answer s"] == 0.5
+    times = found.values["start and stop"]
+    assert times["first answer s"] == 0.5
+    assert times["first answer less imports s"] == 0.5 - times["import numpy, tritonclient s"]
     assert [title for title in found.values if "64 B" in title] == ["http 1 x 64 B", "http 16 x 64 B", "http 64 x 64 B"]
 
 
@@ -152,6 +158,26 @@ def test_the_peer_is_measured_when_its_interpreter_is_known():
     assert bench.parse([]).systems == ["ours", "raw"]
     assert bench.parse(["--peer-python", "/x"]).systems == ["ours", "raw", "peer"]
     assert bench.parse(["--peer-python", "/x", "--systems", "peer"]).systems == ["peer"]
+
+
+def test_ours_has_the_proxy_that_is_asked_for_and_python_proxy_always_pythons(monkeypatch):
+    monkeypatch.setenv("PYTRITON_PROXY", "auto")
+    found = systems.find_system("ours", proxy="python")
+    assert (found.environment["PYTRITON_PROXY"], found.versions["proxy"]) == ("python", "python")
+    found = systems.find_system(systems.PYTHON_PROXY, proxy="native")
+    assert (found.environment["PYTRITON_PROXY"], found.versions["proxy"]) == ("python", "python")
+    assert systems.find_system("ours").environment["PYTRITON_PROXY"] == "auto"
+
+
+def test_the_proxy_of_ours_is_told_as_it_is_found(monkeypatch):
+    monkeypatch.delenv("PYTRITON_PROXY", raising=False)
+    assert systems.find_system("ours").versions["proxy"] == ("native" if LIBRARY.is_file() else "python")
+
+
+def test_a_proxy_that_cannot_be_used_has_no_result(monkeypatch):
+    monkeypatch.setenv("PYTRITON_PROXY", "rust")
+    with pytest.raises(systems.BenchError, match="rust"):
+        systems.find_system("ours")
 
 
 def test_quick_is_one_round_of_short_loads():

@@ -9,6 +9,7 @@ import pytest
 import rounds
 import sections
 import stream_rounds
+import string_rounds
 import systems
 
 OURS, RAW, PEER = (systems.System(name, [sys.executable], {}, {}) for name in ("ours", "raw", "peer"))
@@ -217,6 +218,48 @@ def test_streams_are_measured_of_each_system_and_of_clients_on_ours(programs, tm
     assert servers == ["ours", "raw", "peer", "raw", "peer", "ours"]
     assert clients == ["ours", "peer", "peer", "ours"]
     assert len(ran) == 10
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """Put loads that all answer in the place of the real ones, but on the named systems; lists ``(system, title)``."""
+
+    def put(*failing):
+        def load(host, case, timing, result, say):
+            ran.append((result.system, case.title))
+            if result.system in failing:
+                raise systems.BenchError(f"{case.title} failed")
+            result.values[case.title] = {"requests/s": 1}
+
+        ran = []
+        monkeypatch.setattr(rounds, "IDLE_S", 0)
+        monkeypatch.setattr(string_rounds, "Host", Host)
+        monkeypatch.setattr(string_rounds, "measure_load", load)
+        return ran
+
+    return put
+
+
+def test_strings_are_measured_of_each_system_in_each_round(loads, tmp_path):
+    ran = loads()
+    found = sections.SECTIONS["strings"](sections.Plan([OURS, RAW], 2, TIMING, 1, tmp_path, lambda _: None))
+    assert [(each.system, each.number) for each in found] == [("ours", 1), ("raw", 1), ("raw", 2), ("ours", 2)]
+    assert ran == [(each.system, case.title) for each in found for case in string_rounds.STRINGS]
+    assert all(len(each.values) == 4 and not each.problems for each in found)
+
+
+def test_a_load_of_strings_that_fails_ends_the_round_of_its_system_alone(loads, tmp_path):
+    loads("raw")
+    found = sections.SECTIONS["strings"](sections.Plan([OURS, RAW], 1, TIMING, 1, tmp_path, lambda _: None))
+    assert by_system(found)["raw"].problems == ["http 1 x 1000 strings failed"]
+    assert len(by_system(found)["ours"].values) == 4
+
+
+def test_clients_call_the_server_of_ours_whose_proxy_was_chosen(tmp_path):
+    other = systems.System("python-proxy", [sys.executable], {}, {})
+    plan = sections.Plan([other, RAW, OURS, PEER], 1, TIMING, 1, tmp_path, lambda _: None)
+    assert plan.ours is OURS
+    assert plan.callers == [OURS, PEER]
 
 
 def test_each_round_of_clients_begins_with_another(programs, tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytriton.config import TritonConfig
+from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "pytriton").glob("*/README.md")]
@@ -72,3 +73,10 @@ def test_the_table_of_options_has_every_field_once():
     section = text.split("\n## All fields\n")[1].split("\n## ")[0]
     listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     assert sorted(listed) == sorted(field.name for field in fields(TritonConfig))
+
+
+@pytest.mark.parametrize("options", [ModelConfig, DynamicBatcher, QueuePolicy])
+def test_the_table_of_a_models_options_has_every_field_once(options):
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    table = text.split(f"\n| `{options.__name__}` | default | |\n")[1].split("\n\n")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(each.name for each in fields(options))

@@ -66,6 +66,29 @@ def test_the_grpc_request_carries_the_raw_tensor():
     assert list(request.raw_input_contents) == [TARGET.values.tobytes()]
 
 
+def test_strings_travel_behind_their_lengths_over_both_protocols():
+    target = wire.Target(port=8000, model="echo", strings=2)
+    assert target.datatype == "BYTES"
+    first, second = target.values[0]
+    data = b"".join(len(each).to_bytes(4, "little") + each for each in (first, second))
+    _, _, body = wire.http_request(target).partition(b"\r\n\r\n")
+    assert body.endswith(data)
+    (described,) = json.loads(body.removesuffix(data))["inputs"]
+    assert (described["datatype"], described["shape"]) == ("BYTES", [1, 2])
+    assert described["parameters"] == {"binary_data_size": len(data)}
+    request = service_pb2.ModelInferRequest.FromString(wire.grpc_request(target))
+    assert (request.inputs[0].datatype, list(request.raw_input_contents)) == ("BYTES", [data])
+
+
+def test_answers_of_strings_are_read_over_both_protocols():
+    data = b"\2\0\0\0ab" + b"\0\0\0\0"
+    connected = connection(answered(b'{"outputs":[]}' + data))
+    connected.exchange()
+    assert connected.output("BYTES").tolist() == [b"ab", b""]
+    answer = service_pb2.ModelInferResponse(raw_output_contents=[data]).SerializeToString()
+    assert wire.grpc_output(answer, "BYTES").tolist() == [b"ab", b""]
+
+
 def test_the_grpc_answer_gives_the_raw_tensor():
     answer = service_pb2.ModelInferResponse(raw_output_contents=[VALUES.tobytes()]).SerializeToString()
     np.testing.assert_array_equal(wire.grpc_output(answer), VALUES)
