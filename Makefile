@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# The tests wait more than they compute.
+# The tests wait more than they compute. In the order of the files: the slow ones, with a server, come first.
 WORKERS ?= 3
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test unit lint types wheel bench clean
 
@@ -12,8 +13,8 @@ demo: $(READY)
 	$(BIN)/python examples/digits.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
-	PYTRITON_PROXY=python $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not either_proxy" tests/server
+	$(BIN)/python -m pytest $(PARALLEL)
+	PYTRITON_PROXY=python $(BIN)/python -m pytest $(PARALLEL) -m "not either_proxy" tests/server
 
 unit: $(READY)
 	$(BIN)/python -m pytest tests/unit tests/test_layers.py
