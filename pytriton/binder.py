@@ -82,6 +82,7 @@ class ModelBinder(ABC):
             PyTritonValidationError: The name, callable, tensors or config are wrong.
             PyTritonBadParameterError: A value in the configuration is out of range.
             PyTritonInvalidOperationError: The name and version are bound, or this object was stopped.
+            PyTritonServerError: It takes the server's Python backend, which cannot run in this interpreter.
             tritonclient.utils.InferenceServerException: The server refused the model.
         """
         check_name(model_name)
@@ -90,6 +91,8 @@ class ModelBinder(ABC):
         config = ModelConfig() if config is None else config
         described = describe(model_name, model_version, inputs, outputs, config, len(functions))
         native = uses_native(config.proxy, ours=self._config is not None)
+        if not native:
+            self._check_python_backend()
         options = Options(
             strict,
             config.isolate_errors,
@@ -164,6 +167,10 @@ class ModelBinder(ABC):
     def _load(self, control: ModelControl) -> None:
         """Have the server load what it has not loaded yet."""
         self._models.load(control)
+
+    @abstractmethod
+    def _check_python_backend(self) -> None:
+        """Raise PyTritonServerError if it is known that the server's Python backend can run no models."""
 
     @abstractmethod
     def _check_running(self, what: str) -> None:

@@ -69,6 +69,9 @@ class RemoteTriton(TritonBase):
         LOGGER.info("connected to the Triton Inference Server at %s", control.url)
         return control
 
+    def _check_python_backend(self) -> None:
+        pass  # loading the model will tell
+
     def _load(self, control: ModelControl) -> None:
         new = {*self._models.names()} - {*self._models.names(loaded=True)}
         if new:

@@ -90,7 +90,7 @@ class Triton(TritonBase):
         self._restrictions = Restrictions.merge(merged, self._security)
         self._installation = find_installation()
         self._server: Server | None = None
-        self._foreign_models = ForeignModels()
+        self._foreign_models = ForeignModels(self._installation)
         self._preloaded: list[str] = []
         self._deaths: deque[float] = deque(maxlen=MOST_RESTARTS)
         self._announced = False
@@ -138,6 +138,9 @@ class Triton(TritonBase):
         LOGGER.info("Triton Inference Server is ready: %s", server.endpoints())
         self._warn_verbose()
         return server
+
+    def _check_python_backend(self) -> None:
+        self._installation.python_backend()
 
     def _load(self, control: ModelControl) -> None:
         self._models.load(control, self._preloaded)

@@ -44,6 +44,7 @@ def check(workspace: Path | None, compress: bool, say: Say) -> bool:
         say("Collecting the report on the environment ...")
         text = environment.report()
         (folder / "report.txt").write_text(text)
+        say(environment.proxy_choice())
         passed = [test(folder, say) for test in (example_add_sub, example_add_sub_script)]
         archive = _compress(folder, workspace) if compress else None
     if workspace is not None:

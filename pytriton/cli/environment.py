@@ -20,10 +20,12 @@ import numpy
 from pytriton import constants
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonError
-from pytriton.server.installation import find_installation, find_libpython
+from pytriton.server.installation import Installation, find_installation
+from pytriton.server.native import LIBRARY, choose
+from pytriton.server.python_backend import PythonBackend
 from pytriton.server.version import server_version
 
-__all__ = ["PRIVACY", "distribution_version", "is_secret", "report"]
+__all__ = ["PRIVACY", "distribution_version", "is_secret", "proxy_choice", "report"]
 
 PRIVACY = (
     "Privacy: the report shows paths, names of packages, open ports and environment variables of this machine. "
@@ -138,15 +140,34 @@ def _address(text: str, family: socket.AddressFamily) -> str:
 def _server() -> Iterator[str]:
     installation = find_installation()
     yield f"executable {installation.executable}"
+    yield proxy_choice()
+    yield _python_backend(installation)
     try:
-        yield f"stub {installation.stub(f'{sys.version_info[0]}.{sys.version_info[1]}')}"
-        yield f"libpython {find_libpython()}"
         yield f"version {server_version(installation)}"
     except PyTritonError as error:
         yield str(error)
     options = {name: value for name, value in TritonConfig.from_env().to_dict().items() if value is not None}
     for name, value in options.items():
         yield f"option from the environment: {name}={'(left out)' if is_secret(name, str(value)) else value}"
+
+
+def proxy_choice() -> str:
+    """Which proxy serves the models that are bound here, and why."""
+    try:
+        choice = choose("auto", ours=True)
+    except PyTritonError as error:
+        return f"proxy of bound models: none, {error}"
+    if choice.native:
+        return f"proxy of bound models: native, {LIBRARY}"
+    return f"proxy of bound models: Triton's Python backend, because {choice.reason}"
+
+
+def _python_backend(installation: Installation) -> str:
+    try:
+        backend = PythonBackend.find(installation.home)
+    except PyTritonError as error:
+        return f"Triton's Python backend cannot be used: {error}"
+    return f"Triton's Python backend can be used: stub {backend.stub}, libpython {backend.libpython}"
 
 
 def _gpus() -> Iterator[str]:

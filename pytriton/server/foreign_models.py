@@ -7,7 +7,10 @@ import time
 from collections.abc import Collection
 
 from pytriton.config import TritonConfig
+from pytriton.exceptions import PyTritonServerError
 from pytriton.server.control import REFUSED, ModelControl
+from pytriton.server.installation import Installation
+from pytriton.server.python_backend import REFUSAL, PythonBackend
 
 __all__ = ["ForeignModels"]
 
@@ -15,13 +18,19 @@ LOGGER = logging.getLogger(__name__)
 
 LACKS = ("contains models that are not available", "depends on")  # of an ensemble: what a bind may solve
 BUSY = {"READY", "UNLOADING"}
+TRAILING = ";. \n"  # what the server ends such messages with
 POLL_S = 0.02
 
 
 class ForeignModels:
-    """Loads them as soon as they can be loaded: an ensemble has to wait for the bound models that it uses."""
+    """Loads them as soon as they can be loaded: an ensemble has to wait for the bound models that it uses.
 
-    def __init__(self) -> None:
+    Args:
+        installation: The server's.
+    """
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
         self._problems: dict[str, str] = {}
         self._loaded: set[str] = set()
 
@@ -54,10 +63,19 @@ class ForeignModels:
             waiting = again  # one of those that could be loaded may be what they lacked
         for name, problem in refused.items():
             if problem and self._problems.get(name) != problem:
-                LOGGER.warning("model %s of the model repository is not served: %s", name, problem)
+                LOGGER.warning("model %s of the model repository is not served: %s", name, self._explain(problem))
             self._problems[name] = problem
             if not problem:
                 del self._problems[name]
+
+    def _explain(self, problem: str) -> str:
+        """Add why there is no Python backend, if that is the problem: the server does not know."""
+        if REFUSAL in problem:
+            try:
+                PythonBackend.find(self._installation.home)
+            except PyTritonServerError as error:
+                return f"{problem.rstrip(TRAILING)}: {error}"
+        return problem
 
     def unload(self, control: ModelControl, deadline: float) -> None:
         """Have the server answer the requests that it has accepted for them, before the bound models go that they use.

@@ -15,13 +15,18 @@ from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.server.access import Access
 from pytriton.server.control import OWNER, REFUSED, ModelControl
+from pytriton.server.python_backend import REFUSAL
 
 __all__ = ["RemoteModelControl"]
 
 LOOK_S = 1.0
+TRAILING = ";. \n"  # what the server ends its messages with
 ADVICE = {
     "restricted": "give RemoteTriton the server's access_token",
     "explicit model load / unload is not allowed": "start that server with --model-control-mode=explicit",
+    REFUSAL: "RemoteTriton needs Triton's Python backend, which this server has not. If it belongs to a Triton object, "
+    "start that with an interpreter whose shared library is installed and that the server has a stub for (pytriton env "
+    "tells); or bind the model in that process",
 }
 
 
@@ -95,6 +100,6 @@ class RemoteModelControl(ModelControl):
         except InferenceServerException as error:
             for text, advice in ADVICE.items():
                 if text in str(error):
-                    message = f"{error.message()}; {advice} (the server at {self.url})"
+                    message = f"{error.message().rstrip(TRAILING)}; {advice} (the server at {self.url})"
                     raise InferenceServerException(message, error.status(), error.debug_details()) from error
             raise

@@ -71,7 +71,7 @@ class Server:
         check_ports(config)
         name = f"pytriton-{uuid4().hex[:12]}"
         folder, prefix = workspace / name, f"{name}-"
-        overlay(installation, folder)
+        python = overlay(installation, folder)
         if config.trace_config:  # see _write_traces: idle connections must not hold up its exit, which we drain before
             config = replace(config, exit_timeout_secs=2)
         self._process = ServerProcess(
@@ -80,7 +80,7 @@ class Server:
                 *(f"--load-model={name}" for name in models),
                 *restrictions.flags(),
             ],
-            server_environment(installation, folder),
+            server_environment(installation, folder, python),
             f"/dev/shm/{prefix}*",
             workspace,
             lambda _: on_exit(self),

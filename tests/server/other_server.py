@@ -72,7 +72,7 @@ def plain_tritonserver(config: TritonConfig, folder: Path, *arguments: str) -> I
         arguments: More of its command line.
     """
     installation = find_installation()
-    overlay(installation, folder)
+    python = overlay(installation, folder)
     (folder / "repository").mkdir()
     command = [
         str(installation.executable),
@@ -82,7 +82,7 @@ def plain_tritonserver(config: TritonConfig, folder: Path, *arguments: str) -> I
         *arguments,
     ]
     with open(folder / "server.log", "w") as log:
-        environment = server_environment(installation, folder)
+        environment = server_environment(installation, folder, python)
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True)
     try:
         wait_ready(config, process)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,11 @@ from hypothesis import HealthCheck, settings
 from tritonclient.grpc import service_pb2
 
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.server.python_backend import VERSION
 from pytriton.worker.context import Binding, TritonContext, attach, current_binding
 from tests.server.processes import wait_for
 from tests.unit.batches import DECOUPLED
+from tests.unit.installations import make_home
 from tests.unit.links import Link, imported_proxy
 from tests.unit.loopback import Inference, ModelServer, Web, serving, serving_grpc, unused_address
 from tests.unit.turnstile import Turnstile
@@ -26,6 +29,23 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 
 Bind = Callable[..., TritonModelConfig]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The folder of a server with a stub for this interpreter."""
+    return make_home(tmp_path / "server home", VERSION)
+
+
+@pytest.fixture
+def libpython(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An interpreter whose shared library lies in a folder of its own."""
+    folder = tmp_path / "interpreter"
+    folder.mkdir()
+    (folder / f"libpython{VERSION}.so.1.0").touch()
+    known = {"LIBDIR": str(folder), "MULTIARCH": None, "Py_GIL_DISABLED": 0}
+    monkeypatch.setattr(sysconfig, "get_config_var", known.__getitem__)
+    return folder / f"libpython{VERSION}.so.1.0"
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import numpy as np
@@ -15,47 +14,11 @@ from pytriton.server.installation import (
     MALLOC_SETTINGS,
     Installation,
     find_installation,
-    find_libpython,
     overlay,
     server_environment,
 )
-
-VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-STUB = "triton_python_backend_stub"
-
-
-def make_stub(folder, version=VERSION):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / STUB).write_bytes(b"\x7fELF\0libc.so.6\0libpython%s.so.1.0\0...\0" % version.encode())
-
-
-def make_home(folder, *stubs):
-    """A server's folder; with ``stubs``, the bundled kind that has one for each of these Python versions."""
-    for name in ("bin", "lib", "backends/python", "backends/onnxruntime", "caches/local"):
-        (folder / name).mkdir(parents=True)
-    (folder / "bin" / "tritonserver").touch()
-    (folder / "backends" / "python" / "libtriton_python.so").touch()
-    for version in stubs:
-        make_stub(folder / "python_backend_stubs" / version, version)
-    if not stubs:
-        make_stub(folder / "backends" / "python")
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path):
-    return make_home(tmp_path / "server home", VERSION)
-
-
-@pytest.fixture
-def libpython(tmp_path, monkeypatch):
-    """An interpreter whose shared library lies in a folder of its own."""
-    folder = tmp_path / "interpreter"
-    folder.mkdir()
-    (folder / f"libpython{VERSION}.so.1.0").touch()
-    known = {"LIBDIR": str(folder), "MULTIARCH": None, "Py_GIL_DISABLED": 0}
-    monkeypatch.setattr(sysconfig, "get_config_var", known.__getitem__)
-    return folder / f"libpython{VERSION}.so.1.0"
+from pytriton.server.python_backend import STUB, VERSION, PythonBackend
+from tests.unit.installations import make_home, make_stub
 
 
 def test_the_server_that_the_environment_names_wins(home):
@@ -93,27 +56,6 @@ def test_without_any_server_the_error_says_what_works_and_how_to_get_one(tmp_pat
         assert part in str(raised.value)
 
 
-def test_the_stub_is_that_of_the_version(tmp_path):
-    home = make_home(tmp_path / "bundled", "3.9", "3.10", "3.11")
-    assert Installation(home).stub("3.10") == home / "python_backend_stubs" / "3.10" / STUB
-    with pytest.raises(PyTritonServerError, match=r"bundled serves Python 3\.9, 3\.10, 3\.11, not 3\.20: use such an"):
-        Installation(home).stub("3.20")
-
-
-def test_another_servers_stub_is_taken_if_it_is_for_the_version(tmp_path):
-    home = make_home(tmp_path / "ngc")
-    assert Installation(home).stub(VERSION) == home / "backends" / "python" / STUB
-    with pytest.raises(PyTritonServerError, match=rf"ngc serves Python {VERSION}, not 3\.20"):
-        Installation(home).stub("3.20")
-
-
-def test_a_server_without_a_python_backend_is_named(tmp_path):
-    home = make_home(tmp_path / "ngc")
-    (home / "backends" / "python" / STUB).unlink()
-    with pytest.raises(PyTritonServerError, match=rf"has no Python backend: .*backends/python/{STUB} is missing"):
-        Installation(home).stub(VERSION)
-
-
 def test_the_overlay_is_made_of_links_and_has_the_stub_beside_the_backend(home, libpython, tmp_path):
     overlay(Installation(home), tmp_path / "overlay", tmp_path / "no native proxy")
     backends = tmp_path / "overlay" / "backends"
@@ -143,8 +85,10 @@ def test_an_overlay_that_is_not_possible_leaves_nothing(home, libpython, tmp_pat
 
 def test_the_stubs_python_is_this_interpreter_with_its_numpy(home, tmp_path):
     """Started as by a stub: with the PATH of the server, and without the variables of this environment."""
-    overlay(Installation(home), tmp_path / "overlay", tmp_path / "no native proxy")
-    environment = server_environment(Installation(home), tmp_path / "overlay", {"PYTHONPATH": "x", "PYTHONHOME": "y"})
+    python = overlay(Installation(home), tmp_path / "overlay", tmp_path / "no native proxy")
+    environment = server_environment(
+        Installation(home), tmp_path / "overlay", python, {"PYTHONPATH": "x", "PYTHONHOME": "y"}
+    )
     script = "import sys, numpy; print(sys.version); print(numpy.__file__); print('pytriton' in sys.modules)"
     done = subprocess.run(["python3", "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [sys.version, np.__file__, "False"]
@@ -157,47 +101,8 @@ def test_the_stubs_library_gets_every_name_that_the_stub_may_look_for(home, libp
     assert sorted(os.listdir(tmp_path / "overlay" / "lib")) == sorted(names)
 
 
-def test_every_bundled_stub_is_for_the_version_of_its_folder():
-    stubs = installations.BUNDLED / "python_backend_stubs"
-    if not stubs.is_dir():
-        pytest.skip("this installation has no server")
-    for folder in stubs.iterdir():
-        assert Installation(installations.BUNDLED).stub(folder.name) == folder / STUB
-
-
-def test_the_interpreters_library_is_found(libpython):
-    assert find_libpython() == libpython
-
-
-def test_a_link_to_the_library_is_followed(libpython, tmp_path):
-    """The server's environment names its folder, which must not be one of other libraries."""
-    libpython.rename(tmp_path / "real.so")
-    libpython.symlink_to(tmp_path / "real.so")
-    assert find_libpython() == tmp_path / "real.so"
-
-
-def test_the_running_interpreters_library_is_found():
-    library = sysconfig.get_config_var("LDLIBRARY")
-    if not library.endswith(".so"):
-        pytest.skip("this interpreter was built without a shared library")
-    assert find_libpython().name.startswith(f"libpython{VERSION}.so")
-
-
-def test_an_interpreter_without_a_shared_library_is_told_how_to_get_one(libpython, monkeypatch):
-    monkeypatch.setattr(os.path, "isfile", lambda path: False)
-    with pytest.raises(PyTritonServerError, match=rf"libpython{VERSION}\.so\.1\.0 is missing") as raised:
-        find_libpython()
-    assert f"apt-get install libpython{VERSION}" in str(raised.value)
-
-
-def test_a_free_threaded_interpreter_is_refused(libpython, monkeypatch):
-    monkeypatch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": 1}.__getitem__)
-    with pytest.raises(PyTritonServerError, match="free-threaded"):
-        find_libpython()
-
-
 def environment_of(home, environment):
-    return server_environment(Installation(home), Path("/overlay"), environment)
+    return server_environment(Installation(home), Path("/overlay"), PythonBackend.find(home), environment)
 
 
 def test_the_users_environment_reaches_the_server(home, libpython):
@@ -239,8 +144,42 @@ def test_the_given_environment_is_left_as_it_is(home, libpython):
     assert given == {"PATH": "/a", "PYTHONPATH": "/y"}
 
 
-def test_the_native_proxy_is_a_backend_if_it_was_built(home, libpython, tmp_path):
-    native = tmp_path / "libtriton_pytriton.so"
-    native.touch()
+@pytest.fixture
+def native(tmp_path):
+    """The native proxy, as if it had been built."""
+    path = tmp_path / "libtriton_pytriton.so"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def other(tmp_path):
+    """The folder of a server whose only stub is for another interpreter."""
+    return make_home(tmp_path / "other", "3.20")
+
+
+def test_the_native_proxy_is_a_backend_if_it_was_built(home, libpython, native, tmp_path):
     overlay(Installation(home), tmp_path / "overlay", native)
     assert (tmp_path / "overlay" / "backends" / "pytriton" / native.name).resolve() == native
+
+
+def test_with_the_native_proxy_a_server_goes_without_its_python_backend(other, libpython, native, tmp_path):
+    python = overlay(Installation(other), tmp_path / "overlay", native)
+    assert python is None
+    assert sorted(os.listdir(tmp_path / "overlay" / "backends")) == ["onnxruntime", "pytriton"]
+    environment = server_environment(Installation(other), tmp_path / "overlay", python, {"PATH": "/a:/b"})
+    assert environment["LD_LIBRARY_PATH"] == f"{tmp_path}/overlay/lib:{other}/lib"
+    assert environment["PATH"] == "/a:/b"
+
+
+def test_a_server_may_have_no_backends_of_its_own(tmp_path, native):
+    overlay(Installation(tmp_path / "empty"), tmp_path / "overlay", native)
+    assert os.listdir(tmp_path / "overlay" / "backends") == ["pytriton"]
+
+
+def test_what_the_python_backend_lacks_is_told_with_the_native_proxy_as_the_other_way(other, libpython, native):
+    with pytest.raises(PyTritonServerError, match=r"serves Python 3\.20, not .* have the native proxy serve the model"):
+        Installation(other).python_backend(native)
+    native.unlink()
+    with pytest.raises(PyTritonServerError, match=r"serves Python 3\.20, not .* where there is a C\+\+ compiler"):
+        Installation(other).python_backend(native)

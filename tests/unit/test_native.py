@@ -3,7 +3,7 @@
 import pytest
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.server.native import NativeProxyError, uses_native
+from pytriton.server.native import NativeProxyError, choose, uses_native
 
 
 @pytest.fixture
@@ -45,3 +45,11 @@ def test_a_server_of_somebody_else_gets_the_python_proxy(library):
 def test_other_names_are_refused(library):
     with pytest.raises(PyTritonValidationError, match="'fast'"):
         uses_native("fast", True, library, {})
+
+
+def test_the_choice_says_why_it_is_not_native(library, tmp_path):
+    assert choose("auto", True, library, {}).reason == ""
+    assert choose("python", True, library, {}).reason == "proxy='python' asks for it"
+    assert choose("auto", True, library, {"PYTRITON_PROXY": "python"}).reason == "PYTRITON_PROXY=python asks for it"
+    assert "no C++ compiler" in choose("auto", True, tmp_path / "missing.so", {}).reason
+    assert "not launched by this process" in choose("auto", False, library, {}).reason
