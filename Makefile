@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test unit lint types wheel bench clean
+.PHONY: demo test unit interpreters lint types wheel bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/digits.py
@@ -18,6 +18,11 @@ test: $(READY)
 
 unit: $(READY)
 	$(BIN)/python -m pytest tests/unit tests/test_layers.py
+
+# Not a part of the tests above, which skip what has not been set up here.
+interpreters: $(READY)
+	$(BIN)/python scripts/interpreters.py
+	$(BIN)/python -m pytest tests/server/test_interpreters.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -113,15 +113,17 @@ class RemoteTriton(TritonBase):
         return ""
 
     def _end(self, control: ModelControl) -> None:
+        loaded = self._models.names(loaded=True)
         try:
-            for name in self._models.names(loaded=True):
+            for name in loaded:
                 control.unload(name)
         except REFUSED as error:
             LOGGER.warning("models cannot be unloaded from the server at %s: %s", control.url, error)
             return
         if not self._models.wait_drained(time.monotonic() + END_TIMEOUT_S):
             LOGGER.warning("requests in flight were ended after %.0f s", END_TIMEOUT_S)
-        control.wait_ready(SETTLE_TIMEOUT_S, lambda: True)
+        if loaded:  # else a model that it has refused would be all that keeps it from being ready
+            control.wait_ready(SETTLE_TIMEOUT_S, lambda: True)
 
     def _kill(self) -> None:
         self._models.disconnect()

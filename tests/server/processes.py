@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,20 +52,35 @@ def descendants(pid: int) -> list[int]:
 
 
 class Host:
-    """Runs host.py in a folder of its own."""
+    """Runs host.py in a folder of its own.
 
-    def __init__(self, folder: Path, config: TritonConfig, *arguments: str) -> None:
+    Args:
+        folder: That folder.
+        config: Of its server.
+        arguments: More of its command line.
+        program: What to run: an interpreter and a script; default: host.py in this interpreter.
+        environment: Of it, with its PYTRITON_HOME added; default: that of this process.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: TritonConfig,
+        *arguments: str,
+        program: Sequence[str | Path] = (sys.executable, HOST),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         self.home = folder / "home"
         self.url = f"http://{config.http_address}:{config.http_port}"
         self.metrics_url = f"http://{config.http_address}:{config.metrics_port}/metrics"
         options = {name: value for name, value in config.to_dict().items() if value is not None}
         self.process = subprocess.Popen(
-            [sys.executable, str(HOST), str(folder), json.dumps(options), *arguments],
+            [*program, folder, json.dumps(options), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, "PYTRITON_HOME": str(self.home)},
+            env={**(environment or os.environ), "PYTRITON_HOME": str(self.home)},
         )
         try:
             wait_for(lambda: (folder / "ready").exists() or self.process.poll() is not None, "the host to be ready")
