@@ -19,7 +19,7 @@ test: $(READY)
 unit: $(READY)
 	$(BIN)/python -m pytest tests/unit tests/test_layers.py
 
-# Not a part of the tests above, which skip what has not been set up here.
+# Sets up what the tests above skip otherwise: each interpreter of this machine.
 interpreters: $(READY)
 	$(BIN)/python scripts/interpreters.py
 	$(BIN)/python -m pytest tests/server/test_interpreters.py

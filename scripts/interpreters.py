@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -50,9 +49,8 @@ def make(interpreter: Path) -> None:
     (folder / "complete").touch()
 
 
-def main() -> int:
-    """Make what is missing; returns how many could not be made."""
-    failed = 0
+def main() -> None:
+    """Make what is missing. The tests skip an interpreter for which that fails."""
     for interpreter in interpreters():
         if not (environment(interpreter) / "complete").exists():
             print(f"making an environment for {interpreter}", flush=True)
@@ -60,9 +58,7 @@ def main() -> int:
                 make(interpreter)
             except (OSError, subprocess.CalledProcessError) as error:
                 print(f"{interpreter} is left out: {error}", flush=True)
-                failed += 1
-    return failed
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
