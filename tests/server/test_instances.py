@@ -47,7 +47,7 @@ def test_coroutines_of_several_instances_run_at_the_same_time(bind, traffic):
         barrier.wait(DEADLINE_S)
         return [{"y": request["x"]} for request in requests]
 
-    model = bind([infer, infer], max_batch_size=1)
+    model = bind([infer, infer], max_batch_size=1, max_batches_in_flight=1)
     in_parallel([partial(traffic.infer, model, filled(number)) for number in range(2)])
 
 

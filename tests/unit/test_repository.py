@@ -106,6 +106,22 @@ def test_versions_of_a_model_lie_beside_each_other_and_go_one_by_one(store, sock
     assert not (store / "my-model").exists()
 
 
+def test_each_change_makes_a_model_newer_however_soon_it_follows(store, sockets):
+    """The server looks at nothing else, and file systems' own clocks advance every few milliseconds."""
+
+    def newest():
+        return max(path.stat().st_mtime_ns for path in (store / "my-model").rglob("*"))
+
+    write_model(store, TritonModelConfig("my-model", 1, inputs=CONFIG.inputs, outputs=CONFIG.outputs), sockets)
+    times = [newest()]
+    for _ in range(20):
+        write_model(store, CONFIG, sockets)
+        times.append(newest())
+        remove_model(store, CONFIG)
+        times.append(newest())
+    assert times == sorted(set(times))
+
+
 def test_removing_what_is_not_there_does_nothing(store):
     remove_model(store, CONFIG)
     assert files_in(store) == []
