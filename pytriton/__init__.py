@@ -12,17 +12,23 @@ The submodules ``client``, ``model_config`` and ``triton`` are imported when fir
 from __future__ import annotations
 
 import importlib
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 __all__ = ["client", "model_config", "triton"]
-
-with suppress(PackageNotFoundError):
-    __version__ = version("pytriton")
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "__version__":
+        return _version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # which take longer than all else here
+
+    try:
+        return version("pytriton")
+    except PackageNotFoundError as error:
+        raise AttributeError("a source tree that is not installed has no version") from error
