@@ -80,6 +80,7 @@ LAYERS = {
 
 # Imports within functions, and why.
 DOCUMENTED = {
+    "pytriton": ["importlib.metadata", "importlib.metadata"],  # few ask for the version
     "pytriton.model_config.generator": ["pytriton.model_config.pbtxt"],  # protobuf costs 0.3 s, and few need it
     "pytriton.model_config.parser": ["pytriton.model_config.pbtxt"],
 }
