@@ -17,6 +17,7 @@ class Batch {
   std::shared_ptr<Channel> channel;  // that it was sent over; guarded by whoever knows the batch
   const std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
   Times times;
+  std::vector<size_t> untold;  // of cancelled requests, that the worker does not know of; the watcher's alone
 
   // As they were handed over; those that are done may be among them.
   const Calls& calls() const { return calls_; }
@@ -55,10 +56,9 @@ class Batch {
     return batches;
   }
 
-  // Answers requests that were cancelled since the last time; returns their indices.
-  std::vector<size_t> drop_cancelled() {
+  // Answers requests that were cancelled since the last time.
+  void drop_cancelled() {
     const std::lock_guard lock(mutex_);
-    std::vector<size_t> dropped;
     for (size_t index = 0; index < calls_.size(); ++index) {
       Call& call = *calls_[index];
       if (call.is_done() || !call.is_cancelled()) continue;
@@ -67,14 +67,14 @@ class Batch {
       } else {
         fail_one(call, Code::cancelled, "the request was cancelled");
       }
-      dropped.push_back(index);
+      untold.push_back(index);
     }
-    return dropped;
   }
 
   // Before anybody else knows the batch: forgets requests that were cancelled while they waited.
   void forget_cancelled() {
     drop_cancelled();
+    untold.clear();
     Calls rest;
     for (const auto& call : calls_) {
       if (!call->is_done()) rest.push_back(call);
