@@ -1,6 +1,7 @@
 // The requests of one hand-over that are answered later, until each has had its last response. For any thread.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 
@@ -84,20 +85,17 @@ class Batch {
 
   bool is_done() {
     const std::lock_guard lock(mutex_);
-    for (const auto& call : calls_) {
-      if (!call->is_done()) return false;
-    }
-    return true;
+    return std::all_of(calls_.begin(), calls_.end(), [](const auto& call) { return call->is_done(); });
   }
 
  private:
-  void finish(Call& call) {
+  void finish(Call& call) const {
     if (call.is_done()) return;
     call.count(times);
     call.end();
   }
 
-  void fail_one(Call& call, Code code, const std::string& message) {
+  void fail_one(Call& call, Code code, const std::string& message) const {
     if (call.is_done()) return;
     call.fail(code, message);
     call.count(times);

@@ -18,6 +18,7 @@ struct TRITONBACKEND_Input {
 };
 struct TRITONBACKEND_Request {
   TicketPointer ticket;
+  std::vector<std::string> outputs;
   TRITONBACKEND_Input input;
 };
 struct TRITONBACKEND_ResponseFactory {
@@ -70,10 +71,11 @@ void broken(const std::string& rule) {
   std::abort();
 }
 
-TRITONBACKEND_Request* make_request(TicketPointer ticket) {
+TRITONBACKEND_Request* make_request(TicketPointer ticket, std::vector<std::string> outputs) {
   Ticket::unreleased.fetch_add(1, std::memory_order_relaxed);
   const std::vector<float>& values = ticket->values;
-  return new TRITONBACKEND_Request{std::move(ticket), {{1, static_cast<int64_t>(values.size())}, values}};
+  return new TRITONBACKEND_Request{
+      std::move(ticket), std::move(outputs), {{1, static_cast<int64_t>(values.size())}, values}};
 }
 
 TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* message) {
@@ -141,12 +143,12 @@ TRITONSERVER_Error* TRITONBACKEND_RequestInputByIndex(TRITONBACKEND_Request* req
   *input = &request->input;
   return nullptr;
 }
-TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request*, uint32_t* count) {
-  *count = 1;
+TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request* request, uint32_t* count) {
+  *count = static_cast<uint32_t>(request->outputs.size());
   return nullptr;
 }
-TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request*, uint32_t, const char** name) {
-  *name = "y";
+TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request* request, uint32_t index, const char** name) {
+  *name = request->outputs[index].c_str();
   return nullptr;
 }
 TRITONSERVER_Error* TRITONBACKEND_RequestTrace(TRITONBACKEND_Request*, TRITONSERVER_InferenceTrace** trace) {

@@ -25,9 +25,9 @@ struct Ticket {
 
 using TicketPointer = std::shared_ptr<Ticket>;
 
-// A request with an input "x" of shape (1, values), which its one output "y" has to be equal to. Given back by
+// A request with an input "x" of shape (1, values), which an output "y" has to be equal to. Given back by
 // TRITONBACKEND_RequestRelease.
-TRITONBACKEND_Request* make_request(TicketPointer ticket);
+TRITONBACKEND_Request* make_request(TicketPointer ticket, std::vector<std::string> outputs = {"y"});
 
 // Ends the program: the proxy broke a rule of the server.
 [[noreturn]] void broken(const std::string& rule);

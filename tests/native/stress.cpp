@@ -4,8 +4,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <random>
 
+#include "chance.h"
 #include "server.h"
 #include "streams.h"
 #include "worker.h"
@@ -13,13 +13,10 @@
 namespace {
 
 using namespace pytriton;
-using Random = std::mt19937_64;
 
 constexpr int64_t kInFlight = 8;
 constexpr auto kPause = std::chrono::milliseconds(5);
 constexpr auto kPatience = std::chrono::seconds(60);
-
-uint64_t up_to(Random& random, uint64_t most) { return std::uniform_int_distribution<uint64_t>(0, most)(random); }
 
 Description description(bool decoupled) {
   Description model;

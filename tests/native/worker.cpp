@@ -4,26 +4,24 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <random>
 #include <vector>
 
 #include "arena.h"
+#include "chance.h"
 #include "failure.h"
 #include "server.h"
 
 namespace {
 
 using namespace pytriton;
-using Random = std::mt19937_64;
 
 constexpr uint8_t kMore = 4;
 constexpr size_t kFlagsByte = 5;
 constexpr int kPollMs = 20;
-
-uint64_t up_to(Random& random, uint64_t most) { return std::uniform_int_distribution<uint64_t>(0, most)(random); }
 
 // A batch that waits for replies.
 struct Task {
@@ -75,10 +73,7 @@ class Conversation {
   }
 
   bool can_reply() const {
-    for (const Task& task : tasks_) {
-      if (!task.hangs) return true;
-    }
-    return false;
+    return std::any_of(tasks_.begin(), tasks_.end(), [](const Task& task) { return !task.hangs; });
   }
 
   // The next frame of the proxy; false at the end of the connection.
