@@ -22,6 +22,7 @@ using namespace pytriton;
 constexpr uint8_t kMore = 4;
 constexpr size_t kFlagsByte = 5;
 constexpr int kPollMs = 20;
+constexpr uint64_t kManyReplies = 3'000;  // last until cancellations are looked for
 
 // A batch that waits for replies.
 struct Task {
@@ -85,7 +86,9 @@ class Conversation {
     if (frame.kind == Kind::goodbye) return false;
     if (frame.kind == Kind::cancel) {
       for (Task& task : tasks_) {
-        if (task.sequence == frame.sequence) task.hangs = false;
+        if (task.sequence != frame.sequence) continue;
+        task.hangs = false;
+        task.replies = 1;
       }
     }
     if (frame.kind != Kind::request) return true;
@@ -101,6 +104,7 @@ class Conversation {
       released_.push_back(frame.region);
     }
     if (streams_ && up_to(random_, 3) == 0) task.replies += up_to(random_, 20);
+    if (streams_ && up_to(random_, 30) == 0) task.replies += kManyReplies;
     task.hangs = streams_ && up_to(random_, 100) == 0;
     tasks_.push_back(std::move(task));
     return true;
@@ -111,7 +115,7 @@ class Conversation {
     Task* task = nullptr;
     do task = &tasks_[up_to(random_, tasks_.size() - 1)];
     while (task->hangs);
-    const uint64_t chance = up_to(random_, 150);
+    const uint64_t chance = up_to(random_, task->replies > 1 ? 1'500 : 150);
     if (chance == 0) return false;
     if (chance == 1) return send_nonsense();
     const bool is_over = --task->replies == 0;

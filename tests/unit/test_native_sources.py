@@ -8,7 +8,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "native"
 ROUNDS = 20_000
-BATCHES = 1_500
+BATCHES = 1_000
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("cmake") and shutil.which("c++")), reason="there is no cmake or no C++ compiler"
