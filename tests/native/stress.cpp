@@ -1,6 +1,7 @@
 // Batches by the thousand through a worker that misbehaves: each request gets its own values or an error, one last
 // response, and is given back. Built with ThreadSanitizer or AddressSanitizer by the tests.
 // Usage: stress <folder for sockets> <seed> <batches>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +15,8 @@ namespace {
 
 using namespace pytriton;
 
-constexpr int64_t kInFlight = 8;
+constexpr int64_t kInFlight = 16;
+constexpr std::array<uint64_t, 6> kColumns = {4, 4, 4, 1'900, 1'900, 20'000};  // within frames, and in the arena
 constexpr auto kPause = std::chrono::milliseconds(5);
 constexpr auto kPatience = std::chrono::seconds(60);
 
@@ -84,9 +86,9 @@ void live(const std::string& path, bool streams, bool decoupled, uint64_t batche
     instance = std::make_unique<Turns>(std::move(link), model, nullptr);
   }
   for (; batches > 0; --batches) {
-    const uint64_t columns = up_to(random, 20) ? 4 : 20'000;
+    const uint64_t columns = kColumns[up_to(random, kColumns.size() - 1)];
     Calls calls;
-    for (uint64_t requests = 1 + up_to(random, 3); requests > 0; --requests) {
+    for (uint64_t requests = 1 + up_to(random, kMostRequests - 1); requests > 0; --requests) {
       const auto ticket =
           std::make_shared<Ticket>(std::vector<float>(columns, static_cast<float>(up_to(random, 1 << 20))));
       clients.add(ticket);

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -42,6 +43,7 @@ class Conversation {
   // Until one side has had enough.
   void run(const std::atomic<bool>& is_closing) {
     while (!is_closing) {
+      if (streams_ && up_to(random_, 300) == 0) hang(is_closing);
       pollfd ready{socket_.get(), POLLIN, 0};
       if (poll(&ready, 1, can_reply() ? 0 : kPollMs) > 0 && !take()) return;
       if (can_reply() && !reply()) return;
@@ -71,6 +73,14 @@ class Conversation {
     piece.iov_len = hello.size();
     sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
     return PeerMemory(Descriptor(fd));
+  }
+
+  // Reads nothing, though the socket gets full, until clients have given up all that was sent: what is being sent is
+  // not among that.
+  static void hang(const std::atomic<bool>& is_closing) {
+    while (!is_closing && Ticket::open.load(std::memory_order_relaxed) > kMostRequests) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
+    }
   }
 
   bool can_reply() const {

@@ -7,6 +7,8 @@
 
 #include "descriptor.h"
 
+constexpr int kMostRequests = 4;  // of a batch
+
 class Worker {
  public:
   // Listens at a path, and goes on to do so when it lets a connection die. With streams, several batches are in flight,
