@@ -6,6 +6,7 @@ READY := $(VENV)/.ready
 # The tests wait more than they compute. In the order of the files: the slow ones, with a server, come first.
 WORKERS ?= 3
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+SOURCES := $(wildcard pytriton/native/*.cpp tests/native/*.cpp)
 
 .PHONY: demo test unit interpreters lint types wheel bench clean
 
@@ -27,7 +28,10 @@ interpreters: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror pytriton/native/*.cpp pytriton/native/*.h
+	$(BIN)/clang-format --dry-run --Werror $(SOURCES) pytriton/native/*.h tests/native/*.h
+	@if command -v c++ >/dev/null; \
+	then printf '%s\n' $(SOURCES) | xargs -P 2 -I{} $(BIN)/clang-tidy --quiet {} -- -std=c++17 -Ipytriton/native; \
+	else echo "clang-tidy: left out, as there is no C++ compiler whose standard library it could read"; fi
 
 types: $(READY)
 	$(BIN)/mypy

@@ -53,7 +53,7 @@ PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_
   return guarded([&] {
     auto description = std::make_unique<Description>(describe(model));
     check(TRITONBACKEND_ModelSetState(model, description.get()));
-    description.release();
+    static_cast<void>(description.release());  // the server's from here on
   });
 }
 
@@ -67,7 +67,7 @@ PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITON
     check(TRITONBACKEND_ModelInstanceModel(handle, &model));
     auto instance = std::make_unique<Instance>(handle, *description_of(model));
     check(TRITONBACKEND_ModelInstanceSetState(handle, instance.get()));
-    instance.release();
+    static_cast<void>(instance.release());  // the server's from here on
   });
 }
 

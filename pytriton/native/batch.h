@@ -1,6 +1,7 @@
 // The requests of one hand-over that are answered later, until each has had its last response. For any thread.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 
@@ -17,6 +18,7 @@ class Batch {
   std::shared_ptr<Channel> channel;  // that it was sent over; guarded by whoever knows the batch
   const std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
   Times times;
+  std::vector<size_t> untold;  // of cancelled requests, that the worker does not know of; the watcher's alone
 
   // As they were handed over; those that are done may be among them.
   const Calls& calls() const { return calls_; }
@@ -55,10 +57,9 @@ class Batch {
     return batches;
   }
 
-  // Answers requests that were cancelled since the last time; returns their indices.
-  std::vector<size_t> drop_cancelled() {
+  // Answers requests that were cancelled since the last time.
+  void drop_cancelled() {
     const std::lock_guard lock(mutex_);
-    std::vector<size_t> dropped;
     for (size_t index = 0; index < calls_.size(); ++index) {
       Call& call = *calls_[index];
       if (call.is_done() || !call.is_cancelled()) continue;
@@ -67,14 +68,14 @@ class Batch {
       } else {
         fail_one(call, Code::cancelled, "the request was cancelled");
       }
-      dropped.push_back(index);
+      untold.push_back(index);
     }
-    return dropped;
   }
 
   // Before anybody else knows the batch: forgets requests that were cancelled while they waited.
   void forget_cancelled() {
     drop_cancelled();
+    untold.clear();
     Calls rest;
     for (const auto& call : calls_) {
       if (!call->is_done()) rest.push_back(call);
@@ -84,20 +85,17 @@ class Batch {
 
   bool is_done() {
     const std::lock_guard lock(mutex_);
-    for (const auto& call : calls_) {
-      if (!call->is_done()) return false;
-    }
-    return true;
+    return std::all_of(calls_.begin(), calls_.end(), [](const auto& call) { return call->is_done(); });
   }
 
  private:
-  void finish(Call& call) {
+  void finish(Call& call) const {
     if (call.is_done()) return;
     call.count(times);
     call.end();
   }
 
-  void fail_one(Call& call, Code code, const std::string& message) {
+  void fail_one(Call& call, Code code, const std::string& message) const {
     if (call.is_done()) return;
     call.fail(code, message);
     call.count(times);

@@ -16,10 +16,13 @@ constexpr uint32_t kTellTaken = 8;
 
 [[noreturn]] void gone() { throw PeerGone(std::strerror(errno)); }
 
-void send_bytes(int socket, const std::vector<char>& message) {
-  while (::send(socket, message.data(), message.size(), MSG_NOSIGNAL) < 0) {
+// Whether it was sent; without MSG_DONTWAIT, it always is.
+bool send_bytes(int socket, const std::vector<char>& message, int flags) {
+  while (::send(socket, message.data(), message.size(), MSG_NOSIGNAL | flags) < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
     if (errno != EINTR) gone();
   }
+  return true;
 }
 }  // namespace
 
@@ -39,10 +42,15 @@ Channel::Channel(Descriptor socket, std::unique_ptr<Arena> arena, PeerMemory pee
 
 void Channel::send(Outgoing& frame) {
   const std::lock_guard lock(sending_);
-  send_locked(frame);
+  send_locked(frame, 0);
 }
 
-void Channel::send_locked(Outgoing& frame) {
+bool Channel::send_at_once(Outgoing& frame) {
+  const std::unique_lock lock(sending_, std::try_to_lock);
+  return lock && send_locked(frame, MSG_DONTWAIT);
+}
+
+bool Channel::send_locked(Outgoing& frame, int flags) {
   const uint64_t size = frame.data_bytes();
   if (size > kInlineLimitBytes) {
     frame.region = arena_->allocate(size);
@@ -50,12 +58,14 @@ void Channel::send_locked(Outgoing& frame) {
   }
   take_released(frame.released);
   pack(frame, message_);
-  if (message_.size() > kMostMessageBytes) return spill(frame);
-  send_bytes(socket_.get(), message_);
+  if (message_.size() > kMostMessageBytes) return spill(frame, flags);
+  if (send_bytes(socket_.get(), message_, flags)) return true;
+  take_back(frame);
+  return false;
 }
 
 // Sends a frame whose description alone is too long for the socket through the arena.
-void Channel::spill(Outgoing& frame) {
+bool Channel::spill(Outgoing& frame, int flags) {
   const std::vector<char> whole = message_;
   Outgoing outer;
   outer.kind = Kind::spill;
@@ -63,12 +73,19 @@ void Channel::spill(Outgoing& frame) {
   outer.tensors.push_back(
       {0, 0, 2, {static_cast<int64_t>(whole.size())}, whole.size(), {{whole.data(), whole.size()}}});
   try {
-    send_locked(outer);
+    if (send_locked(outer, flags)) return true;
   } catch (const ArenaFull&) {
-    if (frame.region != kNoRegion) arena_->free(frame.region);
-    put_back(frame.released);
+    take_back(frame);
     throw;
   }
+  take_back(frame);
+  return false;
+}
+
+// What a frame that was not sent took.
+void Channel::take_back(const Outgoing& frame) {
+  if (frame.region != kNoRegion) arena_->free(frame.region);
+  put_back(frame.released);
 }
 
 void Channel::lay_out(const Outgoing& frame) {
@@ -112,15 +129,7 @@ void Channel::release(bool taken, bool at_once) {
   Outgoing frame;
   frame.kind = Kind::release;
   frame.sequence = known - told_;
-  take_released(frame.released);
-  pack(frame, message_);
-  if (::send(socket_.get(), message_.data(), message_.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
-    told_ = known;
-  } else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
-    put_back(frame.released);
-  } else {
-    gone();
-  }
+  if (send_locked(frame, MSG_DONTWAIT)) told_ = known;
 }
 
 void Channel::receive(Reply& reply) {
@@ -157,7 +166,10 @@ void Channel::accept(Reply& reply, bool spilled) {
   accept(reply, true);
 }
 
-void Channel::shutdown() { ::shutdown(socket_.get(), SHUT_RDWR); }
+void Channel::shutdown() {
+  is_shut_ = true;
+  ::shutdown(socket_.get(), SHUT_RDWR);
+}
 
 void Channel::say_goodbye() {
   Outgoing frame;

@@ -39,6 +39,9 @@ class Channel {
   // was seen by the worker) or ArenaFull (nothing was sent).
   void send(Outgoing& frame);
 
+  // The same, unless it would wait for another sender or for the worker to read; whether it was sent.
+  bool send_at_once(Outgoing& frame);
+
   // Waits for the next frame. Throws PeerGone or FrameError.
   void receive(Reply& reply);
 
@@ -51,13 +54,15 @@ class Channel {
 
   // Makes both sides' receiving end.
   void shutdown();
+  bool is_shut() const { return is_shut_; }
 
   // The same, and tells the worker that it is nobody's death.
   void say_goodbye();
 
  private:
-  void send_locked(Outgoing& frame);
-  void spill(Outgoing& frame);
+  bool send_locked(Outgoing& frame, int flags);
+  bool spill(Outgoing& frame, int flags);
+  void take_back(const Outgoing& frame);
   void lay_out(const Outgoing& frame);
   void take_released(std::vector<uint64_t>& into);
   void put_back(const std::vector<uint64_t>& released);
@@ -70,6 +75,7 @@ class Channel {
   std::vector<char> message_;  // to be sent
   std::mutex releasing_;
   std::vector<uint64_t> released_;
+  std::atomic<bool> is_shut_{false};
   std::atomic<uint32_t> taken_{0};  // streamed replies in all
   uint32_t told_ = 0;               // of which the worker knows
 };

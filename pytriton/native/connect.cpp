@@ -93,12 +93,13 @@ Descriptor receive_greeting(int socket) {
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_control = ancillary.bytes;
-  message.msg_controllen = sizeof ancillary.bytes;
+  message.msg_controllen = CMSG_LEN(sizeof(int));  // its padding would take a second descriptor, which nobody closes
   const ssize_t length = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   if (length < 0) fail("recvmsg");
   Descriptor memory;
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int))) {
+  if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
     memory = Descriptor(fd);

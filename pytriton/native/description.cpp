@@ -89,6 +89,7 @@ void check_as_bound(const Description& model, const Json& bound) {
                                               std::to_string(callables) + " instances");
   }
   std::vector<std::string> outputs;
+  outputs.reserve(model.outputs.size());
   for (const Output& output : model.outputs) outputs.push_back(output.name);
   check_equal(model.name, "input", model.inputs, texts(bound["input"]));
   check_equal(model.name, "output", outputs, texts(bound["output"]));

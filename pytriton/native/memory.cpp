@@ -13,7 +13,7 @@ constexpr double kReserveBytes = 512 << 20, kReserveShare = 0.05;
 
 std::string content(const std::string& path) {
   std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // The number after a word at the beginning of a line; 0 if there is none.

@@ -15,19 +15,24 @@ constexpr char kShortOfMemory[] =
 
 void Streams::start_reader(const std::shared_ptr<Channel>& channel) {
   for (auto reading = readers_.begin(); reading != readers_.end();) {
-    if (!*reading->is_over) {
+    if (!reading->is_over) {
       ++reading;
       continue;
     }
     reading->thread.join();
     reading = readers_.erase(reading);
   }
-  auto is_over = std::make_shared<std::atomic<bool>>(false);
-  readers_.push_back({std::thread([this, channel, is_over] {
-                        read(channel);
-                        *is_over = true;
-                      }),
-                      is_over});
+  Reading& reading = readers_.emplace_back();
+  try {
+    reading.thread = std::thread([this, channel, &reading] {
+      read(channel);
+      reading.is_over = true;
+    });
+  } catch (...) {  // there are too many threads
+    readers_.pop_back();
+    channel->shutdown();
+    throw;
+  }
 }
 
 void Streams::read(const std::shared_ptr<Channel>& channel) {
@@ -42,10 +47,6 @@ void Streams::read(const std::shared_ptr<Channel>& channel) {
     reason = error.what();
   }
   channel->shutdown();
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = channel;
-  }
   fail_batches(channel, reason);
 }
 
@@ -70,13 +71,8 @@ bool Streams::pass_on(Channel& channel, const Reply& reply) {
   } else if (frame.kind == Kind::end) {
     batch->end();
   } else if (frame.kind == Kind::error) {
-    const Status status = status_of(reply);
-    if (status.isolate) {
-      const std::lock_guard lock(mutex_);
-      failed_.push_back(batch);
-    } else {
-      batch->fail(status.code, status.message);
-    }
+    pass_error_on(reply, batch);
+    return false;
   } else {
     throw FrameError("the reply is of another kind");
   }
@@ -84,7 +80,21 @@ bool Streams::pass_on(Channel& channel, const Reply& reply) {
   return frame.more;
 }
 
-// Waits until memory is not short, if it is time to look; false if that takes too long.
+// An error is its batch's last reply, whatever the worker says: requests that are sent again are in other batches, and
+// must be in one alone.
+void Streams::pass_error_on(const Reply& reply, const BatchPointer& batch) {
+  const Status status = status_of(reply);
+  const bool was_in_flight = forget(reply.frame.sequence) != nullptr;
+  if (!status.isolate || batch->calls().size() == 1) return batch->fail(status.code, status.message);
+  if (!was_in_flight) return;  // whoever took it out fails it
+  {
+    const std::lock_guard lock(mutex_);
+    failed_.push_back(batch);
+  }
+  changed_.notify_all();
+}
+
+// Waits until memory is not short, if it is time to look; false if that takes too long, or the model ends.
 bool Streams::has_memory(const Reply& reply) {
   const std::lock_guard lock(memory_mutex_);
   unchecked_bytes_ += reply.data_bytes() + kResponseBytes * reply.frame.requests;
@@ -96,7 +106,8 @@ bool Streams::has_memory(const Reply& reply) {
       memory_.accept();
       return false;
     }
-    std::this_thread::sleep_for(kPause);
+    std::unique_lock closing(mutex_);
+    if (changed_.wait_for(closing, kPause, [this] { return closing_; })) return false;
   }
   return true;
 }

@@ -18,17 +18,24 @@ Streams::Streams(std::unique_ptr<Link> link, const Description& model, TRITONBAC
                  int64_t limit)
     : link_(std::move(link)), model_(model), instance_(instance), slots_(limit), current_(link_->channel()) {
   start_reader(current_);
-  watcher_ = std::thread(&Streams::watch, this);
+  try {
+    watcher_ = std::thread(&Streams::watch, this);
+  } catch (...) {  // there are too many threads
+    close();
+    throw;
+  }
 }
 
-Streams::~Streams() {
+Streams::~Streams() { close(); }
+
+void Streams::close() {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
     current_->say_goodbye();
   }
   changed_.notify_all();
-  watcher_.join();
+  if (watcher_.joinable()) watcher_.join();
   for (Reading& reading : readers_) reading.thread.join();
 }
 
@@ -97,13 +104,11 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
     }
     if (channel != before) start_reader(channel);
   }
-  bool is_lost = false;
   {
     const std::lock_guard lock(mutex_);
     batch->channel = channel;
-    is_lost = channel == ended_;
   }
-  if (is_lost) fail_batches(channel, "it ended");
+  if (channel->is_shut()) fail_batches(channel, "it ended");
 }
 
 // Submits the requests of a batch that cannot travel one by one; one that is alone fails.
@@ -154,13 +159,15 @@ double Streams::drop_cancelled() {
   try {
     current->release(false, true);
     for (const auto& [sequence, batch] : old) {
-      const std::vector<size_t> dropped = batch->drop_cancelled();
+      batch->drop_cancelled();
       const bool is_done = batch->is_done();
-      if (dropped.empty() && !is_done) continue;
-      Outgoing frame = cancellation(sequence, batch->calls().size(), dropped, is_done);
-      batch->channel->send(frame);
+      if (batch->untold.empty() && !is_done) continue;
+      Outgoing frame = cancellation(sequence, batch->calls().size(), batch->untold, is_done);
+      if (batch->channel->send_at_once(frame)) batch->untold.clear();
     }
   } catch (const PeerGone&) {  // the reader sees it too
+  } catch (const std::exception& error) {
+    log_warning(std::string("a worker could not be told of cancelled requests: ") + error.what());
   }
   return std::max(kWatchS, seconds_since(start) / kWatchShare);
 }

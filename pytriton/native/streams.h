@@ -29,9 +29,10 @@ class Streams : public Batches {
  private:
   struct Reading {
     std::thread thread;
-    std::shared_ptr<std::atomic<bool>> is_over;
+    std::atomic<bool> is_over{false};
   };
 
+  void close();
   double wait_for_slot();  // returns the seconds that it took
   void release_slot();
   void submit(const BatchPointer& batch);
@@ -43,6 +44,7 @@ class Streams : public Batches {
   void start_reader(const std::shared_ptr<Channel>& channel);
   void read(const std::shared_ptr<Channel>& channel);
   bool pass_on(Channel& channel, const Reply& reply);
+  void pass_error_on(const Reply& reply, const BatchPointer& batch);
   bool has_memory(const Reply& reply);
   void fail_batches(const std::shared_ptr<Channel>& channel, const std::string& reason);
   BatchPointer forget(uint32_t sequence);
@@ -62,7 +64,7 @@ class Streams : public Batches {
   int64_t slots_;
   std::unordered_map<uint32_t, BatchPointer> batches_;
   std::deque<BatchPointer> failed_;
-  std::shared_ptr<Channel> current_, ended_;
+  std::shared_ptr<Channel> current_;
   bool closing_ = false;
 
   bool waited_ = false;  // the server's thread alone

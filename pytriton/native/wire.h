@@ -13,8 +13,8 @@ enum class Kind : uint8_t { request = 1, response, error, spill, end, cancel, re
 constexpr uint64_t kNoRegion = UINT64_MAX;
 constexpr uint32_t kWholeBatch = UINT32_MAX;
 constexpr size_t kAlign = 64;
-constexpr size_t kInlineLimitBytes = 32 * 1024;
-constexpr size_t kMostMessageBytes = 64 * 1024;
+constexpr size_t kInlineLimitBytes = 32 << 10;
+constexpr size_t kMostMessageBytes = 64 << 10;
 constexpr unsigned kMostRank = 32;
 
 constexpr uint64_t padded(uint64_t size) { return (size + kAlign - 1) / kAlign * kAlign; }

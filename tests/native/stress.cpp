@@ -1,0 +1,118 @@
+// Batches by the thousand through a worker that misbehaves: each request gets its own values or an error, one last
+// response, and is given back. Built with ThreadSanitizer or AddressSanitizer by the tests.
+// Usage: stress <folder for sockets> <seed> <batches>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "chance.h"
+#include "server.h"
+#include "streams.h"
+#include "worker.h"
+
+namespace {
+
+using namespace pytriton;
+
+constexpr int64_t kInFlight = 16;
+constexpr std::array<uint64_t, 6> kColumns = {4, 4, 4, 1'900, 1'900, 20'000};  // within frames, and in the arena
+constexpr auto kPause = std::chrono::milliseconds(5);
+constexpr auto kPatience = std::chrono::seconds(60);
+
+Description description(bool decoupled) {
+  Description model;
+  model.name = "model";
+  model.inputs = {"x"};
+  model.outputs = {{"y", 11}};
+  model.batching = true;
+  model.decoupled = decoupled;
+  return model;
+}
+
+void wait_for(const std::atomic<int>& count, const std::string& what) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (count.load(std::memory_order_relaxed) > 0) {
+    if (std::chrono::steady_clock::now() > deadline) broken(what);
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+// Cancels some requests early, and all at last: a worker may wait for that.
+class Clients {
+ public:
+  explicit Clients(uint64_t seed) : random_(seed), thread_(&Clients::cancel, this) {}
+  ~Clients() {
+    is_closing_ = true;
+    thread_.join();
+  }
+  void add(const TicketPointer& ticket) {
+    const std::lock_guard lock(mutex_);
+    tickets_.push_back(ticket);
+  }
+
+ private:
+  void cancel() {
+    while (!is_closing_) {
+      std::this_thread::sleep_for(kPause);
+      const std::lock_guard lock(mutex_);
+      std::vector<TicketPointer> open;
+      for (TicketPointer& ticket : tickets_) {
+        if (ticket->is_over.load(std::memory_order_relaxed)) continue;
+        if (up_to(random_, 9) == 0) ticket->is_cancelled.store(true, std::memory_order_relaxed);
+        open.push_back(std::move(ticket));
+      }
+      tickets_ = std::move(open);
+    }
+  }
+
+  Random random_;
+  std::atomic<bool> is_closing_{false};
+  std::mutex mutex_;
+  std::vector<TicketPointer> tickets_;
+  std::thread thread_;
+};
+
+// One instance's life; at times it ends while batches are in flight.
+void live(const std::string& path, bool streams, bool decoupled, uint64_t batches, Random& random) {
+  const Description model = description(decoupled);
+  auto worker = std::make_unique<Worker>(path, streams, random());
+  Clients clients(random());
+  auto link = std::make_unique<Link>(path, "model", "instance");
+  std::unique_ptr<Batches> instance;
+  if (streams) {
+    instance = std::make_unique<Streams>(std::move(link), model, nullptr, kInFlight);
+  } else {
+    instance = std::make_unique<Turns>(std::move(link), model, nullptr);
+  }
+  for (; batches > 0; --batches) {
+    const uint64_t columns = kColumns[up_to(random, kColumns.size() - 1)];
+    Calls calls;
+    for (uint64_t requests = 1 + up_to(random, kMostRequests - 1); requests > 0; --requests) {
+      const auto ticket =
+          std::make_shared<Ticket>(std::vector<float>(columns, static_cast<float>(up_to(random, 1 << 20))));
+      clients.add(ticket);
+      calls.push_back(std::make_shared<Call>(make_request(ticket), nullptr, streams));
+    }
+    instance->execute(std::move(calls));
+  }
+  const uint64_t ending = up_to(random, 2);
+  if (ending == 0) wait_for(Ticket::open, "every request has its last response");
+  if (ending == 1) worker.reset();
+  instance.reset();
+  if (Ticket::open.load() || Ticket::unreleased.load()) broken("no request is left when its instance has ended");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 4) return 2;
+  const std::string path = std::string(arguments[1]) + "/worker";
+  Random random(std::strtoull(arguments[2], nullptr, 10));
+  constexpr uint64_t kBatchesPerLife = 100;
+  uint64_t lives = 0;
+  for (auto left = std::strtoll(arguments[3], nullptr, 10); left > 0; left -= kBatchesPerLife, ++lives) {
+    live(path, lives % 3 != 0, lives % 3 == 1, kBatchesPerLife, random);
+  }
+  std::printf("%llu lives\n", static_cast<unsigned long long>(lives));
+}
