@@ -46,7 +46,7 @@ bench: $(READY)
 clean:
 	rm -rf $(VENV) pytriton/tritonserver pytriton/native/*.so build dist
 
-$(READY): pyproject.toml hatch_build.py
+$(READY): pyproject.toml hatch_build.py $(wildcard pytriton/native/*.cpp pytriton/native/*.h) pytriton/native/CMakeLists.txt
 	@$(PYTHON) -c 'import sys; sys.exit("pytriton needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
