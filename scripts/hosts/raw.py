@@ -41,9 +41,9 @@ def main() -> int:
     for model in models:
         shutil.copytree(Path(__file__).with_name("repository") / model, store / model)
         shutil.copy(abi.__file__, store / model / "1")
-    overlay(installation, overlaid)
+    python = overlay(installation, overlaid)
     prefix = f"bench-{uuid4().hex[:12]}-"
-    environment = server_environment(installation, overlaid)
+    environment = server_environment(installation, overlaid, python)
     if not os.environ.get("BENCH_RAW_MALLOC"):
         for name in MALLOC_SETTINGS.keys() - os.environ.keys():
             del environment[name]
