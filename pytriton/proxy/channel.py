@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from .arena import Arena, ArenaFullError, map_shared
-from .frames import BYE, INLINE_LIMIT_BYTES, NO_REGION, RELEASE, SPILL, Frame, pack, unpack
+from .frames import BYE, ERROR, INLINE_LIMIT_BYTES, NO_REGION, RELEASE, SPILL, Frame, pack, unpack
 from .peer import stranger
 from .tensors import ALIGN, FrameError, Tensor, data_bytes, tensor
 
@@ -185,6 +185,8 @@ class Channel:
 
     def _accept(self, message: memoryview, spilled: bool = False) -> Frame:
         frame = unpack(message)
+        if frame.kind <= ERROR and frame.region == NO_REGION and not frame.released:
+            return frame
         for offset in frame.released:
             self._arena.free(offset)
         if frame.kind == RELEASE:

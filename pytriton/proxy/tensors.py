@@ -6,6 +6,7 @@ import array
 import struct
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from math import prod
 from typing import Any, NamedTuple, Union
 
 import numpy as np
@@ -137,7 +138,7 @@ def decode_bytes(encoded: Any, shape: tuple[int, ...]) -> NDArray[np.object_]:
     Raises:
         FrameError: The lengths do not fit the data.
     """
-    count = _count(shape)
+    count = prod(shape)
     buffer = bytes(encoded)
     if len(buffer) < 4 * count:
         raise FrameError(f"{len(buffer)} bytes cannot hold the lengths of {count} strings")
@@ -183,7 +184,7 @@ def view(data: Any, placed: Placed) -> NDArray[Any]:
     if code not in DTYPES:
         raise FrameError(f"unknown dtype code {code}")
     dtype = DTYPES[code]
-    if _count(shape) * dtype.itemsize != size:
+    if prod(shape) * dtype.itemsize != size:
         raise FrameError(f"a tensor of shape {shape} and dtype {dtype} has {size} bytes")
     if size == 0:
         return _empty(shape, dtype)
@@ -195,10 +196,3 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         return np.empty(shape, dtype)
     except ValueError as error:  # an extent beyond numpy's, beside one of 0
         raise FrameError(f"a tensor cannot have shape {shape}") from error
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count

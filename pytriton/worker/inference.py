@@ -18,7 +18,7 @@ from pytriton.exceptions import PyTritonRequestError, PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup
 from pytriton.proxy.frames import END, ERROR, RESPONSE, Frame
-from pytriton.proxy.tensors import BYTES, WHOLE_BATCH, Tensor, dtype_code, tensor
+from pytriton.proxy.tensors import BYTES, MAX_RANK, WHOLE_BATCH, Tensor, dtype_code, tensor
 from pytriton.proxy.types import JoinedInputs, Request, ResponseBatch
 from pytriton.proxy.validators import TritonResultsValidator
 from pytriton.worker.context import Binding, current_binding
@@ -27,6 +27,8 @@ from pytriton.worker.requests import has_sequences, requests_of
 from pytriton.worker.results import Results, each_async
 
 LOGGER = logging.getLogger("pytriton.worker")
+
+_NONE = 0, np.dtype(np.void), 0
 
 Reply = tuple[Frame, list[Tensor]]
 Replies = Generator[Reply, None, None]
@@ -96,6 +98,8 @@ class Inference:
         self._input_names = [spec.name for spec in model_config.inputs or ()]
         self._output_names = [spec.name for spec in model_config.outputs or ()]
         self._outputs = {spec.name: (i, _numpy_dtype(spec)) for i, spec in enumerate(model_config.outputs or ())}
+        numbers = {} if options.strict else self._outputs
+        self._numbers = {name: (*of, dtype_code(of[1])) for name, of in numbers.items() if dtype_code(of[1]) != BYTES}
 
     def rebind(self, binding: Binding, takes_joined_inputs: bool) -> None:
         """Have another callable answer the frames that come from now on; from any thread."""
@@ -216,9 +220,25 @@ class Inference:
             LOGGER.warning("model %s: %s", self._model, what, exc_info=error)
 
     def _reply_joined(self, frame: Frame, rows: Sequence[int], outputs: Any, more: bool = False) -> Reply:
-        self._validator.validate_columns(outputs, rows)
-        reply = Frame(RESPONSE, frame.sequence, frame.requests, rows, more=more)
-        return reply, self._tensors(outputs, WHOLE_BATCH)
+        tensors = self._plain_tensors(outputs, sum(rows))
+        if tensors is None:
+            self._validator.validate_columns(outputs, rows)
+            tensors = self._tensors(outputs, WHOLE_BATCH)
+        return Frame(RESPONSE, frame.sequence, frame.requests, rows, more=more), tensors
+
+    def _plain_tensors(self, outputs: Any, rows: int) -> list[Tensor] | None:
+        """Whole-batch outputs if they are right at a glance, as nearly all are; None if they want a closer look."""
+        if type(outputs) is not dict:
+            return None
+        tensors = []
+        for name, array in outputs.items():
+            index, dtype, code = self._numbers.get(name, _NONE)
+            if type(array) is not np.ndarray or array.dtype != dtype or array.shape[:1] != (rows,):
+                return None
+            if not array.flags.c_contiguous or array.ndim > MAX_RANK:
+                return None
+            tensors.append(Tensor(index, WHOLE_BATCH, code, array.shape, array.nbytes, (array,)))
+        return tensors
 
     def _reply(self, frame: Frame, requests: list[Request], responses: Any, more: bool = False) -> Reply:
         if isinstance(responses, ResponseBatch) and not frame.apart and responses.rows == frame.rows:
