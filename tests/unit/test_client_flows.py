@@ -101,7 +101,7 @@ def test_unknown_model_is_unavailable_at_the_deadline():
     assert server.now == pytest.approx(1005)
 
 
-@pytest.mark.parametrize("index", [LOADING, [{}], RESTRICTED, REFUSED, SLOW])
+@pytest.mark.parametrize("index", [LOADING, ["no entry"], RESTRICTED, REFUSED, SLOW])
 def test_model_that_loads_or_cannot_be_looked_up_is_a_timeout(index):
     server = Script(is_model_ready=False, get_model_repository_index=index)
     with pytest.raises(PyTritonClientTimeoutError, match=r"model 'm' \(version <latest>\) was not ready within 5 s$"):
