@@ -1,0 +1,46 @@
+"""Contexts of the first protocol, for the server that the tests of a module share."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from pytriton.compat.tensorrtserver.api import InferContext, ProtocolType
+from pytriton.config import TritonConfig
+
+RAW, CLASS = InferContext.ResultFormat.RAW, InferContext.ResultFormat.CLASS
+KINDS = ["http", "grpc", "stream"]
+
+
+class Contexts:
+    """Makes contexts of one kind, and closes them.
+
+    Args:
+        config: Of the server.
+        kind: Of KINDS; ``stream`` is gRPC's, and for inference alone.
+
+    Attributes:
+        server: The first two arguments of each context.
+    """
+
+    def __init__(self, config: TritonConfig, kind: str) -> None:
+        self.kind = kind
+        self.is_http = kind == "http"
+        port = config.http_port if self.is_http else config.grpc_port
+        self.server = f"127.0.0.1:{port}", ProtocolType.HTTP if self.is_http else ProtocolType.GRPC
+        self._open = ExitStack()
+
+    def __enter__(self) -> Contexts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def infer(self, model: str, *args: Any, **options: Any) -> InferContext:
+        """An InferContext; arguments are those after the model's name."""
+        streaming = {"streaming": True} if self.kind == "stream" else {}
+        return self.make(InferContext, model, *args, **streaming, **options)
+
+    def make(self, context: type[Any], *args: Any, **options: Any) -> Any:
+        """A context of any class; arguments are those after the protocol."""
+        return self._open.enter_context(context(*self.server, *args, **options))
