@@ -36,6 +36,10 @@ class Contexts:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
+    def forget(self) -> None:
+        """Do not close what was made so far."""
+        self._open.pop_all()
+
     def infer(self, model: str, *args: Any, **options: Any) -> InferContext:
         """An InferContext; arguments are those after the model's name."""
         streaming = {"streaming": True} if self.kind == "stream" else {}

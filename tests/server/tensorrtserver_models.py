@@ -22,12 +22,12 @@ SCORES = ([Tensor((3, 4, 4), np.float32, "image")], [Tensor((5,), np.float32, "s
 
 
 @batch
-def add_sub(INPUT0: Any, INPUT1: Any) -> dict[str, Any]:  # noqa: N803  (the names of the examples)
+def add_sub(INPUT0: Any, INPUT1: Any) -> dict[str, Any]:
     return {"OUTPUT0": INPUT0 + INPUT1, "OUTPUT1": INPUT0 - INPUT1}
 
 
 @batch
-def text_add_sub(INPUT0: Any, INPUT1: Any) -> dict[str, Any]:  # noqa: N803
+def text_add_sub(INPUT0: Any, INPUT1: Any) -> dict[str, Any]:
     first, second = INPUT0.astype(int), INPUT1.astype(int)
     return {
         "OUTPUT0": (first + second).astype(bytes).astype(object),

@@ -75,7 +75,7 @@ class ServedModel:
         self._connection = connection
         self._model = {"model_name": name, "model_version": "" if version is None else str(version)}
         self._streaming = streaming
-        self._tensors = Tensors(fetch_description(connection.call, self._model), connection.lib)
+        self._tensors = Tensors(fetch_description(connection.call, self._model), connection.lib, streaming=streaming)
 
     def request(
         self,

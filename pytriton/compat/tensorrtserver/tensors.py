@@ -28,9 +28,11 @@ class Tensors:
     Args:
         config: Description of the model.
         lib: ``tritonclient.http`` or ``tritonclient.grpc``, whose classes the tensors become.
+        streaming: They will be sent over a stream.
     """
 
-    def __init__(self, config: TritonModelConfig, lib: Any) -> None:
+    def __init__(self, config: TritonModelConfig, lib: Any, *, streaming: bool = False) -> None:
+        self._streaming = streaming
         self._model_name = config.model_name
         self._max_batch_size = config.max_batch_size
         self._inputs = {spec.name: spec for spec in config.inputs or ()}
@@ -114,6 +116,8 @@ class Tensors:
         if SharedMemoryHandle.is_one(value):
             value = (value, dims)
         if isinstance(value, (list, tuple)) and value and SharedMemoryHandle.is_one(value[0]):
+            if self._streaming:
+                raise InferenceServerException(f"input {spec.name!r} is shared memory, which streaming does not take")
             handle, shape = SharedMemoryHandle.of(value[0]), value[-1]
             tensor = self._lib.InferInput(spec.name, [*batch, *shape], triton_name(spec.dtype))
             return tensor.set_shared_memory(handle.name, handle.byte_size)
