@@ -174,7 +174,7 @@ def region():
 def test_regions_are_registered_by_handle_and_by_their_fields(contexts, region):
     context = contexts.make(SharedMemoryControlContext)
     context.register(region)
-    part = {"name": "part", "key": region._shm_key, "byte_size": 64, "offset": PAGE}
+    part = {"name": "part", "key": f"/{region._shm_key}", "byte_size": 64, "offset": PAGE}
     context.register(part)
     found = {each.name: each for each in context.get_shared_memory_status().shared_memory_region}
     assert found.keys() == {"region", "part"}
