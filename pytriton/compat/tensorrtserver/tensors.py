@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -115,15 +116,21 @@ class Tensors:
         dims = list(spec.shape or (1,))
         if SharedMemoryHandle.is_one(value):
             value = (value, dims)
-        if isinstance(value, (list, tuple)) and value and SharedMemoryHandle.is_one(value[0]):
-            if self._streaming:
-                raise InferenceServerException(f"input {spec.name!r} is shared memory, which streaming does not take")
-            handle, shape = SharedMemoryHandle.of(value[0]), value[-1]
-            tensor = self._lib.InferInput(spec.name, [*batch, *shape], triton_name(spec.dtype))
-            return tensor.set_shared_memory(handle.name, handle.byte_size)
+        if isinstance(value, (list, tuple)) and len(value) == 2 and SharedMemoryHandle.is_one(value[0]):
+            return self._in_region(spec, SharedMemoryHandle.of(value[0]), [*batch, *value[1]])
         array = self._stacked(spec, dims, value, batch_size)
         tensor = self._lib.InferInput(spec.name, list(array.shape), triton_name(spec.dtype))
         return tensor.set_data_from_numpy(array)
+
+    def _in_region(self, spec: TensorSpec, handle: SharedMemoryHandle, shape: list[int]) -> Any:
+        if self._streaming:
+            raise InferenceServerException(f"input {spec.name!r} is shared memory, which streaming does not take")
+        if -1 in shape:
+            raise InferenceServerException(f"input {spec.name!r} has a variable shape; pass (handle, shape)")
+        tensor = self._lib.InferInput(spec.name, shape, triton_name(spec.dtype))
+        itemsize = 0 if spec.dtype is np.bytes_ else np.dtype(spec.dtype).itemsize
+        # The server takes just as many bytes as the shape has, and of strings all that there are.
+        return tensor.set_shared_memory(handle.name, math.prod(shape) * itemsize or handle.byte_size)
 
     def _stacked(self, spec: TensorSpec, dims: list[int], arrays: Any, batch_size: int) -> NDArray[Any]:
         if not isinstance(arrays, (list, tuple)) or not all(isinstance(array, np.ndarray) for array in arrays):
