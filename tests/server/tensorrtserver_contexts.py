@@ -5,7 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from pytriton.compat.tensorrtserver.api import InferContext, ProtocolType
+from pytriton.compat.tensorrtserver.api import (
+    InferContext,
+    InferenceServerException,
+    ProtocolType,
+    SharedMemoryControlContext,
+)
 from pytriton.config import TritonConfig
 
 RAW, CLASS = InferContext.ResultFormat.RAW, InferContext.ResultFormat.CLASS
@@ -48,3 +53,15 @@ class Contexts:
     def make(self, context: type[Any], *args: Any, **options: Any) -> Any:
         """A context of any class; arguments are those after the protocol."""
         return self._open.enter_context(context(*self.server, *args, **options))
+
+
+def forgotten(control: SharedMemoryControlContext, handle: Any) -> bool:
+    """Unregister a region, and tell whether that worked.
+
+    For a moment after its answer the server still holds the request, and refuses to unregister what that used.
+    """
+    try:
+        control.unregister(handle)
+    except InferenceServerException:
+        return False
+    return True

@@ -1,6 +1,7 @@
 """The first protocol's contexts beside inference: health, status, models, shared memory."""
 
 import ctypes
+from queue import Queue
 
 import pytest
 import tritonclient.utils.shared_memory as shm
@@ -20,10 +21,11 @@ from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig
 from pytriton.triton import Triton
 from tests.server.arrays import filled
+from tests.server.gpus import with_gpu
 from tests.server.own_server import TENSORS
 from tests.server.ports import reserved_ports
-from tests.server.processes import wait_for
-from tests.server.tensorrtserver_contexts import RAW, Contexts
+from tests.server.processes import DEADLINE_S, wait_for
+from tests.server.tensorrtserver_contexts import RAW, Contexts, forgotten
 
 X = filled(2)[0]
 PAGE = 4096  # the server maps regions from a multiple of it on
@@ -82,6 +84,23 @@ def test_a_dead_server_is_an_error_everywhere():
                             getattr(context, method)()
                         assert raised.value.request_id() > 0
                         assert context.get_last_request_id() is None
+
+
+def test_a_server_that_waits_for_a_model_is_live_but_not_ready(contexts, gated):
+    health, done = contexts.make(ServerHealthContext), Queue()
+    assert health.is_live() is health.is_ready() is True
+    contexts.infer(gated.model).async_run(lambda *ended: done.put(ended), {"x": [X]}, {"y": RAW})
+    gated.wait_called()
+    contexts.make(ModelControlContext).unload(gated.model)
+    assert health.is_live() is True
+    assert health.is_ready() is False
+    status = statuses(contexts, gated.model)
+    assert status.ready_state == server_status_pb2.SERVER_INITIALIZING
+    assert status.model_status[gated.model].version_status[1].ready_state == server_status_pb2.MODEL_UNLOADING
+    gated.gate.open()
+    context, number = done.get(timeout=DEADLINE_S)
+    assert context.get_async_run_results(number)["y"][0].tolist() == (X * 2).tolist()
+    wait_for(health.is_ready, "the model to be unloaded")
 
 
 def test_a_status_tells_of_server_and_models(contexts, model, versions):
@@ -193,7 +212,7 @@ def test_what_is_no_handle_of_the_kind_is_refused(contexts, region):
     context = contexts.make(SharedMemoryControlContext)
     cuda = {"name": "gpu", "raw_handle": b"", "device_id": 0, "byte_size": 64}
     for call, handle, message in (
-        (context.register, ctypes.c_void_p(1), "handle is what"),
+        (context.register, ctypes.c_void_p(1), "a pointer"),
         (context.unregister, None, "handle is what"),
         (context.register, {"name": "n", "byte_size": 1}, "handle is what"),
         (context.register, cuda, "use cuda_register"),
@@ -205,6 +224,29 @@ def test_what_is_no_handle_of_the_kind_is_refused(contexts, region):
         assert context.get_last_request_id() is None
     context.unregister(cuda)
     assert context.get_last_request_id() == 7
+
+
+@with_gpu
+def test_memory_of_a_gpu_is_registered_and_used(contexts, model):
+    pytest.importorskip("cuda.bindings.runtime", reason="tritonclient needs the package cuda-python")
+    cuda = pytest.importorskip("tritonclient.utils.cuda_shared_memory")
+    context = contexts.make(SharedMemoryControlContext)
+    handle = cuda.create_shared_memory_region("gpu", X.nbytes, 0)
+    try:
+        cuda.set_shared_memory_region(handle, [X])
+        context.cuda_register(handle)
+        (region,) = context.get_shared_memory_status().shared_memory_region
+        assert (region.name, region.byte_size, region.WhichOneof("shared_memory_types")) == (
+            "gpu",
+            X.nbytes,
+            "cuda_shared_memory",
+        )
+        results = contexts.infer(model).run({"x": (handle, [4])}, {"y": RAW})
+        assert results["y"][0].tolist() == (X * 2).tolist()
+        wait_for(lambda: forgotten(context, handle), "the server to let go of the region")
+        assert not context.get_shared_memory_status().shared_memory_region
+    finally:
+        cuda.destroy_shared_memory_region(handle)
 
 
 def test_streams_take_no_shared_memory(triton_config, model, region):

@@ -208,6 +208,16 @@ def test_without_a_correlation_id_there_is_no_sequence(contexts, log):
     assert log[0].sequence_start is False
 
 
+def test_timeouts_and_priorities_travel(contexts, log):
+    for options in ({}, {"timeout_us": 10**9, "priority": 1}):
+        contexts.infer(log.model).run({"x": [X]}, {"y": RAW}, **options)
+    assert [request.deadline is None for request in log] == [True, False]
+
+
+def test_a_batch_size_may_be_an_integer_of_numpy(contexts, doubling):
+    assert len(contexts.infer(doubling).run({"x": [X, X]}, {"y": RAW}, np.int64(2))["y"]) == 2
+
+
 def test_headers_reach_the_callable(contexts, log):
     context = contexts.infer(log.model, http_headers=["X-First: a:b "], headers={"x-second": "c"})
     context.run({"x": [X]}, {"y": RAW})
@@ -291,12 +301,13 @@ def test_where_the_configuration_is_restricted_the_metadata_do(free_config, own_
     security = TritonSecurityConfig(restricted_endpoints=["model-config"])
     with Triton(config=free_config, security_config=security) as triton:
         tensors = [Tensor((2,), np.float32, "x")], [Tensor((2,), np.float32, "y")]
-        for name, batching in (("batching", True), ("single", False)):
-            triton.bind(name, echo_x, *tensors, config=ModelConfig(batching=batching))
+        for name in ("batching", "single"):
+            triton.bind(name, echo_x, *tensors, config=ModelConfig(batching=name == "batching"))
         rows = [np.array([1, 2], np.float32), np.array([3, 4], np.float32)]
-        results = own_contexts.infer("batching").run({"x": rows}, {"y": RAW}, 2)
-        assert [row.tolist() for row in results["y"]] == [[1, 2], [3, 4]]
-        assert own_contexts.infer("single").run({"x": rows[:1]}, {"y": RAW})["y"][0].tolist() == [1, 2]
+        with own_contexts.infer("batching") as batching, own_contexts.infer("single") as single:
+            results = batching.run({"x": rows}, {"y": RAW}, 2)
+            assert [row.tolist() for row in results["y"]] == [[1, 2], [3, 4]]
+            assert single.run({"x": rows[:1]}, {"y": RAW})["y"][0].tolist() == [1, 2]
 
 
 def test_a_url_may_have_a_scheme(contexts, doubling):

@@ -10,6 +10,7 @@ import tritonclient.utils.shared_memory as shm
 from pytriton.compat.tensorrtserver.api import *  # noqa: F403  (as programs do)
 from pytriton.model_config import SequenceBatcher
 from tests.server.processes import wait_for
+from tests.server.tensorrtserver_contexts import forgotten
 from tests.server.tensorrtserver_models import (
     ADD_SUB,
     SCORES,
@@ -227,12 +228,3 @@ def test_simple_shared_memory(flags, simple):
     finally:
         for handle in handles.values():
             shm.destroy_shared_memory_region(handle)
-
-
-def forgotten(control_ctx, handle):
-    """For a moment after its answer, the server still holds the request and what that used."""
-    try:
-        control_ctx.unregister(handle)
-    except InferenceServerException:
-        return False
-    return True

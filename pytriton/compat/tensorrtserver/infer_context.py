@@ -130,7 +130,9 @@ class InferContext(Context):
         priority: int = 0,
         timeout_us: int = 0,
     ) -> None:
-        """Begin what :meth:`run` does, which the arguments are those of.
+        """Begin what :meth:`run` does; the results are for :meth:`get_async_run_results`.
+
+        Without streaming, requests may overtake each other: those of a sequence need a stream, or :meth:`run`.
 
         Args:
             callback: Called with this context and the request's number once it has ended, well or not. Callbacks run
@@ -220,7 +222,7 @@ class InferContext(Context):
                 next(self._numbers),
                 inputs,
                 outputs,
-                batch_size,
+                _integer("batch_size", batch_size),
                 sequence if self._correlation_id else {},
                 {name: value for name, value in options.items() if value},
             )

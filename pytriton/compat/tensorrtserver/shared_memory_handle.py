@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -66,6 +67,11 @@ class SharedMemoryHandle:
         found = {name: _field(handle, name) for name in cls.__dataclass_fields__}
         found = {name: value for name, value in found.items() if value is not _MISSING}
         if not found.keys() >= {"name", "byte_size"} or not found.keys() & {"key", "raw_handle"}:
+            if isinstance(handle, ctypes.c_void_p):
+                raise InferenceServerException(
+                    "a pointer, as v1 and early versions of tritonclient make, does not tell what it points at; pass a "
+                    "dict with name, byte_size and key"
+                )
             raise InferenceServerException(
                 f"a shared memory handle is what tritonclient.utils.shared_memory or {_CUDA} creates, or has name, "
                 f"byte_size and either key or raw_handle, got {handle!r}"

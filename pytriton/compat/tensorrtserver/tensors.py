@@ -53,9 +53,9 @@ class Tensors:
             InferenceServerException: They do not fit the model.
         """
         largest = max(1, self._max_batch_size)
-        if type(batch_size) is not int or not 1 <= batch_size <= largest:
+        if not 1 <= batch_size <= largest:
             raise InferenceServerException(
-                f"batch_size is {batch_size!r}, but model {self._model_name!r} takes 1 to {largest}"
+                f"batch_size is {batch_size}, but model {self._model_name!r} takes 1 to {largest}"
             )
         if not isinstance(inputs, Mapping):
             raise InferenceServerException(f"inputs must be a dict, got {type(inputs).__name__}")
