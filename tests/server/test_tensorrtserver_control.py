@@ -130,7 +130,7 @@ def test_an_unknown_model_has_no_status_and_the_error_names_the_server(contexts,
     assert raised.value.message() == "the server has no model 'unknown'"
 
 
-def test_a_status_counts_requests(contexts, bind):
+def test_a_status_counts_requests(contexts, triton, bind):
     name = bind(batch(lambda x: [x]), max_batch_size=8)
     context = contexts.infer(name)
     for rows in (1, 3, 3):
@@ -145,8 +145,10 @@ def test_a_status_counts_requests(contexts, bind):
     assert (counted.model_execution_count, counted.model_inference_count) == (3, 7)
     assert {size: each.compute.count for size, each in counted.infer_stats.items()} == {0: 0, 1: 1, 3: 2}
     total = counted.infer_stats[0]
-    computed_ns = sum(each.compute.total_time_ns for each in counted.infer_stats.values())
-    assert 0 < computed_ns < total.success.total_time_ns
+    for size, each in triton.statistics(name)[0].batches.items():
+        phases_s = each.compute_input.total_s + each.compute_infer.total_s + each.compute_output.total_s
+        assert counted.infer_stats[size].compute.total_time_ns == pytest.approx(phases_s * 1e9, abs=2)
+    assert total.success.total_time_ns > sum(each.compute.total_time_ns for each in counted.infer_stats.values()) > 0
     assert (total.failed.count, total.queue.count) == (0, 3)
 
 

@@ -1,7 +1,5 @@
 """``InferContext`` of the first protocol: values, classes, sequences, errors and counts, over all that it speaks."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -167,7 +165,7 @@ def test_a_failing_model_says_why(contexts, choosy):
     with pytest.raises(InferenceServerException) as raised:
         context.run({"x": [-X]}, {"y": RAW})
     error = raised.value
-    assert re.fullmatch(r".*too small", error.message())
+    assert error.message() == "too small"
     assert str(error) == error.message()
     assert (error.request_id(), error.server_id()) == (2, None)
     assert error.__cause__ is not None

@@ -61,7 +61,6 @@ class Connection:
         self._verbose = verbose
         self._streaming = streaming
         self._idle: deque[Transport] = deque()
-        self._closed = False
 
     def call(self, method: str, arguments: Mapping[str, Any], timeout_s: float = NETWORK_TIMEOUT_S) -> Any:
         """Call a method of tritonclient's client.
@@ -109,8 +108,7 @@ class Connection:
         return answer
 
     def close(self) -> None:
-        """Close what is open; calls under way end first. May be called twice."""
-        self._closed = True
+        """Close what no call uses now. May be called twice."""
         while self._idle:
             self._idle.pop().close()
 
@@ -124,8 +122,6 @@ class Connection:
             yield transport
         finally:
             self._idle.append(transport)
-            if self._closed:
-                self.close()
 
     def _open(self) -> Transport:
         opener = open_stream_transport if self._streaming else open_transport

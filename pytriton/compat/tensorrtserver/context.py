@@ -81,7 +81,14 @@ class Context:
         number = next(self._numbers)
         self._last_request_id = None
         with self._numbered(number):
-            yield
+            try:
+                yield
+            except InferenceServerException:
+                raise
+            except Exception as error:
+                raise InferenceServerException(
+                    f"the server's answer cannot be understood: {type(error).__name__} {error}"
+                ) from error
         self._last_request_id = number
 
     @contextmanager

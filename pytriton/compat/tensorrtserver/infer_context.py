@@ -240,7 +240,7 @@ class InferContext(Context):
             answer.set_exception(error)
 
     def _exchange(self, request: Request) -> Answer:
-        with self._numbered(request.number):
+        with self._numbered(request.number), translated():
             return self._model.exchange(request)
 
     def _finish(self, number: int, future: Future[Answer]) -> Results:

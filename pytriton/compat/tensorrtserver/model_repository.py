@@ -24,6 +24,5 @@ class ModelRepositoryContext(Context):
             InferenceServerException: The server cannot be reached, or does not allow it.
         """
         with self._request():
-            index = self._call("get_model_repository_index")
-        names = dict.fromkeys(entry["name"] for entry in index)
-        return ModelRepositoryIndex(models=[{"name": name} for name in names])
+            names = dict.fromkeys(entry["name"] for entry in self._call("get_model_repository_index"))
+            return ModelRepositoryIndex(models=[{"name": name} for name in names])

@@ -75,16 +75,14 @@ class SharedMemoryControlContext(Context):
             InferenceServerException: The server cannot be reached, or does not allow it.
         """
         with self._request():
-            system = self._call("get_system_shared_memory_status")
-            cuda = self._call("get_cuda_shared_memory_status")
-        status = SharedMemoryStatus()
-        for region in _regions(system):
-            added = status.shared_memory_region.add(name=region["name"], byte_size=int(region["byte_size"]))
-            added.system_shared_memory.shared_memory_key = region["key"]
-            added.system_shared_memory.offset = int(region.get("offset", 0))
-        for region in _regions(cuda):
-            added = status.shared_memory_region.add(name=region["name"], byte_size=int(region["byte_size"]))
-            added.cuda_shared_memory.device_id = int(region.get("device_id", 0))
+            status = SharedMemoryStatus()
+            for region in _regions(self._call("get_system_shared_memory_status")):
+                added = status.shared_memory_region.add(name=region["name"], byte_size=int(region["byte_size"]))
+                added.system_shared_memory.shared_memory_key = region["key"]
+                added.system_shared_memory.offset = int(region.get("offset", 0))
+            for region in _regions(self._call("get_cuda_shared_memory_status")):
+                added = status.shared_memory_region.add(name=region["name"], byte_size=int(region["byte_size"]))
+                added.cuda_shared_memory.device_id = int(region.get("device_id", 0))
         return status
 
 
