@@ -28,6 +28,7 @@ LAYERS = {
     "utils": ["constants", "exceptions"],
     "model_config": ["constants", "exceptions"],
     "client": ["constants", "exceptions", "model_config"],
+    "compat": ["client", "exceptions", "model_config", "server.statistics"],
     "worker": ["constants", "exceptions", "model_config", "proxy"],
     "decorators": ["constants", "exceptions", "model_config", "proxy.telemetry", "proxy.types", "worker.context"],
     "server": ["client", "config", "constants", "exceptions", "model_config", "security", "utils"],

@@ -17,7 +17,6 @@ from pytriton.client.exceptions import (
     PyTritonClientTlsError,
 )
 from pytriton.client.flows import Call
-from pytriton.client.model_state import parse_http_response
 
 __all__ = ["GrpcDialect", "HttpDialect"]
 
@@ -85,7 +84,7 @@ class HttpDialect:
 
     def answer(self, call: Call, raw: Any) -> Any:
         """What the flow gets for what the client's method returned."""
-        return parse_http_response(raw) if call.method == "get_model_repository_index" else raw
+        return raw
 
     def translate(self, call: Call, error: Exception) -> PyTritonClientError:
         """The clients' error for anything that the client's method raised."""
@@ -145,7 +144,7 @@ class GrpcDialect(HttpDialect):
         if call.method == "get_model_config":
             return raw["config"]
         if call.method == "get_model_repository_index":
-            return parse_http_response(raw.get("models", ()))
+            return raw.get("models", [])
         return raw
 
     def translate(self, call: Call, error: Exception) -> PyTritonClientError:

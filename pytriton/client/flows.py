@@ -26,7 +26,7 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientTlsError,
 )
-from pytriton.client.model_state import LATEST_MODEL_VERSION, ModelState, find_model_state
+from pytriton.client.model_state import LATEST_MODEL_VERSION, ModelState, find_model_state, parse_http_response
 from pytriton.exceptions import PyTritonModelConfigError
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -112,7 +112,7 @@ class Transport(Protocol):
         """Perform one call.
 
         Returns:
-            Bool for readiness and liveness, a dict for the model configuration, states by (name, version) for the
+            Bool for readiness and liveness, a dict for the model configuration, a list of entries for the
             repository index, an ``InferResult`` for inference.
 
         Raises:
@@ -253,8 +253,13 @@ def model_state(model_name: str, model_version: str | None, deadline: Deadline) 
         PyTritonClientInferenceServerError: The server refused.
         PyTritonClientTimeoutError: There was no answer at the deadline.
     """
-    states = yield deadline.call("get_model_repository_index")
-    return find_model_state(states, model_name, model_version)
+    index = yield deadline.call("get_model_repository_index")
+    try:
+        return find_model_state(parse_http_response(index), model_name, model_version)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PyTritonClientInferenceServerError(
+            f"the server's list of models cannot be understood: {type(error).__name__} {error}"
+        ) from error
 
 
 class _Poll:

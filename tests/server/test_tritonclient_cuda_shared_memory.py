@@ -1,31 +1,17 @@
 """tritonclient passes tensors through memory of a GPU; and what the server says where there is none."""
 
 import base64
-import ctypes
 
 import numpy as np
 import pytest
 
 from tests.server.arrays import filled
+from tests.server.gpus import with_gpu, without_gpu
 from tests.server.tritonclients import Answer
 
 X = filled(1.5, rows=2, columns=8)
 SIZE = X.nbytes
 HANDLE_BYTES = 64  # of cudaIpcMemHandle_t
-
-
-def has_gpu():
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    count = ctypes.c_int()
-    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
-
-
-HAS_GPU = has_gpu()
-with_gpu = pytest.mark.skipif(not HAS_GPU, reason="there is no GPU here")
-without_gpu = pytest.mark.skipif(HAS_GPU, reason="there is a GPU here")
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from pytriton.client.exceptions import (
     PyTritonClientValueError,
 )
 from pytriton.client.flows import Call
-from pytriton.client.model_state import ModelState
 from pytriton.client.transport import create_client
 from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
@@ -132,7 +131,7 @@ async def test_answers_have_the_forms_that_flows_expect(web, inference):
         assert await http.call(CONFIG) == await grpc_transport.call(CONFIG) == {"name": "m"}
         web.body = json.dumps([entry]).encode()
         inference.answer = service_pb2.RepositoryIndexResponse(models=[entry])
-        assert await http.call(INDEX) == await grpc_transport.call(INDEX) == {("m", "1"): ModelState.READY}
+        assert await http.call(INDEX) == await grpc_transport.call(INDEX) == [entry]
         web.status = 400
         assert await http.call(LIVE) is False
 

@@ -22,6 +22,7 @@ from pytriton.exceptions import PyTritonModelConfigError
 from tests.unit.scripted import CONFIG, Result, Script, config, infer, session
 
 REFUSED = PyTritonClientConnectionError("refused")
+LOADING = [{"name": "m", "version": "1", "state": "LOADING"}]
 RESTRICTED = PyTritonClientInferenceServerError("restricted")
 SLOW = PyTritonClientTimeoutError("slow")
 
@@ -94,13 +95,13 @@ def test_highest_version_is_asked_for_without_a_version():
 
 
 def test_unknown_model_is_unavailable_at_the_deadline():
-    server = Script(is_model_ready=False, get_model_repository_index={})
+    server = Script(is_model_ready=False, get_model_repository_index=[])
     with pytest.raises(PyTritonClientModelUnavailableError, match=r"model 'm' \(version 2\) is not available"):
         drive(wait_for_model("m", "2", server.deadline(5)), server)
     assert server.now == pytest.approx(1005)
 
 
-@pytest.mark.parametrize("index", [{("m", "1"): ModelState.LOADING}, RESTRICTED, REFUSED, SLOW])
+@pytest.mark.parametrize("index", [LOADING, ["no entry"], RESTRICTED, REFUSED, SLOW])
 def test_model_that_loads_or_cannot_be_looked_up_is_a_timeout(index):
     server = Script(is_model_ready=False, get_model_repository_index=index)
     with pytest.raises(PyTritonClientTimeoutError, match=r"model 'm' \(version <latest>\) was not ready within 5 s$"):
@@ -108,7 +109,7 @@ def test_model_that_loads_or_cannot_be_looked_up_is_a_timeout(index):
 
 
 def test_model_that_becomes_ready_after_it_was_looked_up_is_ready():
-    server = Script(False, False, False, {}, True)
+    server = Script(False, False, False, [], True)
     drive(wait_for_model("m", None, server.deadline(0.066)), server)
     assert server.methods[-2:] == ["get_model_repository_index", "is_model_ready"]
 
@@ -140,7 +141,7 @@ def test_no_call_is_made_after_the_deadline():
 
 
 def test_model_state_is_that_of_the_asked_version():
-    server = Script({("m", "1"): ModelState.READY, ("m", "2"): ModelState.LOADING})
+    server = Script([{"name": "m", "version": "1", "state": "READY"}, {"name": "m", "version": "2"}])
     assert drive(model_state("m", "1", Deadline(10)), server) is ModelState.READY
 
 

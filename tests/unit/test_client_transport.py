@@ -18,7 +18,6 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
 )
 from pytriton.client.flows import Call
-from pytriton.client.model_state import ModelState
 from pytriton.client.transport import adopt_client, create_client, load_lib
 from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
@@ -171,19 +170,20 @@ def test_http_answers_have_the_forms_that_flows_expect(web):
     with transport_to(web.address) as transport:
         web.body = json.dumps({"name": "m"}).encode()
         assert transport.call(CONFIG) == {"name": "m"}
-        web.body = json.dumps([{"name": "m", "version": "1", "state": "READY"}]).encode()
-        assert transport.call(INDEX) == {("m", "1"): ModelState.READY}
+        index = [{"name": "m", "version": "1", "state": "READY"}, {"name": "never loaded"}]
+        web.body = json.dumps(index).encode()
+        assert transport.call(INDEX) == index
 
 
 def test_grpc_answers_have_the_same_forms(inference):
     with transport_to(inference.address, "grpc") as transport:
         inference.answer = service_pb2.ModelConfigResponse(config={"name": "m"})
         assert transport.call(CONFIG) == {"name": "m"}
-        entry = {"name": "m", "version": "1", "state": "READY"}
-        inference.answer = service_pb2.RepositoryIndexResponse(models=[entry])
-        assert transport.call(INDEX) == {("m", "1"): ModelState.READY}
+        index = [{"name": "m", "version": "1", "state": "READY"}, {"name": "never loaded"}]
+        inference.answer = service_pb2.RepositoryIndexResponse(models=index)
+        assert transport.call(INDEX) == index
         inference.answer = service_pb2.RepositoryIndexResponse()
-        assert transport.call(INDEX) == {}
+        assert transport.call(INDEX) == []
 
 
 def test_grpc_metadata_names_are_lower_case(inference):

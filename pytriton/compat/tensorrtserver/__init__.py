@@ -1,0 +1,6 @@
+"""``tensorrtserver``, the client of TensorRT Inference Server 1.x, for today's servers.
+
+A program written for it changes its imports, and nothing else::
+
+    from pytriton.compat.tensorrtserver.api import *
+"""

@@ -1,0 +1,143 @@
+"""What every context needs to speak to its server."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pytriton.client.arguments import check_headers
+from pytriton.client.flows import NETWORK_TIMEOUT_S, Call, Transport
+from pytriton.client.grpc_stream import GrpcStreamTransport, open_stream_transport
+from pytriton.client.transport import load_lib, open_transport
+from pytriton.client.url import TritonUrl
+from pytriton.compat.tensorrtserver.exceptions import InferenceServerException, translated
+from pytriton.compat.tensorrtserver.protocol import ProtocolType
+
+__all__ = ["Connection"]
+
+
+class Connection:
+    """Calls one server, from any number of threads: each call has a transport of its own while it lasts.
+
+    Args:
+        url: ``host:port``; a scheme before it counts for nothing.
+        protocol: How to speak.
+        verbose: Print what is called and what it returns.
+        http_headers: Texts ``name:value``, sent with every call over HTTP.
+        headers: Sent with every call over either protocol.
+        streaming: :meth:`stream` will be used.
+
+    Attributes:
+        is_grpc: Whether it speaks gRPC.
+        lib: ``tritonclient.http`` or ``tritonclient.grpc``, whose tensors it takes.
+
+    Raises:
+        InferenceServerException: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        protocol: ProtocolType,
+        verbose: bool,
+        http_headers: Sequence[str] | None,
+        headers: Mapping[str, str] | None,
+        *,
+        streaming: bool = False,
+    ) -> None:
+        if not isinstance(protocol, ProtocolType):
+            raise InferenceServerException(f"protocol must be ProtocolType.HTTP or ProtocolType.GRPC, got {protocol!r}")
+        self.is_grpc = protocol is ProtocolType.GRPC
+        if streaming and not self.is_grpc:
+            raise InferenceServerException("streaming needs ProtocolType.GRPC")
+        scheme = "grpc" if self.is_grpc else "http"
+        with translated():
+            self._url = TritonUrl.from_url(f"{scheme}://{str(url).rpartition('://')[2]}")
+            named = {} if self.is_grpc else _split(http_headers)
+            self._headers = check_headers({**named, **check_headers(headers)})
+        self.lib = load_lib(scheme)
+        self._verbose = verbose
+        self._streaming = streaming
+        self._idle: deque[Transport] = deque()
+
+    def call(self, method: str, arguments: Mapping[str, Any], timeout_s: float = NETWORK_TIMEOUT_S) -> Any:
+        """Call a method of tritonclient's client.
+
+        Args:
+            method: Its name.
+            arguments: Its own arguments.
+            timeout_s: The call must have ended after that many seconds.
+
+        Returns:
+            What it returns; over gRPC in the form of JSON, where the method has it.
+
+        Raises:
+            InferenceServerException: It failed, in whatever way.
+        """
+        as_json = {"as_json": True} if self.is_grpc and method.startswith("get_") else {}
+        with self._transport() as transport, translated():
+            answer = transport.call(Call(method, timeout_s, {**arguments, **as_json}))
+        self._print(method, answer)
+        return answer
+
+    def stream(self, arguments: Mapping[str, Any], timeout_s: float) -> Any:
+        """Send an inference over a stream, which stays open for the next one.
+
+        Args:
+            arguments: Those of ``infer``.
+            timeout_s: The answer must have come after that many seconds.
+
+        Returns:
+            The first response, an ``InferResult``; others are not waited for.
+
+        Raises:
+            InferenceServerException: It failed, or there was no response.
+        """
+        with self._transport() as transport, translated():
+            assert isinstance(transport, GrpcStreamTransport)
+            responses = transport.stream(Call("stream_infer", timeout_s, arguments))
+            try:
+                answer = responses.next()
+            finally:
+                responses.close()
+        if answer is None:
+            raise InferenceServerException("the model gave no response to the request")
+        self._print("stream_infer", answer)
+        return answer
+
+    def close(self) -> None:
+        """Close what no call uses now. May be called twice."""
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def _transport(self) -> Iterator[Transport]:
+        try:
+            transport = self._idle.pop()
+        except IndexError:
+            transport = self._open()
+        try:
+            yield transport
+        finally:
+            self._idle.append(transport)
+
+    def _open(self) -> Transport:
+        opener = open_stream_transport if self._streaming else open_transport
+        return opener(self._url, self.lib, self._headers, None)
+
+    def _print(self, method: str, answer: Any) -> None:
+        if self._verbose:
+            shown = answer.get_response() if hasattr(answer, "get_response") else answer
+            print(f"{method} at {self._url.with_scheme}: {shown}")
+
+
+def _split(http_headers: Sequence[str] | None) -> dict[str, str]:
+    headers = {}
+    for header in http_headers or ():
+        name, colon, value = str(header).partition(":")
+        if not colon:
+            raise InferenceServerException(f"http_headers must be texts 'name:value', got {header!r}")
+        headers[name.strip()] = value.strip()
+    return headers

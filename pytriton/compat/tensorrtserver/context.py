@@ -1,0 +1,108 @@
+"""What all contexts have in common."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from pytriton.client.flows import NETWORK_TIMEOUT_S
+from pytriton.compat.tensorrtserver.connection import Connection
+from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
+from pytriton.compat.tensorrtserver.protocol import ProtocolType
+
+__all__ = ["Context"]
+
+ContextT = TypeVar("ContextT", bound="Context")
+
+
+class Context:
+    """A conversation with one server; ``with`` closes it.
+
+    Its requests are numbered from 1, because servers no longer number them.
+
+    Args:
+        url: ``host:port`` of the server's endpoint for the protocol.
+        protocol: How to speak.
+        verbose: Print what is asked and answered.
+        http_headers: Texts ``name:value``, sent with every request over HTTP. A server with restricted endpoints wants
+            ``triton-access-token:<token>``.
+        headers: Name to value, sent with every request over either protocol; v1 did not have them. Over gRPC the token
+            is called ``triton-grpc-protocol-triton-access-token``.
+
+    Raises:
+        InferenceServerException: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        protocol: ProtocolType,
+        verbose: bool = False,
+        http_headers: Sequence[str] | None = (),
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._start(Connection(url, protocol, verbose, http_headers, headers))
+
+    def __enter__(self: ContextT) -> ContextT:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; every later call but this one raises ``InferenceServerException``."""
+        self._closed = True
+        self._connection.close()
+
+    def get_last_request_id(self) -> int | None:
+        """Number of the last request; None if it failed, and before the first."""
+        self._check_open()
+        return self._last_request_id
+
+    def _start(self, connection: Connection) -> None:
+        self._connection = connection
+        weakref.finalize(self, connection.close)  # programs of v1 often forget it
+        self._closed = False
+        self._numbers = itertools.count(1)
+        self._last_request_id: int | None = None
+        self._server_id: str | None = None
+
+    @contextmanager
+    def _request(self) -> Iterator[None]:
+        """One request of v1, however many calls it takes."""
+        self._check_open()
+        number = next(self._numbers)
+        self._last_request_id = None
+        with self._numbered(number):
+            try:
+                yield
+            except InferenceServerException:
+                raise
+            except Exception as error:
+                raise InferenceServerException(
+                    f"the server's answer cannot be understood: {type(error).__name__} {error}"
+                ) from error
+        self._last_request_id = number
+
+    @contextmanager
+    def _numbered(self, number: int) -> Iterator[None]:
+        """Errors within tell the request's number."""
+        try:
+            yield
+        except InferenceServerException as error:
+            error.identify(number, self._server_id)
+            raise
+
+    def _call(self, method: str, timeout_s: float = NETWORK_TIMEOUT_S, **arguments: Any) -> Any:
+        return self._connection.call(method, arguments, timeout_s)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InferenceServerException(f"this {type(self).__name__} is closed; make a new one")

@@ -1,0 +1,269 @@
+"""Inference."""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from pytriton.client.callbacks import CallbackThread, DetachedFuture
+from pytriton.compat.tensorrtserver.connection import Connection
+from pytriton.compat.tensorrtserver.context import Context
+from pytriton.compat.tensorrtserver.exceptions import InferenceServerException, translated
+from pytriton.compat.tensorrtserver.messages import InferRequestHeader
+from pytriton.compat.tensorrtserver.protocol import ProtocolType
+from pytriton.compat.tensorrtserver.result_format import ResultFormat
+from pytriton.compat.tensorrtserver.served_model import Answer, Request, ServedModel
+from pytriton.compat.tensorrtserver.tensors import Results
+
+__all__ = ["InferContext"]
+
+REQUESTS_AT_ONCE = 16
+"""More wait in the client for their turn; each has a thread and a connection."""
+
+T = TypeVar("T")
+
+_START, _END = InferRequestHeader.FLAG_SEQUENCE_START, InferRequestHeader.FLAG_SEQUENCE_END
+
+
+class InferContext(Context):
+    """Infers with one model.
+
+    One thread may call :meth:`run`; :meth:`async_run` and :meth:`get_async_run_results` may be called from several.
+
+    Args:
+        url: As for :class:`Context`, like the arguments without an explanation here.
+        protocol: How to speak.
+        model_name: Of the model.
+        model_version: None is the highest.
+        verbose: Print what is asked and answered.
+        correlation_id: Of the sequence that the requests belong to; 0 is none.
+        streaming: Send all requests over one gRPC stream: one after the other, in the order in which they are made,
+            which those of a sequence need. For several at once, use several contexts.
+        http_headers: Texts ``name:value``.
+        headers: Name to value.
+
+    Raises:
+        InferenceServerException: An argument is wrong, the server cannot be reached, or it has no such model.
+    """
+
+    ResultFormat = ResultFormat
+
+    def __init__(
+        self,
+        url: str,
+        protocol: ProtocolType,
+        model_name: str,
+        model_version: int | None = None,
+        verbose: bool = False,
+        correlation_id: int = 0,
+        streaming: bool = False,
+        http_headers: Sequence[str] | None = (),
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        connection = Connection(url, protocol, verbose, http_headers, headers, streaming=streaming)
+        self._start(connection)
+        self._correlation_ids = range(2**63 if connection.is_grpc else 2**64)
+        self._correlation_id = self._checked_correlation_id(correlation_id)
+        version = None if model_version is None else _integer("model_version", model_version)
+        try:
+            self._model = ServedModel(connection, model_name, version, streaming=streaming)
+        except BaseException:
+            connection.close()
+            raise
+        self._workers = ThreadPoolExecutor(1 if streaming else REQUESTS_AT_ONCE, thread_name_prefix="pytriton-infer")
+        self._callbacks = CallbackThread("pytriton-infer-callbacks")
+        weakref.finalize(self, self._callbacks.stop)
+        self._pending: dict[int, Future[Answer]] = {}
+        self._last: Answer | None = None
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        batch_size: int = 1,
+        flags: int = 0,
+        corr_id: int = 0,
+        *,
+        priority: int = 0,
+        timeout_us: int = 0,
+    ) -> Results:
+        """Infer one batch and wait for the results.
+
+        Args:
+            inputs: Name to a list of ``batch_size`` arrays, each without batch axis.
+            outputs: Name to ``ResultFormat.RAW`` or ``(ResultFormat.CLASS, k)``.
+            batch_size: 1 to the model's maximum.
+            flags: Of ``InferRequestHeader``: ``FLAG_SEQUENCE_START``, ``FLAG_SEQUENCE_END``, both, or 0. They are sent
+                with a correlation id alone.
+            corr_id: Correlation id of this and all later requests; 0 leaves it as it is.
+            priority: Level in the model's queue; 0 is the model's default.
+            timeout_us: Microseconds that the request may wait in the model's queue; 0 is the model's default.
+
+        Returns:
+            Name to a list of ``batch_size`` results. RAW is an array without batch axis, of ``bytes`` objects for
+            strings; CLASS a list of at most k tuples of the class's index, value, and label or None, the best first.
+
+        Raises:
+            InferenceServerException: An argument does not fit the model, or the inference failed.
+        """
+        self._check_open()
+        try:
+            request = self._encode(inputs, outputs, batch_size, flags, corr_id, priority, timeout_us)
+            return self._finish(request.number, self._submit(self._exchange, request))
+        except InferenceServerException:
+            self._forget()
+            raise
+
+    def async_run(
+        self,
+        callback: Callable[[InferContext, int], object],
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        batch_size: int = 1,
+        flags: int = 0,
+        corr_id: int = 0,
+        *,
+        priority: int = 0,
+        timeout_us: int = 0,
+    ) -> None:
+        """Begin what :meth:`run` does; the results are for :meth:`get_async_run_results`.
+
+        Without streaming, requests may overtake each other: those of a sequence need a stream, or :meth:`run`.
+
+        Args:
+            callback: Called with this context and the request's number once it has ended, well or not. Callbacks run
+                one after the other in a thread of their own.
+            inputs: As of :meth:`run`; the arrays may be changed when this has returned.
+            outputs: As of :meth:`run`.
+            batch_size: As of :meth:`run`.
+            flags: As of :meth:`run`.
+            corr_id: As of :meth:`run`.
+            priority: As of :meth:`run`.
+            timeout_us: As of :meth:`run`.
+
+        Raises:
+            InferenceServerException: An argument does not fit the model; there is no request then.
+        """
+        self._check_open()
+        request = self._encode(inputs, outputs, batch_size, flags, corr_id, priority, timeout_us)
+        answer: DetachedFuture[Answer] = DetachedFuture(self._callbacks)
+        self._pending[request.number] = answer
+        answer.add_done_callback(lambda _: callback(self, request.number))
+        self._submit(self._fulfil, answer, request)
+
+    def get_async_run_results(self, request_id: int) -> Results:
+        """The results of a request, once; waits for them if it has not ended.
+
+        Args:
+            request_id: What the callback got.
+
+        Raises:
+            InferenceServerException: The request failed, or there is no such request, perhaps no more.
+        """
+        self._check_open()
+        answer = self._pending.pop(request_id, None)
+        if answer is None:
+            raise InferenceServerException(f"there is no request {request_id}, or its results have been taken")
+        return self._finish(request_id, answer)
+
+    def get_last_request_model_name(self) -> str | None:
+        """Name of the model that answered the last request; None if it failed, and before the first."""
+        self._check_open()
+        return self._last.model_name if self._last else None
+
+    def get_last_request_model_version(self) -> int | None:
+        """Version of the model that answered the last request; None if it failed, and before the first."""
+        self._check_open()
+        return self._last.model_version if self._last else None
+
+    def correlation_id(self) -> int:
+        """That of the next request; 0 is none."""
+        self._check_open()
+        return self._correlation_id
+
+    def get_stat(self) -> dict[str, int]:
+        """Counts and nanoseconds since the context was made, of the requests that have been answered.
+
+        Returns:
+            ``completed_request_count``, ``cumulative_total_request_time_ns``, ``cumulative_send_time_ns`` (encoding of
+            requests) and ``cumulative_receive_time_ns`` (decoding of responses). The times on the network are part of
+            the total alone.
+        """
+        self._check_open()
+        return self._model.counters.as_dict()
+
+    def close(self) -> None:
+        """Wait for the requests under way and their callbacks, and close the connections."""
+        self._workers.shutdown()
+        self._callbacks.stop()
+        self._callbacks.join()
+        super().close()
+
+    def _encode(
+        self, inputs: Any, outputs: Any, batch_size: int, flags: int, corr_id: int, priority: int, timeout_us: int
+    ) -> Request:
+        flags = _integer("flags", flags)
+        if flags & ~(_START | _END):
+            raise InferenceServerException(f"flags are {flags}, which has bits other than those of sequences")
+        if corr_id:
+            self._correlation_id = self._checked_correlation_id(corr_id)
+        sequence = {
+            "sequence_id": self._correlation_id,
+            "sequence_start": bool(flags & _START),
+            "sequence_end": bool(flags & _END),
+        }
+        options = {"priority": _integer("priority", priority), "timeout": _integer("timeout_us", timeout_us)}
+        with translated():
+            return self._model.request(
+                next(self._numbers),
+                inputs,
+                outputs,
+                _integer("batch_size", batch_size),
+                sequence if self._correlation_id else {},
+                {name: value for name, value in options.items() if value},
+            )
+
+    def _submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
+        try:
+            return self._workers.submit(work, *arguments)
+        except RuntimeError as error:
+            raise InferenceServerException("this InferContext is being closed; make a new one") from error
+
+    def _fulfil(self, answer: Future[Answer], request: Request) -> None:
+        try:
+            answer.set_result(self._exchange(request))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    def _exchange(self, request: Request) -> Answer:
+        with self._numbered(request.number), translated():
+            return self._model.exchange(request)
+
+    def _finish(self, number: int, future: Future[Answer]) -> Results:
+        try:
+            answer = future.result()
+        except InferenceServerException:
+            self._forget()
+            raise
+        self._last, self._last_request_id = answer, number
+        return answer.results
+
+    def _forget(self) -> None:
+        self._last = self._last_request_id = None
+
+    def _checked_correlation_id(self, value: Any) -> int:
+        number = _integer("the correlation id", value)
+        if number not in self._correlation_ids:
+            raise InferenceServerException(f"the correlation id must be 0 to {self._correlation_ids[-1]}, got {value}")
+        return number
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise InferenceServerException(f"{name} must be an int, got {value!r}") from error

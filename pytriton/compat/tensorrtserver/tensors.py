@@ -1,0 +1,189 @@
+"""Between v1's lists of arrays, one for each entry of a batch, and tritonclient's tensors, for one model."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
+from pytriton.compat.tensorrtserver.result_format import RequestedOutput
+from pytriton.compat.tensorrtserver.shared_memory_handle import SharedMemoryHandle
+from pytriton.compat.tensorrtserver.strings import as_bytes
+from pytriton.model_config.dtypes import triton_name
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+__all__ = ["Classes", "Results", "Tensors"]
+
+Classes = list[tuple[int, float, str | None]]
+Results = dict[str, list[Any]]
+
+
+class Tensors:
+    """Checks and encodes the inputs of one model, and decodes its outputs.
+
+    Args:
+        config: Description of the model.
+        lib: ``tritonclient.http`` or ``tritonclient.grpc``, whose classes the tensors become.
+        streaming: They will be sent over a stream.
+    """
+
+    def __init__(self, config: TritonModelConfig, lib: Any, *, streaming: bool = False) -> None:
+        self._streaming = streaming
+        self._model_name = config.model_name
+        self._max_batch_size = config.max_batch_size
+        self._inputs = {spec.name: spec for spec in config.inputs or ()}
+        self._outputs = {spec.name: spec for spec in config.outputs or ()}
+        self._lib = lib
+
+    def encode(self, inputs: Mapping[str, Any], batch_size: int) -> list[Any]:
+        """Check the inputs of one request and make tritonclient's ``InferInput`` of each.
+
+        Args:
+            inputs: Name to a list of ``batch_size`` arrays without batch axis, all of one shape; or to a handle of
+                shared memory that holds the whole batch, or for variable shapes to ``(handle, shape)``. Elements of
+                another dtype than the model's, but of the same size, count as if they were of that.
+            batch_size: 1 to the model's maximum; 1 for a model without batching.
+
+        Raises:
+            InferenceServerException: They do not fit the model.
+        """
+        largest = max(1, self._max_batch_size)
+        if not 1 <= batch_size <= largest:
+            raise InferenceServerException(
+                f"batch_size is {batch_size}, but model {self._model_name!r} takes 1 to {largest}"
+            )
+        if not isinstance(inputs, Mapping):
+            raise InferenceServerException(f"inputs must be a dict, got {type(inputs).__name__}")
+        missing = [name for name, spec in self._inputs.items() if not spec.optional and name not in inputs]
+        if missing:
+            raise InferenceServerException(f"model {self._model_name!r} also needs the inputs {', '.join(missing)}")
+        return [self._encode(self._known(self._inputs, name), value, batch_size) for name, value in inputs.items()]
+
+    def wanted(self, outputs: Mapping[str, Any]) -> list[RequestedOutput]:
+        """Check which outputs of the model are wanted, and how; the values are those of :meth:`RequestedOutput.of`.
+
+        Raises:
+            InferenceServerException: The model has no such output, or not in that form.
+        """
+        if not isinstance(outputs, Mapping):
+            raise InferenceServerException(f"outputs must be a dict, got {type(outputs).__name__}")
+        found = [RequestedOutput.of(self._known(self._outputs, name).name, form) for name, form in outputs.items()]
+        for output in found:
+            if output.class_count and self._outputs[output.name].dtype is np.bytes_:
+                # The server (2.51) would crash.
+                raise InferenceServerException(f"output {output.name!r} holds strings, which have no classes")
+        return found
+
+    def encode_outputs(self, outputs: Sequence[RequestedOutput]) -> list[Any]:
+        """Make tritonclient's ``InferRequestedOutput`` of each."""
+        encoded = []
+        for output in outputs:
+            encoded.append(self._lib.InferRequestedOutput(output.name, class_count=output.class_count))
+            if output.region is not None:
+                encoded[-1].set_shared_memory(output.region.name, output.region.byte_size)
+        return encoded
+
+    def decode(self, result: Any, outputs: Sequence[RequestedOutput], batch_size: int) -> Results:
+        """What was wanted of a response.
+
+        Args:
+            result: tritonclient's ``InferResult``.
+            outputs: What was wanted.
+            batch_size: Of the request.
+
+        Returns:
+            Name to a list with one value for each entry of the batch. In the raw form, a new array without batch axis;
+            strings are object arrays of ``bytes``. As classes, a list of ``(index, value, label)``, the best first;
+            the label is None if the model has none. What went to shared memory is absent.
+
+        Raises:
+            InferenceServerException: The response contradicts the request.
+        """
+        try:
+            return {
+                output.name: self._decode(result, output, batch_size) for output in outputs if output.region is None
+            }
+        except (IndexError, TypeError, ValueError, struct.error) as error:
+            raise InferenceServerException(f"the response cannot be decoded: {error}") from error
+
+    def _encode(self, spec: TensorSpec, value: Any, batch_size: int) -> Any:
+        batch = [batch_size] if self._max_batch_size else []
+        dims = list(spec.shape or (1,))
+        if SharedMemoryHandle.is_one(value):
+            value = (value, dims)
+        if isinstance(value, (list, tuple)) and len(value) == 2 and SharedMemoryHandle.is_one(value[0]):
+            return self._in_region(spec, SharedMemoryHandle.of(value[0]), [*batch, *value[1]])
+        array = self._stacked(spec, dims, value, batch_size)
+        tensor = self._lib.InferInput(spec.name, list(array.shape), triton_name(spec.dtype))
+        return tensor.set_data_from_numpy(array)
+
+    def _in_region(self, spec: TensorSpec, handle: SharedMemoryHandle, shape: list[int]) -> Any:
+        if self._streaming:
+            raise InferenceServerException(f"input {spec.name!r} is shared memory, which streaming does not take")
+        if -1 in shape:
+            raise InferenceServerException(f"input {spec.name!r} has a variable shape; pass (handle, shape)")
+        tensor = self._lib.InferInput(spec.name, shape, triton_name(spec.dtype))
+        itemsize = 0 if spec.dtype is np.bytes_ else np.dtype(spec.dtype).itemsize
+        # The server takes just as many bytes as the shape has, and of strings all that there are.
+        return tensor.set_shared_memory(handle.name, math.prod(shape) * itemsize or handle.byte_size)
+
+    def _stacked(self, spec: TensorSpec, dims: list[int], arrays: Any, batch_size: int) -> NDArray[Any]:
+        if not isinstance(arrays, (list, tuple)) or not all(isinstance(array, np.ndarray) for array in arrays):
+            raise InferenceServerException(
+                f"input {spec.name!r} must be a list of arrays, one for each entry of the batch"
+            )
+        if len(arrays) != batch_size:
+            raise InferenceServerException(
+                f"input {spec.name!r} has {len(arrays)} arrays, but batch_size is {batch_size}"
+            )
+        shape = arrays[0].shape
+        if any(array.shape != shape for array in arrays):
+            raise InferenceServerException(f"the arrays of input {spec.name!r} differ in their shapes")
+        if len(shape) != len(dims) or any(want not in (-1, size) for want, size in zip(dims, shape, strict=True)):
+            raise InferenceServerException(
+                f"input {spec.name!r} has shape {list(shape)}, but model {self._model_name!r} takes {dims}"
+            )
+        typed = [_typed(spec, array) for array in arrays]
+        return np.stack(typed) if self._max_batch_size else typed[0]
+
+    def _decode(self, result: Any, output: RequestedOutput, batch_size: int) -> list[Any]:
+        array = result.as_numpy(output.name)
+        if array is None:
+            raise InferenceServerException(f"the response lacks output {output.name!r}")
+        rows = array if self._max_batch_size else array[np.newaxis]
+        if len(rows) != batch_size:
+            raise InferenceServerException(f"output {output.name!r} has {len(rows)} rows for a batch of {batch_size}")
+        if output.class_count:
+            return [[_class(text) for text in row.ravel().tolist()] for row in rows]
+        dtype = self._outputs[output.name].dtype
+        # Older versions of tritonclient give every empty array the dtype float64.
+        return [np.array(row, dtype=object if dtype is np.bytes_ else dtype) for row in rows]
+
+    def _known(self, specs: Mapping[str, TensorSpec], name: str) -> TensorSpec:
+        if name not in specs:
+            kind = "input" if specs is self._inputs else "output"
+            raise InferenceServerException(
+                f"model {self._model_name!r} has no {kind} {name!r}; it has {', '.join(specs) or 'none'}"
+            )
+        return specs[name]
+
+
+def _typed(spec: TensorSpec, array: NDArray[Any]) -> NDArray[Any]:
+    if spec.dtype is np.bytes_:
+        return as_bytes(array)
+    dtype = np.dtype(spec.dtype)
+    if array.dtype.hasobject or array.dtype.itemsize != dtype.itemsize:
+        raise InferenceServerException(
+            f"input {spec.name!r} has dtype {array.dtype}, but the model takes {dtype}; convert it with astype"
+        )
+    return array if array.dtype == dtype else np.ascontiguousarray(array).view(dtype).reshape(array.shape)
+
+
+def _class(text: bytes) -> tuple[int, float, str | None]:
+    value, index, *label = text.decode().split(":", 2)
+    return int(index), float(value), label[0] if label else None

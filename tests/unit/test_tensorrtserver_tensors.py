@@ -1,0 +1,133 @@
+"""Tensors of the first protocol, where no server says the same: labels, other servers' answers, other descriptions."""
+
+import numpy as np
+import pytest
+import tritonclient.http
+
+from pytriton.compat.tensorrtserver.api import InferContext, InferenceServerException
+from pytriton.compat.tensorrtserver.model_description import fetch_description, from_metadata
+from pytriton.compat.tensorrtserver.shared_memory_handle import SharedMemoryHandle
+from pytriton.compat.tensorrtserver.tensors import Tensors
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+
+RAW, CLASS = InferContext.ResultFormat.RAW, InferContext.ResultFormat.CLASS
+X = TensorSpec("x", (2,), np.float32)
+CONFIG = TritonModelConfig("m", max_batch_size=4, inputs=[X], outputs=[TensorSpec("y", (-1,), np.float32)])
+METADATA = {
+    "name": "m",
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": ["-1", "3"]}],
+    "outputs": [{"name": "y", "datatype": "BYTES", "shape": ["-1"]}],
+}
+
+
+class Result:
+    """A response with one output."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def as_numpy(self, name):
+        return {"y": self._array}.get(name)
+
+
+def decoded(array, form=RAW, batch_size=1, config=CONFIG):
+    tensors = Tensors(config, tritonclient.http)
+    return tensors.decode(Result(array), tensors.wanted({"y": form}), batch_size)["y"]
+
+
+def test_classes_have_the_labels_of_models_that_have_some():
+    found = decoded(np.array([[b"0.5:2:cat: big", b"-1e3:0:dog"], [b"7:1", b"6:0:"]], dtype=object), (CLASS, 2), 2)
+    assert found == [[(2, 0.5, "cat: big"), (0, -1000.0, "dog")], [(1, 7.0, None), (0, 6.0, "")]]
+
+
+def test_an_empty_array_has_the_outputs_dtype():
+    (found,) = decoded(np.zeros((1, 0), np.float64))
+    assert (found.dtype, found.shape) == (np.float32, (0,))
+
+
+@pytest.mark.parametrize("form", [RAW, (RAW,), [RAW]])
+def test_raw_may_stand_alone_or_in_a_tuple(form):
+    assert [row.tolist() for row in decoded(np.array([[1, 2]], np.float32), form)] == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("array", "form", "message"),
+    [
+        (None, RAW, "lacks output 'y'"),
+        (np.zeros((2, 1), np.float32), RAW, "has 2 rows for a batch of 1"),
+        (np.array([[b"no class"]], dtype=object), (CLASS, 1), "cannot be decoded"),
+        (np.array([[b"\xff:1"]], dtype=object), (CLASS, 1), "cannot be decoded"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_an_error(array, form, message):
+    with pytest.raises(InferenceServerException, match=message):
+        decoded(array, form)
+
+
+def test_a_tensor_of_one_value_per_row_is_a_column():
+    config = TritonModelConfig("m", inputs=[TensorSpec("x", (), np.float32)])
+    (tensor,) = Tensors(config, tritonclient.http).encode({"x": [np.ones(1, np.float32)] * 3}, 3)
+    assert tensor.shape() == [3, 1]
+
+
+def test_metadata_tell_of_batching_by_the_first_dimension():
+    config = from_metadata(METADATA)
+    assert config.max_batch_size > 2**30
+    assert (config.inputs, config.outputs) == (
+        [TensorSpec("x", (3,), np.float32)],
+        [TensorSpec("y", (), np.bytes_)],
+    )
+    single = from_metadata({**METADATA, "outputs": [{"name": "y", "datatype": "INT8", "shape": [3]}]})
+    assert (single.max_batch_size, single.inputs[0].shape) == (0, (-1, 3))
+
+
+def test_another_failure_than_a_restriction_is_not_passed_over():
+    calls = []
+
+    def call(method, arguments):
+        calls.append(method)
+        raise InferenceServerException("unknown model")
+
+    with pytest.raises(InferenceServerException, match="unknown model"):
+        fetch_description(call, {"model_name": "m", "model_version": ""})
+    assert calls == ["get_model_config"]
+
+
+@pytest.mark.parametrize("config", [{"max_batch_size": 1}, {"name": "m", "input": [{"name": "x"}]}, None])
+def test_a_description_that_makes_no_sense_is_an_error(config):
+    with pytest.raises(InferenceServerException, match="model 'm' cannot be understood"):
+        fetch_description(lambda method, arguments: config, {"model_name": "m", "model_version": ""})
+
+
+class Fields:
+    name, raw_handle, device_id, byte_size = "gpu", b"c2VjcmV0", 1, 64
+
+
+@pytest.mark.parametrize("handle", [Fields(), {name: getattr(Fields, name) for name in vars(Fields) if name[0] != "_"}])
+def test_a_handle_is_anything_with_its_fields(handle):
+    assert SharedMemoryHandle.is_one(handle)
+    assert SharedMemoryHandle.of(handle) == SharedMemoryHandle("gpu", 64, raw_handle=b"c2VjcmV0", device_id=1)
+    assert SharedMemoryHandle.of(SharedMemoryHandle.of(handle)).raw_handle == b"c2VjcmV0"
+
+
+def region_of(tensor):
+    parameters = tensor._get_tensor()["parameters"]
+    return parameters["shared_memory_region"], parameters["shared_memory_byte_size"]
+
+
+def test_inputs_take_of_a_region_what_their_shape_needs_and_outputs_may_fill_it():
+    specs = [X, TensorSpec("any", (-1,), np.int8, optional=True), TensorSpec("text", (-1,), np.bytes_, optional=True)]
+    tensors = Tensors(TritonModelConfig("m", inputs=specs, outputs=CONFIG.outputs), tritonclient.http)
+    region = {"name": "r", "key": "k", "byte_size": 64}
+    encoded = tensors.encode({"x": region, "any": (region, [5]), "text": (region, [2])}, 3)
+    assert [tensor.shape() for tensor in encoded] == [[3, 2], [3, 5], [3, 2]]
+    assert [region_of(tensor) for tensor in encoded] == [("r", 24), ("r", 15), ("r", 64)]
+    wanted = tensors.wanted({"y": (RAW, region)})
+    assert region_of(tensors.encode_outputs(wanted)[0]) == ("r", 64)
+    assert tensors.decode(Result(None), wanted, 3) == {}
+
+
+def test_a_region_for_a_variable_shape_needs_the_shape():
+    config = TritonModelConfig("m", inputs=[TensorSpec("x", (-1,), np.float32)])
+    with pytest.raises(InferenceServerException, match=r"pass \(handle, shape\)"):
+        Tensors(config, tritonclient.http).encode({"x": {"name": "r", "key": "k", "byte_size": 24}}, 1)
