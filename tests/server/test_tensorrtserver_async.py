@@ -16,6 +16,8 @@ from tests.server.arrays import filled
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.tensorrtserver_contexts import KINDS, RAW, Contexts
 
+pytestmark = pytest.mark.either_proxy
+
 X = filled(2)[0]
 FORGETFUL = """
 import sys

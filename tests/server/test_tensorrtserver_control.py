@@ -27,6 +27,8 @@ from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.tensorrtserver_contexts import RAW, Contexts, forgotten
 
+pytestmark = pytest.mark.either_proxy
+
 X = filled(2)[0]
 PAGE = 4096  # the server maps regions from a multiple of it on
 CONTROL = [

@@ -13,6 +13,8 @@ from tests.server.own_server import serving
 from tests.server.ports import reserved_ports
 from tests.server.tensorrtserver_contexts import CLASS, KINDS, RAW, Contexts
 
+pytestmark = pytest.mark.either_proxy
+
 DTYPES = [*NUMBERS, "bytes"]
 X = filled(2)[0]
 

@@ -22,6 +22,8 @@ from tests.server.tensorrtserver_models import (
     text_add_sub,
 )
 
+pytestmark = pytest.mark.either_proxy
+
 # ruff: noqa: F405
 
 PER_REQUEST = 60.0
