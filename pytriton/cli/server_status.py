@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
 )
 from pytriton.client.flows import Call, Transport
-from pytriton.client.model_state import ModelState
+from pytriton.client.model_state import parse_http_response
 from pytriton.client.tls import Tls
 from pytriton.client.transport import load_lib, open_transport
 from pytriton.client.url import TritonUrl
@@ -104,14 +103,12 @@ class _Conversation:
         )
 
     def _models(self) -> list[ModelStatus] | None:
-        states: Mapping[tuple[str, str], ModelState] | None = self._ask(
-            "the states of its models", "get_model_repository_index"
-        )
+        index = self._ask("the states of its models", "get_model_repository_index")
         answer = self._ask("its statistics", "get_inference_statistics", **self._as_json())
-        if states is None and answer is None:
+        if index is None and answer is None:
             return None
         statistics = {(each.name, str(each.version)): each for each in parse_statistics(answer or {})}
-        states = states or {}
+        states = parse_http_response(index or [])
         keys = sorted({*states, *statistics}, key=lambda key: (key[0], int(key[1])))
         return [
             ModelStatus(*key, state=states[key].value if key in states else "", statistics=statistics.get(key))

@@ -53,6 +53,8 @@ def test_absent_model_is_found_to_be_so(url):
 
 
 def test_queued_calls_are_cancelled_and_the_others_end_when_a_busy_client_is_closed(url, gated):
+    with FuturesModelClient(url, gated.model) as first:  # gRPC opens some files once, and keeps them
+        first.model_config().result(PATIENCE_S)
     with nothing_left():
         client = FuturesModelClient(url, gated.model, max_workers=1, max_queue_size=2, non_blocking=True)
         running, *waiting = [client.infer_batch(filled(i)) for i in range(3)]
