@@ -21,6 +21,8 @@ from tests.server.gated import Gated
 from tests.server.processes import wait_for
 from tests.server.relay import relay
 
+pytestmark = pytest.mark.either_proxy
+
 MANY = 20  # retries, of which the tests need a few
 
 

@@ -27,6 +27,8 @@ from tests.server.conftest import LOCALHOST, local_config
 from tests.server.gated import Gated
 from tests.server.processes import command_line, descendants, wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 TENSORS = [[Tensor(name=name, shape=(-1,), dtype=np.float32)] for name in ("x", "y")]
 TOKEN = "secret"
 

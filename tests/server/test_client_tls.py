@@ -12,6 +12,8 @@ from tests.server.conftest import LOCALHOST, local_config
 from tests.server.relay import relay
 from tests.server.tls import Certificates
 
+pytestmark = pytest.mark.either_proxy
+
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 

@@ -21,6 +21,8 @@ from tests.server.leftovers import nothing_left
 from tests.server.own_server import address, double, server_of, serving
 from tests.unit.loops import PATIENCE_S, in_loop
 
+pytestmark = pytest.mark.either_proxy
+
 
 @pytest.fixture(scope="module")
 def model(bind):

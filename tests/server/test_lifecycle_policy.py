@@ -21,6 +21,8 @@ from tests.server.own_server import TENSORS, address, double, server_of, servers
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S, Host, descendants, is_alive, wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 X = np.array([[1.0, 2.0]], np.float32)
 AT_RUN = TritonLifecyclePolicy(launch_triton_on_startup=False)
 STORE = TritonLifecyclePolicy(local_model_store=True)

@@ -14,6 +14,8 @@ from tests.server.own_server import address, serving
 from tests.server.processes import descendants
 from tests.server.tls import Certificates
 
+pytestmark = pytest.mark.either_proxy
+
 X = np.arange(3, dtype=np.float32)
 
 

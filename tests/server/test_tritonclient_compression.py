@@ -12,6 +12,8 @@ from tests.server.conftest import LOCALHOST
 from tests.server.relay import relay
 from tests.server.tritonclients import Answer, Api, only_grpc, only_http
 
+pytestmark = pytest.mark.either_proxy
+
 ALGORITHMS = [None, "gzip", "deflate"]
 EASY = np.zeros((1, 50_000), np.float32)
 MUCH = EASY.nbytes // 2  # bytes on the wire: more than this is not compressed

@@ -12,6 +12,8 @@ from tests.server.processes import wait_for
 from tests.server.relay import relay
 from tests.server.tritonclients import Api
 
+pytestmark = pytest.mark.either_proxy
+
 PING = b"\x00\x00\x08\x06\x00\x00\x00\x00\x00"  # the head of HTTP/2's frame: 8 bytes, kind 6, no flags, stream 0
 STRIKES = 1  # pings too soon that the server bears
 GRPC = ["grpc", "grpc.aio"]
