@@ -1,5 +1,6 @@
 """Requests that wait are merged into one call, and each client gets its own rows back."""
 
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -112,7 +113,11 @@ def test_waiting_requests_of_different_shapes_are_all_answered(bind, traffic):
     answers = traffic.merge(model, gate, calls_of(traffic, model, inputs))
     for x, answer in zip(inputs, answers, strict=True):
         assert np.array_equal(answer.result()["y"], x * 2)
-    assert calls == [(1, 3), (2, 3), (2, 5), (1, 3)]
+    rows = Counter()
+    for count, columns in calls:
+        rows[columns] += count
+    assert rows == {3: 4, 5: 2}
+    assert 1 < len(calls) < len(inputs)  # one request may overtake another on its way into the queue
 
 
 @pytest.mark.parametrize(("batching", "rows"), [(True, 2), (False, None)], ids=["no batcher", "no batching"])
