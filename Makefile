@@ -30,7 +30,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(SOURCES) pytriton/native/*.h tests/native/*.h
 	@if command -v c++ >/dev/null; \
-	then printf '%s\n' $(SOURCES) | xargs -P 2 -I{} $(BIN)/clang-tidy --quiet {} -- -std=c++17 -Ipytriton/native; \
+	then printf '%s\n' $(SOURCES) | xargs -P 2 -I{} $(BIN)/clang-tidy --quiet {} -- -std=c++17 -Wall -Wextra -Wpedantic -Ipytriton/native; \
 	else echo "clang-tidy: left out, as there is no C++ compiler whose standard library it could read"; fi
 
 types: $(READY)

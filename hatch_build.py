@@ -101,6 +101,9 @@ def why_not_native() -> str | None:
     compiler = os.environ.get("CXX", "").split()[:1] or ["c++", "g++", "clang++"]
     if not any(map(shutil.which, compiler)):
         return f"there is no C++ compiler ({', '.join(compiler)})"
+    for tool in ("cmake", "ninja"):  # build requirements, which --no-build-isolation leaves to whoever builds
+        if not shutil.which(tool):
+            return f"there is no {tool}"
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from client_churn import count_churn
@@ -49,21 +50,12 @@ class Plan:
         return next((system for system in self.systems if system.name == "ours"), None) or find_system("ours")
 
 
-def _serving(plan: Plan) -> list[Round]:
+def _by_system(name: str, measure: Callable[..., Round], plan: Plan) -> list[Round]:
     rounds = []
     for number in range(1, plan.rounds + 1):
         for system in order(plan.systems, number):
-            place = plan.folder / f"{system.name}-{number}"
+            place = plan.folder / f"{name}-{system.name}-{number}"
             rounds.append(measure(system, number, plan.timing, place, plan.say))
-    return rounds
-
-
-def _strings(plan: Plan) -> list[Round]:
-    rounds = []
-    for number in range(1, plan.rounds + 1):
-        for system in order(plan.systems, number):
-            place = plan.folder / f"strings-{system.name}-{number}"
-            rounds.append(measure_strings(system, number, plan.timing, place, plan.say))
     return rounds
 
 
@@ -90,8 +82,8 @@ def _churn(plan: Plan) -> list[Round]:
 
 
 SECTIONS: dict[str, Callable[[Plan], list[Round]]] = {
-    "serving": _serving,
-    "strings": _strings,
+    "serving": partial(_by_system, "serving", measure),
+    "strings": partial(_by_system, "strings", measure_strings),
     "clients": _clients,
     "streams": _streams,
     "churn": _churn,

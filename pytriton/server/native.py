@@ -66,7 +66,7 @@ def choose(proxy: str, ours: bool, library: Path = LIBRARY, environment: Mapping
     if not ours:
         reason = "the server is not launched by this process, and has its own backends"
     elif not library.is_file():
-        reason = f"{library} is missing: no C++ compiler was there when this package was built"
+        reason = f"{library} is missing: there was no C++ compiler, CMake or Ninja when this package was built"
     if reason and forced:
         raise NativeProxyError(f"the native proxy cannot be used: {reason}")
     return Choice(not reason, reason)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from pytriton.model_config.generator import ModelConfigGenerator
@@ -115,4 +116,5 @@ def _renew(folder: Path) -> None:
     The clock of a file system advances every few milliseconds only, and a model is loaded in less.
     """
     now = time.time_ns()
-    os.utime(folder / CONFIG_FILE, ns=(now, now))
+    with suppress(FileNotFoundError):  # somebody has removed it, and the model with it
+        os.utime(folder / CONFIG_FILE, ns=(now, now))

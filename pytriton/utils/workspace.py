@@ -110,6 +110,11 @@ def _locked(folder: Path) -> int:
 def _sweep(home: Path) -> None:
     """Remove the temporary workspaces of processes that ended without a chance to."""
     for lock in home.glob(f"{PREFIX}*/{LOCK}"):
-        with contextlib.suppress(OSError), open(lock) as file:  # in use, another user's, or just being removed
+        with contextlib.suppress(OSError), open(lock, opener=_open_mark) as file:  # in use, or just being removed
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _open_mark(path: str, flags: int) -> int:
+    """Open what may be anything, where others can write to the home, without waiting and without following it."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)

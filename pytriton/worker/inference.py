@@ -28,8 +28,6 @@ from pytriton.worker.results import Results, each_async
 
 LOGGER = logging.getLogger("pytriton.worker")
 
-_NONE = 0, np.dtype(np.void), 0
-
 Reply = tuple[Frame, list[Tensor]]
 Replies = Generator[Reply, None, None]
 AsyncReplies = AsyncGenerator[Reply, None]
@@ -232,8 +230,11 @@ class Inference:
             return None
         tensors = []
         for name, array in outputs.items():
-            index, dtype, code = self._numbers.get(name, _NONE)
-            if type(array) is not np.ndarray or array.dtype != dtype or array.shape[:1] != (rows,):
+            known = self._numbers.get(name)
+            if known is None or type(array) is not np.ndarray:
+                return None
+            index, dtype, code = known
+            if array.dtype != dtype or array.shape[:1] != (rows,):
                 return None
             if not array.flags.c_contiguous or array.ndim > MAX_RANK:
                 return None

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,34 +13,29 @@ pytestmark = pytest.mark.either_proxy
 BENCH = Path(__file__).parents[2] / "scripts" / "bench.py"
 
 
-def test_a_short_soak_of_ours_and_raw_finds_no_problems(tmp_path):
-    result = tmp_path / "result.json"
+def bench(folder: Path, *arguments: str) -> dict[str, Any]:
+    """What the benchmark finds."""
+    result = folder / "result.json"
     ran = subprocess.run(
-        [sys.executable, str(BENCH), "--soak", "0.02", "--json", str(result)],
-        capture_output=True,
-        text=True,
-        timeout=100,
+        [sys.executable, str(BENCH), *arguments, "--json", str(result)], capture_output=True, text=True, timeout=100
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = json.loads(result.read_text())
+    return json.loads(result.read_text())
+
+
+def test_a_short_soak_of_ours_and_raw_finds_no_problems(tmp_path):
+    found = bench(tmp_path, "--soak", "0.02")
     assert found["problems"] == {"ours": [], "raw": []}
     assert all(min(soak["requests"].values()) > 0 for soak in found["soaks"])
     assert all("tritonserver" in sample["rss_bytes"] for soak in found["soaks"] for sample in soak["samples"])
 
 
 def test_strings_are_measured_of_the_python_proxy_and_raw_without_problems(tmp_path):
-    result = tmp_path / "result.json"
-    ran = subprocess.run(
-        [
-            *(sys.executable, str(BENCH), "--sections", "strings", "--systems", "python-proxy", "raw"),
-            *("--rounds", "1", "--seconds", "0.2", "--warmup", "0", "--json", str(result)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=100,
+    found = bench(
+        tmp_path,
+        *("--sections", "strings", "--systems", "python-proxy", "raw"),
+        *("--rounds", "1", "--seconds", "0.2", "--warmup", "0"),
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = json.loads(result.read_text())
     assert found["problems"] == {"python-proxy": [], "raw": []}
     assert found["systems"]["python-proxy"]["proxy"] == "python"
     for row in found["rows"]:
@@ -49,18 +45,11 @@ def test_strings_are_measured_of_the_python_proxy_and_raw_without_problems(tmp_p
 
 
 def test_clients_streams_and_churn_are_measured_without_problems(tmp_path):
-    result = tmp_path / "result.json"
-    ran = subprocess.run(
-        [
-            *(sys.executable, str(BENCH), "--sections", "clients", "streams", "churn", "--systems", "ours", "raw"),
-            *("--rounds", "1", "--seconds", "0.2", "--warmup", "0", "--clients", "2", "--json", str(result)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=100,
+    found = bench(
+        tmp_path,
+        *("--sections", "clients", "streams", "churn", "--systems", "ours", "raw"),
+        *("--rounds", "1", "--seconds", "0.2", "--warmup", "0", "--clients", "2"),
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = json.loads(result.read_text())
     assert found["problems"] == {"ours": [], "tritonclient": [], "raw": []}
     values = {(row["group"], row["measure"]): row["spreads"] for row in found["rows"]}
     for measured in (

@@ -69,7 +69,7 @@ class Replies(SimpleQueue):
     """A callback that keeps what it is called with."""
 
     def __call__(self, *given, result, error):
-        self.put((given, result, error, threading.get_ident()))
+        self.put((given, result, error))
 
     def next(self):
         return self.get(timeout=DEADLINE_S)
@@ -136,7 +136,7 @@ def test_grpc_callbacks_get_their_results(api, doubling):
     replies = Replies()
     for n in range(8):
         api.client.async_infer(doubling, api.inputs({"x": filled(n)}), partial(replies, n), request_id=str(n))
-    for (n,), result, error, _ in (replies.next() for _ in range(8)):
+    for (n,), result, error in (replies.next() for _ in range(8)):
         assert error is None
         assert (value(result), result.get_response().id) == (2 * n, str(n))
 
@@ -145,7 +145,7 @@ def test_grpc_callbacks_get_their_results(api, doubling):
 def test_grpc_callbacks_get_errors(api, doubling):
     replies = Replies()
     api.client.async_infer(doubling, api.inputs({"x": filled(-1)}), replies)
-    _, result, error, _ = replies.next()
+    _, result, error = replies.next()
     assert result is None
     assert error.status() == "StatusCode.INTERNAL"
     assert "below zero" in error.message()
@@ -155,7 +155,7 @@ def test_grpc_callbacks_get_errors(api, doubling):
 def test_grpc_callbacks_are_told_of_a_timeout(api, gated):
     replies = Replies()
     api.client.async_infer(gated.model, api.inputs({"x": filled(1)}), replies, client_timeout=0.05)
-    _, result, error, _ = replies.next()
+    _, result, error = replies.next()
     assert (result, error.status()) == (None, "StatusCode.DEADLINE_EXCEEDED")
 
 
@@ -165,7 +165,7 @@ def test_a_cancelled_grpc_call_tells_its_callback(api, gated, doubling):
     call = api.client.async_infer(gated.model, api.inputs({"x": filled(1)}), replies)
     gated.wait_called()
     call.cancel()
-    _, result, error, _ = replies.next()
+    _, result, error = replies.next()
     assert (result, error.status()) == (None, "StatusCode.CANCELLED")
     assert value(api.client.infer(doubling, api.inputs({"x": filled(1)}))) == 2
 
