@@ -13,10 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import cloudpickle
-
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.worker.listener import listening
+from pytriton.workers.pickling import dumps
 from pytriton.workers.place import Place
 from pytriton.workers.processes import Processes
 from pytriton.workers.task import Task, log_levels
@@ -120,7 +119,7 @@ class Supervisor:
         """
         task = replace(self._task, factory=factory, takes_device=takes_device)
         if self._is_ready:
-            answer = self._ask("rebind", cloudpickle.dumps(task), self._processes.start_timeout_s)
+            answer = self._ask("rebind", dumps(task), self._processes.start_timeout_s)
             if answer != [None]:
                 reason = answer[0] if answer else "it did not answer"
                 raise PyTritonWorkerError(f"worker {self.name} could not replace its callable: {reason}")
@@ -155,7 +154,7 @@ class Supervisor:
                 elif not self._closed.is_set() and not self._may_restart(how):
                     return
         except BaseException as error:  # no process can be started
-            self._give_up(str(error))
+            self._give_up(f"{type(error).__name__}: {error}")
         finally:
             with suppress(OSError):
                 os.unlink(self._task.path)
@@ -166,7 +165,7 @@ class Supervisor:
     def _run(self) -> str:
         """Start a worker and follow it to its end; returns how it ended."""
         self._began = time.monotonic()
-        task = cloudpickle.dumps(replace(self._task, levels=log_levels()))
+        task = dumps(replace(self._task, levels=log_levels()))
         process = WorkerProcess(self.name, task, self._place.environment(), self._listener)
         LOGGER.info("worker %s is starting: process %d", self.name, process.pid)
         self._process = process
