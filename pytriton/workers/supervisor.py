@@ -26,6 +26,7 @@ __all__ = ["Supervisor", "pause_s"]
 LOGGER = logging.getLogger("pytriton.workers")
 
 ANSWER_TIMEOUT_S = 0.5
+DRAIN_TIMEOUT_S = 60.0
 LONGEST_PAUSE_S = 10.0
 
 
@@ -66,6 +67,7 @@ class Supervisor:
         self._asking = threading.Lock()
         self._answers: dict[str, Any] = {}
         self._process: WorkerProcess | None = None
+        self._killer: threading.Timer | None = None
         self._began = 0.0
         self._is_ready = self._was_ready = self._connected = self._worn = False
         self._failure: str | None = None
@@ -181,6 +183,9 @@ class Supervisor:
             self._is_ready, self._process = False, None
             self._state.notify_all()
         ended = process.wait()
+        if self._killer is not None:
+            self._killer.cancel()
+            self._killer = None
         return f"\n{failure.rstrip()}" if failure else f"process {process.pid} ended with {ended}"
 
     def _take(self, word: str, value: Any) -> None:
@@ -200,11 +205,18 @@ class Supervisor:
                 self._answers["rebind" if word == "rebound" else word] = value
             self._state.notify_all()
         if word == "worn" and self._process is not None:
-            self._process.tell("drain")
+            self._drain(self._process)
         elif word == "unrecoverable":
             self._on_unrecoverable()
         elif word == "disconnected" and not self._worn:
             self._on_disconnect()
+
+    def _drain(self, process: WorkerProcess) -> None:
+        """Have a worker end when it has answered what it has; one that does not end is killed."""
+        process.tell("drain")
+        self._killer = threading.Timer(DRAIN_TIMEOUT_S + self._processes.stop_timeout_s, process.kill)
+        self._killer.daemon = True
+        self._killer.start()
 
     def _ask(self, word: str, value: Any, timeout_s: float) -> list[Any]:
         """Have the worker answer a question; an empty list if it does not."""

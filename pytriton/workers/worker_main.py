@@ -17,7 +17,7 @@ from typing import Any
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.channel import Channel
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
-from pytriton.worker.context import TritonContext
+from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.engine import Engine
 from pytriton.worker.instance import Instance
 from pytriton.worker.results import is_async
@@ -92,7 +92,9 @@ class Worker:
         several = task.config.decoupled or is_async(self._function)
         self._several = several
         count = RequestCount(task.max_requests, lambda: reports.tell("worn"))
-        served = Served(task.config, TritonContext(), task.options, count)
+        self._context = TritonContext()
+        attach(self._function, self._context, task.config)
+        served = Served(task.config, self._context, task.options, count)
         self._callable = ServedCallable(
             self._function, served, several, f"{task.name}-loop", lambda: reports.tell("unrecoverable")
         )
@@ -148,9 +150,10 @@ class Worker:
                 )
         except BaseException:
             return traceback.format_exc()
-        before, self._function = self._function, function
+        attach(function, self._context, self._task.config)
         self._callable.rebind(function)
-        del before
+        self._context.model_configs.discard(self._function, self._task.config)
+        self._function = function
         return None
 
 
