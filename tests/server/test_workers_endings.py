@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,9 @@ from pytriton.triton import Triton, TritonSecurityConfig
 from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.processes import Host, descendants, is_alive, is_worker, wait_for, workers_of
+from tests.server.proxies import native_proxy_only
 from tests.server.traffic import Traffic
-from tests.server.worker_factories import entered, gated, telling_pid, wait_for_file
+from tests.server.worker_factories import POLL_S, entered, gated, telling_pid, wait_for_file
 
 PID = [Tensor(name="y", shape=(-1,), dtype=np.float64)]
 
@@ -58,6 +60,27 @@ def test_a_killed_worker_fails_its_own_requests_and_comes_back(bind, traffic, tm
     assert f"process {killed} ended with signal SIGKILL" in caplog.text
 
 
+@native_proxy_only
+def test_while_a_worker_is_away_no_request_waits_for_it(bind, traffic, tmp_path):
+    def factory():
+        while (tmp_path / "hold").exists():
+            threading.Event().wait(POLL_S)
+        return gated(tmp_path)()
+
+    model = bind(Processes(factory, count=2), None, PID, max_batch_size=1)
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(pid_of, traffic, model) for _ in range(2)]
+        wait_for(lambda: len(entered(tmp_path)) == 2, "both workers to be busy")
+        (tmp_path / "hold").touch()
+        killed, other = entered(tmp_path)
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: any(call.done() for call in calls), "its request to fail")
+        (tmp_path / "open").touch()
+    assert {pid_of(traffic, model) for _ in range(8)} == {other}
+    (tmp_path / "hold").unlink()
+    wait_for(lambda: pid_of(traffic, model) != other, "the new worker")
+
+
 def test_a_worker_that_dies_while_it_is_idle_loses_no_request(bind, traffic):
     model = bind(Processes(telling_pid, count=1), None, PID)
     killed = pid_of(traffic, model)
@@ -87,6 +110,19 @@ def test_a_worker_is_replaced_after_its_requests_and_loses_none(bind, traffic):
     with ThreadPoolExecutor(4) as pool:
         pids = [call.result() for call in [pool.submit(pid_of, traffic, model) for _ in range(12)]]
     assert len(set(pids)) >= 4
+
+
+def test_a_worker_with_a_coroutine_function_is_replaced_and_loses_no_request(bind, traffic):
+    def factory():
+        async def infer(requests):
+            return [{"y": np.full_like(request["x"], os.getpid(), np.float64)} for request in requests]
+
+        return infer
+
+    model = bind(Processes(factory, count=1, max_requests=2), None, PID, max_batch_size=1)
+    with ThreadPoolExecutor(3) as pool:
+        pids = [call.result() for call in [pool.submit(pid_of, traffic, model) for _ in range(9)]]
+    assert len(set(pids)) >= 2
 
 
 def test_what_the_factory_raises_is_raised_by_bind_with_its_traceback(bind):
