@@ -40,7 +40,10 @@ class ProcessCrew:
         """
         for index, place in enumerate(self._processes.places()):
             task = self._task(index, place, f"{sockets}.{index}")
-            self._supervisors.append(Supervisor(task, place, self._processes, on_disconnect, on_unrecoverable))
+            observation = self._served.observation
+            self._supervisors.append(
+                Supervisor(task, place, self._processes, observation, on_disconnect, on_unrecoverable)
+            )
             self.members.append(self._supervisors[-1])
         deadline = time.monotonic() + self._processes.start_timeout_s
         for supervisor in self._supervisors:

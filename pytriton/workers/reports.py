@@ -6,6 +6,7 @@ commands                  to the worker
 ``stop``                  end, when the callable has returned
 ``rebind``, pickled       have what this factory makes answer the batches from now on; answered with ``rebound``
 ``quiet``                 answered with ``quiet``
+``observe``               tell of batches
 events                    from the worker
 ``ready``, is_async       the factory has returned, and the instance waits for its proxy
 ``failed``, traceback     it cannot be started; the worker ends
@@ -15,6 +16,7 @@ events                    from the worker
 ``worn``                  the worker has answered ``max_requests``
 ``quiet``, seconds        since the last batch was answered; 0 while one is
 ``rebound``, text         None, or why not
+``batch``, tuple          number, what has happened to it, and details (batch_reports.py)
 ``log``, record           a record of :mod:`logging`, whose arguments are part of the text
 ========================  ==========================================================================================
 """

@@ -15,6 +15,8 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.worker.listener import listening
+from pytriton.worker.observation import Observation
+from pytriton.workers.batch_reports import BatchCounter
 from pytriton.workers.pickling import dumps
 from pytriton.workers.place import Place
 from pytriton.workers.processes import Processes
@@ -40,6 +42,7 @@ class Supervisor:
         task: For the worker.
         place: The worker's share of the machine.
         processes: How the worker is kept.
+        observation: Says whether batches are counted.
         on_disconnect: Called when a proxy has gone.
         on_unrecoverable: Called when the callable asks to stop the server.
 
@@ -53,6 +56,7 @@ class Supervisor:
         task: Task,
         place: Place,
         processes: Processes,
+        observation: Observation,
         on_disconnect: Callable[[], None],
         on_unrecoverable: Callable[[], None],
     ) -> None:
@@ -61,6 +65,8 @@ class Supervisor:
         self._task = task
         self._place = place
         self._processes = processes
+        self._observation = observation
+        self._batches = BatchCounter(observation, task.config)
         self._on_disconnect = on_disconnect
         self._on_unrecoverable = on_unrecoverable
         self._state = threading.Condition()
@@ -74,6 +80,7 @@ class Supervisor:
         self._deaths: deque[float] = deque(maxlen=processes.max_restarts + 1)
         self._closed = threading.Event()
         self._listener = listening(task.path)
+        observation.follow(self._observe)
         self._thread = threading.Thread(target=self._supervise, name=f"pytriton-{task.name}", daemon=True)
         self._thread.start()
 
@@ -160,6 +167,7 @@ class Supervisor:
         finally:
             with suppress(OSError):
                 os.unlink(self._task.path)
+            self._observation.unfollow(self._observe)
             self._listener.close()  # which tells the proxy that nobody comes
             with self._state:
                 self._state.notify_all()
@@ -177,11 +185,14 @@ class Supervisor:
         for word, value in process.events():
             if word == "failed":
                 failure = value
+            elif word == "batch":
+                self._batches.take(*value)
             else:
                 self._take(word, value)
         with self._state:
             self._is_ready, self._process = False, None
             self._state.notify_all()
+        self._batches.lose()
         ended = process.wait()
         if self._killer is not None:
             self._killer.cancel()
@@ -195,6 +206,8 @@ class Supervisor:
                 self._is_ready = self._was_ready = True
                 self.is_async = value
                 LOGGER.info("worker %s is ready after %.1f s", self.name, time.monotonic() - self._began)
+                if self._observation.metrics is not None:
+                    self._observe()
             elif word == "connected":
                 self._connected = True
             elif word == "disconnected":
@@ -210,6 +223,12 @@ class Supervisor:
             self._on_unrecoverable()
         elif word == "disconnected" and not self._worn:
             self._on_disconnect()
+
+    def _observe(self) -> None:
+        """Have the worker tell of its batches."""
+        process = self._process
+        if process is not None:
+            process.tell("observe")
 
     def _drain(self, process: WorkerProcess) -> None:
         """Have a worker end when it has answered what it has; one that does not end is killed."""

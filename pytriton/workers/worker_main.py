@@ -10,6 +10,7 @@ import signal
 import socket
 import traceback
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ from pytriton.worker.instance import Instance
 from pytriton.worker.results import is_async
 from pytriton.worker.warmup import warm_up
 from pytriton.workers.reports import RecordSender, Reports
-from pytriton.workers.request_count import RequestCount
 from pytriton.workers.served_callable import Served, ServedCallable
 from pytriton.workers.task import Task
+from pytriton.workers.worker_observation import WorkerObservation
 
 __all__ = ["Worker", "main"]
 
@@ -91,10 +92,12 @@ class Worker:
         self._function = _made(task)
         several = task.config.decoupled or is_async(self._function)
         self._several = several
-        count = RequestCount(task.max_requests, lambda: reports.tell("worn"))
+        self._observation = WorkerObservation(
+            task.max_requests, lambda: reports.tell("worn"), partial(reports.tell, "batch")
+        )
         self._context = TritonContext()
         attach(self._function, self._context, task.config)
-        served = Served(task.config, self._context, task.options, count)
+        served = Served(task.config, self._context, task.options, self._observation)
         self._callable = ServedCallable(
             self._function, served, several, f"{task.name}-loop", lambda: reports.tell("unrecoverable")
         )
@@ -110,6 +113,8 @@ class Worker:
             word, value = heard
             if word == "quiet":
                 self._reports.tell("quiet", self._instance.quiet_s())
+            elif word == "observe":
+                self._observation.is_wanted = True
             elif word == "rebind":
                 self._reports.tell("rebound", self._rebind(value))
         if heard is not None and heard[0] == "drain":
