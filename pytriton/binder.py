@@ -138,6 +138,29 @@ class ModelBinder(ABC):
                 )
             model.rebind(infer_func)
 
+    def scale(self, model_name: str, count: int) -> None:
+        """Change the number of a model's worker processes while it is served: no request is lost.
+
+        Args:
+            model_name: Of a model that was bound with :class:`pytriton.workers.Processes`.
+            count: How many workers there shall be.
+
+        Raises:
+            PyTritonInvalidOperationError: There is no such model, it has threads, or several versions.
+            PyTritonBadParameterError: ``count`` is not a positive integer.
+            PyTritonWorkerError: A worker could not be started; all stays as it was.
+            tritonclient.utils.InferenceServerException: The server refused; all stays as it was.
+        """
+        with self._lock:
+            self._check_running(f"scale model {model_name!r}")
+            model, *others = self._models.versions(model_name, None)
+            if others:
+                raise PyTritonInvalidOperationError(
+                    f"model {model_name!r} has {1 + len(others)} versions, which all have as many instances"
+                )
+            control = self._control
+            model.scale(count, lambda: control.load(model_name) if control is not None and model.loaded else None)
+
     def unbind(self, model_name: str, model_version: int | None = None) -> None:
         """Serve a model no longer: new requests are refused, those in flight answered; then it is forgotten.
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
+from pytriton.model_config.instance_group import InstanceGroup
 from pytriton.model_config.placement import check_callables, placed
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig, name_tensors
 from pytriton.model_config.validation import check_combination, check_integer, validate
 from pytriton.model_config.warmup_validation import check_warmup
-from pytriton.server.repository import remove_model, write_model
+from pytriton.server.repository import remove_model, write_config, write_model
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
@@ -115,6 +116,8 @@ class Model:
         self._traced = traced
         self._native = native
         self._store: Path | None = None
+        self._sockets: Path | None = None
+        self._several = False
 
     @property
     def name(self) -> str:
@@ -178,12 +181,51 @@ class Model:
         Raises:
             PyTritonWorkerError: A worker process could not be started.
         """
-        self._store = store
-        several = self._crew.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
-        in_flight = self._max_batches_in_flight
+        self._store, self._sockets = store, sockets
+        self._several = self._crew.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
+        write_model(store, self.config, sockets, self._in_flight(), self._traced, self._native)
+
+    def _in_flight(self) -> int | None:
+        if not self._several:
+            return None
         if isinstance(self.config.batcher, SequenceBatcher):
-            in_flight = 1  # else the server sends the next request of a sequence before the one before it is answered
-        write_model(store, self.config, sockets, in_flight if several else None, self._traced, self._native)
+            return 1  # else the server sends the next request of a sequence before the one before it is answered
+        return self._max_batches_in_flight
+
+    def scale(self, count: int, reload: Callable[[], None]) -> None:
+        """Have another number of worker processes.
+
+        Args:
+            count: How many.
+            reload: Has the server load the model with its new configuration.
+
+        Raises:
+            PyTritonInvalidOperationError: It has threads, or several instance groups.
+            PyTritonBadParameterError: ``count`` is not a positive integer.
+            PyTritonWorkerError: A worker could not be started; all stays as it was.
+        """
+        groups = self.config.instance_groups or ()
+        if not isinstance(self._crew, ProcessCrew) or len(groups) != 1:
+            raise PyTritonInvalidOperationError(
+                f"model {self.name!r} cannot be scaled; bind it with pytriton.workers.Processes, and without "
+                "instance_groups or with one"
+            )
+        before = len(self._crew.processes.places())
+        self._crew.grow(count)
+        try:
+            self._configure(count)
+            reload()
+        except BaseException:
+            self._configure(before)
+            self._crew.shrink(before)
+            raise
+        self._crew.shrink(count)
+
+    def _configure(self, count: int) -> None:
+        (group,) = self.config.instance_groups or (InstanceGroup(),)
+        self.config = replace(self.config, instance_groups=placed([replace(group, count=None)], count))
+        if self._store is not None and self._sockets is not None:
+            write_config(self._store, self.config, self._sockets, self._in_flight(), self._traced, self._native)
 
     def rebind(self, infer: Infer) -> None:
         """Have other callables answer the batches that come from now on; raises as :meth:`Crew.rebind`."""

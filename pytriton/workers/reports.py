@@ -11,7 +11,7 @@ events                    from the worker
 ``ready``, is_async       the factory has returned, and the instance waits for its proxy
 ``failed``, traceback     it cannot be started; the worker ends
 ``connected``             a proxy has come
-``disconnected``, bool    a proxy has gone; whether the server has ended it
+``disconnected``, bools   a proxy has gone; whether another is there, and whether the server has ended it
 ``unrecoverable``         the callable wants the server to stop
 ``worn``                  the worker has answered ``max_requests``
 ``quiet``, seconds        since the last batch was answered; 0 while one is

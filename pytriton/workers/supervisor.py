@@ -211,7 +211,7 @@ class Supervisor:
             elif word == "connected":
                 self._connected = True
             elif word == "disconnected":
-                self._connected, self.was_dismissed = False, value
+                self._connected, self.was_dismissed = value
             elif word == "worn":
                 self._worn = True
             elif word in ("quiet", "rebound"):

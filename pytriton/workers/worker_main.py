@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import socket
+import threading
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -89,6 +90,8 @@ class Worker:
     def __init__(self, task: Task, reports: Reports, listener: socket.socket) -> None:
         self._task = task
         self._reports = reports
+        self._connecting = threading.Lock()
+        self._proxies = 0
         self._function = _made(task)
         several = task.config.decoupled or is_async(self._function)
         self._several = several
@@ -102,9 +105,7 @@ class Worker:
             self._function, served, several, f"{task.name}-loop", lambda: reports.tell("unrecoverable")
         )
         self._warm_up()
-        self._instance: Instance = self._callable.listen(
-            task.path, self._on_disconnect, lambda: reports.tell("connected"), listener
-        )
+        self._instance: Instance = self._callable.listen(task.path, self._on_disconnect, self._on_connect, listener)
         reports.tell("ready", is_async(self._function))
 
     def obey(self) -> None:
@@ -129,8 +130,15 @@ class Worker:
         self._instance.drain()
         self._instance.wait_disconnected(DRAIN_TIMEOUT_S)
 
+    def _on_connect(self) -> None:
+        with self._connecting:
+            self._proxies += 1
+            self._reports.tell("connected")
+
     def _on_disconnect(self) -> None:
-        self._reports.tell("disconnected", self._instance.was_dismissed)
+        with self._connecting:
+            self._proxies -= 1
+            self._reports.tell("disconnected", (self._proxies > 0, self._instance.was_dismissed))
 
     def _warm_up(self) -> None:
         """Have the callable answer its first requests before any of a client's can come."""
