@@ -11,6 +11,7 @@
 A worker process holds the socket of its model instance and talks to its proxy without a hop through this process.
 """
 
+from pytriton.workers.autoscaler import Autoscaler
 from pytriton.workers.processes import Processes
 
-__all__ = ["Processes"]
+__all__ = ["Autoscaler", "Processes"]

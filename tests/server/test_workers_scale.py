@@ -8,7 +8,7 @@ import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonWorkerError
 from pytriton.model_config import Tensor
-from pytriton.workers import Processes
+from pytriton.workers import Autoscaler, Processes
 from tests.server.arrays import filled
 from tests.server.processes import wait_for, workers_of
 from tests.server.worker_factories import doubling, telling_pid
@@ -48,6 +48,29 @@ def test_workers_come_and_go_under_load_and_no_request_is_lost(bind, traffic, tr
     triton.scale(model, 2)
     assert len(workers_of(model)) == 2
     assert first in workers_of(model)
+
+
+def test_an_autoscaler_follows_the_load(bind, triton, traffic):
+    def factory():
+        def infer(requests):
+            threading.Event().wait(0.02)  # of work
+            return [{"y": request["x"]} for request in requests]
+
+        return infer
+
+    model = bind(Processes(factory, count=2), max_batch_size=1)
+    with Autoscaler(triton, model, maximum=2, queue_s=0.01, period_s=0.2, shrink_after=2) as scaler:
+        assert len(workers_of(model)) == 1
+        with ThreadPoolExecutor(4) as pool:
+
+            def call(_):
+                while scaler.workers < 2:
+                    traffic.infer(model, filled(0))
+
+            list(pool.map(call, range(4)))
+        assert len(workers_of(model)) == 2
+        wait_for(lambda: scaler.workers == 1, "a worker to be spared")
+    assert len(workers_of(model)) == 1
 
 
 def test_a_worker_that_cannot_be_started_leaves_all_as_it_was(bind, traffic, triton, tmp_path):
