@@ -85,6 +85,7 @@ class ModelBinder(ABC):
             PyTritonValidationError: The name, callable, tensors or config are wrong.
             PyTritonBadParameterError: A value in the configuration is out of range.
             PyTritonInvalidOperationError: The name and version are bound, or this object was stopped.
+            PyTritonWorkerError: A worker process could not be started.
             tritonclient.utils.InferenceServerException: The server refused the model.
         """
         check_name(model_name)
@@ -128,6 +129,7 @@ class ModelBinder(ABC):
             PyTritonInvalidOperationError: There is no such model, or several versions of it.
             PyTritonValidationError: There are more or fewer callables than instances, or ones of another kind (plain,
                 ``async def``), which takes other proxies; :meth:`unbind` and :meth:`bind` the model instead.
+            PyTritonWorkerError: A worker process cannot; all have the callables that they had.
         """
         with self._lock:
             self._check_running(f"rebind model {model_name!r}")

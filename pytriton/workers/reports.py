@@ -2,6 +2,7 @@
 
 ========================  ==========================================================================================
 commands                  to the worker
+``task``, pickled         the first one: what to do
 ``drain``                 take no batch any more, answer those that have come, and end
 ``stop``                  end, when the callable has returned
 ``rebind``, pickled       have what this factory makes answer the batches from now on; answered with ``rebound``

@@ -8,10 +8,12 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import threading
 import traceback
 from collections.abc import Callable
 from functools import partial
+from io import TextIOWrapper
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,8 @@ def main(pipe: int, listener: int, parent: int) -> None:
 
 def _prepare(task: Task, reports: Reports) -> None:
     """Do what has to come before the user's code."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # it is a pipe, and its lines are for a log
     logging.root.addHandler(RecordSender(reports))
     for name, level in task.levels.items():
         logging.getLogger(name).setLevel(level)

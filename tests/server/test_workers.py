@@ -147,7 +147,7 @@ def test_errors_reach_the_client_and_the_log_with_the_workers_name(bind, traffic
 
 def test_what_a_worker_logs_and_prints_is_in_the_log_with_its_name(bind, caplog):
     def factory():
-        print("printed", flush=True)
+        print("printed")
         print("to standard error", file=sys.stderr)
         logging.getLogger("mine").info("logged %s", threading.main_thread())
         logging.getLogger("mine").debug("too detailed")

@@ -137,7 +137,7 @@ def test_what_the_factory_raises_is_raised_by_bind_with_its_traceback(bind):
 
 def test_a_worker_that_dies_in_its_factory_tells_its_last_words(bind):
     def factory():
-        print("about to die", flush=True)
+        print("about to die")
         os.abort()
 
     with pytest.raises(PyTritonWorkerError, match=r"(?s)signal SIGABRT; its last lines:.*about to die"):
