@@ -39,8 +39,8 @@ void Link::restore() noexcept {
   }
 }
 
+// A worker that is about to end may still answer what it has, so the old connection is left to whoever reads it.
 void Link::renew(double timeout_s) {
-  channel_->shutdown();
   channel_ = connect(path_, hello_, timeout_s, kPatienceS);
 }
 

@@ -109,6 +109,7 @@ class Instance:
     def drain(self) -> None:
         """Take no batch any more, and answer those that have come: the proxy finds out before it has sent the next."""
         self._listener.stop()
+        self._engine.drain()
         with self._state:
             self._draining = True
             for connection in self._connections:

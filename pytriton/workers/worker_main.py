@@ -98,7 +98,6 @@ class Worker:
         self._proxies = 0
         self._function = _made(task)
         several = task.config.decoupled or is_async(self._function)
-        self._several = several
         self._observation = WorkerObservation(
             task.max_requests, lambda: reports.tell("worn"), partial(reports.tell, "batch")
         )
@@ -129,7 +128,7 @@ class Worker:
         _close(self._function)
 
     def _drain(self) -> None:
-        if self._several:  # of streams, what is under way has to be told what is taken of them
+        if self._task.config.decoupled:  # streams under way would not be told any more what is taken of them
             self._instance.wait_quiet(DRAIN_TIMEOUT_S)
         self._instance.drain()
         self._instance.wait_disconnected(DRAIN_TIMEOUT_S)
@@ -183,6 +182,9 @@ class _Lent:
 
     def serve(self, channel: Channel) -> None:
         self._engine.serve(channel)
+
+    def drain(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
