@@ -40,8 +40,6 @@ void Link::restore() noexcept {
 }
 
 // A worker that is about to end may still answer what it has, so the old connection is left to whoever reads it.
-void Link::renew(double timeout_s) {
-  channel_ = connect(path_, hello_, timeout_s, kPatienceS);
-}
+void Link::renew(double timeout_s) { channel_ = connect(path_, hello_, timeout_s, kPatienceS); }
 
 }  // namespace pytriton
