@@ -11,7 +11,7 @@ from pathlib import Path
 from pytriton.bound_models import BoundModels
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonInvalidOperationError
-from pytriton.model import InferFunc, Model, callables, check_name, describe
+from pytriton.model import Model, check_name, describe
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.server.control import ModelControl
 from pytriton.server.native import uses_native
@@ -21,6 +21,9 @@ from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
 from pytriton.worker.spans import traces
+from pytriton.workers.crew import Infer
+from pytriton.workers.processes import Processes
+from pytriton.workers.thread_crew import callables
 
 __all__ = ["ModelBinder"]
 
@@ -53,7 +56,7 @@ class ModelBinder(ABC):
     def bind(
         self,
         model_name: str,
-        infer_func: InferFunc | Sequence[InferFunc],
+        infer_func: Infer,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         model_version: int = 1,
@@ -67,7 +70,7 @@ class ModelBinder(ABC):
             model_name: Letters, digits, dots, underscores and dashes.
             infer_func: Gets a list of requests and returns a list of one mapping, output name to array, per request;
                 the decorators give it other signatures. A list of callables makes one model instance of each: they run
-                in parallel threads.
+                in parallel threads. :class:`pytriton.workers.Processes` makes instances in processes of their own.
             inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ...
             outputs: Likewise OUTPUT_1, OUTPUT_2, ...
             model_version: Several versions of a model may be bound; they share all but the callables.
@@ -83,13 +86,17 @@ class ModelBinder(ABC):
             PyTritonBadParameterError: A value in the configuration is out of range.
             PyTritonInvalidOperationError: The name and version are bound, or this object was stopped.
             PyTritonServerError: It takes the server's Python backend, which cannot run in this interpreter.
+            PyTritonWorkerError: A worker process could not be started.
             tritonclient.utils.InferenceServerException: The server refused the model.
         """
         check_name(model_name)
-        traced = traces(model_name, trace_config, self._config.trace_config if self._config else None)
-        functions = callables(infer_func)
+        of_the_server = self._config.trace_config if self._config else None
+        traced = traces(model_name, trace_config, of_the_server)
+        infer = infer_func if isinstance(infer_func, Processes) else callables(infer_func)
+        instances = len(infer.places() if isinstance(infer, Processes) else infer)
         config = ModelConfig() if config is None else config
-        described = describe(model_name, model_version, inputs, outputs, config, len(functions))
+        described = describe(model_name, model_version, inputs, outputs, config, instances)
+        followed = of_the_server if trace_config is None else trace_config
         native = uses_native(config.proxy, ours=self._config is not None)
         if not native:
             self._check_python_backend()
@@ -106,29 +113,27 @@ class ModelBinder(ABC):
             for wish in unmet_wishes(described, self._config) if self._config else ():
                 LOGGER.warning("model %s: %s", model_name, wish)
             self._models.add(
-                Model(functions, described, self.triton_context, options, self._observation, traced, native)
+                Model(infer, described, self.triton_context, options, self._observation, traced, native, followed)
             )
             if self._control is not None:
                 self._load(self._control)
 
-    def rebind(
-        self, model_name: str, infer_func: InferFunc | Sequence[InferFunc], model_version: int | None = None
-    ) -> None:
+    def rebind(self, model_name: str, infer_func: Infer, model_version: int | None = None) -> None:
         """Replace a model's callable while it is served: no request is lost, and none is answered by both.
 
         Calls that run go on to their end; each batch that comes after is for the new callable.
 
         Args:
             model_name: Of a bound model.
-            infer_func: One callable, or as many as the model has instances.
+            infer_func: One callable, or as many as the model has instances; Processes in place of Processes.
             model_version: Of the model; None if it has but one.
 
         Raises:
             PyTritonInvalidOperationError: There is no such model, or several versions of it.
             PyTritonValidationError: There are more or fewer callables than instances, or ones of another kind (plain,
                 ``async def``), which takes other proxies; :meth:`unbind` and :meth:`bind` the model instead.
+            PyTritonWorkerError: A worker process cannot; all have the callables that they had.
         """
-        functions = callables(infer_func)
         with self._lock:
             self._check_running(f"rebind model {model_name!r}")
             model, *others = self._models.versions(model_name, model_version)
@@ -136,7 +141,30 @@ class ModelBinder(ABC):
                 raise PyTritonInvalidOperationError(
                     f"model {model_name!r} has {1 + len(others)} versions; say which with model_version"
                 )
-            model.rebind(functions)
+            model.rebind(infer_func)
+
+    def scale(self, model_name: str, count: int) -> None:
+        """Change the number of a model's worker processes while it is served: no request is lost.
+
+        Args:
+            model_name: Of a model that was bound with :class:`pytriton.workers.Processes`.
+            count: How many workers there shall be.
+
+        Raises:
+            PyTritonInvalidOperationError: There is no such model, it has threads, or several versions.
+            PyTritonBadParameterError: ``count`` is not a positive integer.
+            PyTritonWorkerError: A worker could not be started; all stays as it was.
+            tritonclient.utils.InferenceServerException: The server refused; all stays as it was.
+        """
+        with self._lock:
+            self._check_running(f"scale model {model_name!r}")
+            model, *others = self._models.versions(model_name, None)
+            if others:
+                raise PyTritonInvalidOperationError(
+                    f"model {model_name!r} has {1 + len(others)} versions, which all have as many instances"
+                )
+            control = self._control
+            model.scale(count, lambda: control.load(model_name) if control is not None and model.loaded else None)
 
     def unbind(self, model_name: str, model_version: int | None = None) -> None:
         """Serve a model no longer: new requests are refused, those in flight answered; then it is forgotten.

@@ -8,6 +8,7 @@
     ├── PyTritonBadParameterError       a value in a model configuration or decorator is out of range
     ├── PyTritonModelConfigError        a configuration received from a server cannot be parsed
     ├── PyTritonServerError             the server could not be found, started or kept alive
+    ├── PyTritonWorkerError             a worker process could not be started
     ├── PyTritonUnrecoverableError      raised by a callable to stop the server
     ├── PyTritonRequestError            raised or returned by a callable to fail a request, with a status code
     └── PyTritonRuntimeError            a decorator is misused, or its data is inconsistent, at call time
@@ -30,6 +31,7 @@ __all__ = [
     "PyTritonServerError",
     "PyTritonUnrecoverableError",
     "PyTritonValidationError",
+    "PyTritonWorkerError",
 ]
 
 
@@ -66,6 +68,10 @@ class PyTritonModelConfigError(PyTritonError, ValueError):
 
 class PyTritonServerError(PyTritonError, RuntimeError):
     """The server binary is missing, refused to start, or ended by itself."""
+
+
+class PyTritonWorkerError(PyTritonError, RuntimeError):
+    """A worker process could not be started; the message has its traceback, or its last lines."""
 
 
 class PyTritonUnrecoverableError(PyTritonError):

@@ -1,4 +1,4 @@
-"""A bound model: its callables, their worker threads, and its files in the model repository."""
+"""A bound model: who calls its callables, and its files in the model repository."""
 
 from __future__ import annotations
 
@@ -8,29 +8,27 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from pytriton.decorators.batching import takes_joined_inputs
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
+from pytriton.model_config.instance_group import InstanceGroup
 from pytriton.model_config.placement import check_callables, placed
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig, name_tensors
 from pytriton.model_config.validation import check_combination, check_integer, validate
 from pytriton.model_config.warmup_validation import check_warmup
-from pytriton.server.repository import remove_model, write_model
-from pytriton.worker.context import Binding, TritonContext, attach
-from pytriton.worker.engine import make_engine
-from pytriton.worker.inference import Inference, Options
-from pytriton.worker.instance import Instance
-from pytriton.worker.observation import Observation, ObservedInference
-from pytriton.worker.results import is_async
-from pytriton.worker.warmup import warm_up
+from pytriton.server.repository import remove_model, write_config, write_model
+from pytriton.worker.context import TritonContext
+from pytriton.worker.inference import Options
+from pytriton.worker.observation import Observation
+from pytriton.workers.crew import Crew, Infer, InferFunc
+from pytriton.workers.process_crew import ProcessCrew
+from pytriton.workers.processes import Processes
+from pytriton.workers.served_callable import Served
+from pytriton.workers.thread_crew import ThreadCrew
 
 MAX_BATCHES_IN_FLIGHT = 2**16  # each is a thread's or a task's worth of memory
 MAX_NAME = 200  # it is a folder's name, with additions
 MODEL_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_NAME}}}")
-
-InferFunc = Callable[..., Any]
 
 
 def check_name(name: str) -> None:
@@ -39,20 +37,6 @@ def check_name(name: str) -> None:
         raise PyTritonValidationError(
             f"model name {name!r}: use 1 to {MAX_NAME} letters, digits, dots, underscores and dashes, and not only dots"
         )
-
-
-def callables(infer_func: InferFunc | Sequence[InferFunc]) -> list[InferFunc]:
-    """The callables of a model, one per instance.
-
-    Raises:
-        PyTritonValidationError: Not a callable and not a non-empty sequence of callables.
-    """
-    functions = [infer_func] if callable(infer_func) else infer_func
-    if not isinstance(functions, Sequence) or isinstance(functions, str) or not all(map(callable, functions)):
-        raise PyTritonValidationError(f"infer_func is {infer_func!r}; give a callable, or a list of callables")
-    if not functions:
-        raise PyTritonValidationError("infer_func is an empty list; give one callable per model instance")
-    return list(functions)
 
 
 def describe(
@@ -98,13 +82,14 @@ class Model:
     """One version of a model.
 
     Args:
-        functions: One callable per instance.
+        infer: One callable per instance, or what makes them in processes of their own.
         config: What server, callables and clients see.
         context: Shared by the callables of a ``Triton`` object.
         options: How the callables are called.
         observation: Who observes the batches; None is nobody.
         traced: Whether requests bring the server's trace context.
         native: Whether the native proxy serves it.
+        trace_config: Of the server that traces the requests, for processes that have to make a tracer.
 
     Attributes:
         config: As given.
@@ -113,27 +98,26 @@ class Model:
 
     def __init__(
         self,
-        functions: Sequence[InferFunc],
+        infer: Sequence[InferFunc] | Processes,
         config: TritonModelConfig,
         context: TritonContext,
         options: Options,
         observation: Observation | None = None,
         traced: bool = False,
         native: bool = False,
+        trace_config: Sequence[str] | None = None,
     ) -> None:
         self.config = config
         self.loaded = False
-        self._functions = functions
-        self._context = context
-        self._options = options
-        self._observation = observation or Observation()
+        served = Served(config, context, options, observation or Observation(), trace_config)
+        self._crew: Crew = ProcessCrew(infer, served) if isinstance(infer, Processes) else ThreadCrew(infer, served)
+        self._instances = self._crew.members
+        self._max_batches_in_flight = options.max_batches_in_flight
         self._traced = traced
         self._native = native
-        self._instances: list[Instance] = []
-        self._inferences: list[Inference] = []
         self._store: Path | None = None
-        for function in functions:
-            attach(function, context, config)
+        self._sockets: Path | None = None
+        self._several = False
 
     @property
     def name(self) -> str:
@@ -186,59 +170,66 @@ class Model:
         on_disconnect: Callable[[Model], None],
         on_unrecoverable: Callable[[], None],
     ) -> None:
-        """Write the model's files and start its worker threads, so that the server can load it.
+        """Start what calls the callables and write the model's files, so that the server can load it.
 
         Args:
             store: The model repository.
             sockets: Path of the sockets less their ``.<instance>`` suffix.
             on_disconnect: Called when the server's side of an instance has gone.
             on_unrecoverable: Called when a callable asks to stop the server.
-        """
-        self._store = store
-        several = self.config.decoupled or any(map(is_async, self._functions))
-        in_flight = self._options.max_batches_in_flight
-        if isinstance(self.config.batcher, SequenceBatcher):
-            in_flight = 1  # else the server sends the next request of a sequence before the one before it is answered
-        write_model(store, self.config, sockets, in_flight if several else None, self._traced, self._native)
-        for index, function in enumerate(self._functions):
-            joined = takes_joined_inputs(function)
-            binding = Binding(function, self.config, self._context)
-            inference = ObservedInference(
-                self._observation, function, self.config, self._options, on_unrecoverable, joined, binding
-            )
-            engine = make_engine(function, inference, several, f"pytriton-{self.name}-loop-{index}")
-            self._inferences.append(inference)
-            self._instances.append(Instance(f"{sockets}.{index}", binding, engine, lambda: on_disconnect(self)))
-        for index in range(len(self._functions)):
-            warm_up(f"{sockets}.{index}", self.config, self._options.warmup)
-
-    def rebind(self, functions: Sequence[InferFunc]) -> None:
-        """Have other callables answer the batches that come from now on.
 
         Raises:
-            PyTritonValidationError: There are more or fewer than instances, or they are of another kind.
+            PyTritonWorkerError: A worker process could not be started.
         """
-        kinds = [is_async(function) for function in functions]
-        if kinds != [is_async(function) for function in self._functions]:
-            raise PyTritonValidationError(
-                f"model {self.name!r} has {len(self._functions)} instances; rebind() takes as many callables, "
-                "coroutine functions in place of coroutine functions and plain ones in place of plain ones. Unbind the "
-                "model and bind it again to change that"
-            )
-        for function in functions:
-            attach(function, self._context, self.config)
-        started = zip(functions, self._instances, self._inferences, strict=False)  # nothing before start()
-        for function, instance, inference in started:
-            binding = Binding(function, self.config, self._context)
-            instance.rebind(binding)
-            inference.rebind(binding, takes_joined_inputs(function))
-        self._detach()
-        self._functions = list(functions)
+        self._store, self._sockets = store, sockets
+        self._several = self._crew.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
+        write_model(store, self.config, sockets, self._in_flight(), self._traced, self._native)
 
-    def _detach(self) -> None:
-        """Let go of the callables, which may be large; calls that run know their model by themselves."""
-        for function in self._functions:
-            self._context.model_configs.discard(function, self.config)
+    def _in_flight(self) -> int | None:
+        if not self._several:
+            return None
+        if isinstance(self.config.batcher, SequenceBatcher):
+            return 1  # else the server sends the next request of a sequence before the one before it is answered
+        return self._max_batches_in_flight
+
+    def scale(self, count: int, reload: Callable[[], None]) -> None:
+        """Have another number of worker processes.
+
+        Args:
+            count: How many.
+            reload: Has the server load the model with its new configuration.
+
+        Raises:
+            PyTritonInvalidOperationError: It has threads, or several instance groups.
+            PyTritonBadParameterError: ``count`` is not a positive integer.
+            PyTritonWorkerError: A worker could not be started; all stays as it was.
+        """
+        groups = self.config.instance_groups or ()
+        if not isinstance(self._crew, ProcessCrew) or len(groups) != 1:
+            raise PyTritonInvalidOperationError(
+                f"model {self.name!r} cannot be scaled; bind it with pytriton.workers.Processes, and without "
+                "instance_groups or with one"
+            )
+        before = len(self._crew.processes.places())
+        self._crew.grow(count)
+        try:
+            self._configure(count)
+            reload()
+        except BaseException:
+            self._configure(before)
+            self._crew.shrink(before)
+            raise
+        self._crew.shrink(count)
+
+    def _configure(self, count: int) -> None:
+        (group,) = self.config.instance_groups or (InstanceGroup(),)
+        self.config = replace(self.config, instance_groups=placed([replace(group, count=None)], count))
+        if self._store is not None and self._sockets is not None:
+            write_config(self._store, self.config, self._sockets, self._in_flight(), self._traced, self._native)
+
+    def rebind(self, infer: Infer) -> None:
+        """Have other callables answer the batches that come from now on; raises as :meth:`Crew.rebind`."""
+        self._crew.rebind(infer)
 
     def is_served_beside(self, others: Iterable[Model]) -> bool:
         """Whether the version policy has the server serve this version; ``others`` may be of other models."""
@@ -270,9 +261,8 @@ class Model:
         return all(instance.wait_disconnected(max(0.0, deadline - time.monotonic())) for instance in self._instances)
 
     def disconnect(self) -> None:
-        """End the worker threads, each when its callable has returned. From any thread."""
-        for instance in list(self._instances):
-            instance.close()
+        """End what calls the callables, each when it has returned. From any thread."""
+        self._crew.disconnect()
 
     def remove_files(self) -> None:
         """Remove the model's files; its proxies, if there are any, have read them."""
@@ -280,9 +270,6 @@ class Model:
             remove_model(self._store, self.config)
 
     def close(self) -> None:
-        """End the worker threads and remove the model's files."""
-        self.disconnect()
-        self._instances.clear()
-        self._inferences.clear()
-        self._detach()
+        """End what calls the callables, and remove the model's files."""
+        self._crew.close()
         self.remove_files()

@@ -13,6 +13,7 @@ from rounds import Round, Timing, measure, order
 from stream_rounds import measure_streams
 from string_rounds import measure_strings
 from systems import PYTHON_PROXY, System, find_system
+from worker_rounds import measure_workers
 
 __all__ = ["COLUMNS", "SECTIONS", "Plan"]
 
@@ -77,6 +78,13 @@ def _streams(plan: Plan) -> list[Round]:
     return rounds
 
 
+def _workers(plan: Plan) -> list[Round]:
+    return [
+        measure_workers(plan.ours, number, plan.timing, plan.folder / f"workers-{number}", plan.say)
+        for number in range(1, plan.rounds + 1)
+    ]
+
+
 def _churn(plan: Plan) -> list[Round]:
     return [count_churn(plan.ours, plan.clients, plan.folder / "churn", plan.say)]
 
@@ -87,4 +95,5 @@ SECTIONS: dict[str, Callable[[Plan], list[Round]]] = {
     "clients": _clients,
     "streams": _streams,
     "churn": _churn,
+    "workers": _workers,
 }

@@ -32,10 +32,11 @@ LAYERS = {
     "worker": ["constants", "exceptions", "model_config", "proxy"],
     "decorators": ["constants", "exceptions", "model_config", "proxy.telemetry", "proxy.types", "worker.context"],
     "server": ["client", "config", "constants", "exceptions", "model_config", "security", "utils"],
-    "model": ["decorators.batching", "exceptions", "model_config", "server", "worker"],
+    "workers": ["decorators.batching", "exceptions", "model_config", "proxy", "worker"],
+    "model": ["exceptions", "model_config", "server", "worker", "workers"],
     "lifecycle": [],
     "bound_models": ["exceptions", "model", "model_config", "server", "utils"],
-    "binder": ["bound_models", "config", "exceptions", "model", "model_config", "server", "utils", "worker"],
+    "binder": ["bound_models", "config", "exceptions", "model", "model_config", "server", "utils", "worker", "workers"],
     "base": [
         "binder",
         "client",
@@ -87,10 +88,18 @@ DOCUMENTED = {
 }
 
 # tritonclient brings "google" and "grpc", and the first one for Python 3.10.
-DEPENDENCIES = {"async_timeout", "google", "grpc", "httptools", "numpy", "tenacity", "tritonclient", "wrapt"}
+DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "numpy"}
+DEPENDENCIES |= {"tenacity", "tritonclient", "wrapt"}
 # Of the extra "cli"; matplotlib is imported when a picture is asked for.
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
-PUBLIC = ["pytriton", "pytriton.client", "pytriton.decorators", "pytriton.model_config", "pytriton.triton"]
+PUBLIC = [
+    "pytriton",
+    "pytriton.client",
+    "pytriton.decorators",
+    "pytriton.model_config",
+    "pytriton.triton",
+    "pytriton.workers",
+]
 IN_THE_BACKEND = {
     f"pytriton.proxy.{name}" for name in ("batch", "cancellation", "codec", "model", "slots", "streams", "turns")
 }

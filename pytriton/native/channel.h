@@ -81,6 +81,10 @@ class Channel {
 };
 
 // Connects to the worker that listens at a path, waiting for it if need be. Throws PeerGone.
-std::shared_ptr<Channel> connect(const std::string& path, const std::string& hello, double timeout_s);
+//
+// timeout_s: until somebody listens. patience_s: until who listens has answered; a worker process that starts again
+// does not, but its socket is kept open meanwhile.
+std::shared_ptr<Channel> connect(const std::string& path, const std::string& hello, double timeout_s,
+                                 double patience_s = 0);
 
 }  // namespace pytriton

@@ -4,6 +4,7 @@
 #include <sys/time.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -131,12 +132,13 @@ std::shared_ptr<Channel> connect_once(const std::string& path, const std::string
 }
 }  // namespace
 
-std::shared_ptr<Channel> connect(const std::string& path, const std::string& hello, double timeout_s) {
+std::shared_ptr<Channel> connect(const std::string& path, const std::string& hello, double timeout_s,
+                                 double patience_s) {
   const auto deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
   while (true) {
     try {
-      return connect_once(path, hello, std::max(seconds_until(deadline), kRetryS));
+      return connect_once(path, hello, std::max({seconds_until(deadline), patience_s, kRetryS}));
     } catch (const Stranger&) {
       throw;
     } catch (const Failure& error) {

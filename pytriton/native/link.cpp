@@ -7,6 +7,7 @@ namespace pytriton {
 
 namespace {
 constexpr double kConnectTimeoutS = 10, kReconnectTimeoutS = 0.05;
+constexpr double kPatienceS = 60;  // for a worker process that starts again
 
 std::string greeting(const std::string& model, const std::string& instance) {
   std::string hello = ",\"model\":";
@@ -24,12 +25,21 @@ const std::shared_ptr<Channel>& Link::send(Outgoing& frame) {
   try {
     channel_->send(frame);
   } catch (const PeerGone&) {
-    channel_->shutdown();
-    channel_ = connect(path_, hello_, kReconnectTimeoutS);
+    renew(kReconnectTimeoutS);
     frame.region = kNoRegion;
     channel_->send(frame);
   }
   return channel_;
 }
+
+void Link::restore() noexcept {
+  try {
+    renew(0);
+  } catch (const std::exception&) {  // the next batch tries again, and tells
+  }
+}
+
+// A worker that is about to end may still answer what it has, so the old connection is left to whoever reads it.
+void Link::renew(double timeout_s) { channel_ = connect(path_, hello_, timeout_s, kPatienceS); }
 
 }  // namespace pytriton

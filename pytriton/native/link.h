@@ -21,7 +21,13 @@ class Link {
   // Sends a batch, over a new connection if the old one has ended. Throws PeerGone or ArenaFull.
   const std::shared_ptr<Channel>& send(Outgoing& frame);
 
+  // Waits for a worker that has died to come back, if anybody starts it again. To be called without a batch: the server
+  // hands batches to other instances meanwhile.
+  void restore() noexcept;
+
  private:
+  void renew(double timeout_s);
+
   std::string path_, hello_;
   uint32_t sequence_ = 0;
   std::shared_ptr<Channel> channel_;

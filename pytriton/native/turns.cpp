@@ -27,6 +27,11 @@ void Turns::execute(Calls calls) {
   }
   for (const auto& call : calls) call->count(times);
   for (const auto& call : calls) call->send(true);
+  if (!is_lost_) return;
+  is_lost_ = false;
+  waiting.clear();
+  calls.clear();  // their requests are the server's again
+  link_->restore();
 }
 
 // Gives each call its response, an error if need be.
@@ -34,6 +39,7 @@ void Turns::answer(const Calls& calls, Times& times) {
   try {
     exchange(calls, times);
   } catch (const PeerGone& error) {
+    is_lost_ = true;
     fail_all(calls, error.code, std::string("the inference callable's process is gone: ") + error.what());
   } catch (const BadRequest& error) {  // one client's; nothing was sent
     if (calls.size() > 1) return answer_each(calls, times);

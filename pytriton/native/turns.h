@@ -32,6 +32,7 @@ class Turns : public Batches {
   const Description& model_;
   TRITONBACKEND_ModelInstance* instance_;
   Reply reply_;
+  bool is_lost_ = false;  // the worker died with a batch
 };
 
 }  // namespace pytriton

@@ -231,13 +231,15 @@ class Channel:
         self._arena.close()
 
 
-def connect(path: str, hello: dict[str, Any], timeout_s: float) -> Channel:
+def connect(path: str, hello: dict[str, Any], timeout_s: float, patience_s: float = 0.0) -> Channel:
     """Connect to the worker that listens at ``path``, waiting for it if need be.
 
     Args:
         path: Of the socket; may be longer than the 107 bytes that a socket address holds.
         hello: Told to the worker.
         timeout_s: How long the worker may take to listen and answer.
+        patience_s: How long it may take to answer if somebody listens: the socket of a worker process that starts again
+            is kept open meanwhile.
 
     Raises:
         PeerGoneError: Nobody answered, or the worker refused; StrangerError if it is not of the folder's owner.
@@ -245,7 +247,7 @@ def connect(path: str, hello: dict[str, Any], timeout_s: float) -> Channel:
     deadline = time.monotonic() + timeout_s
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        connection.settimeout(max(deadline - time.monotonic(), RETRY_S))
+        connection.settimeout(max(deadline - time.monotonic(), patience_s, RETRY_S))
         try:
             with short_path(path) as address:
                 connection.connect(address)

@@ -10,6 +10,7 @@ from .tensors import Tensor
 
 CONNECT_TIMEOUT_S = 10.0
 RECONNECT_TIMEOUT_S = 0.05
+PATIENCE_S = 60.0  # for a worker process that starts again
 
 
 class Link:
@@ -47,6 +48,6 @@ class Link:
             self.channel.send(frame, tensors)
         except PeerGoneError:
             self.channel.close()
-            self.channel = connect(self._path, self._hello, RECONNECT_TIMEOUT_S)
+            self.channel = connect(self._path, self._hello, RECONNECT_TIMEOUT_S, PATIENCE_S)
             self.channel.send(frame, tensors)
         return self.channel

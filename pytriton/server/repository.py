@@ -68,11 +68,24 @@ def write_model(
         traced: Whether requests bring the server's trace context.
         native: Whether the native proxy serves the model, which needs no files but these.
     """
-    folder = store / config.model_name
-    version = folder / str(config.model_version)
+    version = store / config.model_name / str(config.model_version)
     version.mkdir(parents=True)
     if not native:
         _write_proxy(version)
+    write_config(store, config, sockets, batches_in_flight, traced, native)
+
+
+def write_config(
+    store: Path,
+    config: TritonModelConfig,
+    sockets: Path,
+    batches_in_flight: int | None = None,
+    traced: bool = False,
+    native: bool = False,
+) -> None:
+    """Write what differs from model to model, perhaps anew; arguments as for :func:`write_model`."""
+    folder = store / config.model_name
+    version = folder / str(config.model_version)
     endpoint = {
         "folder": str(sockets.parent),
         "prefix": sockets.name,

@@ -27,6 +27,9 @@ class Engine(Protocol):
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is."""
 
+    def drain(self) -> None:
+        """Answer what has come, when the proxy can send nothing more; else its end is that of all that runs."""
+
     def close(self) -> None:
         """Give back what the callable used; after the last :meth:`serve`."""
 

@@ -35,6 +35,7 @@ class EventLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._draining = threading.Event()
 
     def serve(self, channel: Channel) -> None:
         """Answer batches until the proxy has gone; tasks that still run then are cancelled.
@@ -44,7 +45,7 @@ class EventLoop:
             FrameError: It sent what is no frame.
         """
         loop = self._started()
-        conversation = Conversation(loop, channel, self._inference, self._activity)
+        conversation = Conversation(loop, channel, self._inference, self._activity, self._draining)
         running = conversation.run(copy_context())
         current_binding.set(None)  # this thread but waits, and would keep a callable that is replaced meanwhile
         asyncio.run_coroutine_threadsafe(running, loop).result()
@@ -57,6 +58,10 @@ class EventLoop:
                 self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
                 self._thread.start()
             return self._loop
+
+    def drain(self) -> None:
+        """Have tasks finish instead of being cancelled when nothing more can come."""
+        self._draining.set()
 
     def close(self) -> None:
         """Cancel what still runs and end the thread. After the last :meth:`serve`."""
@@ -81,15 +86,22 @@ class Conversation:
         channel: To the proxy.
         inference: Calls the callable.
         activity: Counts the batches.
+        draining: Set when the proxy's silence is not its death.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, channel: Channel, inference: Inference, activity: Activity
+        self,
+        loop: asyncio.AbstractEventLoop,
+        channel: Channel,
+        inference: Inference,
+        activity: Activity,
+        draining: threading.Event,
     ) -> None:
         self._loop = loop
         self._channel = channel
         self._inference = inference
         self._activity = activity
+        self._draining = draining
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._cancellations: dict[int, Cancellation] = {}
         self._thread = 0
@@ -113,8 +125,9 @@ class Conversation:
         finally:
             self._loop.remove_reader(self._channel.fileno())
             tasks = [*self._tasks.values()]
-            for task in tasks:
+            for task in () if self._draining.is_set() else tasks:
                 task.cancel()
+            self._uncongested.set()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _receive(self) -> None:
@@ -162,7 +175,7 @@ class Conversation:
         try:
             async with aclosing(self._inference.stream_async(frame)) as replies:
                 async for reply, tensors in replies:
-                    while self._channel.is_congested():
+                    while self._channel.is_congested() and not self._draining.is_set():
                         self._uncongested.clear()
                         await self._uncongested.wait()
                     self._channel.send(reply, tensors)

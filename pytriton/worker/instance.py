@@ -10,16 +10,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from pytriton.proxy.channel import PeerGoneError, accept, short_path
+from pytriton.proxy.channel import PeerGoneError, accept
 from pytriton.proxy.peer import stranger
 from pytriton.proxy.tensors import FrameError
 from pytriton.worker.context import Binding, current_binding
 from pytriton.worker.engine import Engine
+from pytriton.worker.listener import Listener
 
 LOGGER = logging.getLogger("pytriton.worker")
 
 GREETING_TIMEOUT_S = 5.0
 RETRY_S = 1.0
+POLL_S = 0.01
 
 
 class Instance:
@@ -33,22 +35,32 @@ class Instance:
         binding: The callable, its model configuration and context.
         engine: Answers frames.
         on_disconnect: Called, on the connection's thread, when a proxy has gone.
+        on_connect: Called when one has come.
+        inherited: A socket that listens at ``path`` already, which another process goes on with.
 
     Attributes:
         was_dismissed: Whether the server has ended the last proxy that went: it did not die.
     """
 
-    def __init__(self, path: str, binding: Binding, engine: Engine, on_disconnect: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        path: str,
+        binding: Binding,
+        engine: Engine,
+        on_disconnect: Callable[[], None],
+        on_connect: Callable[[], None] = lambda: None,
+        inherited: socket.socket | None = None,
+    ) -> None:
         self.was_dismissed = False
-        self._path = path
         self._binding = binding
         self._engine = engine
         self._on_disconnect = on_disconnect
+        self._on_connect = on_connect
         self._name = f"pytriton-{binding.model_config.model_name}-{os.path.basename(path)}"
         self._state = threading.Condition()
         self._connections: set[socket.socket] = set()
-        self._closed = False
-        self._listener = _listening(path)
+        self._closed = self._draining = False
+        self._listener = Listener(path, inherited)
         self._thread = threading.Thread(target=self._listen, name=self._name, daemon=True)
         self._thread.start()
 
@@ -74,6 +86,17 @@ class Instance:
             self._state.wait_for(lambda: self._closed or not self._connections, timeout_s)
             return not self._connections
 
+    def wait_quiet(self, timeout_s: float) -> bool:
+        """Wait for a moment in which no batch is being answered. False at the timeout."""
+        deadline = time.monotonic() + timeout_s
+        while not self.quiet_s() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        return self.quiet_s() > 0.0
+
+    def wait_ended(self) -> None:
+        """After :meth:`close`, wait until the callable has returned and nothing of the instance runs."""
+        self._thread.join()
+
     def close(self) -> None:
         """Stop listening and end the connection; its thread ends when the callable has returned."""
         with self._state:
@@ -81,32 +104,45 @@ class Instance:
             for connection in self._connections:
                 _shut_down(connection)
             self._state.notify_all()
-        _shut_down(self._listener)
-        with suppress(OSError):
-            os.unlink(self._path)
+        self._listener.stop()
+
+    def drain(self) -> None:
+        """Take no batch any more, and answer those that have come: the proxy finds out before it has sent the next."""
+        self._listener.stop()
+        self._engine.drain()
+        with self._state:
+            self._draining = True
+            for connection in self._connections:
+                _shut_down(connection, socket.SHUT_RD)
 
     def _listen(self) -> None:
-        with self._listener:
-            while not self._closed:
-                try:
-                    connection, _ = self._listener.accept()
-                except OSError as error:  # closed, or out of descriptors for a while
-                    if not self._closed:
-                        LOGGER.warning("model %s: no proxy can connect: %s", self._name, error)
-                        time.sleep(RETRY_S)
-                    continue
-                if found := stranger(connection):
-                    LOGGER.warning("model %s: refused %s: only this user and root may connect", self._name, found)
-                    connection.close()
-                    continue
-                with self._state:
-                    self._connections.add(connection)
-                    if self._closed:
-                        _shut_down(connection)
-                threading.Thread(target=self._serve, args=(connection,), name=self._name, daemon=True).start()
+        while not self._closed:
+            try:
+                connection = self._listener.accept()
+            except OSError as error:  # closed, or out of descriptors for a while
+                if not self._closed:
+                    LOGGER.warning("model %s: no proxy can connect: %s", self._name, error)
+                    time.sleep(RETRY_S)
+                continue
+            if connection is None:
+                break
+            self._welcome(connection)
+        self._listener.close()
         with self._state:
             self._state.wait_for(lambda: not self._connections)
         self._engine.close()
+
+    def _welcome(self, connection: socket.socket) -> None:
+        if found := stranger(connection):
+            LOGGER.warning("model %s: refused %s: only this user and root may connect", self._name, found)
+            connection.close()
+            return
+        with self._state:
+            self._connections.add(connection)
+            if self._closed or self._draining:
+                _shut_down(connection)
+        self._on_connect()
+        threading.Thread(target=self._serve, args=(connection,), name=self._name, daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         current_binding.set(self._binding)
@@ -132,18 +168,6 @@ class Instance:
             channel.close()
 
 
-def _shut_down(connection: socket.socket) -> None:
+def _shut_down(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
     with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-
-
-def _listening(path: str) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        with short_path(path) as address:
-            listener.bind(address)
-        listener.listen()
-    except BaseException:
-        listener.close()
-        raise
-    return listener
+        connection.shutdown(how)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from pytriton.proxy.frames import Frame
 from pytriton.worker.watch import Watch
 
-__all__ = ["CallableMetrics", "load_prometheus"]
+__all__ = ["BatchMetrics", "CallableMetrics", "load_prometheus"]
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -94,10 +94,14 @@ class CallableMetrics:
 
     def watch(self, model: str, version: int, frame: Frame) -> Watch:
         """Who counts a batch."""
+        return self.batch(model, version, frame.requests, None if frame.rows is None else sum(frame.rows))
+
+    def batch(self, model: str, version: int, requests: int, rows: int | None) -> BatchMetrics:
+        """The same, for a batch of so many requests and, if they were joined, rows."""
         found = self._models.get((model, version))
         if found is None:
             found = self._models.setdefault((model, version), _ModelMetrics(self, model, str(version)))
-        return _BatchMetrics(found, frame)
+        return BatchMetrics(found, requests, rows)
 
     def labelled(self, model: str, version: str) -> tuple[Any, ...]:
         """The metrics of one version of a model, in the order of their table, the last one without its class."""
@@ -117,8 +121,7 @@ class _ModelMetrics:
         self._error_counter = partial(metrics.failed, model, version)
         self._errors: dict[str, Any] = {}
 
-    def failed(self, error: BaseException, requests: int) -> None:
-        name = type(error).__name__
+    def failed(self, name: str, requests: int) -> None:
         if name not in self._errors and len(self._errors) >= MAX_ERROR_CLASSES:
             name = OTHER
         if name not in self._errors:
@@ -126,29 +129,38 @@ class _ModelMetrics:
         self._errors[name].inc(requests)
 
 
-class _BatchMetrics(Watch):
-    def __init__(self, metrics: _ModelMetrics, frame: Frame) -> None:
+class BatchMetrics(Watch):
+    """Counts one batch. Moments are in :func:`time.perf_counter` seconds; None is now."""
+
+    def __init__(self, metrics: _ModelMetrics, requests: int, rows: int | None) -> None:
         self._metrics = metrics
-        self._requests = frame.requests
+        self._requests = requests
         self._begun: float | None = None
         metrics.in_flight.inc()
         metrics.waiting.inc()
-        metrics.requests.observe(frame.requests)
-        if frame.rows is not None:
-            metrics.rows.observe(sum(frame.rows))
+        metrics.requests.observe(requests)
+        if rows is not None:
+            metrics.rows.observe(rows)
 
-    def resume(self) -> None:
+    def resume(self, at: float | None = None) -> None:
+        """The callable runs."""
         if self._begun is None:
-            self._begun = time.perf_counter()
+            self._begun = time.perf_counter() if at is None else at
             self._metrics.waiting.dec()
 
     def failed(self, error: BaseException, request: int | None = None, again: bool = False) -> None:
+        """Requests have failed."""
         if not again:
-            self._metrics.failed(error, self._requests if request is None else 1)
+            self.failed_as(type(error).__name__, request)
 
-    def end(self, cancelled: bool = False) -> None:
+    def failed_as(self, error: str, request: int | None) -> None:
+        """The same, of an error of whose class only the name is known."""
+        self._metrics.failed(error, self._requests if request is None else 1)
+
+    def end(self, cancelled: bool = False, at: float | None = None) -> None:
+        """No reply follows."""
         self._metrics.in_flight.dec()
         if self._begun is None:  # cancelled while it waited
             self._metrics.waiting.dec()
         else:
-            self._metrics.seconds.observe(time.perf_counter() - self._begun)
+            self._metrics.seconds.observe((time.perf_counter() if at is None else at) - self._begun)

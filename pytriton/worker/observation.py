@@ -6,8 +6,8 @@ something happens that they want to know (``Frame.watches``). Without metrics an
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Generator, Sequence
+from contextlib import aclosing, suppress
 from typing import Any
 
 from pytriton.proxy.frames import Frame
@@ -21,14 +21,33 @@ __all__ = ["Observation", "ObservedInference"]
 
 
 class Observation:
-    """What one ``Triton`` object has observed.
-
-    Attributes:
-        metrics: Counts batches; None until somebody wants metrics.
-    """
+    """What one ``Triton`` object has observed."""
 
     def __init__(self) -> None:
-        self.metrics: CallableMetrics | None = None
+        self._metrics: CallableMetrics | None = None
+        self._followers: list[Callable[[], None]] = []
+
+    @property
+    def metrics(self) -> CallableMetrics | None:
+        """Counts batches; None until somebody wants metrics."""
+        return self._metrics
+
+    @metrics.setter
+    def metrics(self, metrics: CallableMetrics) -> None:
+        self._metrics = metrics
+        for follower in list(self._followers):
+            follower()
+
+    def follow(self, follower: Callable[[], None]) -> None:
+        """Have somebody called when metrics are wanted; at once if they are already."""
+        self._followers.append(follower)
+        if self._metrics is not None:
+            follower()
+
+    def unfollow(self, follower: Callable[[], None]) -> None:
+        """Forget somebody who follows."""
+        with suppress(ValueError):
+            self._followers.remove(follower)
 
     def watches(self, model: str, version: int, frame: Frame) -> list[Watch]:
         """Those who observe a batch that has just arrived for a version of a model."""

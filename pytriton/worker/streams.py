@@ -30,6 +30,7 @@ class Streams:
         self._turn = threading.Lock()
         self._activity = Activity()
         self.quiet_s = self._activity.quiet_s
+        self._draining = threading.Event()
 
     def serve(self, channel: Channel) -> None:
         """Answer batches until the proxy has gone; generators that still run then are closed.
@@ -38,7 +39,11 @@ class Streams:
             PeerGoneError: The proxy has gone.
             FrameError: It sent what is no frame.
         """
-        Conversation(channel, self._inference, self._activity, self._turn).run()
+        Conversation(channel, self._inference, self._activity, self._turn, self._draining).run()
+
+    def drain(self) -> None:
+        """Have generators finish instead of being closed when nothing more can come."""
+        self._draining.set()
 
     def close(self) -> None:
         """Give back what the callable's coroutines used. After the last :meth:`serve`."""
@@ -60,13 +65,22 @@ class Conversation:
         inference: Calls the callable.
         activity: Counts the batches.
         turn: Held while the callable runs.
+        draining: Set when the proxy's silence is not its death.
     """
 
-    def __init__(self, channel: Channel, inference: Inference, activity: Activity, turn: threading.Lock) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        inference: Inference,
+        activity: Activity,
+        turn: threading.Lock,
+        draining: threading.Event,
+    ) -> None:
         self._channel = channel
         self._inference = inference
         self._activity = activity
         self._turn = turn
+        self._draining = draining
         self._running: dict[int, Running] = {}
         self._arrived: deque[Frame] = deque()
         self._cancelled: deque[int] = deque()
@@ -86,6 +100,10 @@ class Conversation:
                 self._end_cancelled()
                 if self._running and not self._channel.is_congested():
                     self._step()
+        except PeerGoneError:
+            while self._draining.is_set() and self._running:
+                self._step()
+            raise
         finally:
             for running in self._running.values():
                 self._close(running)

@@ -87,6 +87,9 @@ class Turns:
             end = time.monotonic()
             self._next_question = end + max(ASK_S, (end - start) / ASK_SHARE)
 
+    def drain(self) -> None:
+        """Nothing more: each batch is answered before the end of its proxy is seen."""
+
     def close(self) -> None:
         """Give back what the callable's coroutines used. After the last :meth:`serve`."""
         self._inference.close()

@@ -12,6 +12,7 @@ from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
+from pytriton.workers import Processes
 
 
 @batch
@@ -45,10 +46,15 @@ triton = Triton(
     config=TritonConfig(**json.loads(sys.argv[2])),
     triton_lifecycle_policy=TritonLifecyclePolicy(restart_server="restart" in sys.argv),
 )
-for function in (double, gated, fatal, stopper):
+if "workers" in sys.argv:  # the functions are the main module's, which has no guard
+    functions = {"double": Processes(lambda: double, count=2), "gated": Processes(lambda: gated, count=1)}
+    functions["fatal"] = Processes(lambda: fatal, count=1)
+else:
+    functions = {function.__name__: function for function in (double, gated, fatal, stopper)}
+for name, function in functions.items():
     tensor = Tensor(name="x", shape=(-1,), dtype=np.float32)
     triton.bind(
-        function.__name__,
+        name,
         function,
         inputs=[tensor],
         outputs=[Tensor(name="y", shape=(-1,), dtype=np.float32)],

@@ -51,6 +51,20 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def workers_of(model: str) -> list[int]:
+    """The worker processes of a model that this process serves."""
+    return [
+        pid
+        for pid in descendants(os.getpid())
+        if is_worker(pid) and any(word.rpartition("-")[0] == model for word in command_line(pid))
+    ]
+
+
+def is_worker(pid: int) -> bool:
+    """Whether a process is a worker that runs."""
+    return any("worker_main" in word for word in command_line(pid)) and is_alive(pid)
+
+
 class Host:
     """Runs host.py in a folder of its own.
 

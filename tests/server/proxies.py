@@ -9,3 +9,4 @@ from pytriton.server.native import uses_native
 IS_NATIVE = uses_native("auto", ours=True)
 
 python_proxy_only = pytest.mark.skipif(IS_NATIVE, reason="about Triton's Python backend")
+native_proxy_only = pytest.mark.skipif(not IS_NATIVE, reason="about the native proxy")

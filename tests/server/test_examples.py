@@ -94,7 +94,7 @@ def assert_nothing_left(environment: dict[str, str]) -> None:
 
 def test_each_example_is_tested_here():
     servers = {"quickstart", "quickstart_client", "fastapi_front", "streaming"}
-    tested = {*OUTPUTS, *servers, "digits", "futures_client", "async_callable", "bulk_scoring"}
+    tested = {*OUTPUTS, *servers, "digits", "futures_client", "async_callable", "bulk_scoring", "worker_processes"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -141,6 +141,13 @@ def test_an_async_callable_works_on_several_requests_at_once(environment):
     calls = re.search(r"^calls at once, at most: (\d+)$", output, re.MULTILINE)
     assert calls, output
     assert 1 < int(calls[1]) <= 10
+    assert_nothing_left(environment)
+
+
+def test_worker_processes_count_the_same_words(environment):
+    lines = run("worker_processes", environment).splitlines()
+    assert lines[:-1] == ["counter-1: 800 times", "counter-2: 800 times"]
+    assert re.fullmatch(r"requests per second: \d+ with one worker, \d+ with two", lines[-1])
     assert_nothing_left(environment)
 
 

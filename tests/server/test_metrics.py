@@ -11,8 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pytriton.client import AsyncioModelClient, DecoupledModelClient, FuturesModelClient, ModelClient
+from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonServerError
 from pytriton.triton import Triton
+from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.gated import Gated
 from tests.server.own_server import address, double
@@ -123,6 +125,30 @@ def test_streams_and_coroutines_are_measured_to_their_end(bind, url, grpc_addres
     for model in (stream, coroutine):
         found = answered(page, model, 1)
         assert (found["pytriton_in_flight_batches"], found["pytriton_waiting_batches"]) == (0, 0)
+
+
+def test_the_calls_of_worker_processes_are_counted_too(bind, url, page):
+    def factory():
+        calls = []
+
+        def infer(requests):
+            calls.append(requests)
+            if len(calls) == 3:
+                raise LookupError("no such row")
+            return [{"y": request["x"]} for request in requests]
+
+        return infer
+
+    model = bind(Processes(factory, count=1))
+    with ModelClient(url, model) as client:
+        for _ in range(2):
+            client.infer_batch(filled(1, rows=3))
+        with pytest.raises(PyTritonClientInferenceServerError, match="no such row"):
+            client.infer_batch(filled(1))
+    found = answered(page, model, 3)
+    assert found["pytriton_batch_rows_sum"] == 7
+    assert found["pytriton_failed_requests_total", "LookupError"] == 1
+    assert (found["pytriton_in_flight_batches"], found["pytriton_waiting_batches"]) == (0, 0)
 
 
 def test_what_callables_make_themselves_is_on_the_page(bind, url, page, rows_seen):

@@ -17,6 +17,7 @@ from pytriton.client import (
 from pytriton.client.utils import create_client_from_url
 from pytriton.decorators import batch
 from pytriton.proxy import telemetry
+from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.collector import collecting
 from tests.server.conftest import local_config
@@ -104,6 +105,15 @@ def test_a_request_is_one_trace_from_the_client_to_the_callable(bind, http_url, 
     for span in (spans["InferRequest"], spans[CALLABLE]):
         assert span.resource["service.name"] == "shop"
         assert span.resource["team"] == "search"
+
+
+def test_a_worker_process_continues_the_trace(bind, http_url, root, collector):
+    model = bind(Processes(lambda: double, count=1))
+    with ModelClient(http_url, model) as client:
+        client.infer_batch(filled(1))
+    spans = ended(collector, model)
+    assert spans[EXECUTE].trace == identifier(root)
+    assert spans[CALLABLE].parent == spans[EXECUTE].id
 
 
 def test_without_a_span_of_the_client_the_server_begins_the_trace(bind, url, collector):

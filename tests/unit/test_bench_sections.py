@@ -1,5 +1,7 @@
 """What a round of clients, of streams and of churn makes of what its hosts and programs do."""
 
+import signal
+import subprocess
 import sys
 
 import client_churn
@@ -11,6 +13,8 @@ import sections
 import stream_rounds
 import string_rounds
 import systems
+import worker_rounds
+from tally import Result
 
 OURS, RAW, PEER = (systems.System(name, [sys.executable], {}, {}) for name in ("ours", "raw", "peer"))
 TIMING = rounds.Timing(0.1, 0)
@@ -253,6 +257,41 @@ def test_a_load_of_strings_that_fails_ends_the_round_of_its_system_alone(loads, 
     found = sections.SECTIONS["strings"](sections.Plan([OURS, RAW], 1, TIMING, 1, tmp_path, lambda _: None))
     assert by_system(found)["raw"].problems == ["http 1 x 1000 strings failed"]
     assert len(by_system(found)["ours"].values) == 4
+
+
+@pytest.fixture
+def own_child():
+    """A process that may be killed."""
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as child:
+        yield child
+        child.kill()
+
+
+def measure_workers(monkeypatch, folder, child, read_load):
+    monkeypatch.setattr(rounds, "IDLE_S", 0)
+    for name, stand_in in {
+        "Host": Host,
+        "start_load": lambda *_: None,
+        "read_load": read_load,
+        "_workers": lambda host: [child],
+        "RESTART_TIMEOUT_S": 0.1,
+    }.items():
+        monkeypatch.setattr(worker_rounds, name, stand_in)
+    (found,) = sections.SECTIONS["workers"](sections.Plan([OURS], 1, TIMING, 1, folder, lambda _: None))
+    return found
+
+
+def test_workers_are_measured_beside_what_they_are_compared_with(monkeypatch, tmp_path, own_child):
+    rates = iter([100.0, 190.0, *[50.0] * 20])
+
+    def read_load(host, case, load):
+        return Result("wrk", 9, 9, 0, next(rates), 400, 500, 600)
+
+    found = measure_workers(monkeypatch, tmp_path, own_child.pid, read_load)
+    assert found.problems == []
+    assert found.values["a callable of Python alone"]["2 workers / 1"] == 1.9
+    assert len(found.values["beside a busy thread of the hosting process"]) == 4
+    assert own_child.wait() == -signal.SIGKILL
 
 
 def test_clients_call_the_server_of_ours_whose_proxy_was_chosen(tmp_path):

@@ -14,6 +14,7 @@ BUILTINS = {
     "PyTritonBadParameterError": ValueError,
     "PyTritonModelConfigError": ValueError,
     "PyTritonServerError": RuntimeError,
+    "PyTritonWorkerError": RuntimeError,
     "PyTritonUnrecoverableError": PyTritonError,
     "PyTritonRequestError": PyTritonError,
     "PyTritonRuntimeError": RuntimeError,

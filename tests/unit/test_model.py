@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
-from pytriton.model import MAX_NAME, Model, callables, check_name, describe
+from pytriton.model import MAX_NAME, Model, check_name, describe
 from pytriton.model_config import DeviceKind, DynamicBatcher, ModelConfig, Tensor
 from pytriton.proxy.channel import connect
 from pytriton.proxy.frames import REQUEST, Frame
 from pytriton.proxy.tensors import tensor
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
+from pytriton.workers.thread_crew import callables
 
 TIMEOUT_S = 10.0
 X, Y = Tensor(name="x", shape=(-1,), dtype=np.float32), Tensor(name="y", shape=(-1,), dtype=np.float32)
@@ -50,7 +51,7 @@ def test_a_callable_and_a_list_of_them_are_instances():
 
 @pytest.mark.parametrize("given", [None, 3, "name", [identity, 3], {identity}, iter([identity])])
 def test_what_cannot_be_called_is_refused(given):
-    with pytest.raises(PyTritonValidationError, match="give a callable, or a list of callables"):
+    with pytest.raises(PyTritonValidationError, match="give a callable, a list of callables"):
         callables(given)
 
 

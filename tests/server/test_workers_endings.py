@@ -1,0 +1,218 @@
+"""Worker processes that die, are replaced, cannot start, and end with what launched them."""
+
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytriton.client.exceptions import PyTritonClientInferenceServerError
+from pytriton.exceptions import PyTritonWorkerError
+from pytriton.model_config import Tensor
+from pytriton.triton import Triton, TritonSecurityConfig
+from pytriton.workers import Processes
+from tests.server.arrays import filled
+from tests.server.processes import Host, descendants, is_alive, is_worker, wait_for, workers_of
+from tests.server.proxies import native_proxy_only
+from tests.server.traffic import Traffic
+from tests.server.worker_factories import POLL_S, entered, gated, telling_pid, wait_for_file
+
+PID = [Tensor(name="y", shape=(-1,), dtype=np.float64)]
+
+
+@pytest.fixture(scope="module")
+def protocol():
+    return "http"  # it makes no difference to workers
+
+
+def pid_of(traffic, model):
+    """The process that answers a request."""
+    return int(traffic.infer(model, filled(0))["y"][0, 0])
+
+
+def call_until_replaced(traffic, model, workers):
+    """Three clients call a model until so many workers have answered; none of their calls may fail."""
+    seen = set()
+
+    def call(_):
+        while len(seen) < workers:
+            seen.add(pid_of(traffic, model))
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(call, range(3)))
+
+
+def failing(call):
+    """The text of the error that a call ends with."""
+    with pytest.raises(PyTritonClientInferenceServerError) as error:
+        call()
+    return str(error.value)
+
+
+def test_a_killed_worker_fails_its_own_requests_and_comes_back(bind, traffic, tmp_path, caplog):
+    model = bind(Processes(gated(tmp_path), count=2), None, PID, max_batch_size=1)
+    with ThreadPoolExecutor(6) as pool:
+        calls = [pool.submit(pid_of, traffic, model) for _ in range(2)]
+        wait_for(lambda: len(entered(tmp_path)) == 2, "both workers to be busy")
+        calls += [pool.submit(pid_of, traffic, model) for _ in range(4)]
+        killed, other = entered(tmp_path)
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: len(entered(tmp_path)) == 3, "a new worker to take the next request")
+        (tmp_path / "open").touch()
+        errors = [call.exception() for call in calls]
+        answers = {call.result() for call in calls if not call.exception()}
+    (lost,) = [error for error in errors if error]
+    assert "process is gone" in str(lost)
+    assert killed not in answers
+    assert answers == {other, *entered(tmp_path)} - {killed}
+    assert f"process {killed} ended with signal SIGKILL" in caplog.text
+
+
+@native_proxy_only
+def test_while_a_worker_is_away_no_request_waits_for_it(bind, traffic, tmp_path):
+    def factory():
+        while (tmp_path / "hold").exists():
+            threading.Event().wait(POLL_S)
+        return gated(tmp_path)()
+
+    model = bind(Processes(factory, count=2), None, PID, max_batch_size=1)
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(pid_of, traffic, model) for _ in range(2)]
+        wait_for(lambda: len(entered(tmp_path)) == 2, "both workers to be busy")
+        (tmp_path / "hold").touch()
+        killed, other = entered(tmp_path)
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: any(call.done() for call in calls), "its request to fail")
+        (tmp_path / "open").touch()
+    assert {pid_of(traffic, model) for _ in range(8)} == {other}
+    (tmp_path / "hold").unlink()
+    wait_for(lambda: pid_of(traffic, model) != other, "the new worker")
+
+
+def test_a_worker_that_dies_while_it_is_idle_loses_no_request(bind, traffic):
+    model = bind(Processes(telling_pid, count=1), None, PID)
+    killed = pid_of(traffic, model)
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: not Path(f"/proc/{killed}").exists(), "the worker to end")
+    assert pid_of(traffic, model) != killed
+
+
+def test_a_worker_that_keeps_dying_is_given_up_and_the_model_is_no_longer_alive(free_config, caplog):
+    def factory():
+        return lambda requests: os._exit(7)
+
+    with Triton(config=free_config, security_config=TritonSecurityConfig(restricted_endpoints=[])) as triton:
+        x, y = (Tensor(name=name, shape=(-1,), dtype=np.float32) for name in "xy")
+        triton.bind("dying", Processes(factory, count=1, max_restarts=1), [x], [y])
+        traffic = Traffic(f"http://127.0.0.1:{free_config.http_port}", "")
+        for _ in range(2):
+            assert "process is gone" in failing(partial(traffic.infer, "dying", filled(0)))
+        wait_for(lambda: not triton.is_alive(), "the worker to be given up")
+        assert "process is gone" in failing(partial(traffic.infer, "dying", filled(0)))
+    assert "worker dying-0 died 2 times; giving up: process" in caplog.text
+    assert "exit status 7" in caplog.text
+
+
+def test_a_worker_is_replaced_after_its_requests_and_loses_none(bind, traffic):
+    model = bind(Processes(telling_pid, count=2, max_requests=3), None, PID, max_batch_size=1)
+    call_until_replaced(traffic, model, workers=4)
+
+
+@native_proxy_only  # the Python proxy gives up what a worker that ends is still working on
+def test_a_worker_with_a_coroutine_function_is_replaced_and_loses_no_request(bind, traffic):
+    def factory():
+        async def infer(requests):
+            return [{"y": np.full_like(request["x"], os.getpid(), np.float64)} for request in requests]
+
+        return infer
+
+    model = bind(Processes(factory, count=1, max_requests=2), None, PID, max_batch_size=1)
+    call_until_replaced(traffic, model, workers=3)
+
+
+def test_what_the_factory_raises_is_raised_by_bind_with_its_traceback(bind):
+    def factory():
+        raise LookupError("no such weights")
+
+    with pytest.raises(
+        PyTritonWorkerError, match=r"(?s)could not be started: .*in factory.*LookupError: no such weights"
+    ):
+        bind(Processes(factory, count=2))
+
+
+def test_a_worker_that_dies_in_its_factory_tells_its_last_words(bind):
+    def factory():
+        print("about to die")
+        os.abort()
+
+    with pytest.raises(PyTritonWorkerError, match=r"(?s)signal SIGABRT; its last lines:.*about to die"):
+        bind(Processes(factory, count=1))
+
+
+def test_a_factory_must_return_what_can_be_called(bind):
+    with pytest.raises(PyTritonWorkerError, match="the factory returned 3, which cannot be called"):
+        bind(Processes(lambda: 3, count=1))
+
+
+def test_a_factory_that_takes_too_long_is_not_waited_for(bind, tmp_path):
+    before = {pid for pid in descendants(os.getpid()) if is_worker(pid)}
+    slow = partial(wait_for_file, tmp_path / "never")
+    with pytest.raises(PyTritonWorkerError, match="it took too long"):
+        bind(Processes(slow, count=1, start_timeout_s=0.5, stop_timeout_s=0.1))
+    assert {pid for pid in descendants(os.getpid()) if is_worker(pid)} <= before
+
+
+def test_a_callable_that_does_not_return_is_killed_with_its_worker(bind, traffic, triton, tmp_path):
+    model = bind(Processes(gated(tmp_path), count=1, stop_timeout_s=0.2), None, PID)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(pid_of, traffic, model)
+        wait_for(lambda: entered(tmp_path), "the worker to be busy")
+        (worker,) = workers_of(model)
+        os.kill(worker, signal.SIGSTOP)
+        triton._models.versions(model, None)[0].disconnect()
+        assert not is_alive(worker)
+        assert "process is gone" in str(call.exception())
+
+
+def test_unbinding_ends_the_workers_after_they_have_closed_their_callables(bind, triton, tmp_path):
+    class Model:
+        def __call__(self, requests):
+            return [{"y": request["x"]} for request in requests]
+
+        def close(self):
+            (tmp_path / f"closed-{os.getpid()}").touch()
+
+    model = bind(Processes(Model, count=2))
+    workers = workers_of(model)
+    assert len(workers) == 2
+    triton.unbind(model)
+    assert workers_of(model) == []
+    assert all((tmp_path / f"closed-{pid}").exists() for pid in workers)
+
+
+@pytest.fixture
+def host(tmp_path, free_config):
+    host = Host(tmp_path, free_config, "workers")
+    yield host
+    host.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_what_launched_them(host, number):
+    assert np.array_equal(Traffic(host.url, "").infer("double", filled(2))["y"], filled(4))
+    assert sum(is_worker(pid) for pid in host.family) == 4
+    output = host.end(number)
+    assert "Traceback" not in output
+    host.assert_nothing_left()
+
+
+def test_an_unrecoverable_error_in_a_worker_ends_the_server(host):
+    failing(partial(Traffic(host.url, "").infer, "fatal", filled(1)))
+    output = host.output()
+    assert "[fatal-0] model fatal: unrecoverable error" in output
+    assert "serve returned" in output
+    host.assert_nothing_left()

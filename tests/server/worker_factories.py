@@ -1,0 +1,59 @@
+"""What worker processes of the tests are made from, and the files over which they meet the tests."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytriton.decorators import batch
+
+POLL_S = 0.005
+
+
+def wait_for_file(path: Path) -> None:
+    """For callables: until the test opens its gate."""
+    while not path.exists():
+        threading.Event().wait(POLL_S)
+
+
+def doubling() -> Callable[..., Any]:
+    @batch
+    def infer(x: Any) -> list[Any]:
+        return [x * 2]
+
+    return infer
+
+
+def telling_pid() -> Callable[..., Any]:
+    """The answer to any request is the worker's process id."""
+
+    @batch
+    def infer(x: Any) -> list[Any]:
+        return [np.full_like(x, os.getpid(), np.float64)]
+
+    return infer
+
+
+def gated(folder: Path) -> Callable[[], Any]:
+    """A callable that writes its process id to ``entered-<pid>``, and answers with it once there is a file ``open``."""
+
+    def factory() -> Any:
+        @batch
+        def infer(x: Any) -> list[Any]:
+            (folder / f"entered-{os.getpid()}").touch()
+            wait_for_file(folder / "open")
+            return [np.full_like(x, os.getpid(), np.float64)]
+
+        return infer
+
+    return factory
+
+
+def entered(folder: Path) -> list[int]:
+    """The workers whose gated callables were called."""
+    return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob("entered-*"))

@@ -1,0 +1,62 @@
+"""What worker processes tell of their batches is counted in the process that launched them."""
+
+import prometheus_client
+import pytest
+
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.proxy.frames import REQUEST, Frame
+from pytriton.worker.metrics import CallableMetrics
+from pytriton.worker.observation import Observation
+from pytriton.workers.batch_reports import BatchCounter, BatchReport
+from pytriton.workers.worker_observation import WorkerObservation
+
+LABELS = {"model": "m", "version": "1"}
+
+
+@pytest.fixture
+def registry():
+    return prometheus_client.CollectorRegistry()
+
+
+@pytest.fixture
+def counter(registry):
+    observation = Observation()
+    observation.metrics = CallableMetrics.of(registry)
+    return BatchCounter(observation, TritonModelConfig("m"))
+
+
+def test_a_batch_is_counted_from_its_arrival_to_its_end(registry, counter):
+    report = BatchReport(lambda told: counter.take(*told), 0, Frame(REQUEST, 1, 2, [3, 4]))
+    assert registry.get_sample_value("pytriton_waiting_batches", LABELS) == 1
+    report.resume()
+    report.resume()
+    assert registry.get_sample_value("pytriton_waiting_batches", LABELS) == 0
+    assert registry.get_sample_value("pytriton_in_flight_batches", LABELS) == 1
+    report.failed(LookupError(), 1)
+    report.failed(ValueError(), again=True)
+    report.end()
+    assert registry.get_sample_value("pytriton_in_flight_batches", LABELS) == 0
+    assert registry.get_sample_value("pytriton_batch_rows_sum", LABELS) == 7
+    assert registry.get_sample_value("pytriton_callable_seconds_count", LABELS) == 1
+    assert registry.get_sample_value("pytriton_failed_requests_total", {**LABELS, "error": "LookupError"}) == 1
+    assert registry.get_sample_value("pytriton_failed_requests_total", {**LABELS, "error": "ValueError"}) is None
+
+
+def test_the_batches_of_a_worker_that_died_are_not_in_flight_for_ever(registry, counter):
+    BatchReport(lambda told: counter.take(*told), 0, Frame(REQUEST, 1, 2))
+    counter.lose()
+    assert registry.get_sample_value("pytriton_in_flight_batches", LABELS) == 0
+    assert registry.get_sample_value("pytriton_failed_requests_total", {**LABELS, "error": "WorkerDied"}) == 2
+    counter.take(0, "ended", False, 1.0)  # of the next worker, which was asked after its batch had come
+    assert registry.get_sample_value("pytriton_in_flight_batches", LABELS) == 0
+
+
+def test_a_worker_asks_to_be_replaced_once_and_tells_of_batches_only_if_asked():
+    reached, told = [], []
+    observation = WorkerObservation(3, lambda: reached.append(True), told.append)
+    for _ in range(3):
+        observation.watches("m", 1, Frame(REQUEST, 1, 2))
+    assert (len(reached), told) == (1, [])
+    observation.is_wanted = True
+    observation.watches("m", 1, Frame(REQUEST, 1, 2))
+    assert told == [(0, "arrived", 2, None)]
