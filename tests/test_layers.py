@@ -31,6 +31,14 @@ LAYERS = {
     "worker": ["constants", "exceptions", "model_config", "proxy"],
     "decorators": ["constants", "exceptions", "model_config", "proxy.telemetry", "proxy.types", "worker.context"],
     "server": ["client", "config", "constants", "exceptions", "model_config", "security", "utils"],
+    "inprocess": [
+        "exceptions",
+        "server.installation",
+        "server.launch",
+        "server.native",
+        "server.python_backend",
+        "utils.workspace",
+    ],
     "model": ["decorators.batching", "exceptions", "model_config", "server", "worker"],
     "lifecycle": [],
     "bound_models": ["exceptions", "model", "model_config", "server", "utils"],
@@ -89,7 +97,14 @@ DOCUMENTED = {
 DEPENDENCIES = {"async_timeout", "google", "grpc", "httptools", "numpy", "tenacity", "tritonclient", "wrapt"}
 # Of the extra "cli"; matplotlib is imported when a picture is asked for.
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
-PUBLIC = ["pytriton", "pytriton.client", "pytriton.decorators", "pytriton.model_config", "pytriton.triton"]
+PUBLIC = [
+    "pytriton",
+    "pytriton.client",
+    "pytriton.decorators",
+    "pytriton.inprocess",
+    "pytriton.model_config",
+    "pytriton.triton",
+]
 IN_THE_BACKEND = {
     f"pytriton.proxy.{name}" for name in ("batch", "cancellation", "codec", "model", "slots", "streams", "turns")
 }
