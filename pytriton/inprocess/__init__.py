@@ -30,19 +30,28 @@ from pytriton.inprocess.exceptions import (
     UnknownError,
     UnsupportedError,
 )
+from pytriton.inprocess.iterators import ResponseIterator
+from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer
 from pytriton.inprocess.model import Model, ModelDictionary
 from pytriton.inprocess.options import ModelLoadDeviceLimit, Options, RateLimiterResource
+from pytriton.inprocess.request import InferenceRequest
+from pytriton.inprocess.response import InferenceResponse
 from pytriton.inprocess.server import Server
+from pytriton.inprocess.tensor import Tensor
 
 __all__ = [
     "AlreadyExistsError",
     "CancelledError",
     "DLDeviceType",
     "DataType",
+    "InferenceRequest",
+    "InferenceResponse",
     "InstanceGroupKind",
     "InternalError",
     "InvalidArgumentError",
     "LogFormat",
+    "MemoryAllocator",
+    "MemoryBuffer",
     "MemoryType",
     "MetricFormat",
     "MetricKind",
@@ -56,7 +65,9 @@ __all__ = [
     "Options",
     "RateLimitMode",
     "RateLimiterResource",
+    "ResponseIterator",
     "Server",
+    "Tensor",
     "TritonError",
     "UnavailableError",
     "UnknownError",

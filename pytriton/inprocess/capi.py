@@ -27,7 +27,7 @@ from ctypes import (
 from pathlib import Path
 from typing import Any
 
-from pytriton.inprocess.exceptions import error_of
+from pytriton.inprocess.exceptions import TritonError, error_of
 
 __all__ = ["API_VERSION", "Allocate", "Api", "Attribute", "Complete", "Query", "Release", "ReleaseBuffer"]
 
@@ -133,6 +133,33 @@ CHECKED = {
     "ServerRegisterModelRepository": "pspu",
     "ServerUnregisterModelRepository": "ps",
     "ServerPollModelRepository": "p",
+    "ServerInferAsync": "ppp",
+    "InferenceRequestNew": "ppsl",
+    "InferenceRequestDelete": "p",
+    "InferenceRequestCancel": "p",
+    "InferenceRequestSetId": "ps",
+    "InferenceRequestSetFlags": "pu",
+    "InferenceRequestSetCorrelationId": "pq",
+    "InferenceRequestSetCorrelationIdString": "ps",
+    "InferenceRequestSetPriorityUInt64": "pq",
+    "InferenceRequestSetTimeoutMicroseconds": "pq",
+    "InferenceRequestAddInput": "psipq",
+    "InferenceRequestAppendInputData": "pspzil",
+    "InferenceRequestSetStringParameter": "pss",
+    "InferenceRequestSetIntParameter": "psl",
+    "InferenceRequestSetBoolParameter": "psb",
+    "InferenceRequestSetDoubleParameter": "psd",
+    "InferenceRequestSetReleaseCallback": "ppp",
+    "InferenceRequestSetResponseCallback": "ppppp",
+    "InferenceResponseModel": "ppp",
+    "InferenceResponseId": "pp",
+    "InferenceResponseParameterCount": "pp",
+    "InferenceResponseParameter": "puppp",
+    "InferenceResponseOutputCount": "pp",
+    "InferenceResponseOutput": "puppppppppp",
+    "InferenceResponseDelete": "p",
+    "ResponseAllocatorNew": "pppp",
+    "ResponseAllocatorSetQueryFunction": "pp",
 }
 # Arguments and result of the others.
 PLAIN = {
@@ -140,13 +167,21 @@ PLAIN = {
     "ErrorDelete": ("p", ""),
     "ErrorCode": ("p", "i"),
     "ErrorMessage": ("p", "s"),
+    "InferenceResponseError": ("p", "p"),
     "ParameterNew": ("sip", "p"),
     "ParameterBytesNew": ("spq", "p"),
     "ParameterDelete": ("p", ""),
 }
 # Functions that neither wait nor take a lock that somebody else may hold while waiting for Python: they are called
 # without giving up the interpreter lock, which takes half the time.
-QUICK = {*PLAIN, "ApiVersion", "MessageSerializeToJson", "MetricsFormatted"}
+WAITING = ("InferenceRequestNew", "InferenceRequestDelete", "InferenceRequestCancel", "InferenceResponseDelete")
+QUICK = {
+    *PLAIN,
+    "ApiVersion",
+    "MessageSerializeToJson",
+    "MetricsFormatted",
+    *(name for name in CHECKED if name.startswith("Inference") and name not in WAITING),
+}
 
 Function = Callable[..., Any]
 
@@ -183,9 +218,13 @@ class Api:
     def raise_error(self, error: int) -> None:
         """Raise a C error as the exception for its code, and delete it."""
         try:
-            raise error_of(self.ErrorCode(error), self.ErrorMessage(error).decode(errors="replace"))
+            raise self.error(error)
         finally:
             self.ErrorDelete(error)
+
+    def error(self, error: int) -> TritonError:
+        """The exception for a C error, which stays as it is."""
+        return error_of(self.ErrorCode(error), self.ErrorMessage(error).decode(errors="replace"))
 
     def version(self) -> tuple[int, int]:
         """Major and minor version of the C API."""

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pytriton.inprocess.enums import ModelBatchFlag, ModelTxnPropertyFlag
 from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.iterators import ResponseIterator
 from pytriton.inprocess.parameters import encoded
+from pytriton.inprocess.request import InferenceRequest
 
 if TYPE_CHECKING:
     from pytriton.inprocess.server import Server
@@ -66,6 +68,27 @@ class Model:
     def transaction_properties(self) -> ModelTxnPropertyFlag:
         """Whether it gives a request one response, or any number."""
         return ModelTxnPropertyFlag(self._flags("ServerModelTransactionProperties"))
+
+    def create_request(self, **kwargs: Any) -> InferenceRequest:
+        """A request to this model; the arguments are those of :class:`InferenceRequest`."""
+        return InferenceRequest(**{**kwargs, "model": self})
+
+    def infer(
+        self, inference_request: InferenceRequest | None = None, raise_on_error: bool = True, **kwargs: Any
+    ) -> ResponseIterator:
+        """Send a request, and return at once with what waits for the responses.
+
+        Args:
+            inference_request: It; otherwise one is made from ``kwargs``.
+            raise_on_error: Whether a response with an error is raised, or given like others.
+            kwargs: As for :meth:`create_request`.
+
+        Raises:
+            TritonError: The server does not accept the request, or something in it is wrong.
+        """
+        if inference_request is not None and kwargs:
+            raise InvalidArgumentError(f"give a request, or its fields as keywords, not both: {', '.join(kwargs)}")
+        return ResponseIterator(inference_request or self.create_request(**kwargs), raise_on_error)
 
     def _document(self, function: str, *arguments: int) -> dict[str, Any]:
         with self.server.running as (api, server):
