@@ -3,7 +3,8 @@
 ::
 
     with Server(model_repository="models") as server:
-        print(server.metadata(), server.models())
+        for response in server.model("digits").infer(inputs={"image": image}):
+            print(numpy.from_dlpack(response.outputs["digit"]))
 """
 
 from pytriton.inprocess.enums import (
@@ -30,8 +31,9 @@ from pytriton.inprocess.exceptions import (
     UnknownError,
     UnsupportedError,
 )
-from pytriton.inprocess.iterators import ResponseIterator
+from pytriton.inprocess.iterators import AsyncResponseIterator, ResponseIterator
 from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer
+from pytriton.inprocess.metrics import Metric, MetricFamily
 from pytriton.inprocess.model import Model, ModelDictionary
 from pytriton.inprocess.options import ModelLoadDeviceLimit, Options, RateLimiterResource
 from pytriton.inprocess.request import InferenceRequest
@@ -41,6 +43,7 @@ from pytriton.inprocess.tensor import Tensor
 
 __all__ = [
     "AlreadyExistsError",
+    "AsyncResponseIterator",
     "CancelledError",
     "DLDeviceType",
     "DataType",
@@ -53,6 +56,8 @@ __all__ = [
     "MemoryAllocator",
     "MemoryBuffer",
     "MemoryType",
+    "Metric",
+    "MetricFamily",
     "MetricFormat",
     "MetricKind",
     "Model",

@@ -7,7 +7,7 @@ leaves them for C: one while a buffer is made becomes the response's error.
 from __future__ import annotations
 
 import threading
-from ctypes import _Pointer, byref, c_int, c_int64, c_void_p
+from ctypes import byref, c_int, c_int64, c_void_p
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +17,8 @@ from pytriton.inprocess.exceptions import InternalError
 from pytriton.inprocess.memory import MemoryBuffer, Place
 
 if TYPE_CHECKING:
+    from ctypes import _Pointer
+
     IntPointer = _Pointer[c_int]
     LongPointer = _Pointer[c_int64]
     AnyPointer = _Pointer[c_void_p]

@@ -158,6 +158,13 @@ CHECKED = {
     "InferenceResponseOutputCount": "pp",
     "InferenceResponseOutput": "puppppppppp",
     "InferenceResponseDelete": "p",
+    "MetricFamilyNew": "piss",
+    "MetricFamilyDelete": "p",
+    "MetricNew": "pppq",
+    "MetricDelete": "p",
+    "MetricValue": "pp",
+    "MetricIncrement": "pd",
+    "MetricSet": "pd",
     "ResponseAllocatorNew": "pppp",
     "ResponseAllocatorSetQueryFunction": "pp",
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytriton.inprocess.enums import ModelBatchFlag, ModelTxnPropertyFlag
 from pytriton.inprocess.exceptions import InvalidArgumentError
-from pytriton.inprocess.iterators import ResponseIterator
+from pytriton.inprocess.iterators import AsyncResponseIterator, ResponseIterator
 from pytriton.inprocess.parameters import encoded
 from pytriton.inprocess.request import InferenceRequest
 
@@ -86,9 +86,22 @@ class Model:
         Raises:
             TritonError: The server does not accept the request, or something in it is wrong.
         """
-        if inference_request is not None and kwargs:
+        return ResponseIterator(self._request(inference_request, kwargs), raise_on_error)
+
+    def async_infer(
+        self, inference_request: InferenceRequest | None = None, raise_on_error: bool = True, **kwargs: Any
+    ) -> AsyncResponseIterator:
+        """As :meth:`infer`, for coroutines: the responses are those of ``async for``, on the running loop.
+
+        Raises:
+            RuntimeError: No loop runs.
+        """
+        return AsyncResponseIterator(self._request(inference_request, kwargs), raise_on_error)
+
+    def _request(self, request: InferenceRequest | None, kwargs: dict[str, Any]) -> InferenceRequest:
+        if request is not None and kwargs:
             raise InvalidArgumentError(f"give a request, or its fields as keywords, not both: {', '.join(kwargs)}")
-        return ResponseIterator(inference_request or self.create_request(**kwargs), raise_on_error)
+        return request or self.create_request(**kwargs)
 
     def _document(self, function: str, *arguments: int) -> dict[str, Any]:
         with self.server.running as (api, server):
