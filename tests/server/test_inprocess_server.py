@@ -333,13 +333,16 @@ def test_a_forked_process_gets_a_clear_error(server: Server, empty: Server):
     assert server.live()
 
 
-def test_the_process_keeps_its_own_openssl(tmp_path: Path):
+def test_other_libraries_of_the_process_see_nothing_of_the_server(tmp_path: Path):
+    """They would call its companions: Python's ssl the OpenSSL that comes with the server, for one."""
     done = run(
-        "import sys\nfrom pytriton.inprocess import Server\n"
-        "with Server(model_repository=sys.argv[1]): import ssl; print(ssl.OPENSSL_VERSION)",
+        "import ctypes, sys\nfrom pytriton.inprocess import Server\n"
+        "with Server(model_repository=sys.argv[1]):\n"
+        "    names = 'TRITONSERVER_ServerNew', 'nghttp2_version', 'cudaGetDeviceCount', 'curl_easy_init'\n"
+        "    print([name for name in names if hasattr(ctypes.CDLL(None), name)])",
         str(tmp_path),
     )
-    assert done.stdout == run("import ssl; print(ssl.OPENSSL_VERSION)").stdout, done.stderr
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_a_start_changes_no_variable_of_the_environment(empty: Server):
