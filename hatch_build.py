@@ -35,7 +35,7 @@ LEFT_OUT = ("python_backend_stubs/3.8/", "python_backend_stubs/3.9/", "lib/libpy
 TARGET = Path("pytriton", "tritonserver")
 SKIP = "PYTRITON_BUILD_WITHOUT_SERVER"
 NATIVE = Path("pytriton", "native")
-LIBRARY = "libtriton_pytriton.so"
+LIBRARIES = ("libtriton_pytriton.so", "libpytriton_inprocess.so")
 SKIP_NATIVE = "PYTRITON_BUILD_WITHOUT_NATIVE"
 
 
@@ -63,23 +63,26 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
     def build_native(self, source: Path) -> None:
         """Compile the native proxy next to its source; without it, the Python proxy does the same, more slowly."""
-        library = source / LIBRARY
         reason = why_not_native()
         if reason:
-            library.unlink(missing_ok=True)
+            for library in LIBRARIES:
+                (source / library).unlink(missing_ok=True)
             self.app.display_warning(f"pytriton: building without the native proxy, which is faster: {reason}")
             return
         with tempfile.TemporaryDirectory() as folder:
-            configure = ["cmake", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-S", str(source), "-B", folder]
-            for command in (configure, ["cmake", "--build", folder, "--target", "triton_pytriton"]):
+            (server,) = Path(self.root, TARGET, "lib").glob("libtritonserver*.so")
+            options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPYTRITON_SERVER_LIBRARY={server}"]
+            configure = ["cmake", "-G", "Ninja", *options, "-S", str(source), "-B", folder]
+            for command in (configure, ["cmake", "--build", folder, "--target", "pytriton_inprocess"]):
                 done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                 if done.returncode:
                     raise SystemExit(
                         f"pytriton: the native proxy cannot be compiled. Set {SKIP_NATIVE}=1 to do without it.\n"
                         f"{done.stdout}"
                     )
-            new = shutil.copy(Path(folder, LIBRARY), library.with_suffix(".new"))
-            os.replace(new, library)  # servers may have the old one in use
+            for library in LIBRARIES:
+                new = shutil.copy(Path(folder, library), (source / library).with_suffix(".new"))
+                os.replace(new, source / library)  # servers may have the old one in use
 
 
 def why_not(machine: str) -> str | None:

@@ -1,0 +1,80 @@
+"""The server in this process: models are called without a network, from a Triton Inference Server as a library.
+
+::
+
+    with Server(model_repository="models") as server:
+        for response in server.model("digits").infer(inputs={"image": image}):
+            print(numpy.from_dlpack(response.outputs["digit"]))
+"""
+
+from pytriton.inprocess.enums import (
+    DataType,
+    DLDeviceType,
+    InstanceGroupKind,
+    LogFormat,
+    MemoryType,
+    MetricFormat,
+    MetricKind,
+    ModelBatchFlag,
+    ModelControlMode,
+    ModelTxnPropertyFlag,
+    RateLimitMode,
+)
+from pytriton.inprocess.exceptions import (
+    AlreadyExistsError,
+    CancelledError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    TritonError,
+    UnavailableError,
+    UnknownError,
+    UnsupportedError,
+)
+from pytriton.inprocess.iterators import AsyncResponseIterator, ResponseIterator
+from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer
+from pytriton.inprocess.metrics import Metric, MetricFamily
+from pytriton.inprocess.model import Model, ModelDictionary
+from pytriton.inprocess.options import ModelLoadDeviceLimit, Options, RateLimiterResource
+from pytriton.inprocess.request import InferenceRequest
+from pytriton.inprocess.response import InferenceResponse
+from pytriton.inprocess.server import Server
+from pytriton.inprocess.tensor import Tensor
+
+__all__ = [
+    "AlreadyExistsError",
+    "AsyncResponseIterator",
+    "CancelledError",
+    "DLDeviceType",
+    "DataType",
+    "InferenceRequest",
+    "InferenceResponse",
+    "InstanceGroupKind",
+    "InternalError",
+    "InvalidArgumentError",
+    "LogFormat",
+    "MemoryAllocator",
+    "MemoryBuffer",
+    "MemoryType",
+    "Metric",
+    "MetricFamily",
+    "MetricFormat",
+    "MetricKind",
+    "Model",
+    "ModelBatchFlag",
+    "ModelControlMode",
+    "ModelDictionary",
+    "ModelLoadDeviceLimit",
+    "ModelTxnPropertyFlag",
+    "NotFoundError",
+    "Options",
+    "RateLimitMode",
+    "RateLimiterResource",
+    "ResponseIterator",
+    "Server",
+    "Tensor",
+    "TritonError",
+    "UnavailableError",
+    "UnknownError",
+    "UnsupportedError",
+]

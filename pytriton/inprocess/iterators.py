@@ -1,0 +1,118 @@
+"""The responses to a request, as they come: for threads, and for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+from collections.abc import AsyncIterator, Iterator
+
+from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.flight import Flight
+from pytriton.inprocess.request import InferenceRequest
+from pytriton.inprocess.response import InferenceResponse
+
+__all__ = ["AsyncResponseIterator", "ResponseIterator"]
+
+
+class _Responses:
+    """What both iterators do.
+
+    Attributes:
+        _ended: Whether the final response was given.
+    """
+
+    _flight: Flight
+
+    def __init__(self, raise_on_error: bool) -> None:
+        self._raise_on_error = raise_on_error
+        self._ended = False
+
+    def cancel(self) -> None:
+        """Tell the server that nobody waits any more: the next response is an error as a rule, but may be the model's.
+
+        Nothing happens to a request that is answered.
+        """
+        self._flight.cancel()
+
+    def _given(self, response: InferenceResponse) -> InferenceResponse:
+        self._ended = response.final
+        if response.error is not None and self._raise_on_error:
+            response.error.args += (response,)
+            raise response.error
+        return response
+
+
+class ResponseIterator(_Responses, Iterator[InferenceResponse]):
+    """Waits for each response in turn, and ends after the final one.
+
+    Args:
+        request: Is sent by the constructor.
+        raise_on_error: Whether a response with an error is raised: the error then, whose ``args`` end with the
+            response. Iteration may go on afterwards, if that was not the final one.
+
+    Raises:
+        TritonError: The request was not accepted.
+    """
+
+    def __init__(self, request: InferenceRequest, raise_on_error: bool = False) -> None:
+        super().__init__(raise_on_error)
+        copies = request.response_queue
+        if copies is not None and not isinstance(copies, queue.SimpleQueue):
+            raise InvalidArgumentError(f"response_queue is {copies!r}; infer() takes a queue.SimpleQueue")
+        self._copies: queue.SimpleQueue[InferenceResponse] | None = copies
+        self._responses: queue.SimpleQueue[InferenceResponse] = queue.SimpleQueue()
+        self._flight = Flight(request, self._put)
+
+    def __next__(self) -> InferenceResponse:
+        if self._ended:
+            raise StopIteration
+        return self._given(self._responses.get())
+
+    def _put(self, response: InferenceResponse) -> None:
+        self._responses.put(response)
+        if self._copies is not None:
+            self._copies.put(response)
+
+
+class AsyncResponseIterator(_Responses, AsyncIterator[InferenceResponse]):
+    """The same for coroutines, on the loop that runs when it is made.
+
+    Args:
+        request: Is sent by the constructor.
+        raise_on_error: As for :class:`ResponseIterator`.
+        loop: Another loop to be used on.
+
+    Raises:
+        RuntimeError: No loop runs, and none is given.
+        TritonError: The request was not accepted.
+    """
+
+    def __init__(
+        self,
+        request: InferenceRequest,
+        raise_on_error: bool = False,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(raise_on_error)
+        copies = request.response_queue
+        if copies is not None and not isinstance(copies, asyncio.Queue):
+            raise InvalidArgumentError(f"response_queue is {copies!r}; async_infer() takes an asyncio.Queue")
+        self._copies: asyncio.Queue[InferenceResponse] | None = copies
+        self._responses: asyncio.Queue[InferenceResponse] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop() if loop is None else loop
+        self._flight = Flight(request, self._hand_over)
+
+    async def __anext__(self) -> InferenceResponse:
+        if self._ended:
+            raise StopAsyncIteration
+        return self._given(await self._responses.get())
+
+    def _hand_over(self, response: InferenceResponse) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._put, response)
+
+    def _put(self, response: InferenceResponse) -> None:
+        self._responses.put_nowait(response)
+        if self._copies is not None:
+            self._copies.put_nowait(response)

@@ -1,0 +1,91 @@
+"""Metrics of the user's own, beside those of the servers in this process."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from ctypes import byref, c_double, c_void_p
+from typing import Any
+
+from pytriton.inprocess.enums import MetricKind
+from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.library import load
+from pytriton.inprocess.parameters import encoded, parameters
+
+__all__ = ["Metric", "MetricFamily"]
+
+
+class MetricFamily:
+    """Metrics of one name, which labels tell apart.
+
+    Args:
+        kind: What happens to their values.
+        name: As Prometheus has it.
+        description: Of what they count.
+
+    Raises:
+        TritonError: The name is another kind's, or there are no metrics, as no server has started with them.
+    """
+
+    def __init__(self, kind: MetricKind, name: str, description: str) -> None:
+        if not isinstance(kind, MetricKind):
+            raise InvalidArgumentError(f"kind is {kind!r}; give MetricKind.COUNTER or MetricKind.GAUGE")
+        self.kind = kind
+        api, self._pointer = load(), c_void_p()
+        api.MetricFamilyNew(byref(self._pointer), kind, encoded(name), encoded(description))
+        weakref.finalize(self, _delete, api.MetricFamilyDelete, self._pointer, os.getpid())
+
+
+class Metric:
+    """One value, which ``Server.metrics()`` shows as long as this object exists.
+
+    Args:
+        family: That it belongs to.
+        labels: Texts by name.
+
+    Raises:
+        TritonError: A label is wrong.
+    """
+
+    def __init__(self, family: MetricFamily, labels: Mapping[str, str] | None = None) -> None:
+        self._api, self._pointer = load(), c_void_p()
+        self._kind = family.kind
+        for name, label in (labels or {}).items():
+            encoded(name)
+            encoded(label)
+        with parameters(self._api, labels or {}) as array:
+            self._api.MetricNew(byref(self._pointer), family._pointer, array, len(array))
+        # The family goes last: the finaliser keeps it.
+        weakref.finalize(self, _delete, self._api.MetricDelete, self._pointer, os.getpid(), family)
+
+    @property
+    def kind(self) -> MetricKind:
+        """What happens to its value."""
+        return self._kind
+
+    @property
+    def value(self) -> float:
+        """Its value."""
+        value = c_double()
+        self._api.MetricValue(self._pointer, byref(value))
+        return value.value
+
+    def increment(self, value: float) -> None:
+        """Add to it; to a counter nothing below zero, which is an InvalidArgumentError."""
+        self._api.MetricIncrement(self._pointer, _number(value))
+
+    def set_value(self, value: float) -> None:
+        """Give a gauge a value; a counter takes none, which is an UnsupportedError."""
+        self._api.MetricSet(self._pointer, _number(value))
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, (int, float)):
+        raise InvalidArgumentError(f"value is {value!r}; give a number")
+    return float(value)
+
+
+def _delete(delete: Callable[[c_void_p], Any], pointer: c_void_p, process: int, family: object = None) -> None:
+    if process == os.getpid():
+        delete(pointer)

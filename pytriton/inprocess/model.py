@@ -1,0 +1,145 @@
+"""A model of a server in this process, and all of them by name."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_bool, c_uint32
+from typing import TYPE_CHECKING, Any
+
+from pytriton.inprocess.enums import ModelBatchFlag, ModelTxnPropertyFlag
+from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.iterators import AsyncResponseIterator, ResponseIterator
+from pytriton.inprocess.parameters import encoded
+from pytriton.inprocess.request import InferenceRequest
+
+if TYPE_CHECKING:
+    from pytriton.inprocess.server import Server
+
+__all__ = ["Model", "ModelDictionary"]
+
+
+class Model:
+    """A model by its name; nothing is asked of the server before a method is called.
+
+    Args:
+        server: The one that has it.
+        name: Its name.
+        version: Its version; -1: the one that the server chooses.
+        state: READY, UNAVAILABLE, LOADING, UNLOADING or None, as the list of models said when it was made.
+        reason: Of that state, if the server gave one.
+
+    Each method raises InvalidArgumentError while the server is not started, and the server's error, NotFoundError as a
+    rule, if it has no such model.
+    """
+
+    def __init__(
+        self, server: Server, name: str, version: int = -1, state: str | None = None, reason: str | None = None
+    ) -> None:
+        if not isinstance(version, int) or not -1 <= version < 1 << 63:
+            raise InvalidArgumentError(f"model_version is {version!r}; give an integer, or -1 for the server's choice")
+        self._key = encoded(name), version
+        self.server, self.name, self.version, self.state, self.reason = server, name, version, state, reason
+
+    def __repr__(self) -> str:
+        return f"Model(name={self.name!r}, version={self.version}, state={self.state!r})"
+
+    def ready(self) -> bool:
+        """Whether it can be called now."""
+        ready = c_bool()
+        with self.server.running as (api, server):
+            api.ServerModelIsReady(server, *self._key, byref(ready))
+        return ready.value
+
+    def metadata(self) -> dict[str, Any]:
+        """Name, versions, platform, inputs and outputs."""
+        return self._document("ServerModelMetadata")
+
+    def config(self, config_version: int = 1) -> dict[str, Any]:
+        """The configuration, as the server completed it; ``config_version`` is that of its layout: 1."""
+        return self._document("ServerModelConfig", config_version)
+
+    def statistics(self) -> dict[str, Any]:
+        """Counts and nanoseconds of requests so far: ``{"model_stats": [...]}``, one for each version."""
+        return self._document("ServerModelStatistics")
+
+    def batch_properties(self) -> ModelBatchFlag:
+        """Whether the first axis of its tensors is the batch."""
+        return ModelBatchFlag(self._flags("ServerModelBatchProperties"))
+
+    def transaction_properties(self) -> ModelTxnPropertyFlag:
+        """Whether it gives a request one response, or any number."""
+        return ModelTxnPropertyFlag(self._flags("ServerModelTransactionProperties"))
+
+    def create_request(self, **kwargs: Any) -> InferenceRequest:
+        """A request to this model; the arguments are those of :class:`InferenceRequest`."""
+        return InferenceRequest(**{**kwargs, "model": self})
+
+    def infer(
+        self, inference_request: InferenceRequest | None = None, raise_on_error: bool = True, **kwargs: Any
+    ) -> ResponseIterator:
+        """Send a request, and return at once with what waits for the responses.
+
+        Args:
+            inference_request: It; otherwise one is made from ``kwargs``.
+            raise_on_error: Whether a response with an error is raised, or given like others.
+            kwargs: As for :meth:`create_request`.
+
+        Raises:
+            TritonError: The server does not accept the request, or something in it is wrong.
+        """
+        return ResponseIterator(self._request(inference_request, kwargs), raise_on_error)
+
+    def async_infer(
+        self, inference_request: InferenceRequest | None = None, raise_on_error: bool = True, **kwargs: Any
+    ) -> AsyncResponseIterator:
+        """As :meth:`infer`, for coroutines: the responses are those of ``async for``, on the running loop.
+
+        Raises:
+            RuntimeError: No loop runs.
+        """
+        return AsyncResponseIterator(self._request(inference_request, kwargs), raise_on_error)
+
+    def _request(self, request: InferenceRequest | None, kwargs: dict[str, Any]) -> InferenceRequest:
+        if request is not None and kwargs:
+            raise InvalidArgumentError(f"give a request, or its fields as keywords, not both: {', '.join(kwargs)}")
+        return request or self.create_request(**kwargs)
+
+    def _document(self, function: str, *arguments: int) -> dict[str, Any]:
+        with self.server.running as (api, server):
+            found: dict[str, Any] = api.document(function, server, *self._key, *arguments)
+        return found
+
+    def _flags(self, function: str) -> int:
+        flags = c_uint32()
+        with self.server.running as (api, server):
+            getattr(api, function)(server, *self._key, byref(flags), None)
+        return flags.value
+
+
+class ModelDictionary(dict[tuple[str, int], Model]):
+    """Models by name and version, -1 for a model without one; by name alone, a model of the server's choice."""
+
+    def __init__(self, server: Server, index: list[dict[str, Any]]) -> None:
+        self._server = server
+        models = (
+            Model(server, each["name"], int(each.get("version") or -1), each.get("state"), each.get("reason"))
+            for each in index
+        )
+        super().__init__({(model.name, model.version): model for model in models})
+
+    def __getitem__(self, key: str | tuple[str, int]) -> Model:
+        return super().__getitem__(key) if isinstance(key, tuple) else self._named(key)
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) if isinstance(key, tuple) else any(name == key for name, _ in self)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """As a dictionary's, and by name alone."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def _named(self, name: str) -> Model:
+        if not any(name == found for found, _ in self):
+            raise KeyError(name)
+        return Model(self._server, name)

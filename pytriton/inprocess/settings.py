@@ -1,0 +1,175 @@
+"""From options to calls of the C API, after what can be checked beforehand."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeVar
+
+from pytriton.inprocess.enums import InstanceGroupKind, LogFormat, ModelControlMode, RateLimitMode
+from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.options import ModelLoadDeviceLimit, Options, RateLimiterResource
+
+__all__ = ["Setting", "settings"]
+
+_Enum = TypeVar("_Enum", bound=IntEnum)
+_Item = TypeVar("_Item")
+
+
+class Setting(NamedTuple):
+    """One call: the function's name without ``TRITONSERVER_ServerOptions``, and its arguments after the options."""
+
+    function: str
+    arguments: tuple[Any, ...]
+
+
+# Fields that are one call with one value each.
+_TEXTS = {
+    "server_id": "SetServerId",
+    "cache_directory": "SetCacheDirectory",
+    "backend_directory": "SetBackendDirectory",
+    "repo_agent_directory": "SetRepoAgentDirectory",
+}
+_FLAGS = {
+    "strict_model_config": "SetStrictModelConfig",
+    "exit_on_error": "SetExitOnError",
+    "strict_readiness": "SetStrictReadiness",
+    "model_namespacing": "SetModelNamespacing",
+    "enable_peer_access": "SetEnablePeerAccess",
+    "metrics": "SetMetrics",
+    "gpu_metrics": "SetGpuMetrics",
+    "cpu_metrics": "SetCpuMetrics",
+}
+_COUNTS = {  # and the number of bits
+    "pinned_memory_pool_size": ("SetPinnedMemoryPoolByteSize", 64),
+    "exit_timeout": ("SetExitTimeout", 32),
+    "buffer_manager_thread_count": ("SetBufferManagerThreadCount", 32),
+    "model_load_thread_count": ("SetModelLoadThreadCount", 32),
+    "model_load_retry_count": ("SetModelLoadRetryCount", 32),
+    "log_verbose": ("SetLogVerbose", 31),
+    "metrics_interval": ("SetMetricsInterval", 64),
+}
+_ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
+    "model_control_mode": ("SetModelControlMode", ModelControlMode),
+    "rate_limiter_mode": ("SetRateLimiterMode", RateLimitMode),
+    "log_format": ("SetLogFormat", LogFormat),
+}
+_GROUPS = {
+    "backend_configuration": "SetBackendConfig",
+    "host_policies": "SetHostPolicy",
+    "metrics_configuration": "SetMetricsConfig",
+}
+
+
+def settings(options: Options) -> Iterator[Setting]:
+    """The calls that tell a server these options.
+
+    Raises:
+        InvalidArgumentError: A value has the wrong type or is out of range; the message names the field.
+    """
+    yield from _repositories(options)
+    for name, function in _TEXTS.items():
+        yield Setting(function, (_text(name, getattr(options, name)),))
+    for name, function in _FLAGS.items():
+        yield Setting(function, (_flag(name, getattr(options, name)),))
+    for name, (function, bits) in _COUNTS.items():
+        yield Setting(function, (_count(name, getattr(options, name), bits),))
+    for name, (function, kind) in _ENUMS.items():
+        yield Setting(function, (_member(name, getattr(options, name), kind),))
+    for name, function in _GROUPS.items():
+        for group, values in _items(name, getattr(options, name)):
+            for key, value in _items(name, values):
+                yield Setting(function, (_text(name, group), _text(name, key), _text(name, value)))
+    yield from _logging(options)
+    yield from _devices(options)
+    for cache, values in _items("cache_config", options.cache_config):
+        text = json.dumps(dict(_items("cache_config", values)))
+        yield Setting("SetCacheConfig", (_text("cache_config", cache), text.encode()))
+
+
+def _repositories(options: Options) -> Iterator[Setting]:
+    paths = options.model_repository
+    paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    if not isinstance(paths, (list, tuple)) or not paths:
+        raise InvalidArgumentError(f"model_repository is {paths!r}; give at least one folder of models")
+    for path in paths:
+        text = os.fspath(path) if isinstance(path, os.PathLike) else path
+        absolute = os.path.abspath(os.fsdecode(_text("model_repository", text)))
+        yield Setting("SetModelRepositoryPath", (os.fsencode(absolute),))
+    for model in _list("startup_models", options.startup_models, str):
+        yield Setting("SetStartupModel", (_text("startup_models", model),))
+
+
+def _logging(options: Options) -> Iterator[Setting]:
+    enabled = options.log_verbose > 0
+    for name, function in (("log_info", "SetLogInfo"), ("log_warn", "SetLogWarn"), ("log_error", "SetLogError")):
+        enabled = _flag(name, getattr(options, name)) or enabled
+        yield Setting(function, (enabled,))
+    yield Setting("SetLogFile", (_text("log_file", options.log_file or ""),))
+
+
+def _devices(options: Options) -> Iterator[Setting]:
+    yield Setting(
+        "SetMinSupportedComputeCapability",
+        (_number("min_supported_compute_capability", options.min_supported_compute_capability),),
+    )
+    name = "cuda_memory_pool_sizes"
+    for device, size in _items(name, options.cuda_memory_pool_sizes):
+        yield Setting("SetCudaMemoryPoolByteSize", (_count(name, device, 31), _count(name, size, 64)))
+    name = "rate_limiter_resources"
+    for resource in _list(name, options.rate_limiter_resources, RateLimiterResource):
+        device = -1 if resource.device == -1 else _count(name, resource.device, 31)
+        arguments = (_text(name, resource.name), _count(name, resource.count, 64), device)
+        yield Setting("AddRateLimiterResource", arguments)
+    name = "model_load_device_limits"
+    for limit in _list(name, options.model_load_device_limits, ModelLoadDeviceLimit):
+        kind, device = _member(name, limit.kind, InstanceGroupKind), _count(name, limit.device, 31)
+        yield Setting("SetModelLoadDeviceLimit", (kind, device, _number(name, limit.fraction)))
+
+
+def _text(name: str, value: object) -> bytes:
+    if not isinstance(value, str) or "\0" in value:
+        raise _wrong(name, value, "a text without NUL")
+    return os.fsencode(value)
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, value, "True or False")
+    return value
+
+
+def _count(name: str, value: object, bits: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << bits:
+        raise _wrong(name, value, f"an integer from 0 to {(1 << bits) - 1}")
+    return value
+
+
+def _number(name: str, value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise _wrong(name, value, "a number")
+    return float(value)
+
+
+def _member(name: str, value: object, kind: type[_Enum]) -> int:
+    if not isinstance(value, kind):
+        raise _wrong(name, value, f"one of {', '.join(each.name for each in kind)}")
+    return int(value)
+
+
+def _items(name: str, value: object) -> Iterable[tuple[Any, Any]]:
+    if not isinstance(value, dict):
+        raise _wrong(name, value, "a dictionary")
+    return value.items()
+
+
+def _list(name: str, value: object, kind: type[_Item]) -> Iterable[_Item]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, kind) for each in value):
+        raise _wrong(name, value, f"a list of {kind.__name__}")
+    return value
+
+
+def _wrong(name: str, value: object, wanted: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{name} is or contains {value!r}; give {wanted}")

@@ -1,0 +1,193 @@
+"""Tensors that go to a model and come from it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pytriton.inprocess.byte_strings import decode, encode
+from pytriton.inprocess.dlpack import capsule_of, describe
+from pytriton.inprocess.enums import DataType, DLDeviceType, MemoryType
+from pytriton.inprocess.exceptions import InvalidArgumentError, UnsupportedError
+from pytriton.inprocess.memory import MemoryBuffer, Place, place_of
+
+__all__ = ["Tensor", "tensor_of"]
+
+DTYPES: dict[DataType, Any] = {
+    DataType.BOOL: np.bool_,
+    DataType.UINT8: np.uint8,
+    DataType.UINT16: np.uint16,
+    DataType.UINT32: np.uint32,
+    DataType.UINT64: np.uint64,
+    DataType.INT8: np.int8,
+    DataType.INT16: np.int16,
+    DataType.INT32: np.int32,
+    DataType.INT64: np.int64,
+    DataType.FP16: np.float16,
+    DataType.FP32: np.float32,
+    DataType.FP64: np.float64,
+}
+DATA_TYPES = {np.dtype(dtype): data_type for data_type, dtype in DTYPES.items()}
+TEXTS = "OSU"  # kinds of dtypes of BYTES
+
+
+@dataclass
+class Tensor:
+    """Memory, and what is in it. NumPy and others take it without a copy: ``numpy.from_dlpack(tensor)``.
+
+    Attributes:
+        data_type: What the elements are.
+        shape: With the batch axis, if the model has one.
+        memory_buffer: Its memory, in C order.
+    """
+
+    data_type: DataType
+    shape: Sequence[int]
+    memory_buffer: MemoryBuffer
+
+    @property
+    def data_ptr(self) -> int:
+        """Address of the memory."""
+        return self.memory_buffer.data_ptr
+
+    @property
+    def memory_type(self) -> MemoryType:
+        """Where the memory lies."""
+        return self.memory_buffer.memory_type
+
+    @property
+    def memory_type_id(self) -> int:
+        """On which GPU it lies; else 0."""
+        return self.memory_buffer.memory_type_id
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        return self.memory_buffer.size
+
+    @staticmethod
+    def from_dlpack(obj: Any) -> Tensor:
+        """Another library's tensor, not a copy.
+
+        Raises:
+            InvalidArgumentError: It has no ``__dlpack__``, a dtype that the server does not know, or is not in C order.
+        """
+        capsule = capsule_of(obj)
+        found = describe(capsule)
+        return Tensor(found.data_type, found.shape, MemoryBuffer.from_capsule(capsule, obj))
+
+    @staticmethod
+    def from_bytes_array(array: Sequence[str | bytes] | npt.NDArray[Any]) -> Tensor:
+        """A BYTES tensor in memory of its own.
+
+        Args:
+            array: Texts or bytes, a list of them, or an array of dtype object, ``S`` or ``U``.
+
+        Raises:
+            InvalidArgumentError: It is something else.
+        """
+        if isinstance(array, list):
+            array = np.array(array, np.object_)
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in TEXTS:
+            raise InvalidArgumentError(f"{array!r} is no list or array of texts or bytes")
+        return Tensor(DataType.BYTES, array.shape, MemoryBuffer.from_array(encode(array)))
+
+    @staticmethod
+    def from_string_array(array: Sequence[str] | npt.NDArray[Any]) -> Tensor:
+        """As :meth:`from_bytes_array`."""
+        return Tensor.from_bytes_array(array)
+
+    def to_bytes_array(self) -> npt.NDArray[np.object_]:
+        """The elements of a BYTES tensor as ``bytes``, in an array of the tensor's shape.
+
+        Raises:
+            InvalidArgumentError: It has another data type.
+        """
+        if self.data_type != DataType.BYTES:
+            raise InvalidArgumentError(f"a tensor of {self.data_type.name} holds no bytes; use numpy.from_dlpack")
+        host = self.to_host()
+        return decode(ctypes.string_at(host.data_ptr, host.size), tuple(self.shape))
+
+    def to_string_array(self) -> npt.NDArray[np.str_]:
+        """The elements of a BYTES tensor as texts, from UTF-8; errors as :meth:`to_bytes_array`."""
+        elements = self.to_bytes_array()
+        texts = [element.decode() for element in elements.ravel()]
+        return np.array(texts, np.str_).reshape(elements.shape)
+
+    def to_device(self, device: MemoryType | Place | tuple[DLDeviceType, int] | str) -> Tensor:
+        """This tensor where ``device`` says; itself, if it lies there already.
+
+        Raises:
+            InvalidArgumentError: That is no place.
+            UnsupportedError: It would have to be copied from or to a GPU, or to page-locked memory.
+        """
+        wanted = place_of(device)
+        found = self.memory_type, self.memory_type_id
+        if wanted == found:
+            return self
+        if wanted[0] == MemoryType.CPU and self.memory_type == MemoryType.CPU_PINNED:
+            return self
+        raise UnsupportedError(f"a tensor cannot be copied from {found} to {wanted} here; use a GPU array library")
+
+    def to_host(self) -> Tensor:
+        """This tensor in memory of the CPU; errors as :meth:`to_device`."""
+        return self.to_device(MemoryType.CPU)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if stream not in (None, 0):
+            raise UnsupportedError(f"a tensor in memory of the CPU knows no stream; stream is {stream!r}")
+        array = self._array()
+        return (array.copy() if copy else array).__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device = DLDeviceType.kDLCUDA if self.memory_type == MemoryType.GPU else DLDeviceType.kDLCPU
+        return int(device), self.memory_type_id
+
+    def _array(self) -> npt.NDArray[Any]:
+        """A view of the memory, which keeps it."""
+        dtype = DTYPES.get(self.data_type)
+        if dtype is None:
+            raise InvalidArgumentError(f"DLPack gets no tensors of {self.data_type.name} from here")
+        if self.memory_type == MemoryType.GPU:
+            raise UnsupportedError("tensors in memory of a GPU cannot be handed over yet")
+        size = prod(self.shape) * np.dtype(dtype).itemsize
+        if size > self.size:
+            raise InvalidArgumentError(f"the shape {tuple(self.shape)} takes {size} bytes, the memory has {self.size}")
+        memory = (ctypes.c_uint8 * size).from_address(self.data_ptr)
+        memory.owner = self.memory_buffer
+        return np.frombuffer(memory, dtype).reshape(tuple(self.shape))
+
+
+def tensor_of(value: Any) -> Tensor:
+    """A tensor of what a caller gives: without a copy, if it is in C order and in this machine's byte order.
+
+    Raises:
+        InvalidArgumentError: It is no tensor, array, scalar, list, nor has ``__dlpack__``; or has an unknown dtype.
+    """
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, (list, np.generic)):
+        value = np.array(value)
+    if not isinstance(value, np.ndarray):
+        return Tensor.from_dlpack(value)
+    if value.dtype.kind in TEXTS:
+        return Tensor.from_bytes_array(value)
+    data_type = DATA_TYPES.get(value.dtype.newbyteorder("="))
+    if data_type is None:
+        raise InvalidArgumentError(f"the server has no data type for NumPy's {value.dtype}")
+    if not value.flags.c_contiguous or not value.dtype.isnative:
+        value = np.array(value, value.dtype.newbyteorder("="), order="C")
+    return Tensor(data_type, value.shape, MemoryBuffer.from_array(value))

@@ -1,0 +1,382 @@
+"""Requests to models of a server within this process, and their responses."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytriton.inprocess import (
+    DataType,
+    DLDeviceType,
+    InferenceRequest,
+    InternalError,
+    InvalidArgumentError,
+    MemoryAllocator,
+    MemoryBuffer,
+    MemoryType,
+    Model,
+    NotFoundError,
+    Server,
+    Tensor,
+    TritonError,
+    UnavailableError,
+)
+from pytriton.inprocess.callbacks import callbacks
+from pytriton.inprocess.library import load
+from tests.server.inprocess_repository import HEAD, write_echo, write_model
+
+pytestmark = pytest.mark.either_proxy
+ONE = 'input { name: "x" data_type: TYPE_INT32 dims: [1] }\noutput { name: "y" data_type: TYPE_INT32 dims: [1] }\n'
+TOLD = 'output { name: "told" data_type: TYPE_STRING dims: [1] }'
+COUNTER = f"""{HEAD}
+        for request in requests:
+            sender = request.get_response_sender()
+            for number in range(get(request, "x").as_numpy()[0]):
+                sender.send(pb_utils.InferenceResponse([self.tensor("y", get(request, "x").as_numpy() * 0 + number)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+TELLER = f"""{HEAD}
+        import json
+        import numpy as np
+        responses = []
+        for request in requests:
+            if get(request, "x").as_numpy()[0] < 0:
+                responses.append(pb_utils.InferenceResponse([], pb_utils.TritonError("negative on purpose")))
+                continue
+            told = {{"id": request.request_id(), "correlation": request.correlation_id(), "flags": request.flags(),
+                    "timeout": request.timeout(), "parameters": json.loads(request.parameters())}}
+            told = np.array([json.dumps(told).encode()], np.object_)
+            responses.append(pb_utils.InferenceResponse([self.tensor("told", told)]))
+        return responses
+"""
+WAITER = f"""{HEAD}
+        for request in requests:
+            while not request.is_cancelled():
+                time.sleep(0.002)
+        return [pb_utils.InferenceResponse([], pb_utils.TritonError("noticed", pb_utils.TritonError.CANCELLED))
+                for _ in requests]
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    repository = tmp_path_factory.mktemp("repository")
+    write_echo(repository)
+    write_model(repository, "counter", COUNTER, f"{ONE}model_transaction_policy {{ decoupled: true }}")
+    write_model(repository, "teller", TELLER, ONE + TOLD)
+    write_model(repository, "waiter", WAITER, ONE)
+    with Server(model_repository=str(repository)) as server:
+        yield server
+
+
+@pytest.fixture
+def echo(server: Server) -> Model:
+    return server.model("echo")
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def echoed(model: Model, dtype: str, value: Any, **options: Any) -> Tensor:
+    (response,) = model.infer(inputs={f"in_{dtype}": value}, **options)
+    return response.outputs[f"out_{dtype}"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "array"),
+    [
+        ("BOOL", np.array([[True, False]])),
+        ("INT8", np.array([[-1, 2], [3, 4]], np.int8)),
+        ("INT64", np.array([[1 << 60]])),
+        ("UINT16", np.array([[1, 65535]], np.uint16)),
+        ("FP16", np.array([[0.5]], np.float16)),
+        ("FP32", np.arange(12, dtype=np.float32).reshape(4, 3)),
+        ("FP64", np.array([[np.pi]])),
+    ],
+)
+def test_arrays_come_back_as_they_went(echo: Model, dtype: str, array: Any):
+    tensor = echoed(echo, dtype, array)
+    assert tensor.data_type == DataType[dtype]
+    back = np.from_dlpack(tensor)
+    assert back.dtype == array.dtype
+    assert back.tolist() == array.tolist()
+    assert back.shape == tensor.shape == array.shape
+
+
+def test_lists_scalars_and_other_memory_orders_are_taken(echo: Model):
+    matrix = np.arange(6, dtype=np.float64).reshape(2, 3)
+    assert np.from_dlpack(echoed(echo, "FP64", [[1.0, 2.0]])).tolist() == [[1, 2]]
+    assert np.from_dlpack(echoed(echo, "FP64", matrix.T)).tolist() == matrix.T.tolist()
+    assert np.from_dlpack(echoed(echo, "FP64", matrix[:, ::2])).tolist() == matrix[:, ::2].tolist()
+    assert np.from_dlpack(echoed(echo, "FP64", matrix.astype(">f8"))).tolist() == matrix.tolist()
+    with pytest.raises(TritonError, match="shape"):
+        echo.infer(inputs={"in_FP64": np.float64(3)})
+
+
+def test_texts_and_bytes_come_back(echo: Model):
+    given = np.array([["grün", "", "x" * 300]], np.object_)
+    tensor = echoed(echo, "STRING", given)
+    assert tensor.to_string_array().tolist() == given.tolist()
+    assert tensor.to_bytes_array().tolist() == [[text.encode() for text in given[0]]]
+    assert echoed(echo, "STRING", [[b"a\0b", b"\xff"]]).to_bytes_array()[0, 1] == b"\xff"
+
+
+def test_an_empty_tensor_comes_back(echo: Model):
+    assert np.from_dlpack(echoed(echo, "FP32", np.empty((1, 0), np.float32))).shape == (1, 0)
+    assert echoed(echo, "STRING", np.empty((1, 0), np.object_)).to_bytes_array().shape == (1, 0)
+
+
+def test_a_tensor_of_another_library_is_taken(echo: Model):
+    class Foreign:
+        def __init__(self) -> None:
+            self.array = np.array([[1, 2]], np.float32)
+
+        def __dlpack__(self, stream: Any = None) -> Any:
+            return self.array.__dlpack__()
+
+    assert np.from_dlpack(echoed(echo, "FP32", Foreign())).tolist() == [[1, 2]]
+
+
+def test_a_response_says_which_model_gave_it(echo: Model):
+    (response,) = echo.infer(inputs={"in_FP32": np.ones((1, 1), np.float32)}, request_id="mine")
+    assert (response.model.name, response.model.version) == ("echo", 1)
+    assert echo.version == -1
+    assert response.request_id == "mine"
+    assert response.final
+    assert response.error is None
+    assert response.classification_label is None
+
+
+def test_a_request_without_an_id_gets_a_response_without_one(echo: Model):
+    (response,) = echo.infer(inputs={"in_FP32": np.ones((1, 1), np.float32)})
+    assert response.request_id == ""
+    assert response.parameters == {}
+
+
+def test_inputs_are_kept_until_the_response_and_no_longer(echo: Model):
+    array = np.ones((1, 1000), np.float32)
+    gone = weakref.ref(array)
+    responses = echo.infer(inputs={"in_FP32": array})
+    del array
+    assert np.from_dlpack(next(responses).outputs["out_FP32"]).sum() == 1000
+    wait_until(lambda: gone() is None)
+
+
+def test_outputs_are_kept_as_long_as_what_is_made_of_them(echo: Model):
+    class Allocator(MemoryAllocator):
+        def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
+            array = np.empty(size, np.uint8)
+            owners.append(weakref.ref(array))
+            return MemoryBuffer.from_array(array)
+
+    owners: list[weakref.ref[Any]] = []
+    tensor = echoed(echo, "FP32", np.ones((1, 3), np.float32), output_memory_allocator=Allocator())
+    array = np.from_dlpack(tensor)
+    del tensor
+    assert array.tolist() == [[1, 1, 1]]
+    assert owners[0]() is not None
+    del array
+    wait_until(lambda: owners[0]() is None)
+
+
+def test_an_iterator_may_be_dropped_before_its_responses(server: Server):
+    array = np.array([5], np.int32)
+    gone = weakref.ref(array)
+    server.model("counter").infer(inputs={"x": array})
+    del array
+    wait_until(lambda: gone() is None and not callbacks(load()).buffers)
+
+
+def test_the_details_of_a_request_reach_the_model(server: Server):
+    parameters: dict[str, Any] = {"text": "ä", "number": -5, "flag": True, "real": 0.5}
+    (response,) = server.model("teller").infer(
+        inputs={"x": np.array([1], np.int32)},
+        request_id="r",
+        correlation_id=77,
+        flags=1,
+        timeout=5_000_000,
+        priority=1,
+        parameters=parameters,
+    )
+    told = json.loads(response.outputs["told"].to_string_array()[0])
+    assert told == {"id": "r", "correlation": 77, "flags": 1, "timeout": 5_000_000, "parameters": parameters}
+
+
+def test_a_correlation_id_may_be_a_text(server: Server):
+    (response,) = server.model("teller").infer(inputs={"x": np.array([1], np.int32)}, correlation_id="sequence")
+    assert '"correlation": "sequence"' in response.outputs["told"].to_string_array()[0]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_a_decoupled_model_gives_any_number_of_responses_and_an_empty_last_one(server: Server, count: int):
+    *responses, last = server.model("counter").infer(inputs={"x": np.array([count], np.int32)})
+    assert [np.from_dlpack(each.outputs["y"])[0] for each in responses] == [*range(count)]
+    assert not any(each.final for each in responses)
+    assert last.final
+    assert last.outputs == {}
+    assert last.model.name == "counter"
+
+
+def test_an_error_is_raised_with_its_response(server: Server):
+    responses = server.model("teller").infer(inputs={"x": np.array([-1], np.int32)})
+    with pytest.raises(InternalError, match="negative on purpose") as caught:
+        next(responses)
+    assert caught.value.args[-1].final
+    assert caught.value.args[-1].outputs == {}
+    assert [*responses] == []
+
+
+def test_an_error_is_given_if_it_is_not_to_be_raised(server: Server):
+    (response,) = server.model("teller").infer(inputs={"x": np.array([-1], np.int32)}, raise_on_error=False)
+    assert isinstance(response.error, InternalError)
+    assert response.final
+
+
+def test_a_request_may_be_sent_again(echo: Model):
+    request = echo.create_request(inputs={"in_FP32": np.array([[1]], np.float32)}, model="ignored")
+    assert isinstance(request, InferenceRequest)
+    first = echo.infer(request)
+    request.inputs = {"in_FP32": np.array([[2]], np.float32)}
+    second = echo.infer(request)
+    values = [np.from_dlpack(next(each).outputs["out_FP32"])[0, 0] for each in (first, second)]
+    assert values == [1, 2]
+
+
+def test_an_unknown_model_is_refused_at_once(server: Server):
+    with pytest.raises((NotFoundError, UnavailableError, InvalidArgumentError), match="other"):
+        server.model("other").infer(inputs={})
+    with pytest.raises((NotFoundError, UnavailableError, InvalidArgumentError), match="echo"):
+        server.model("echo", 5).infer(inputs={})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"inputs": {"other": np.ones((1, 1), np.float32)}},
+        {"inputs": {"in_FP32": np.ones((1, 1), np.complex64)}},
+        {"inputs": {"in_FP32": object()}},
+        {"inputs": {"in_STRING": [[object()]]}},
+        {"parameters": {"key": []}},
+        {"parameters": {"key": 1 << 63}},
+        {"flags": "x"},
+        {"priority": -1},
+        {"correlation_id": -1},
+        {"timeout": 1.5},
+        {"request_id": 3},
+        {"output_memory_type": "tpu"},
+        {"response_queue": []},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_what_is_wrong_with_a_request_is_said_when_it_is_sent(echo: Model, wrong: dict[str, Any]):
+    inputs = {"in_FP32": np.ones((1, 1), np.float32)}
+    with pytest.raises(InvalidArgumentError):
+        echo.infer(**{"inputs": inputs, **wrong})
+    assert np.from_dlpack(echoed(echo, "FP32", inputs["in_FP32"])).tolist() == [[1]]
+
+
+def test_each_response_goes_to_the_callers_queue_too(server: Server):
+    both: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    responses = [*server.model("counter").infer(inputs={"x": np.array([2], np.int32)}, response_queue=both)]
+    assert [both.get_nowait() for _ in range(3)] == responses
+
+
+def test_a_cancelled_request_ends(server: Server):
+    responses = server.model("waiter").infer(inputs={"x": np.array([1], np.int32)}, raise_on_error=False)
+    responses.cancel()
+    (response,) = responses
+    assert isinstance(response.error, TritonError)
+
+
+def test_cancelling_an_answered_request_does_nothing(echo: Model):
+    responses = echo.infer(inputs={"in_FP32": np.ones((1, 1), np.float32)})
+    assert next(responses).error is None
+    responses.cancel()
+    assert [*responses] == []
+
+
+def test_the_callers_allocator_makes_the_outputs_memory(echo: Model):
+    class Allocator(MemoryAllocator):
+        def __init__(self) -> None:
+            self.made: list[MemoryBuffer] = []
+
+        def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
+            assert (memory_type, memory_type_id) == (MemoryType.CPU, 0)
+            self.made.append(MemoryBuffer.from_dlpack(np.empty(size, np.uint8)))
+            return self.made[-1]
+
+    allocator = Allocator()
+    tensor = echoed(
+        echo, "FP32", np.ones((1, 5), np.float32), output_memory_allocator=allocator, output_memory_type="cpu"
+    )
+    (made,) = allocator.made
+    assert tensor.memory_buffer.owner is made.owner
+    assert tensor.data_ptr == made.data_ptr
+    assert np.from_dlpack(tensor).ctypes.data == made.data_ptr
+
+
+@pytest.mark.parametrize(("answer", "text"), [(ValueError("no memory today"), "no memory today"), (2, "2 bytes; 20")])
+def test_an_allocator_that_fails_or_gives_too_little_fails_the_response(echo: Model, answer: Any, text: str):
+    class Allocator(MemoryAllocator):
+        def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
+            if isinstance(answer, Exception):
+                raise answer
+            return MemoryBuffer.from_array(np.empty(answer, np.uint8))
+
+    with pytest.raises(InternalError, match=text):
+        echoed(echo, "FP32", np.ones((1, 5), np.float32), output_memory_allocator=Allocator())
+
+
+def test_a_thousand_requests_may_be_in_flight_at_once(echo: Model):
+    values = [np.full((1, 1), number, np.float32) for number in range(1000)]
+    flights = [echo.infer(inputs={"in_FP32": value}) for value in values]
+    results = [np.from_dlpack(next(flight).outputs["out_FP32"])[0, 0] for flight in flights]
+    assert results == [*range(1000)]
+
+
+def test_threads_get_their_own_responses(echo: Model):
+    barrier = threading.Barrier(8)
+
+    def call(number: int) -> bool:
+        barrier.wait()
+        array = np.full((1, 3), number, np.int64)
+        return all(np.array_equal(np.from_dlpack(echoed(echo, "INT64", array)), array) for _ in range(20))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(call, range(8)))
+
+
+def test_outputs_outlive_the_server(tmp_path: Path):
+    write_echo(tmp_path)
+    with Server(model_repository=str(tmp_path)) as server:
+        tensor = echoed(server.model("echo"), "FP32", np.ones((1, 3), np.float32))
+    assert np.from_dlpack(tensor).tolist() == [[1, 1, 1]]
+
+
+def test_a_stop_waits_for_the_requests_in_flight(tmp_path: Path):
+    write_echo(tmp_path)
+    server = Server(model_repository=str(tmp_path)).start()
+    model = server.model("echo")
+    flights = [model.infer(inputs={"in_FP32": np.ones((1, 1), np.float32)}) for _ in range(50)]
+    server.stop()
+    assert all(next(flight).error is None for flight in flights)
+
+
+@pytest.mark.parametrize("device", [MemoryType.CPU, (MemoryType.CPU, 0), (DLDeviceType.kDLCPU, 0), "CPU", "cpu:0"])
+def test_a_place_has_several_names(echo: Model, device: Any):
+    tensor = echoed(echo, "FP32", np.ones((1, 1), np.float32), output_memory_type=device)
+    assert tensor.to_device(device) is tensor

@@ -1,0 +1,48 @@
+"""A model of our own backend, which finds the functions of the server within this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytriton.decorators import TritonContext, batch
+from pytriton.inprocess import InternalError, ModelControlMode, Server
+from pytriton.model import Model, describe
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.server.native import LIBRARY
+from pytriton.worker.inference import Options
+
+pytestmark = [
+    pytest.mark.either_proxy,
+    pytest.mark.skipif(not LIBRARY.is_file(), reason="the native proxy was not compiled here"),
+]
+
+
+@batch
+def double(x: Any) -> dict[str, Any]:
+    if (x < 0).any():
+        raise ValueError("negative on purpose")
+    return {"y": 2 * x}
+
+
+def test_a_callable_of_this_process_serves_a_server_of_this_process(tmp_path: Path):
+    store = tmp_path / "store"
+    store.mkdir()
+    tensors = [Tensor(name="x", shape=(-1,), dtype=np.float32)], [Tensor(name="y", shape=(-1,), dtype=np.float32)]
+    config = describe("double", 1, *tensors, ModelConfig(), 1)
+    bound = Model([double], config, TritonContext(), Options(), native=True)
+    bound.start(store, tmp_path / "socket", lambda model: None, lambda: None)
+    try:
+        with Server(model_repository=str(store), model_control_mode=ModelControlMode.EXPLICIT) as server:
+            model = server.load("double")
+            assert model.config()["backend"] == "pytriton"
+            flights = [model.infer(inputs={"x": np.full((1, 3), number, np.float32)}) for number in range(100)]
+            results = [np.from_dlpack(next(flight).outputs["y"]).tolist() for flight in flights]
+            assert results == [[[2.0 * number] * 3] for number in range(100)]
+            with pytest.raises(InternalError, match="negative on purpose"):
+                next(model.infer(inputs={"x": np.full((1, 3), -1, np.float32)}))
+    finally:
+        bound.close()

@@ -1,0 +1,162 @@
+"""Tensors of a server in this process: what they are made of and into, and whose memory they use."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytriton.inprocess import (
+    DataType,
+    DLDeviceType,
+    InvalidArgumentError,
+    MemoryBuffer,
+    MemoryType,
+    Tensor,
+    UnsupportedError,
+)
+from pytriton.inprocess.memory import place_of
+from pytriton.inprocess.tensor import DTYPES, tensor_of
+
+OTHER_ORDER = ">" if sys.byteorder == "little" else "<"
+
+
+class Foreign:
+    """A tensor of another library."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self) -> Any:
+        return self.array.__dlpack__()
+
+
+def test_an_array_is_not_copied():
+    array = np.arange(6).reshape(2, 3)
+    tensor = tensor_of(array)
+    assert tensor.data_ptr == array.ctypes.data
+    assert (tensor.size, tensor.shape, tensor.data_type) == (48, (2, 3), DataType.INT64)
+    assert (tensor.memory_type, tensor.memory_type_id) == (MemoryType.CPU, 0)
+
+
+def test_an_array_in_another_order_is_copied():
+    array = np.arange(6, dtype=np.int32).reshape(2, 3)
+    for other in (array.T, array[:, ::2], array.astype(f"{OTHER_ORDER}i4")):
+        assert np.from_dlpack(tensor_of(other)).tolist() == other.tolist()
+
+
+@pytest.mark.parametrize("data_type", DTYPES, ids=lambda data_type: data_type.name)
+def test_other_libraries_and_back_share_one_memory(data_type: DataType):
+    array = np.ones((2, 3), DTYPES[data_type])
+    tensor = Tensor.from_dlpack(Foreign(array))
+    assert (tensor.data_type, tensor.shape, tensor.size) == (data_type, (2, 3), array.nbytes)
+    back = np.from_dlpack(tensor)
+    assert tensor.data_ptr == array.ctypes.data == back.ctypes.data
+    assert back.dtype == array.dtype
+    assert back.shape == array.shape
+
+
+def test_a_tensor_of_another_library_lives_as_long_as_ours():
+    tensor = Tensor.from_dlpack(Foreign(np.full(1000, 7)))
+    assert np.from_dlpack(tensor).sum() == 7000
+
+
+def test_memory_of_another_library_is_used_as_it_is():
+    array = np.zeros(5, np.int16)
+    buffer = MemoryBuffer.from_dlpack(array)
+    assert (buffer.data_ptr, buffer.size, buffer.memory_type) == (array.ctypes.data, 10, MemoryType.CPU)
+
+
+@pytest.mark.parametrize(
+    "wrong", [3, Foreign(np.arange(6).reshape(2, 3).T), Foreign(np.arange(6)[::2]), Foreign(np.ones(2, np.complex64))]
+)
+def test_what_dlpack_or_the_server_cannot_take_is_refused(wrong: Any):
+    with pytest.raises(InvalidArgumentError):
+        Tensor.from_dlpack(wrong)
+    with pytest.raises(InvalidArgumentError):
+        MemoryBuffer.from_dlpack(wrong)
+
+
+@given(st.lists(st.one_of(st.binary(), st.text().map(str.encode)), max_size=20))
+def test_byte_strings_come_back(elements: list[bytes]):
+    tensor = Tensor.from_bytes_array(elements)
+    assert tensor.shape == (len(elements),)
+    assert tensor.to_bytes_array().tolist() == elements
+
+
+def test_texts_come_back_in_their_shape():
+    texts = np.array([["a", "ü"], ["", "日本"]])
+    tensor = Tensor.from_string_array(texts)
+    assert tensor.to_string_array().tolist() == texts.tolist()
+    assert tensor.to_string_array().dtype.kind == "U"
+    assert tensor.to_bytes_array()[0, 1] == "ü".encode()
+
+
+@pytest.mark.parametrize("wrong", [np.ones(2), "text", [3], [["a"], ["b", "c"]], (b"x",)])
+def test_other_things_are_no_byte_strings(wrong: Any):
+    with pytest.raises(InvalidArgumentError):
+        Tensor.from_bytes_array(wrong)
+
+
+@pytest.mark.parametrize("memory", [b"\0\0", b"\3\0\0\0ab", b"\1\0\0\0ab"])
+def test_memory_that_holds_no_byte_string_is_refused(memory: bytes):
+    tensor = Tensor(DataType.BYTES, (1,), MemoryBuffer.from_array(np.frombuffer(memory, np.uint8)))
+    with pytest.raises(InvalidArgumentError):
+        tensor.to_bytes_array()
+
+
+def test_numbers_are_no_byte_strings_and_the_other_way_round():
+    with pytest.raises(InvalidArgumentError, match="FP64"):
+        tensor_of(np.ones(2)).to_bytes_array()
+    with pytest.raises(InvalidArgumentError, match="BYTES"):
+        Tensor.from_bytes_array(["a"]).__dlpack__()
+
+
+def test_a_shape_that_the_memory_is_too_small_for_is_refused():
+    with pytest.raises(InvalidArgumentError, match="takes 24 bytes, the memory has 16"):
+        np.from_dlpack(Tensor(DataType.FP64, (3,), MemoryBuffer.from_array(np.ones(2))))
+
+
+def test_a_tensor_of_the_cpu_knows_no_stream_but_makes_copies():
+    array = np.ones(2)
+    with pytest.raises(UnsupportedError, match="stream is 3"):
+        tensor_of(array).__dlpack__(stream=3)
+    assert Tensor.from_dlpack(tensor_of(array)).data_ptr == array.ctypes.data
+    copied = tensor_of(array).__dlpack__(stream=0, max_version=(1, 0), copy=True)
+    assert MemoryBuffer.from_capsule(copied, None).data_ptr != array.ctypes.data
+
+
+@pytest.mark.parametrize(
+    ("device", "place"),
+    [
+        (MemoryType.GPU, (MemoryType.GPU, 0)),
+        ((MemoryType.GPU, 2), (MemoryType.GPU, 2)),
+        ((DLDeviceType.kDLCUDA, 1), (MemoryType.GPU, 1)),
+        ((DLDeviceType.kDLCUDAHost, 0), (MemoryType.CPU_PINNED, 0)),
+        ("cpu", (MemoryType.CPU, 0)),
+        ("CPU_pinned", (MemoryType.CPU_PINNED, 0)),
+        ("gpu:12", (MemoryType.GPU, 12)),
+    ],
+)
+def test_places_have_several_names(device: Any, place: Any):
+    assert place_of(device) == place
+
+
+@pytest.mark.parametrize("wrong", ["tpu", "gpu:", "gpu:x", "gpu:0:1", "gpu:-1", 2, (2, 0), (MemoryType.GPU, "0"), None])
+def test_other_names_of_places_are_refused(wrong: Any):
+    with pytest.raises(InvalidArgumentError, match="no kind of memory"):
+        place_of(wrong)
+
+
+def test_what_lies_there_already_is_not_copied():
+    tensor = tensor_of(np.ones(2))
+    assert tensor.to_host() is tensor
+    assert tensor.to_device("cpu:0") is tensor
+    pinned = Tensor(DataType.FP64, (2,), MemoryBuffer(tensor.data_ptr, MemoryType.CPU_PINNED, 0, 16, tensor))
+    assert pinned.to_host() is pinned
+    with pytest.raises(UnsupportedError):
+        tensor.to_device("gpu")
