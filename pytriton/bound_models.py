@@ -170,6 +170,11 @@ class BoundModels:
         """Wait until the unloaded models have answered all requests; as :func:`wait_drained`."""
         return wait_drained(self._models, deadline)
 
+    def interrupt(self) -> None:
+        """End what somebody waits for, as :meth:`Model.interrupt`. From any thread."""
+        for model in self:
+            model.interrupt()
+
     def disconnect(self) -> None:
         """End all workers, each when its callable has returned. From any thread."""
         for model in self:

@@ -260,6 +260,10 @@ class Model:
         """Wait until no batch is in flight; False at the deadline, in :func:`time.monotonic` seconds."""
         return all(instance.wait_disconnected(max(0.0, deadline - time.monotonic())) for instance in self._instances)
 
+    def interrupt(self) -> None:
+        """End what somebody waits for, a start or a rebind, because all is to end soon. From any thread."""
+        self._crew.interrupt()
+
     def disconnect(self) -> None:
         """End what calls the callables, each when it has returned. From any thread."""
         self._crew.disconnect()

@@ -35,6 +35,7 @@ class ProcessCrew:
         self.members: list[Member] = []
         self._supervisors: list[Supervisor] = []
         self.processes = processes
+        self._interrupted = False
         self._where: tuple[Path, Callable[[], None], Callable[[], None]] | None = None
         self._served = served
 
@@ -66,6 +67,8 @@ class ProcessCrew:
             new.append(Supervisor(task, place, self.processes, observation, on_disconnect, on_unrecoverable))
             self._supervisors.append(new[-1])
             self.members.append(new[-1])
+        if self._interrupted:
+            self.interrupt()
         deadline = time.monotonic() + self.processes.start_timeout_s
         for supervisor in new:
             supervisor.wait_ready(deadline)
@@ -142,6 +145,12 @@ class ProcessCrew:
                 supervisor.rebind(self.processes.factory, self.processes.takes_device())
             raise
         self.processes = replace(self.processes, factory=infer.factory)
+
+    def interrupt(self) -> None:
+        """As :meth:`Crew.interrupt`; workers that serve go on."""
+        self._interrupted = True
+        for supervisor in list(self._supervisors):
+            supervisor.interrupt()
 
     def disconnect(self) -> None:
         """As :meth:`Crew.disconnect`; the processes are gone afterwards."""

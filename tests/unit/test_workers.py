@@ -12,10 +12,10 @@ from pytriton.decorators import batch, group_by_values
 from pytriton.decorators.batching import takes_joined_inputs
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.workers import Processes
+from pytriton.workers.deaths import LONGEST_PAUSE_S, pause_s
 from pytriton.workers.devices import all_gpus, visible_in_worker
 from pytriton.workers.pickling import dumps
 from pytriton.workers.place import THREAD_COUNTS, Place, share
-from pytriton.workers.supervisor import LONGEST_PAUSE_S, pause_s
 
 CORES = [0, 1, 2, 3]
 
