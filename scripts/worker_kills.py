@@ -35,7 +35,7 @@ def lose_one(hosts: WorkerHosts, form: Form, case: Case) -> dict[str, float]:
         time.sleep(LEAD_S)
         before = _Count(host)
         time.sleep(seconds)
-        killed, ready = _Count(host), host.tail().count(READY)
+        killed, ready = _Count(host), host.output().count(READY)
         rate = killed.since(before)
         os.kill(workers_of(host)[0], signal.SIGKILL)
         restart_s = _seconds_until_ready(host, ready)
@@ -70,7 +70,7 @@ class _Count:
 def _seconds_until_ready(host: Host, ready: int) -> float:
     """Until the host says once more than before that a worker is ready."""
     began = time.perf_counter()
-    while host.tail().count(READY) <= ready:
+    while host.output().count(READY) <= ready:
         if time.perf_counter() > began + RESTART_TIMEOUT_S:
             raise BenchError(
                 f"no worker was ready {RESTART_TIMEOUT_S} s after the kill; the last lines:\n{host.tail()}"

@@ -38,7 +38,8 @@ def make():
 def callable_or_workers():
     if not CHOSEN["workers"]:
         return make()
-    return Processes(make, count=CHOSEN["workers"], max_requests=CHOSEN["max_requests"] or None, max_restarts=1000)
+    limits = {"max_requests": CHOSEN["max_requests"] or None, "restart_period_s": 0.01}  # each death is like the first
+    return Processes(make, count=CHOSEN["workers"], **limits)
 
 
 def spin():

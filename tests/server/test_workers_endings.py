@@ -18,6 +18,7 @@ from pytriton.model_config import Tensor
 from pytriton.triton import Triton, TritonSecurityConfig
 from pytriton.workers import Processes
 from tests.server.arrays import filled
+from tests.server.own_server import server_of
 from tests.server.processes import Host, descendants, is_alive, is_worker, wait_for, workers_of
 from tests.server.proxies import native_proxy_only
 from tests.server.traffic import Traffic
@@ -128,6 +129,23 @@ def test_a_worker_that_keeps_dying_is_given_up_and_the_model_is_no_longer_alive(
         assert "process is gone" in failing(partial(traffic.infer, "dying", filled(0)))
     assert "worker dying-0 died 2 times; giving up: process" in caplog.text
     assert "exit status 7" in caplog.text
+
+
+@pytest.mark.either_proxy
+def test_restarts_leave_nothing_in_this_process_and_in_the_server(bind, traffic, triton_config):
+    model = bind(Processes(telling_pid, count=1, restart_period_s=0.01), None, PID)
+    pids = os.getpid(), server_of(triton_config)
+
+    def held_after_restart():
+        killed = pid_of(traffic, model)
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: not is_alive(killed), "its end")
+        assert pid_of(traffic, model) != killed
+        return [len(os.listdir(f"/proc/{pid}/{what}")) for pid in pids for what in ("fd", "task")]
+
+    *_, before = [held_after_restart() for _ in range(2)]
+    *_, after = [held_after_restart() for _ in range(6)]
+    assert all(now < then + 6 for now, then in zip(after, before, strict=True))  # the server's connections come and go
 
 
 def test_a_worker_is_replaced_after_its_requests_and_loses_none(bind, traffic):

@@ -274,7 +274,7 @@ class ReadyHost(Host):
     def __init__(self, *arguments):
         self.said = 0
 
-    def tail(self):
+    def output(self):
         self.said += 1
         return "is ready after" * self.said
 
