@@ -55,6 +55,7 @@ def test_each_worker_has_cores_of_its_own_if_there_are_enough(index, count, expe
         ({"max_restarts": -1}, PyTritonBadParameterError, "max_restarts is -1"),
         ({"stop_timeout_s": 0}, PyTritonBadParameterError, "stop_timeout_s is 0"),
         ({"start_timeout_s": float("inf")}, PyTritonBadParameterError, "start_timeout_s is inf"),
+        ({"wait_for": "some"}, PyTritonValidationError, "wait_for is 'some'; give 'all' or 'first'"),
         ({"devices": []}, PyTritonValidationError, "give a list such as"),
         ({"devices": "cuda:0"}, PyTritonValidationError, "give a list such as"),
         ({"devices": [0]}, PyTritonValidationError, "give a list such as"),
