@@ -113,8 +113,12 @@ class Supervisor:
     def wait_disconnected(self, timeout_s: float) -> bool:
         """Wait until no proxy is connected, so that no batch is in flight, or :meth:`close`. False at the timeout."""
         with self._state:
-            self._state.wait_for(lambda: self._closed.is_set() or not self._connected, timeout_s)
-            return not self._connected
+            self._state.wait_for(lambda: self._closed.is_set() or not self._is_serving(), timeout_s)
+            return not self._is_serving()
+
+    def _is_serving(self) -> bool:
+        """Whether there may be batches: not where a proxy waits for the next worker."""
+        return self._connected and self._is_ready
 
     def rebind(self, factory: Callable[..., Any], takes_device: bool) -> None:
         """Have the worker, and those that follow it, serve what another factory makes.

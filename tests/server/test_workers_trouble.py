@@ -146,3 +146,15 @@ def test_a_signal_ends_a_host_whose_factories_hang(tmp_path, free_config):
         host.assert_nothing_left()
     finally:
         host.kill()
+
+
+def test_a_worker_that_is_away_is_not_waited_for_when_its_model_gets_fewer(bind, traffic, triton, tmp_path):
+    model = bind(Processes(held(tmp_path, 1), count=2, stop_timeout_s=0.2))
+    _, supervisor = crew_of(triton, model)._supervisors
+    (tmp_path / "hold").touch()
+    os.kill(supervisor._process.pid, signal.SIGKILL)
+    wait_for(lambda: len([*tmp_path.glob("made-*")]) == 3, "the factory to be called again")
+    assert supervisor.wait_disconnected(1.0)
+    triton.scale(model, 1)
+    assert len(workers_of(model)) == 1
+    assert traffic.infer(model, filled(0))["y"][0, 0] == 1
