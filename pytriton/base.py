@@ -16,7 +16,7 @@ from pytriton.binder import ModelBinder
 from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.config import TritonConfig
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S, TRITON_LOCAL_IP
-from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerError
 from pytriton.lifecycle import DefaultTritonLifecyclePolicy, TritonLifecyclePolicy
 from pytriton.model import Model
 from pytriton.server.control import ModelControl
@@ -103,7 +103,12 @@ class TritonBase(ModelBinder):
                     if self._is_wanted():
                         raise
                     raise PyTritonInvalidOperationError("stopped before the server was ready") from error
-            self._load(self._control)
+            try:
+                self._load(self._control)
+            except PyTritonWorkerError as error:
+                if self._is_wanted():
+                    raise
+                raise PyTritonInvalidOperationError("stopped before the models were ready") from error
 
     def serve(self, monitoring_period_s: float | None = None, *, monitoring_period_sec: float | None = None) -> None:
         """Serve until :meth:`stop`, SIGINT, SIGTERM, or the end of the server or of a model; then stop.
@@ -147,6 +152,7 @@ class TritonBase(ModelBinder):
             self._stopped.wait()
             return False
         atexit.unregister(self.stop)
+        self._models.interrupt()
         try:
             with self._lock:  # a start ends early, what loads or unloads a model goes on to its end
                 pass
@@ -271,6 +277,8 @@ class TritonBase(ModelBinder):
     def _on_signal(self, number: signal.Signals) -> None:
         LOGGER.info("%s received, exiting.", number.name)
         self._wake.set()
+        # On a thread of its own, as the main thread may be just where a lock is held that this needs.
+        threading.Thread(target=self._models.interrupt, name="pytriton-interrupt").start()
 
     def _on_unrecoverable(self) -> None:
         self._stop_soon()

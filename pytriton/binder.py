@@ -47,7 +47,7 @@ class ModelBinder(ABC):
     def __init__(self, workspace: Workspace | str | Path | None, config: TritonConfig | None) -> None:
         self._config = config
         self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-        self._models = BoundModels(self._workspace, self._on_disconnect, self._on_unrecoverable)
+        self._models = BoundModels(self._workspace, self._on_disconnect, self._on_unrecoverable, self._on_loaded)
         self._control: ModelControl | None = None
         self._lock = threading.RLock()
         self._observation = Observation()
@@ -165,6 +165,24 @@ class ModelBinder(ABC):
                 )
             control = self._control
             model.scale(count, lambda: control.load(model_name) if control is not None and model.loaded else None)
+
+    def _on_loaded(self, model: Model) -> None:
+        """Have workers that were not waited for join the others."""
+        if model.has_late_workers():
+            name = f"pytriton-join-{model.name}"
+            threading.Thread(target=self._join, args=(model,), name=name, daemon=True).start()
+
+    def _join(self, model: Model) -> None:
+        count = model.wait_for_late_workers()
+        with self._lock:
+            if not count or model not in self._models or not model.has_late_workers():  # unbound or scaled meanwhile
+                return
+            try:
+                self.scale(model.name, count)
+            except PyTritonInvalidOperationError as error:  # it has several versions, or the server has just ended
+                LOGGER.warning("the other workers of model %s cannot join the first one: %s", model.name, error)
+            except Exception:
+                LOGGER.exception("the other workers of model %s cannot join the first one", model.name)
 
     def unbind(self, model_name: str, model_version: int | None = None) -> None:
         """Serve a model no longer: new requests are refused, those in flight answered; then it is forgotten.

@@ -31,16 +31,22 @@ class BoundModels:
         workspace: For the models' files and sockets.
         on_disconnect: Called when the server's side of one of a model's instances has gone.
         on_unrecoverable: Called when a callable asks to stop the server.
+        on_loaded: Called when the server has loaded a model.
     """
 
     def __init__(
-        self, workspace: Workspace, on_disconnect: Callable[[Model], None], on_unrecoverable: Callable[[], None]
+        self,
+        workspace: Workspace,
+        on_disconnect: Callable[[Model], None],
+        on_unrecoverable: Callable[[], None],
+        on_loaded: Callable[[Model], None] = lambda _: None,
     ) -> None:
         self._store = workspace.model_store_path
         self._sockets = workspace.path / "sockets"
         self._sockets.mkdir(mode=0o700)
         self._on_disconnect = on_disconnect
         self._on_unrecoverable = on_unrecoverable
+        self._on_loaded = on_loaded
         self._numbers = count()
         self._models: list[Model] = []
 
@@ -129,6 +135,7 @@ class BoundModels:
         for model in models:
             model.loaded = True
             LOGGER.info(model.endpoints())
+            self._on_loaded(model)
 
     def reload(self, control: ModelControl, preloaded: Collection[str] = ()) -> None:
         """Load all models into a server that has none of them any more; arguments as for :meth:`load`.
@@ -169,6 +176,11 @@ class BoundModels:
     def wait_drained(self, deadline: float) -> bool:
         """Wait until the unloaded models have answered all requests; as :func:`wait_drained`."""
         return wait_drained(self._models, deadline)
+
+    def interrupt(self) -> None:
+        """End what somebody waits for, as :meth:`Model.interrupt`. From any thread."""
+        for model in self:
+            model.interrupt()
 
     def disconnect(self) -> None:
         """End all workers, each when its callable has returned. From any thread."""

@@ -22,7 +22,7 @@ from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
 from pytriton.workers.crew import Crew, Infer, InferFunc
 from pytriton.workers.process_crew import ProcessCrew
-from pytriton.workers.processes import Processes
+from pytriton.workers.processes import ALL, FIRST, Processes
 from pytriton.workers.served_callable import Served
 from pytriton.workers.thread_crew import ThreadCrew
 
@@ -107,6 +107,10 @@ class Model:
         native: bool = False,
         trace_config: Sequence[str] | None = None,
     ) -> None:
+        if isinstance(infer, Processes) and infer.wait_for == FIRST and len(config.instance_groups or ()) != 1:
+            raise PyTritonValidationError(
+                f"model {config.model_name!r} has several instance_groups, so that wait_for must be {ALL!r}"
+            )
         self.config = config
         self.loaded = False
         served = Served(config, context, options, observation or Observation(), trace_config)
@@ -183,6 +187,8 @@ class Model:
         """
         self._store, self._sockets = store, sockets
         self._several = self._crew.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
+        if self.has_late_workers():
+            self.config = self._scaled(len(self._instances))
         write_model(store, self.config, sockets, self._in_flight(), self._traced, self._native)
 
     def _in_flight(self) -> int | None:
@@ -210,7 +216,7 @@ class Model:
                 f"model {self.name!r} cannot be scaled; bind it with pytriton.workers.Processes, and without "
                 "instance_groups or with one"
             )
-        before = len(self._crew.processes.places())
+        before = len(self._crew.members) or len(self._crew.processes.places())
         self._crew.grow(count)
         try:
             self._configure(count)
@@ -221,11 +227,23 @@ class Model:
             raise
         self._crew.shrink(count)
 
+    def has_late_workers(self) -> bool:
+        """Whether there are workers that were not waited for."""
+        return isinstance(self._crew, ProcessCrew) and self._crew.has_late()
+
+    def wait_for_late_workers(self) -> int:
+        """Wait for them; returns how many workers the model can be scaled to then, 0 if all is to end."""
+        assert isinstance(self._crew, ProcessCrew)
+        return self._crew.wait_late()
+
     def _configure(self, count: int) -> None:
-        (group,) = self.config.instance_groups or (InstanceGroup(),)
-        self.config = replace(self.config, instance_groups=placed([replace(group, count=None)], count))
+        self.config = self._scaled(count)
         if self._store is not None and self._sockets is not None:
             write_config(self._store, self.config, self._sockets, self._in_flight(), self._traced, self._native)
+
+    def _scaled(self, count: int) -> TritonModelConfig:
+        (group,) = self.config.instance_groups or (InstanceGroup(),)
+        return replace(self.config, instance_groups=placed([replace(group, count=None)], count))
 
     def rebind(self, infer: Infer) -> None:
         """Have other callables answer the batches that come from now on; raises as :meth:`Crew.rebind`."""
@@ -259,6 +277,10 @@ class Model:
     def wait_disconnected(self, deadline: float) -> bool:
         """Wait until no batch is in flight; False at the deadline, in :func:`time.monotonic` seconds."""
         return all(instance.wait_disconnected(max(0.0, deadline - time.monotonic())) for instance in self._instances)
+
+    def interrupt(self) -> None:
+        """End what somebody waits for, a start or a rebind, because all is to end soon. From any thread."""
+        self._crew.interrupt()
 
     def disconnect(self) -> None:
         """End what calls the callables, each when it has returned. From any thread."""

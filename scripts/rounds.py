@@ -14,8 +14,8 @@ from processes import cpu_s, end_with_parent, memory, names
 from systems import ECHO, MODEL, BenchError, Host, System
 from tally import Result
 
-__all__ = ["LARGE", "LOAD_GRACE_S", "SMALL", "Case", "Round", "Timing", "cpu_us", "measure", "order", "read_load"]
-__all__ += ["measure_load", "size", "start_load", "stop", "used_cpu_us"]
+__all__ = ["IDLE_S", "LARGE", "LOAD_GRACE_S", "SMALL", "Case", "Round", "Timing", "cpu_us", "measure", "order"]
+__all__ += ["measure_load", "read_load", "size", "start_load", "stop", "used_cpu_us"]
 
 IDLE_S = 1.5
 LOAD_GRACE_S = 180.0  # besides its own duration: imports, and time-outs of the generators

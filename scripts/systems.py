@@ -212,7 +212,11 @@ class Host:
 
     def tail(self) -> str:
         """The last lines of its output."""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+        return "\n".join(self.output().splitlines()[-TAIL_LINES:])
+
+    def output(self) -> str:
+        """All that it has written."""
+        return self._log.read_text(errors="replace")
 
 
 def _describe(python: str, environment: dict[str, str]) -> dict[str, str]:

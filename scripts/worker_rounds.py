@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
-from rounds import Case, Round, Timing, read_load, start_load, stop
-from systems import MODEL, BenchError, Host, System
-from tally import Result
+from rounds import Case, Round, Timing
+from systems import BenchError, System
+from worker_hosts import Form, WorkerHosts
+from worker_kills import lose_one
 
 __all__ = ["measure_workers"]
 
-LOOPS = 100_000  # of Python, which take 1 to 3 ms
+LOOPS = 400_000  # of Python, which take about 10 ms: server and clients need some 2 % of that, on the same cores
 ONE, SEVERAL = Case("http", 1), Case("http", 16)
-POLL_S = 0.005
-RESTART_TIMEOUT_S = 60.0
-READY = "is ready after"
+TRIVIAL = [ONE, SEVERAL, Case("grpc", 1), Case("grpc", 16)]
+THREAD, WORKER = Form(), Form(workers=1)
+
+_Values = dict[str, dict[str, float]]
 
 
 def measure_workers(system: System, number: int, timing: Timing, folder: Path, say: Callable[[str], None]) -> Round:
@@ -38,75 +34,48 @@ def measure_workers(system: System, number: int, timing: Timing, folder: Path, s
         All that was measured. What fails is a problem of the round, and ends it.
     """
     result = Round(system.name, number)
-    forms = _Forms(system, timing, folder, result)
+    hosts = WorkerHosts(system, timing, folder, result)
     try:
-        busy = result.values["a callable of Python alone"] = {}
-        for workers in (1, 2):
-            busy[f"{workers} workers requests/s"] = forms.load(SEVERAL, workers, loops=LOOPS).requests_per_s
-        busy["2 workers / 1"] = busy["2 workers requests/s"] / busy["1 workers requests/s"]
-        say(f"round {number}, {system.name}, two workers: {busy['2 workers / 1']:.2f} times one")
-        trivial = result.values["a trivial callable"] = {}
-        for name, workers in (("thread", 0), ("1 worker", 1)):
-            for case in (ONE, SEVERAL):
-                trivial[f"{name} {case.title} requests/s"] = forms.load(case, workers).requests_per_s
-        beside = result.values["beside a busy thread of the hosting process"] = {}
-        for name, workers in (("thread", 0), ("1 worker", 1)):
-            for state, is_busy in (("quiet", False), ("busy", True)):
-                beside[f"{name} {state} p50 us"] = forms.load(ONE, workers, busy=is_busy).p50_us
-        result.values["one of two workers is killed"] = forms.kill()
-        say(f"round {number}, {system.name}, workers: done")
+        for measure in (_compare_counts, _compare_costs, _compare_beside_busy_thread, _kill):
+            for title, values in measure(hosts).items():
+                result.values[title] = values
+                ratios = [f"{name} {value:.2f}" for name, value in values.items() if " / " in name]
+                say(f"round {number}, {system.name}, {title}: {', '.join(ratios) or 'done'}")
     except BenchError as error:
         result.problems.append(str(error))
     return result
 
 
-class _Forms:
-    """Hosts of one round, a new one for each measurement."""
-
-    def __init__(self, system: System, timing: Timing, folder: Path, result: Round) -> None:
-        self._system = replace(system, command=[system.command[0], str(Path(__file__).parent / "hosts" / "workers.py")])
-        self._timing = timing
-        self._folder = folder
-        self._result = result
-        self._hosts = 0
-
-    def load(self, case: Case, workers: int, loops: int = 0, busy: bool = False) -> Result:
-        with self._host(workers, loops, busy) as host:
-            host.wait_first_answer()
-            load = start_load(host, case, self._timing.seconds, self._timing.warmup_s)
-            found = read_load(host, case, load)
-            if found.errors:
-                self._result.problems.append(f"{workers} workers, {case.title}: {found.errors} errors")
-            stop(host, self._result)
-        return found
-
-    def kill(self) -> dict[str, float]:
-        """Kill one of two workers under load."""
-        with self._host(2, LOOPS, False) as host:
-            host.wait_first_answer()
-            load = start_load(host, SEVERAL, 2 * self._timing.seconds, 0)
-            time.sleep(self._timing.seconds)
-            before = host.tail().count(READY)
-            killed = time.perf_counter()
-            os.kill(_workers(host)[0], signal.SIGKILL)
-            while host.tail().count(READY) == before and time.perf_counter() < killed + RESTART_TIMEOUT_S:
-                time.sleep(POLL_S)
-            restart_s = time.perf_counter() - killed
-            found = read_load(host, SEVERAL, load)
-            stop(host, self._result)
-        return {"failed requests": found.errors, "restart s": restart_s, "requests/s": found.requests_per_s}
-
-    def _host(self, workers: int, loops: int, busy: bool) -> Host:
-        self._hosts += 1
-        chosen = json.dumps({"workers": workers, "loops": loops, "busy": busy})
-        system = replace(self._system, environment={**self._system.environment, "BENCH_WORKERS": chosen})
-        return Host(system, self._folder / str(self._hosts), (MODEL,))
+def _compare_counts(hosts: WorkerHosts) -> _Values:
+    forms = {f"{count} workers requests/s": Form(workers=count, loops=LOOPS) for count in (1, 2)}
+    values = hosts.compare(forms, SEVERAL, "requests_per_s")
+    return {"a callable of Python alone": values | {"2 workers / 1": _ratio(values)}}
 
 
-def _workers(host: Host) -> list[int]:
-    found = []
-    for pid in host.family():
-        with suppress(FileNotFoundError, ProcessLookupError):
-            if b"worker_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
+def _compare_costs(hosts: WorkerHosts) -> _Values:
+    found = {}
+    for case in TRIVIAL:
+        values = hosts.compare({"thread requests/s": THREAD, "1 worker requests/s": WORKER}, case, "requests_per_s")
+        found[f"a trivial callable, {case.title}"] = values | {"1 worker / thread": _ratio(values)}
     return found
+
+
+def _compare_beside_busy_thread(hosts: WorkerHosts) -> _Values:
+    """One after the other, because a busy thread takes a core from whatever runs beside it."""
+    values = {}
+    for name, workers in (("thread", 0), ("1 worker", 1)):
+        quiet, busy = (
+            hosts.compare({"": Form(workers=workers, busy=is_busy)}, ONE, "p50_us")[""] for is_busy in (False, True)
+        )
+        values |= {f"{name} quiet p50 us": quiet, f"{name} busy p50 us": busy, f"{name} busy / quiet": busy / quiet}
+    return {"beside a busy thread of the hosting process": values}
+
+
+def _kill(hosts: WorkerHosts) -> _Values:
+    return {"one of two workers is killed": lose_one(hosts, Form(workers=2, loops=LOOPS), SEVERAL)}
+
+
+def _ratio(values: dict[str, float]) -> float:
+    """The second value over the first."""
+    first, second = values.values()
+    return second / first

@@ -14,7 +14,10 @@ namespace {
 constexpr size_t kMostReleased = 1024;
 constexpr uint32_t kTellTaken = 8;
 
-[[noreturn]] void gone() { throw PeerGone(std::strerror(errno)); }
+[[noreturn]] void gone() {
+  if (errno == ECONNRESET) throw Unread(std::strerror(errno));
+  throw PeerGone(std::strerror(errno));
+}
 
 // Whether it was sent; without MSG_DONTWAIT, it always is.
 bool send_bytes(int socket, const std::vector<char>& message, int flags) {
@@ -129,7 +132,10 @@ void Channel::release(bool taken, bool at_once) {
   Outgoing frame;
   frame.kind = Kind::release;
   frame.sequence = known - told_;
-  if (send_locked(frame, MSG_DONTWAIT)) told_ = known;
+  try {
+    if (send_locked(frame, MSG_DONTWAIT)) told_ = known;
+  } catch (const PeerGone&) {  // a worker that is about to end listens no more, and may still answer what it has
+  }
 }
 
 void Channel::receive(Reply& reply) {

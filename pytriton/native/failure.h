@@ -28,6 +28,11 @@ struct PeerGone : Failure {
   explicit PeerGone(const std::string& message) : Failure(Code::unavailable, message) {}
 };
 
+// It died before it had read what was sent last: the kernel tells, because that was still in its socket.
+struct Unread : PeerGone {
+  using PeerGone::PeerGone;
+};
+
 // A frame's bytes contradict themselves; the connection that sent it cannot be trusted further.
 struct FrameError : Failure {
   explicit FrameError(const std::string& message) : Failure(Code::internal, "FrameError: " + message) {}

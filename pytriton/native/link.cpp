@@ -25,10 +25,15 @@ const std::shared_ptr<Channel>& Link::send(Outgoing& frame) {
   try {
     channel_->send(frame);
   } catch (const PeerGone&) {
-    renew(kReconnectTimeoutS);
-    frame.region = kNoRegion;
-    channel_->send(frame);
+    send_anew(frame);
   }
+  return channel_;
+}
+
+const std::shared_ptr<Channel>& Link::send_anew(Outgoing& frame) {
+  renew(kReconnectTimeoutS);
+  frame.region = kNoRegion;
+  channel_->send(frame);
   return channel_;
 }
 

@@ -21,6 +21,9 @@ class Link {
   // Sends a batch, over a new connection if the old one has ended. Throws PeerGone or ArenaFull.
   const std::shared_ptr<Channel>& send(Outgoing& frame);
 
+  // Sends over a new connection a batch that nobody has read. Throws as send.
+  const std::shared_ptr<Channel>& send_anew(Outgoing& frame);
+
   // Waits for a worker that has died to come back, if anybody starts it again. To be called without a batch: the server
   // hands batches to other instances meanwhile.
   void restore() noexcept;

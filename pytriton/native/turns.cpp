@@ -60,9 +60,10 @@ void Turns::exchange(const Calls& calls, Times& times) {
   Outgoing frame = encode(calls, model_);
   link_->number(frame);
   if (!times.compute_start) times.compute_start = now_ns();
-  const std::shared_ptr<Channel> channel = link_->send(frame);
-  for (channel->receive(reply_); reply_.frame.kind == Kind::ask; channel->receive(reply_)) {
-    tell_cancelled(calls, frame.sequence);
+  std::shared_ptr<Channel> channel = link_->send(frame);
+  if (!receive(*channel, calls, frame.sequence)) {
+    channel = link_->send_anew(frame);
+    if (!receive(*channel, calls, frame.sequence)) throw PeerGone("two workers have died");
   }
   times.compute_end = now_ns();
   if (reply_.frame.sequence != frame.sequence || reply_.frame.requests != frame.requests) {
@@ -77,6 +78,21 @@ void Turns::exchange(const Calls& calls, Times& times) {
   const Status status = status_of(reply_);
   if (status.isolate && calls.size() > 1) return answer_each(calls, times);  // only the request at fault shall fail
   fail_all(calls, status.code, status.message);
+}
+
+// Waits for the reply to a batch; false if the worker died before it had read the batch.
+bool Turns::receive(Channel& channel, const Calls& calls, uint32_t sequence) {
+  bool was_read = false;
+  try {
+    for (channel.receive(reply_); reply_.frame.kind == Kind::ask; channel.receive(reply_)) {
+      was_read = true;  // what the worker leaves unread from now on is our answer
+      tell_cancelled(calls, sequence);
+    }
+  } catch (const Unread&) {
+    if (was_read) throw;
+    return false;
+  }
+  return true;
 }
 
 void Turns::tell_cancelled(const Calls& calls, uint32_t sequence) {

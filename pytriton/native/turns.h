@@ -26,6 +26,7 @@ class Turns : public Batches {
   void answer(const Calls& calls, Times& times);
   void answer_each(const Calls& calls, Times& times);
   void exchange(const Calls& calls, Times& times);
+  bool receive(Channel& channel, const Calls& calls, uint32_t sequence);
   void tell_cancelled(const Calls& calls, uint32_t sequence);
 
   std::unique_ptr<Link> link_;

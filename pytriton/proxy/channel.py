@@ -38,6 +38,10 @@ class PeerGoneError(ConnectionError):
     """The other side closed the connection or died."""
 
 
+class UnreadError(PeerGoneError):
+    """It died before it had read what was sent last: the kernel tells, because that was still in its socket."""
+
+
 class StrangerError(PeerGoneError):
     """The other side is a process of another user."""
 
@@ -129,14 +133,12 @@ class Channel:
     def release(self, *, taken: bool = False, at_once: bool = False) -> None:
         """Tell the peer of memory that was released and of replies that were taken, if it can be told without waiting.
 
-        Else some later call does: whoever receives must not wait for a peer that waits for being received.
+        Else some later call does: whoever receives must not wait for a peer that waits for being received. A peer that
+        is about to end listens no more, and may still answer what it has.
 
         Args:
             taken: Whether one more streamed reply was taken.
             at_once: Tell of any number of replies, not only when there are some to tell of.
-
-        Raises:
-            PeerGoneError: The peer is gone.
         """
         if taken:  # by the one thread that receives; any may look
             self._taken += 1
@@ -150,8 +152,8 @@ class Channel:
                     self._told = known
                 except BlockingIOError:
                     self._released.extend(released)
-            except OSError as error:
-                raise PeerGoneError(str(error)) from error
+            except OSError:  # whoever receives notices
+                pass
             finally:
                 self._sending.release()
 
@@ -159,11 +161,13 @@ class Channel:
         """Wait for the next frame. The memory of its arrays is given back when the last of them dies.
 
         Raises:
-            PeerGoneError: The peer is gone.
+            PeerGoneError: The peer is gone; UnreadError if it has not read what was sent last.
             FrameError: What arrived is not a frame.
         """
         try:
             length = self._socket.recv_into(self._message)
+        except ConnectionResetError as error:
+            raise UnreadError(str(error)) from error
         except OSError as error:
             raise PeerGoneError(str(error)) from error
         return self._accept_message(length)

@@ -20,6 +20,11 @@ class Link:
         path: Of the worker's socket.
         hello: Told to the worker.
 
+    Attributes:
+        channel: The newest.
+        has_reader: Whether somebody reads each channel to its end and closes it: a worker that is about to end takes
+            nothing any more, and may still answer what it has.
+
     Raises:
         PeerGoneError: No worker answered in time.
     """
@@ -28,6 +33,7 @@ class Link:
         self._path = path
         self._hello = hello
         self._sequence = 0
+        self.has_reader = False
         self.channel = connect(path, hello, CONNECT_TIMEOUT_S)
 
     def number(self, frame: Frame) -> None:
@@ -47,7 +53,13 @@ class Link:
         try:
             self.channel.send(frame, tensors)
         except PeerGoneError:
+            self.send_anew(frame, tensors)
+        return self.channel
+
+    def send_anew(self, frame: Frame, tensors: Sequence[Tensor]) -> Channel:
+        """Send over a new connection a batch that nobody has read; as :meth:`send`."""
+        if not self.has_reader:
             self.channel.close()
-            self.channel = connect(self._path, self._hello, RECONNECT_TIMEOUT_S, PATIENCE_S)
-            self.channel.send(frame, tensors)
+        self.channel = connect(self._path, self._hello, RECONNECT_TIMEOUT_S, PATIENCE_S)
+        self.channel.send(frame, tensors)
         return self.channel

@@ -63,6 +63,7 @@ class Streams:
         self._unchecked_bytes = 0
         self._waited = False
         self._failed: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        link.has_reader = True
         self._start_reader(link.channel)
         threading.Thread(target=self._watch, name="pytriton-watcher", daemon=True).start()
 
@@ -219,8 +220,7 @@ class Streams:
     def _drop_cancelled(self) -> float:
         """Tell the worker of batches that nobody waits for any more; returns seconds until to look again."""
         start = time.monotonic()
-        with suppress(PeerGoneError):
-            self._link.channel.release(at_once=True)
+        self._link.channel.release(at_once=True)
         with self._lock:
             batches = [(number, batch) for number, batch in self._batches.items() if batch.since < start - WATCH_S]
         for number, batch in batches:

@@ -10,7 +10,7 @@ from typing import Any
 
 from .arena import ArenaFullError
 from .cancellation import cancellation, is_cancelled
-from .channel import PeerGoneError
+from .channel import Channel, PeerGoneError, UnreadError
 from .codec import Codec, failure, status_of
 from .frames import ASK, RESPONSE, Frame
 from .link import Link
@@ -59,12 +59,27 @@ class Turns:
     def _exchange(self, requests: list[Any]) -> Frame:
         frame, tensors = self._codec.encode(requests)
         self._link.number(frame)
-        channel = self._link.send(frame, tensors)
-        while (reply := channel.receive()).kind == ASK:
-            cancelled = [index for index, request in enumerate(requests) if is_cancelled(request)]
-            channel.send(cancellation(frame.sequence, len(requests), cancelled, len(cancelled) == len(requests)))
+        reply = self._receive(self._link.send(frame, tensors), frame, requests)
+        if reply is None:
+            reply = self._receive(self._link.send_anew(frame, tensors), frame, requests)
+        if reply is None:
+            raise PeerGoneError("two workers have died")
         if reply.sequence != frame.sequence or reply.requests != frame.requests:
             raise FrameError("the reply belongs to another batch")
+        return reply
+
+    def _receive(self, channel: Channel, frame: Frame, requests: list[Any]) -> Frame | None:
+        """Wait for the reply to a batch; None if the worker died before it had read the batch."""
+        was_read = False
+        try:
+            while (reply := channel.receive()).kind == ASK:
+                was_read = True  # what the worker leaves unread from now on is our answer
+                cancelled = [index for index, request in enumerate(requests) if is_cancelled(request)]
+                channel.send(cancellation(frame.sequence, len(requests), cancelled, len(cancelled) == len(requests)))
+        except UnreadError:
+            if was_read:
+                raise
+            return None
         return reply
 
 

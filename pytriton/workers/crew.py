@@ -65,6 +65,9 @@ class Crew(Protocol):
             PyTritonValidationError: There are more or fewer than instances, or they are of another kind.
         """
 
+    def interrupt(self) -> None:
+        """End what somebody waits for, a start or a rebind, because all is to end soon. From any thread."""
+
     def disconnect(self) -> None:
         """End the members, each when its callable has returned. From any thread."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,12 +11,14 @@ from pathlib import Path
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.workers.crew import Infer, Member
 from pytriton.workers.place import Place
-from pytriton.workers.processes import Processes
+from pytriton.workers.processes import FIRST, Processes
 from pytriton.workers.served_callable import Served
 from pytriton.workers.supervisor import Supervisor
 from pytriton.workers.task import Task
 
 __all__ = ["ProcessCrew"]
+
+LOGGER = logging.getLogger("pytriton.workers")
 
 DISMISSAL_TIMEOUT_S = 60.0
 
@@ -35,6 +38,7 @@ class ProcessCrew:
         self.members: list[Member] = []
         self._supervisors: list[Supervisor] = []
         self.processes = processes
+        self._interrupted = False
         self._where: tuple[Path, Callable[[], None], Callable[[], None]] | None = None
         self._served = served
 
@@ -46,13 +50,8 @@ class ProcessCrew:
         """
         self._where = sockets, on_disconnect, on_unrecoverable
         self._hire()
-        kinds = {supervisor.is_async for supervisor in self._supervisors}
-        if len(kinds) > 1:
-            raise PyTritonWorkerError(
-                f"the factory of model {self._served.config.model_name!r} made coroutine functions in some workers and "
-                "plain ones in others"
-            )
-        return self._served.config.decoupled or True in kinds
+        self._admit(1 if self.processes.wait_for == FIRST else len(self._supervisors))
+        return self._served.config.decoupled or self._supervisors[0].is_async
 
     def _hire(self) -> None:
         """Start the workers that are missing."""
@@ -60,15 +59,46 @@ class ProcessCrew:
             return
         sockets, on_disconnect, on_unrecoverable = self._where
         observation = self._served.observation
-        new = []
         for index, place in [*enumerate(self.processes.places())][len(self._supervisors) :]:
             task = self._task(index, place, f"{sockets}.{index}")
-            new.append(Supervisor(task, place, self.processes, observation, on_disconnect, on_unrecoverable))
-            self._supervisors.append(new[-1])
-            self.members.append(new[-1])
+            self._supervisors.append(
+                Supervisor(task, place, self.processes, observation, on_disconnect, on_unrecoverable)
+            )
+        if self._interrupted:
+            self.interrupt()
+
+    def _admit(self, count: int) -> None:
+        """Have so many workers be members, when they are ready."""
         deadline = time.monotonic() + self.processes.start_timeout_s
-        for supervisor in new:
+        for supervisor in self._supervisors[:count]:
             supervisor.wait_ready(deadline)
+        if len({supervisor.is_async for supervisor in self._supervisors[:count]}) > 1:
+            raise PyTritonWorkerError(
+                f"the factory of model {self._served.config.model_name!r} made coroutine functions in some workers and "
+                "plain ones in others"
+            )
+        self.members[:] = self._supervisors[: max(count, len(self.members))]
+
+    def has_late(self) -> bool:
+        """Whether there are workers that are no members yet."""
+        return len(self.members) < len(self._supervisors)
+
+    def wait_late(self) -> int:
+        """Wait for the workers that are no members yet.
+
+        Returns:
+            How many workers there can be, up to the first one that does not start; 0 if all is to end.
+        """
+        deadline = time.monotonic() + self.processes.start_timeout_s
+        ready = 0
+        try:
+            for supervisor in list(self._supervisors):
+                supervisor.wait_ready(deadline)
+                ready += 1
+        except PyTritonWorkerError as error:
+            if not self._interrupted:
+                LOGGER.error("model %s has %d workers only: %s", self._served.config.model_name, ready, error)
+        return 0 if self._interrupted else ready
 
     def grow(self, count: int) -> None:
         """Have at least so many workers, all of them ready.
@@ -77,15 +107,14 @@ class ProcessCrew:
             PyTritonBadParameterError: ``count`` is not a positive integer.
             PyTritonWorkerError: One could not be started; there are as many as before.
         """
-        before = self.processes
+        before, workers = self.processes, len(self._supervisors)
         self.processes = replace(before, count=count)
-        if count <= len(self._supervisors):
-            return
         try:
             self._hire()
+            self._admit(count)
         except BaseException:
             self.processes = before
-            self._dismiss(len(before.places()))
+            self._dismiss(workers)
             raise
 
     def shrink(self, count: int) -> None:
@@ -142,6 +171,12 @@ class ProcessCrew:
                 supervisor.rebind(self.processes.factory, self.processes.takes_device())
             raise
         self.processes = replace(self.processes, factory=infer.factory)
+
+    def interrupt(self) -> None:
+        """As :meth:`Crew.interrupt`; workers that serve go on."""
+        self._interrupted = True
+        for supervisor in list(self._supervisors):
+            supervisor.interrupt()
 
     def disconnect(self) -> None:
         """As :meth:`Crew.disconnect`; the processes are gone afterwards."""

@@ -13,9 +13,10 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationErr
 from pytriton.workers.devices import all_gpus
 from pytriton.workers.place import Place, share
 
-__all__ = ["AUTO", "Processes"]
+__all__ = ["ALL", "AUTO", "FIRST", "Processes"]
 
 AUTO = "auto"
+ALL, FIRST = "all", "first"
 MOST_WORKERS = 1024
 
 
@@ -38,6 +39,8 @@ class Processes:
         threads: What ``OMP_NUM_THREADS`` and its like are in a worker, unless this process has them in its environment;
             ``"auto"`` divides the cores among the workers; None leaves them alone.
         pin: Whether each worker keeps to its share of the cores. The server needs some too, so measure.
+        wait_for: ``"all"``: the model is served when all workers are ready. ``"first"``: when the first of them is; the
+            others join when all of them are.
         max_requests: A worker that has answered as many is replaced by a new one, between two batches; None is never.
         max_restarts: More deaths of a worker than this within ``restart_period_s``, and the model counts as dead.
         restart_period_s: See ``max_restarts``.
@@ -45,7 +48,7 @@ class Processes:
         stop_timeout_s: How long a worker may take to end, before it is killed.
 
     Raises:
-        PyTritonValidationError: ``factory`` cannot be called, or ``devices`` are no texts.
+        PyTritonValidationError: ``factory`` cannot be called, ``devices`` are no texts, or ``wait_for`` is neither.
         PyTritonBadParameterError: A number is out of range.
     """
 
@@ -55,6 +58,7 @@ class Processes:
     devices: Sequence[str] | str | None = None
     threads: int | str | None = AUTO
     pin: bool = False
+    wait_for: str = ALL
     max_requests: int | None = None
     max_restarts: int = 5
     restart_period_s: float = 60.0
@@ -64,6 +68,8 @@ class Processes:
     def __post_init__(self) -> None:
         if not callable(self.factory):
             raise PyTritonValidationError(f"factory is {self.factory!r}; give what returns the inference callable")
+        if self.wait_for not in (ALL, FIRST):
+            raise PyTritonValidationError(f"wait_for is {self.wait_for!r}; give {ALL!r} or {FIRST!r}")
         if self.devices not in (None, AUTO) and not _are_names(self.devices):
             raise PyTritonValidationError(
                 f'devices are {self.devices!r}; give a list such as ["cuda:0", "cuda:1"], or "auto"'

@@ -4,10 +4,10 @@
 commands                  to the worker
 ``task``, pickled         the first one: what to do
 ``drain``                 take no batch any more, answer those that have come, and end
-``stop``                  end, when the callable has returned
 ``rebind``, pickled       have what this factory makes answer the batches from now on; answered with ``rebound``
 ``quiet``                 answered with ``quiet``
 ``observe``               tell of batches
+the end                   end, when the callable has returned
 events                    from the worker
 ``ready``, is_async       the factory has returned, and the instance waits for its proxy
 ``failed``, traceback     it cannot be started; the worker ends
@@ -25,6 +25,8 @@ events                    from the worker
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 import traceback
 from contextlib import suppress
@@ -44,6 +46,7 @@ class Reports:
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self._connection = connection
         self._sending = threading.Lock()
+        self._ending = threading.Lock()  # for whoever cannot wait until all is sent
 
     def tell(self, word: str, value: Any = None) -> None:
         """Send a command or an event; nothing happens if the other process has ended."""
@@ -62,9 +65,14 @@ class Reports:
         """Readable when there is something to hear."""
         return self._connection.fileno()
 
+    def end(self) -> None:
+        """Send nothing any more: the other process hears that after all else; whoever waits for it to read is woken."""
+        with self._ending, suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as copy:
+            copy.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
         """Give the descriptor back."""
-        with self._sending:
+        with self._sending, self._ending:
             self._connection.close()
 
 

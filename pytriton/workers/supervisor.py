@@ -7,7 +7,6 @@ import math
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -17,19 +16,19 @@ from pytriton.exceptions import PyTritonWorkerError
 from pytriton.worker.listener import listening
 from pytriton.worker.observation import Observation
 from pytriton.workers.batch_reports import BatchCounter
+from pytriton.workers.deaths import Deaths, pause_s
 from pytriton.workers.pickling import dumps
 from pytriton.workers.place import Place
 from pytriton.workers.processes import Processes
 from pytriton.workers.task import Task, log_levels
 from pytriton.workers.worker_process import WorkerProcess
 
-__all__ = ["Supervisor", "pause_s"]
+__all__ = ["Supervisor"]
 
 LOGGER = logging.getLogger("pytriton.workers")
 
 ANSWER_TIMEOUT_S = 0.5
 DRAIN_TIMEOUT_S = 60.0
-LONGEST_PAUSE_S = 10.0
 
 
 class Supervisor:
@@ -73,11 +72,10 @@ class Supervisor:
         self._asking = threading.Lock()
         self._answers: dict[str, Any] = {}
         self._process: WorkerProcess | None = None
-        self._killer: threading.Timer | None = None
         self._began = 0.0
-        self._is_ready = self._was_ready = self._connected = self._worn = False
+        self._is_ready = self._was_ready = self._connected = self._worn = self._interrupted = False
         self._failure: str | None = None
-        self._deaths: deque[float] = deque(maxlen=processes.max_restarts + 1)
+        self._deaths = Deaths(processes.max_restarts, processes.restart_period_s)
         self._closed = threading.Event()
         self._listener = listening(task.path)
         observation.follow(self._observe)
@@ -93,11 +91,9 @@ class Supervisor:
         Raises:
             PyTritonWorkerError: It could not be made, the worker died, or that takes too long.
         """
-        with self._state:
-            self._state.wait_for(lambda: self._was_ready or not self.is_alive(), max(0.0, deadline - time.monotonic()))
-            if not self._was_ready:
-                reason = self._failure or ("it was stopped" if self._closed.is_set() else "it took too long")
-                raise PyTritonWorkerError(f"worker {self.name} could not be started: {reason}")
+        if not self._wait_for(lambda: self._was_ready, deadline):
+            reason = self._failure or ("it was stopped" if self._closed.is_set() else "it took too long")
+            raise PyTritonWorkerError(f"worker {self.name} could not be started: {reason}")
 
     def is_alive(self) -> bool:
         """Whether the instance can serve, now or after a restart."""
@@ -117,8 +113,12 @@ class Supervisor:
     def wait_disconnected(self, timeout_s: float) -> bool:
         """Wait until no proxy is connected, so that no batch is in flight, or :meth:`close`. False at the timeout."""
         with self._state:
-            self._state.wait_for(lambda: self._closed.is_set() or not self._connected, timeout_s)
-            return not self._connected
+            self._state.wait_for(lambda: self._closed.is_set() or not self._is_serving(), timeout_s)
+            return not self._is_serving()
+
+    def _is_serving(self) -> bool:
+        """Whether there may be batches: not where a proxy waits for the next worker."""
+        return self._connected and self._is_ready
 
     def rebind(self, factory: Callable[..., Any], takes_device: bool) -> None:
         """Have the worker, and those that follow it, serve what another factory makes.
@@ -126,13 +126,25 @@ class Supervisor:
         Raises:
             PyTritonWorkerError: It cannot.
         """
-        task = replace(self._task, factory=factory, takes_device=takes_device)
-        if self._is_ready:
-            answer = self._ask("rebind", dumps(task), self._processes.start_timeout_s)
-            if answer != [None]:
-                reason = answer[0] if answer else "it did not answer"
-                raise PyTritonWorkerError(f"worker {self.name} could not replace its callable: {reason}")
-        self._task = task
+        before, deadline = self._task, time.monotonic() + self._processes.start_timeout_s
+        answer: list[Any] = []
+        task = replace(before, factory=factory, takes_device=takes_device)
+        pickled = self._pickled(task)
+        self._task = task  # for a worker that starts from now on
+        while not answer and self._wait_for(lambda: self._is_ready, deadline):
+            answer = self._ask("rebind", pickled, deadline - time.monotonic())  # none if this worker ends just now
+        if answer != [None] and self.is_alive():
+            self._task = before
+            reason = answer[0] if answer else "it did not answer"
+            raise PyTritonWorkerError(f"worker {self.name} could not replace its callable: {reason}")
+
+    def _wait_for(self, condition: Callable[[], bool], deadline: float) -> bool:
+        """Wait until something holds; False at the deadline, or if nobody is to wait any more."""
+        with self._state:
+            self._state.wait_for(
+                lambda: condition() or self._interrupted or not self.is_alive(), max(0.0, deadline - time.monotonic())
+            )
+            return condition()
 
     def close(self) -> None:
         """Have the worker end when its callable has returned."""
@@ -141,7 +153,15 @@ class Supervisor:
             self._state.notify_all()
         process = self._process
         if process is not None:
-            process.tell("stop")
+            process.stop()
+
+    def interrupt(self) -> None:
+        """End what somebody waits for, a first start or a rebind; from any thread."""
+        with self._state:
+            self._interrupted = True
+            self._state.notify_all()
+        if not self._was_ready:
+            self.close()
 
     def join(self, deadline: float) -> None:
         """Wait for the end of the worker, which is killed at a deadline in :func:`time.monotonic` seconds."""
@@ -162,7 +182,9 @@ class Supervisor:
                     self._worn = False
                 elif not self._closed.is_set() and not self._may_restart(how):
                     return
-        except BaseException as error:  # no process can be started
+        except PyTritonWorkerError as error:
+            self._give_up(str(error))
+        except BaseException as error:
             self._give_up(f"{type(error).__name__}: {error}")
         finally:
             with suppress(OSError):
@@ -175,12 +197,18 @@ class Supervisor:
     def _run(self) -> str:
         """Start a worker and follow it to its end; returns how it ended."""
         self._began = time.monotonic()
-        task = dumps(replace(self._task, levels=log_levels()))
-        process = WorkerProcess(self.name, task, self._place.environment(), self._listener)
+        task = self._pickled(replace(self._task, levels=log_levels()))
+        try:
+            process = WorkerProcess(self.name, self._place.environment(), self._listener)
+        except OSError as error:
+            return f"no process can be started: {error}"
         LOGGER.info("worker %s is starting: process %d", self.name, process.pid)
         self._process = process
         if self._closed.is_set():  # which has seen no process
-            process.tell("stop")
+            process.stop()
+        if self._was_ready:  # else somebody waits for it, and no longer than that
+            process.kill_after(self._processes.start_timeout_s)
+        process.tell("task", task)
         failure = None
         for word, value in process.events():
             if word == "failed":
@@ -188,23 +216,31 @@ class Supervisor:
             elif word == "batch":
                 self._batches.take(*value)
             else:
-                self._take(word, value)
+                self._take(process, word, value)
         with self._state:
             self._is_ready, self._process = False, None
             self._state.notify_all()
         self._batches.lose()
         ended = process.wait()
-        if self._killer is not None:
-            self._killer.cancel()
-            self._killer = None
         return f"\n{failure.rstrip()}" if failure else f"process {process.pid} ended with {ended}"
 
-    def _take(self, word: str, value: Any) -> None:
+    @staticmethod
+    def _pickled(task: Task) -> bytes:
+        try:
+            return dumps(task)
+        except Exception as error:
+            raise PyTritonWorkerError(
+                f"the factory cannot be pickled, {type(error).__name__}: {error}; let it make what it needs instead of "
+                "referring to it"
+            ) from error
+
+    def _take(self, process: WorkerProcess, word: str, value: Any) -> None:
         """Act on an event."""
         with self._state:
             if word == "ready":
                 self._is_ready = self._was_ready = True
                 self.is_async = value
+                process.spare()
                 LOGGER.info("worker %s is ready after %.1f s", self.name, time.monotonic() - self._began)
                 if self._observation.metrics is not None:
                     self._observe()
@@ -217,8 +253,8 @@ class Supervisor:
             elif word in ("quiet", "rebound"):
                 self._answers["rebind" if word == "rebound" else word] = value
             self._state.notify_all()
-        if word == "worn" and self._process is not None:
-            self._drain(self._process)
+        if word == "worn":
+            self._drain(process)
         elif word == "unrecoverable":
             self._on_unrecoverable()
         elif word == "disconnected" and not self._worn:
@@ -231,34 +267,40 @@ class Supervisor:
             process.tell("observe")
 
     def _drain(self, process: WorkerProcess) -> None:
-        """Have a worker end when it has answered what it has; one that does not end is killed."""
+        """Have a worker end when it has answered what it has."""
         process.tell("drain")
-        self._killer = threading.Timer(DRAIN_TIMEOUT_S + self._processes.stop_timeout_s, process.kill)
-        self._killer.daemon = True
-        self._killer.start()
+        process.kill_after(DRAIN_TIMEOUT_S + self._processes.stop_timeout_s)
 
     def _ask(self, word: str, value: Any, timeout_s: float) -> list[Any]:
         """Have the worker answer a question; an empty list if it does not."""
-        with self._asking, self._state:
-            process = self._process
-            self._answers.pop(word, None)
-            if process is not None:
-                process.tell(word, value)
-                self._state.wait_for(lambda: word in self._answers or self._process is not process, timeout_s)
-            return [self._answers.pop(word)] if word in self._answers else []
+        with self._asking:
+            with self._state:
+                process = self._process
+                self._answers.pop(word, None)
+            if process is None:
+                return []
+            process.tell(word, value)  # which takes as long as the pipe is full
+            with self._state:
+                self._state.wait_for(
+                    lambda: (
+                        word in self._answers
+                        or self._process is not process
+                        or (word == "rebind" and self._interrupted)
+                    ),
+                    timeout_s,
+                )
+                return [self._answers.pop(word)] if word in self._answers else []
 
     def _may_restart(self, how: str) -> bool:
         """Count a death, and wait before the next start; False if there were too many deaths, or no start yet."""
-        now = time.monotonic()
-        self._deaths.append(now)
-        recent = [death for death in self._deaths if now - death < self._processes.restart_period_s]
+        self._deaths.add()
         if not self._was_ready:
             self._give_up(how)
-        elif len(recent) > self._processes.max_restarts:
-            LOGGER.error("worker %s died %d times; giving up: %s", self.name, len(recent), how)
+        elif self._deaths.are_too_many():
+            LOGGER.error("worker %s died %d times; giving up: %s", self.name, self._deaths.recent(), how)
             self._give_up(how)
         else:
-            pause = pause_s(len(recent))
+            pause = pause_s(self._deaths.recent())
             LOGGER.warning("worker %s died and is started again in %.1f s: %s", self.name, pause, how)
             self._closed.wait(pause)
         return self._failure is None
@@ -267,8 +309,3 @@ class Supervisor:
         with self._state:
             self._failure = reason
             self._state.notify_all()
-
-
-def pause_s(deaths: int) -> float:
-    """Seconds before a worker is started again after so many deaths: none after the first one, then more and more."""
-    return 0.0 if deaths < 2 else min(0.25 * 2.0 ** (deaths - 1), LONGEST_PAUSE_S)

@@ -82,6 +82,9 @@ class ThreadCrew:
         for function in self._functions:
             self._served.context.model_configs.discard(function, self._served.config)
 
+    def interrupt(self) -> None:
+        """As :meth:`Crew.interrupt`; nothing here takes long."""
+
     def disconnect(self) -> None:
         """As :meth:`Crew.disconnect`."""
         for member in list(self.members):

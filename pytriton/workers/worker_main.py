@@ -113,7 +113,7 @@ class Worker:
 
     def obey(self) -> None:
         """Do as told, until the end."""
-        while (heard := self._reports.hear()) is not None and heard[0] not in ("stop", "drain"):
+        while (heard := self._reports.hear()) is not None and heard[0] != "drain":
             word, value = heard
             if word == "quiet":
                 self._reports.tell("quiet", self._instance.quiet_s())

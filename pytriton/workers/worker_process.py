@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,6 +24,7 @@ __all__ = ["WorkerProcess"]
 LOGGER = logging.getLogger("pytriton.workers")
 
 READ_BYTES = 65536
+LINE_BYTES = 16384  # longer ones are logged in pieces
 TAIL_LINES = 50
 # The paths come first: this package may be on them alone. "__main__" is not imported, as nothing of it travels by name.
 BOOTSTRAP = """
@@ -38,7 +40,6 @@ class WorkerProcess:
 
     Args:
         name: Of the worker.
-        task: The pickled Task.
         environment: Of the process.
         listener: The socket which the instance's proxy connects to.
 
@@ -46,10 +47,11 @@ class WorkerProcess:
         OSError: No process can be started.
     """
 
-    def __init__(self, name: str, task: bytes, environment: dict[str, str], listener: socket.socket) -> None:
+    def __init__(self, name: str, environment: dict[str, str], listener: socket.socket) -> None:
         self._name = name
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._rest = b""
+        self._killer: threading.Timer | None = None
         ours, theirs = Pipe()
         self._reports = Reports(ours)
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
@@ -63,7 +65,7 @@ class WorkerProcess:
                 stderr=subprocess.STDOUT,
                 env=environment,
                 pass_fds=(theirs.fileno(), listener.fileno()),
-                start_new_session=True,  # Ctrl+C in a terminal reaches the launching process alone
+                start_new_session=True,  # Ctrl+C in a terminal reaches the launching process alone; see wait()
             )
         except BaseException:
             self._reports.close()
@@ -71,15 +73,34 @@ class WorkerProcess:
         finally:
             theirs.close()
         self.pid = self._process.pid
-        self._reports.tell("task", task)
 
     def tell(self, word: str, value: Any = None) -> None:
         """Send a command; from any thread."""
         self._reports.tell(word, value)
 
+    def stop(self) -> None:
+        """Have the process end when its callable has returned; from any thread, and without waiting for anything."""
+        self._reports.end()
+
     def kill(self) -> None:
         """Kill the process at once; from any thread."""
         self._process.kill()
+
+    def kill_after(self, seconds: float) -> None:
+        """Kill the process in so many seconds, unless it has ended or :meth:`spare` was called."""
+        self.spare()
+        self._killer = threading.Timer(seconds, self._kill_late, (seconds,))
+        self._killer.daemon = True
+        self._killer.start()
+
+    def spare(self) -> None:
+        """Take :meth:`kill_after` back."""
+        if self._killer is not None:
+            self._killer.cancel()
+
+    def _kill_late(self, seconds: float) -> None:
+        LOGGER.warning("worker %s (process %d) took longer than %.0f s and is killed", self._name, self.pid, seconds)
+        self.kill()
 
     def events(self) -> Iterator[tuple[str, Any]]:
         """What the worker tells until it has ended; its output and records are logged meanwhile."""
@@ -108,8 +129,14 @@ class WorkerProcess:
             os.close(ended)
 
     def wait(self) -> str:
-        """Wait for the end of the process and give its descriptors back; returns how it ended, with its last lines."""
+        """Wait for the end of the process and give its descriptors back; returns how it ended, with its last lines.
+
+        What it has started and left running is killed: a fork of it would keep the proxy's connection open.
+        """
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
         status = self._process.wait()
+        self.spare()
         if self._rest:
             self._log(self._rest)
         self._reports.close()
@@ -121,13 +148,17 @@ class WorkerProcess:
     def _read(self, output: int) -> bool:
         """Log the lines that are there; whether there may be more."""
         data = os.read(output, READ_BYTES)
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._log(line)
+        self._rest = b"\r".join(rest.rsplit(b"\r", 2)[-2:])  # bars of progress write a line again and again
+        if len(self._rest) > LINE_BYTES:
+            self._log(self._rest)
+            self._rest = b""
         return bool(data)
 
     def _log(self, line: bytes) -> None:
-        text = line.decode("utf-8", "replace")
+        text = line.removesuffix(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")  # as a terminal shows it
         self._tail.append(text)
         if LOGGER.isEnabledFor(logging.INFO):
             LOGGER.info("[%s] %s", self._name, text)

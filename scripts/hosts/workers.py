@@ -1,8 +1,7 @@
 """A hosting process for the benchmark's section ``workers``.
 
 Usage: ``python workers.py <HTTP port> <gRPC port> <metrics port> double``; SIGTERM ends it. ``BENCH_WORKERS`` in the
-environment is JSON: ``workers``, 0 for a thread; ``loops``, of Python for each request; ``busy``, whether this process
-has a thread that never rests.
+environment is JSON, a Form of worker_hosts.py.
 """
 
 import json
@@ -16,7 +15,7 @@ import numpy as np
 
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.triton import Triton, TritonConfig
+from pytriton.triton import Triton, TritonConfig, TritonSecurityConfig
 from pytriton.workers import Processes
 
 HOST = "127.0.0.1"
@@ -25,14 +24,22 @@ CHOSEN = json.loads(os.environ["BENCH_WORKERS"])
 
 def make():
     loops = CHOSEN["loops"]
+    ballast = np.ones(CHOSEN["ballast_mb"] << 17)
 
     @batch
-    def double(INPUT):
+    def double(INPUT, ballast=ballast):
         for _ in range(loops):
             pass
         return {"OUTPUT": 2 * INPUT}
 
     return double
+
+
+def callable_or_workers():
+    if not CHOSEN["workers"]:
+        return make()
+    limits = {"max_requests": CHOSEN["max_requests"] or None, "restart_period_s": 0.01}  # each death is like the first
+    return Processes(make, count=CHOSEN["workers"], **limits)
 
 
 def spin():
@@ -46,10 +53,11 @@ if CHOSEN["busy"]:
 http_port, grpc_port, metrics_port = map(int, sys.argv[1:4])
 places = {"http_address": HOST, "grpc_address": HOST, "metrics_address": HOST}
 ports = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port}
-with Triton(config=TritonConfig(**places, **ports)) as triton:
+security = TritonSecurityConfig(restricted_endpoints=[])  # the benchmark asks for statistics
+with Triton(config=TritonConfig(**places, **ports), security_config=security) as triton:
     triton.bind(
         sys.argv[4],
-        Processes(make, count=CHOSEN["workers"]) if CHOSEN["workers"] else make(),
+        callable_or_workers(),
         inputs=[Tensor(name="INPUT", dtype=np.float32, shape=(-1,))],
         outputs=[Tensor(name="OUTPUT", dtype=np.float32, shape=(-1,))],
         config=ModelConfig(max_batch_size=1 if CHOSEN["loops"] else 128),

@@ -40,6 +40,11 @@ def stopper(x):
     return [x * 2]
 
 
+def hang():
+    (FOLDER / "ready").touch()
+    threading.Event().wait()
+
+
 FOLDER = Path(sys.argv[1])
 logging.basicConfig(level=logging.INFO)
 triton = Triton(
@@ -49,6 +54,8 @@ triton = Triton(
 if "workers" in sys.argv:  # the functions are the main module's, which has no guard
     functions = {"double": Processes(lambda: double, count=2), "gated": Processes(lambda: gated, count=1)}
     functions["fatal"] = Processes(lambda: fatal, count=1)
+elif "hang" in sys.argv:
+    functions = {"double": Processes(hang, count=1)}
 else:
     functions = {function.__name__: function for function in (double, gated, fatal, stopper)}
 for name, function in functions.items():
@@ -60,6 +67,9 @@ for name, function in functions.items():
         outputs=[Tensor(name="y", shape=(-1,), dtype=np.float32)],
         config=ModelConfig(max_batch_size=2),
     )
+if "hang" in sys.argv:
+    triton.serve()
+    sys.exit(print("serve returned", flush=True))
 triton.run()
 (FOLDER / "ready").touch()
 if "leave" in sys.argv:

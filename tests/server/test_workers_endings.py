@@ -1,10 +1,12 @@
 """Worker processes that die, are replaced, cannot start, and end with what launched them."""
 
+import asyncio
 import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from pytriton.model_config import Tensor
 from pytriton.triton import Triton, TritonSecurityConfig
 from pytriton.workers import Processes
 from tests.server.arrays import filled
+from tests.server.own_server import server_of
 from tests.server.processes import Host, descendants, is_alive, is_worker, wait_for, workers_of
 from tests.server.proxies import native_proxy_only
 from tests.server.traffic import Traffic
@@ -34,13 +37,13 @@ def pid_of(traffic, model):
     return int(traffic.infer(model, filled(0))["y"][0, 0])
 
 
-def call_until_replaced(traffic, model, workers):
+def call_until_replaced(traffic, model, workers, columns=1):
     """Three clients call a model until so many workers have answered; none of their calls may fail."""
     seen = set()
 
     def call(_):
         while len(seen) < workers:
-            seen.add(pid_of(traffic, model))
+            seen.add(int(traffic.infer(model, np.zeros((1, columns), np.float32))["y"][0, 0]))
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(call, range(3)))
@@ -101,6 +104,17 @@ def test_a_worker_that_dies_while_it_is_idle_loses_no_request(bind, traffic):
     assert pid_of(traffic, model) != killed
 
 
+def test_a_batch_that_a_dying_worker_has_not_read_goes_to_the_next_one(bind, traffic, pending):
+    model = bind(Processes(telling_pid, count=1), None, PID, max_batch_size=1)
+    stopped = pid_of(traffic, model)
+    os.kill(stopped, signal.SIGSTOP)
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(pid_of, traffic, model) for _ in range(2)]
+        wait_for(lambda: pending(model) == 1, "the other one to be sent to the worker")
+        os.kill(stopped, signal.SIGKILL)
+        assert all(call.result() != stopped for call in calls)
+
+
 def test_a_worker_that_keeps_dying_is_given_up_and_the_model_is_no_longer_alive(free_config, caplog):
     def factory():
         return lambda requests: os._exit(7)
@@ -117,21 +131,41 @@ def test_a_worker_that_keeps_dying_is_given_up_and_the_model_is_no_longer_alive(
     assert "exit status 7" in caplog.text
 
 
+@pytest.mark.either_proxy
+def test_restarts_leave_nothing_in_this_process_and_in_the_server(bind, traffic, triton_config):
+    model = bind(Processes(telling_pid, count=1, restart_period_s=0.01), None, PID)
+    pids = os.getpid(), server_of(triton_config)
+
+    def held_after_restart():
+        killed = pid_of(traffic, model)
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: not is_alive(killed), "its end")
+        assert pid_of(traffic, model) != killed
+        return [len(os.listdir(f"/proc/{pid}/{what}")) for pid in pids for what in ("fd", "task")]
+
+    *_, before = [held_after_restart() for _ in range(2)]
+    *_, after = [held_after_restart() for _ in range(6)]
+    assert all(now < then + 6 for now, then in zip(after, before, strict=True))  # the server's connections come and go
+
+
 def test_a_worker_is_replaced_after_its_requests_and_loses_none(bind, traffic):
     model = bind(Processes(telling_pid, count=2, max_requests=3), None, PID, max_batch_size=1)
     call_until_replaced(traffic, model, workers=4)
 
 
-@native_proxy_only  # the Python proxy gives up what a worker that ends is still working on
-def test_a_worker_with_a_coroutine_function_is_replaced_and_loses_no_request(bind, traffic):
+@pytest.mark.parametrize("columns", [1, 50_000], ids=["small", "large"])
+def test_a_worker_with_a_coroutine_function_is_replaced_and_loses_no_request(bind, traffic, columns):
     def factory():
+        numbers = count()
+
         async def infer(requests):
+            await asyncio.sleep(0.005 * (next(numbers) % 3))  # so that the worker has several when it is to end
             return [{"y": np.full_like(request["x"], os.getpid(), np.float64)} for request in requests]
 
         return infer
 
-    model = bind(Processes(factory, count=1, max_requests=2), None, PID, max_batch_size=1)
-    call_until_replaced(traffic, model, workers=3)
+    model = bind(Processes(factory, count=1, max_requests=6), None, PID, max_batch_size=1)
+    call_until_replaced(traffic, model, workers=4, columns=columns)
 
 
 def test_what_the_factory_raises_is_raised_by_bind_with_its_traceback(bind):

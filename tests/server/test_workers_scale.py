@@ -11,7 +11,7 @@ from pytriton.model_config import Tensor
 from pytriton.workers import Autoscaler, Processes
 from tests.server.arrays import filled
 from tests.server.processes import wait_for, workers_of
-from tests.server.worker_factories import doubling, telling_pid
+from tests.server.worker_factories import doubling, telling_pid, wait_for_file
 
 PID = [Tensor(name="y", shape=(-1,), dtype=np.float64)]
 
@@ -93,3 +93,33 @@ def test_what_cannot_be_scaled_is_refused(bind, triton):
         triton.scale(bind(Processes(doubling, count=1)), 0)
     with pytest.raises(PyTritonInvalidOperationError, match="is not bound"):
         triton.scale("nothing", 2)
+
+
+def test_a_model_is_served_with_its_first_worker_and_the_others_join_it(bind, traffic, tmp_path, callers):
+    def in_turn(device):
+        if device != "first":
+            wait_for_file(tmp_path / "open")
+        return telling_pid()
+
+    devices = ["first", "second", "third"]
+    model = bind(Processes(in_turn, devices=devices, wait_for="first"), None, PID, max_batch_size=1)
+    callers(model)
+    first = int(traffic.infer(model, filled(0))["y"][0, 0])
+    (tmp_path / "open").touch()
+    seen = {first}
+    wait_for(lambda: seen.add(int(traffic.infer(model, filled(0))["y"][0, 0])) or len(seen) == 3, "the others")
+    assert seen == set(workers_of(model))
+
+
+def test_workers_that_cannot_join_the_first_one_are_given_up(bind, traffic, caplog):
+    def factory(device):
+        if device == "third":
+            raise LookupError("no such device")
+        return telling_pid()
+
+    devices = ["first", "second", "third"]
+    model = bind(Processes(factory, devices=devices, wait_for="first"), None, PID, max_batch_size=1)
+    wait_for(lambda: len(workers_of(model)) == 2 and f"model {model} has 2 workers only" in caplog.text, "the other")
+    assert "LookupError: no such device" in caplog.text
+    seen = set()
+    wait_for(lambda: seen.add(int(traffic.infer(model, filled(0))["y"][0, 0])) or len(seen) == 2, "both")

@@ -13,7 +13,8 @@ import sections
 import stream_rounds
 import string_rounds
 import systems
-import worker_rounds
+import worker_hosts
+import worker_kills
 from tally import Result
 
 OURS, RAW, PEER = (systems.System(name, [sys.executable], {}, {}) for name in ("ours", "raw", "peer"))
@@ -267,30 +268,50 @@ def own_child():
         child.kill()
 
 
-def measure_workers(monkeypatch, folder, child, read_load):
-    monkeypatch.setattr(rounds, "IDLE_S", 0)
+class ReadyHost(Host):
+    """Says once more at each look that a worker is ready."""
+
+    def __init__(self, *arguments):
+        self.said = 0
+
+    def output(self):
+        self.said += 1
+        return "is ready after" * self.said
+
+
+@pytest.fixture
+def counts(monkeypatch, own_child):
+    """Has the kill of a worker see these counts of answers, each with its moment."""
+
+    def put(*seen):
+        looks = iter(seen)
+
+        def look(counter, host):
+            counter.at_s, counter.answered = next(looks)
+
+        monkeypatch.setattr(worker_kills._Count, "__init__", look)
+
+    loads = iter([100, 190, 200, 110, *[50] * 100])
     for name, stand_in in {
-        "Host": Host,
+        "Host": ReadyHost,
         "start_load": lambda *_: None,
-        "read_load": read_load,
-        "_workers": lambda host: [child],
-        "RESTART_TIMEOUT_S": 0.1,
+        "read_load": lambda *_: Result("wrk", 9, 9, 0, next(loads), 400, 500, 600),
+        "workers_of": lambda host: [own_child.pid],
+        "IDLE_S": 0,
+        "LEAD_S": 0,
     }.items():
-        monkeypatch.setattr(worker_rounds, name, stand_in)
-    (found,) = sections.SECTIONS["workers"](sections.Plan([OURS], 1, TIMING, 1, folder, lambda _: None))
-    return found
+        for module in (worker_hosts, worker_kills):
+            monkeypatch.setattr(module, name, stand_in, raising=False)
+    return put
 
 
-def test_workers_are_measured_beside_what_they_are_compared_with(monkeypatch, tmp_path, own_child):
-    rates = iter([100.0, 190.0, *[50.0] * 20])
-
-    def read_load(host, case, load):
-        return Result("wrk", 9, 9, 0, next(rates), 400, 500, 600)
-
-    found = measure_workers(monkeypatch, tmp_path, own_child.pid, read_load)
+def test_workers_are_measured_beside_what_they_are_compared_with(counts, tmp_path, own_child):
+    counts((0, 0), (1, 100), (3, 250))  # 50 of 200 are missing, which is the work of one worker in 1 s
+    (found,) = sections.SECTIONS["workers"](sections.Plan([OURS], 1, TIMING, 1, tmp_path, lambda _: None))
     assert found.problems == []
-    assert found.values["a callable of Python alone"]["2 workers / 1"] == 1.9
-    assert len(found.values["beside a busy thread of the hosting process"]) == 4
+    assert found.values["a callable of Python alone"]["2 workers / 1"] == 195 / 105  # the means of there and back
+    assert len(found.values) == 7
+    assert found.values["one of two workers is killed"]["one worker's seconds lost"] == 1
     assert own_child.wait() == -signal.SIGKILL
 
 

@@ -1,8 +1,10 @@
 """The model that Triton's Python backend runs, between a scripted backend and a real worker on a real socket."""
 
 import os
+import select
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from importlib import import_module
@@ -16,6 +18,7 @@ from pytriton.proxy.channel import PROTOCOL, PeerGoneError, accept, short_path
 from pytriton.proxy.frames import ERROR, RESPONSE, Frame
 from pytriton.proxy.tensors import tensor
 from pytriton.proxy.types import RequestBatch
+from pytriton.worker.listener import listening
 from tests.unit.backend import InferenceRequest
 from tests.unit.links import CONFIG, Link
 
@@ -280,6 +283,21 @@ def test_a_worker_that_dies_during_a_batch_makes_it_unavailable_and_it_is_not_tr
         assert response.error.code == "unavailable"
         assert liar.replies == [GOOD]
         assert link.infer({"x": X[0]}) == [{"y": [[1, 2]]}]
+
+
+def test_a_batch_that_a_worker_has_not_read_before_it_died_goes_to_the_next_one(link):
+    with closing(listening(str(link.path))) as listener, ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(link.connect)
+        dying = accept(listener.accept()[0], 10)[1]
+        connecting.result()
+        answer = pool.submit(link.infer, {"x": LARGE[0]})
+        assert select.select([dying], [], [], 10)[0]
+        dying.close()
+        with closing(accept(listener.accept()[0], 10)[1]) as channel:
+            request = channel.receive()
+            assert np.array_equal(request.array(request.tensors[0]), LARGE[0])
+            channel.send(replace(GOOD[0], sequence=request.sequence), GOOD[1:])
+            assert answer.result() == [{"y": [[1, 2]]}]
 
 
 def test_many_batches_leave_no_descriptor(link):

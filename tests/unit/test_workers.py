@@ -12,10 +12,10 @@ from pytriton.decorators import batch, group_by_values
 from pytriton.decorators.batching import takes_joined_inputs
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.workers import Processes
+from pytriton.workers.deaths import LONGEST_PAUSE_S, pause_s
 from pytriton.workers.devices import all_gpus, visible_in_worker
 from pytriton.workers.pickling import dumps
 from pytriton.workers.place import THREAD_COUNTS, Place, share
-from pytriton.workers.supervisor import LONGEST_PAUSE_S, pause_s
 
 CORES = [0, 1, 2, 3]
 
@@ -55,6 +55,7 @@ def test_each_worker_has_cores_of_its_own_if_there_are_enough(index, count, expe
         ({"max_restarts": -1}, PyTritonBadParameterError, "max_restarts is -1"),
         ({"stop_timeout_s": 0}, PyTritonBadParameterError, "stop_timeout_s is 0"),
         ({"start_timeout_s": float("inf")}, PyTritonBadParameterError, "start_timeout_s is inf"),
+        ({"wait_for": "some"}, PyTritonValidationError, "wait_for is 'some'; give 'all' or 'first'"),
         ({"devices": []}, PyTritonValidationError, "give a list such as"),
         ({"devices": "cuda:0"}, PyTritonValidationError, "give a list such as"),
         ({"devices": [0]}, PyTritonValidationError, "give a list such as"),
