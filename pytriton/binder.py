@@ -97,7 +97,7 @@ class ModelBinder(ABC):
         config = ModelConfig() if config is None else config
         described = describe(model_name, model_version, inputs, outputs, config, instances)
         followed = of_the_server if trace_config is None else trace_config
-        native = uses_native(config.proxy, ours=self._config is not None)
+        native = uses_native(config.proxy, ours=self._is_ours())
         if not native:
             self._check_python_backend()
         options = Options(
@@ -195,6 +195,10 @@ class ModelBinder(ABC):
     def _load(self, control: ModelControl) -> None:
         """Have the server load what it has not loaded yet."""
         self._models.load(control)
+
+    def _is_ours(self) -> bool:
+        """Whether the server is started by this process, so that it has our backend."""
+        return self._config is not None
 
     @abstractmethod
     def _check_python_backend(self) -> None:

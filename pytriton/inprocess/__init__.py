@@ -40,6 +40,7 @@ from pytriton.inprocess.request import InferenceRequest
 from pytriton.inprocess.response import InferenceResponse
 from pytriton.inprocess.server import Server
 from pytriton.inprocess.tensor import Tensor
+from pytriton.inprocess.triton import Triton
 
 __all__ = [
     "AlreadyExistsError",
@@ -73,6 +74,7 @@ __all__ = [
     "ResponseIterator",
     "Server",
     "Tensor",
+    "Triton",
     "TritonError",
     "UnavailableError",
     "UnknownError",
