@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,15 @@ from pytriton.inprocess.control import InprocessControl
 from pytriton.inprocess.enums import ModelControlMode
 from pytriton.inprocess.exceptions import InvalidArgumentError, TritonError
 from pytriton.inprocess.library import installation
+from pytriton.inprocess.native_proxy import native_proxy
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.server import Server
 from pytriton.model import Model
 from pytriton.server.control import REFUSED, ModelControl
+from pytriton.server.installation import BUNDLED
+from pytriton.server.native import LIBRARY
 from pytriton.utils.workspace import Workspace
+from pytriton.worker.channel import Meet
 
 __all__ = ["Triton"]
 
@@ -68,7 +73,10 @@ class Triton(TritonBase):
         return InprocessControl(self.server)
 
     def _is_ours(self) -> bool:
-        return True
+        return installation().home == BUNDLED  # with another one, our backend would not find the server's functions
+
+    def _offer(self, path: str, meet: Meet) -> Callable[[], None]:
+        return native_proxy().offer(path, meet) if self._is_ours() and LIBRARY.is_file() else super()._offer(path, meet)
 
     def _check_python_backend(self) -> None:
         installation().python_backend()
@@ -99,6 +107,4 @@ def _with_store(options: Options, store: Path) -> Options:
     repositories = options.model_repository or []
     if isinstance(repositories, str):
         repositories = [repositories]
-    return replace(
-        options, model_repository=[str(store), *repositories], model_control_mode=ModelControlMode.EXPLICIT
-    )
+    return replace(options, model_repository=[str(store), *repositories], model_control_mode=ModelControlMode.EXPLICIT)
