@@ -7,6 +7,12 @@
             print(numpy.from_dlpack(response.outputs["digit"]))
 """
 
+from pytriton.inprocess.clients import (
+    AsyncioDecoupledModelClient,
+    AsyncioModelClient,
+    DecoupledModelClient,
+    ModelClient,
+)
 from pytriton.inprocess.enums import (
     DataType,
     DLDeviceType,
@@ -45,9 +51,12 @@ from pytriton.inprocess.triton import Triton
 __all__ = [
     "AlreadyExistsError",
     "AsyncResponseIterator",
+    "AsyncioDecoupledModelClient",
+    "AsyncioModelClient",
     "CancelledError",
     "DLDeviceType",
     "DataType",
+    "DecoupledModelClient",
     "InferenceRequest",
     "InferenceResponse",
     "InstanceGroupKind",
@@ -63,6 +72,7 @@ __all__ = [
     "MetricKind",
     "Model",
     "ModelBatchFlag",
+    "ModelClient",
     "ModelControlMode",
     "ModelDictionary",
     "ModelLoadDeviceLimit",

@@ -51,7 +51,7 @@ _memoryview = ctypes.PYFUNCTYPE(py_object, c_void_p, c_size_t, c_int)(("PyMemory
 class Interpreter(ctypes.Structure):
     """``PytritonInterpreter`` of ``native/interpreter.h``."""
 
-    _fields_ = [("meet", MeetCallback), ("deliver", DeliverCallback), *((name, c_void_p) for name in PYTHONS)]  # noqa: RUF012
+    _fields_ = [("meet", MeetCallback), ("deliver", DeliverCallback), *((name, c_void_p) for name in PYTHONS)]
 
 
 class NativeProxy:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pytriton.base import TritonBase
 from pytriton.exceptions import PyTritonServerError
+from pytriton.inprocess.clients import ModelClient
 from pytriton.inprocess.control import InprocessControl
 from pytriton.inprocess.enums import ModelControlMode
 from pytriton.inprocess.exceptions import InvalidArgumentError, TritonError
@@ -62,6 +63,16 @@ class Triton(TritonBase):
         given = Server(options, **kwargs).options
         super().__init__(workspace)
         self.server = Server(_with_store(given, self._workspace.model_store_path))
+
+    def client(self, model_name: str, model_version: str | None = None, **settings: Any) -> ModelClient:
+        """A client of a model that answers each request once; of others, :class:`DecoupledModelClient` is one.
+
+        Args:
+            model_name: Name of the model.
+            model_version: Its version; None uses the highest.
+            settings: Those of :class:`ModelClient`.
+        """
+        return ModelClient(self.server, model_name, model_version, **settings)
 
     def _reach(self) -> ModelControl:
         try:

@@ -29,8 +29,8 @@ POLL_S = 0.01
 class Instance:
     """Listens on a socket for the proxy and serves it with one callable.
 
-    Each connection has a thread, but for proxies in this process, whose own threads call plain functions. There is one connection, except while the server replaces a proxy by another one: it
-    ends the old one when the new one is ready.
+    Each connection has a thread; those of proxies in this process only if their own threads cannot answer. There is one
+    connection, except while the server replaces a proxy by another one: it ends the old one when the new one is ready.
 
     Args:
         path: Of the socket to listen on.

@@ -20,8 +20,8 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
-from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.channel import Channel
+from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.engine import Engine
 from pytriton.worker.instance import Instance
 from pytriton.worker.results import is_async
