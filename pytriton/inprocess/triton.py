@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,10 @@ from pytriton.worker.channel import Meet
 __all__ = ["Triton"]
 
 LOGGER = logging.getLogger("pytriton.triton")
+
+GONE = {"", "UNAVAILABLE"}
+SERVER_POLL_S = 1.0  # a server that stops looks so seldom whether its models have gone; most go at once
+POLL_S = 0.002
 
 
 class Triton(TritonBase):
@@ -104,13 +109,23 @@ class Triton(TritonBase):
                 LOGGER.warning("model %s cannot be loaded again: %s", model.name, error)
 
     def _end(self, control: ModelControl) -> None:
+        names = self._models.names(loaded=True)
+        deadline = time.monotonic() + SERVER_POLL_S
         try:
+            for name in names:
+                control.unload(name)
+            while time.monotonic() < deadline and not all(_is_gone(control, name) for name in names):
+                time.sleep(POLL_S)
             self.server.stop()
-        except TritonError as error:
+        except (TritonError, *REFUSED) as error:
             LOGGER.warning("the server in this process did not end well: %s", error)
 
     def _kill(self) -> None:
         self._models.disconnect()
+
+
+def _is_gone(control: ModelControl, name: str) -> bool:
+    return control.states().get(name, set()) <= GONE
 
 
 def _with_store(options: Options, store: Path) -> Options:
