@@ -94,12 +94,8 @@ bool deliver(uint64_t connection, const char* message, size_t size) {
 
 using namespace pytriton;
 
-// For the interpreter, which calls these from any of its threads; those that may wait, without its lock.
-
-// Makes it known, or with null says that it ends; the structure has to stay.
 PYTRITON_EXPORT void pytriton_introduce(const PytritonInterpreter* python) { interpreter = python; }
 
-// A worker answers at a path from now on, by a number that the interpreter knows it by.
 PYTRITON_EXPORT void pytriton_offer(const char* path, uint64_t worker) {
   Meetings& all = meetings();
   const std::lock_guard lock(all.mutex);
@@ -112,16 +108,14 @@ PYTRITON_EXPORT void pytriton_withdraw(const char* path) {
   all.workers.erase(path);
 }
 
-// A worker's frame; 0 if nobody takes it. Large tensors stay where they are until this returns.
 PYTRITON_EXPORT int pytriton_reply(uint64_t connection, const char* message, uint64_t size, const uint64_t* addresses) {
   const std::shared_ptr<LocalChannel> channel = find(connection);
   return channel && channel->take({message, size}, addresses);
 }
 
-// A worker takes no more batches.
 PYTRITON_EXPORT void pytriton_leave(uint64_t connection) {
   if (const std::shared_ptr<LocalChannel> channel = find(connection)) channel->lose();
+  forget(connection);
 }
 
-// The memory of a large batch.
 PYTRITON_EXPORT void pytriton_free(void* memory) { std::free(memory); }
