@@ -12,7 +12,7 @@ namespace pytriton {
 extern "C" {
 // What the interpreter gives us. The first two take its lock by themselves; the others are its own, of the same names.
 struct PytritonInterpreter {
-  int (*meet)(uint64_t worker, uint64_t connection);                       // 0 if the worker has gone
+  int (*meet)(uint64_t worker, uint64_t connection);                        // 0 if the worker has gone
   int (*deliver)(uint64_t connection, const char* message, uint64_t size);  // likewise; an empty message is the end
   int (*PyGILState_Ensure)();
   void (*PyGILState_Release)(int state);

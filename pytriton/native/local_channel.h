@@ -1,5 +1,6 @@
-// A connection to a worker in this process: frames are handed over in calls of functions. A batch is answered within the
-// call that hands it over, if its worker answers at once; other replies come when they will, on the worker's threads.
+// A connection to a worker in this process: frames are handed over in calls of functions. A batch is answered within
+// the call that hands it over, if its worker answers at once; other replies come when they will, on the worker's
+// threads.
 #pragma once
 
 #include <atomic>

@@ -117,6 +117,8 @@ bool LocalWorker::deliver(uint64_t connection, std::string_view message) {
   if (frame.kind != Kind::request) return true;
   if (up_to(random_, 200) == 0) {  // before its memory is the worker's
     found->second = false;
+    refused_.push_back(connection);
+    changed_.notify_all();
     return false;
   }
   Task task = read(connection, frame);
@@ -213,6 +215,12 @@ void LocalWorker::serve() {
   is_known = true;  // one of the interpreter's own threads
   std::unique_lock lock(interpreter_lock);
   while (!is_closing_) {
+    if (!refused_.empty()) {
+      const uint64_t connection = refused_.back();
+      refused_.pop_back();
+      leave(connection);
+      continue;
+    }
     std::vector<size_t> ready;
     for (size_t index = 0; index < tasks_.size(); ++index) {
       if (!tasks_[index].hangs) ready.push_back(index);
