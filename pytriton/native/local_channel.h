@@ -20,7 +20,7 @@ class LocalChannel : public Channel {
   // Throws PeerGone: whoever waits for an answer has got none.
   void receive(Reply& reply) override;
   bool is_local() const override { return true; }
-  void pass_to(std::shared_ptr<Reception> reception) override;
+  void pass_to(const std::shared_ptr<Reception>& reception) override;
   void finished(const Reply&) override {}
   void release(bool, bool) override {}
   void shutdown() override;

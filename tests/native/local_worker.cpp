@@ -144,7 +144,7 @@ LocalWorker::Task LocalWorker::read(uint64_t connection, const Frame& frame) {
   if (frame.region == kNoRegion) {
     task.values = frame.data.substr(tensor.offset, tensor.size);
   } else {
-    auto* memory = reinterpret_cast<char*>(frame.region);
+    auto* memory = reinterpret_cast<char*>(frame.region);  // NOLINT(performance-no-int-to-ptr)
     task.values.assign(memory + tensor.offset, tensor.size);
     pytriton_free(memory);
   }
