@@ -116,6 +116,8 @@ def test_a_model_is_bound_again_and_again_while_others_are_called():
             name = held.bind(models, form)
             assert models.ask(name, 3) == 3
             models.triton.unbind(name)
+            own = f"pytriton-{name}-"
+            wait_for(lambda own=own: not any(each.name.startswith(own) for each in threading.enumerate()), "its end")
         done.set()
         caller.join()
         assert {*answers} == {7}
