@@ -49,6 +49,12 @@ models = Models(triton)
 names = [models.bind(infer, decoupled=infer is generator) for infer in (plain, coroutine, generator)]
 answers = [models.send(name, row(1)) for name in names]
 entered.wait()
+if ending == "soon":
+    child = os.fork()
+    if not child:
+        sys.exit()  # which is nothing to the server
+    os.waitpid(child, 0)
+    models.bind(generator, decoupled=True)
 if ending == "signal":
     def send():
         while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # until it is served
