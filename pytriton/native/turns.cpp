@@ -60,48 +60,65 @@ void Turns::exchange(const Calls& calls, Times& times) {
   Outgoing frame = encode(calls, model_);
   link_->number(frame);
   if (!times.compute_start) times.compute_start = now_ns();
-  std::shared_ptr<Channel> channel = link_->send(frame);
-  if (!receive(*channel, calls, frame.sequence)) {
-    channel = link_->send_anew(frame);
-    if (!receive(*channel, calls, frame.sequence)) throw PeerGone("two workers have died");
+  Exchange exchange{calls, times, frame.sequence, frame.requests};
+  const Current current(exchange_, exchange);
+  std::shared_ptr<Channel> channel = link_->send(frame);  // which has the answer, if the worker is in this process
+  for (bool is_first = true; !exchange.is_over;) {
+    try {
+      channel->receive(reply_);
+    } catch (const Unread&) {  // it died before it had read the batch
+      if (!is_first || exchange.was_read) throw;
+      is_first = false;
+      channel = link_->send_anew(frame);
+      continue;
+    }
+    take(*channel, reply_);
   }
-  times.compute_end = now_ns();
-  if (reply_.frame.sequence != frame.sequence || reply_.frame.requests != frame.requests) {
+  is_lost_ = false;  // requests that are sent again one by one may have found a worker that came back
+  if (exchange.failure) std::rethrow_exception(exchange.failure);
+  if (exchange.isolate) answer_each(calls, times);  // only the request at fault shall fail
+}
+
+void Turns::take(Channel& channel, const Reply& reply) noexcept {
+  Exchange* exchange = exchange_;
+  if (!exchange) return;
+  try {
+    read(channel, reply, *exchange);
+  } catch (...) {
+    exchange->failure = std::current_exception();
+    exchange->is_over = true;
+  }
+}
+
+void Turns::read(Channel& channel, const Reply& reply, Exchange& exchange) {
+  const Frame& frame = reply.frame;
+  if (frame.kind == Kind::ask) {
+    exchange.was_read = true;  // what the worker leaves unread from now on is our answer
+    return tell_cancelled(channel, exchange);
+  }
+  exchange.times.compute_end = now_ns();
+  exchange.is_over = true;
+  if (frame.sequence != exchange.sequence || frame.requests != exchange.requests) {
     throw FrameError("the reply belongs to another batch");
   }
-  if (reply_.frame.kind == Kind::response) {
-    respond(reply_, calls, model_);
-    channel->finished(reply_);
-    return;
+  if (frame.kind == Kind::response) {
+    respond(reply, exchange.calls, model_);
+    return channel.finished(reply);
   }
-  if (reply_.frame.kind != Kind::error) throw FrameError("the reply is of another kind");
-  const Status status = status_of(reply_);
-  if (status.isolate && calls.size() > 1) return answer_each(calls, times);  // only the request at fault shall fail
-  fail_all(calls, status.code, status.message);
+  if (frame.kind != Kind::error) throw FrameError("the reply is of another kind");
+  const Status status = status_of(reply);
+  exchange.isolate = status.isolate && exchange.calls.size() > 1;
+  if (!exchange.isolate) fail_all(exchange.calls, status.code, status.message);
 }
 
-// Waits for the reply to a batch; false if the worker died before it had read the batch.
-bool Turns::receive(Channel& channel, const Calls& calls, uint32_t sequence) {
-  bool was_read = false;
-  try {
-    for (channel.receive(reply_); reply_.frame.kind == Kind::ask; channel.receive(reply_)) {
-      was_read = true;  // what the worker leaves unread from now on is our answer
-      tell_cancelled(calls, sequence);
-    }
-  } catch (const Unread&) {
-    if (was_read) throw;
-    return false;
-  }
-  return true;
-}
-
-void Turns::tell_cancelled(const Calls& calls, uint32_t sequence) {
+void Turns::tell_cancelled(Channel& channel, const Exchange& exchange) {
   std::vector<size_t> cancelled;
-  for (size_t index = 0; index < calls.size(); ++index) {
-    if (calls[index]->is_cancelled()) cancelled.push_back(index);
+  for (size_t index = 0; index < exchange.calls.size(); ++index) {
+    if (exchange.calls[index]->is_cancelled()) cancelled.push_back(index);
   }
-  Outgoing frame = cancellation(sequence, calls.size(), cancelled, cancelled.size() == calls.size());
-  link_->channel()->send(frame);
+  Outgoing frame =
+      cancellation(exchange.sequence, exchange.calls.size(), cancelled, cancelled.size() == exchange.calls.size());
+  channel.send(frame);
 }
 
 }  // namespace pytriton
