@@ -1,32 +1,92 @@
-"""A request, written into one of the C API."""
+"""A request, written for C++ (``native/flight.h``: ``Plan`` and ``Input``), and its details for the C API."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
-from ctypes import c_int64, c_void_p
+from ctypes import c_void_p
+from functools import lru_cache
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from pytriton.inprocess.capi import Api
 from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.memory import Place
 from pytriton.inprocess.parameters import INT64, encoded
 from pytriton.inprocess.tensor import Tensor
 
 if TYPE_CHECKING:
     from pytriton.inprocess.request import InferenceRequest
 
-__all__ = ["write"]
+__all__ = ["has_details", "packed", "write_details"]
 
 UINT64, UINT32 = range(1 << 64), range(1 << 32)
+PLAN = Struct("<qQQqiIII")
+INPUT = Struct("<QQqiiII")
+HOLD, ALLOCATE = 1, 2
+NO_WISH = (-1, 0)
 
 
-def write(api: Api, handle: c_void_p, request: InferenceRequest, inputs: Mapping[bytes, Tensor]) -> None:
-    """Write all of a request but its model and its callbacks.
+def packed(
+    request: InferenceRequest, number: int, inputs: Mapping[bytes, Tensor], wish: Place | None, news: int
+) -> bytes:
+    """The request for C++, without its details.
+
+    Args:
+        request: It.
+        number: Of the flight.
+        inputs: Its tensors. Their memory is not copied, and must stay until the server has let go of the request.
+        wish: Where outputs are to lie.
+        news: The mailbox that gets the number with each response; 0: none.
+
+    Raises:
+        InvalidArgumentError: A tensor's shape or memory is not of integers.
+    """
+    flags = (HOLD if has_details(request) else 0) | (ALLOCATE if request.output_memory_allocator else 0)
+    memory_type, memory_type_id = wish or NO_WISH
+    parts = [
+        PLAN.pack(request.model.version, number, news, memory_type_id, memory_type, flags, len(inputs), 0),
+    ]
+    for name, tensor in inputs.items():
+        buffer, shape, text = tensor.memory_buffer, tensor.shape, _padded(name)
+        try:
+            parts += (
+                INPUT.pack(
+                    buffer.data_ptr,
+                    buffer.size,
+                    buffer.memory_type_id,
+                    buffer.memory_type,
+                    tensor.data_type,
+                    len(shape),
+                    len(text),
+                ),
+                struct.pack(f"<{len(shape)}q", *shape),
+                text,
+            )
+        except struct.error as error:
+            raise InvalidArgumentError(f"input {name.decode()!r} is {tensor!r}: {error}") from error
+    return b"".join(parts)
+
+
+def has_details(request: InferenceRequest) -> bool:
+    """Whether there is more to say than :func:`packed` does."""
+    return bool(
+        request.parameters
+        or request.request_id is not None
+        or request.flags
+        or request.correlation_id is not None
+        or request.priority
+        or request.timeout
+    )
+
+
+def write_details(api: Api, handle: c_void_p, request: InferenceRequest) -> None:
+    """Write all but the model and the inputs.
 
     Args:
         api: The server's functions.
-        handle: The new request of the C API.
+        handle: The request of the C API.
         request: What to write.
-        inputs: Its tensors. Their memory is not copied, and must stay until the server has let go of the request.
 
     Raises:
         TritonError: A value is wrong.
@@ -43,13 +103,6 @@ def write(api: Api, handle: c_void_p, request: InferenceRequest, inputs: Mapping
         api.InferenceRequestSetPriorityUInt64(handle, _number("priority", request.priority, UINT64))
     if request.timeout:
         api.InferenceRequestSetTimeoutMicroseconds(handle, _number("timeout", request.timeout, UINT64))
-    for name, tensor in inputs.items():
-        rank = len(tensor.shape)
-        api.InferenceRequestAddInput(handle, name, tensor.data_type, (c_int64 * rank)(*tensor.shape), rank)
-        buffer = tensor.memory_buffer
-        api.InferenceRequestAppendInputData(
-            handle, name, buffer.data_ptr, buffer.size, buffer.memory_type, buffer.memory_type_id
-        )
     for key, value in request.parameters.items():
         _write_parameter(api, handle, key, value)
 
@@ -71,3 +124,9 @@ def _number(name: str, value: object, numbers: range) -> int:
     if not isinstance(value, int) or value not in numbers:
         raise InvalidArgumentError(f"{name} is {value!r}; give an integer from 0 to {numbers[-1]}")
     return value
+
+
+@lru_cache(maxsize=1024)
+def _padded(name: bytes) -> bytes:
+    """With the NUL that C wants, and the length that what follows wants."""
+    return name + bytes(8 - len(name) % 8)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import weakref
 from ctypes import byref, c_void_p
 from types import TracebackType
 
 from pytriton.inprocess.backends import arrange
 from pytriton.inprocess.capi import Api
 from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.flight_library import FlightLibrary, flight_library
 from pytriton.inprocess.library import installation, load
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.settings import settings
@@ -29,6 +31,11 @@ class Running:
     Args:
         options: Its options; the constructor checks them, and returns when models of the start are loaded.
 
+    Attributes:
+        flights: What requests fly with.
+        airspace: The C++ object for them: as long as there are any in it, the server is not deleted; then it refuses
+            new ones.
+
     Raises:
         TritonError: An option is wrong, or the server cannot start.
     """
@@ -36,6 +43,7 @@ class Running:
     def __init__(self, options: Options) -> None:
         check_process()
         self._api: Api = load()
+        self.flights: FlightLibrary = flight_library(self._api)
         self._uses = 0
         self._ending = False
         self._changed = threading.Condition(threading.Lock())
@@ -46,6 +54,8 @@ class Running:
         except BaseException:
             self._workspace.clean()
             raise
+        self.airspace: int = self.flights.airspace_new(self._pointer)
+        weakref.finalize(self, self.flights.airspace_delete, self.airspace).atexit = False
         _alive.add(self)
 
     def __enter__(self) -> tuple[Api, c_void_p]:
@@ -80,6 +90,7 @@ class Running:
             self._api.ServerStop(self._pointer)
             with self._changed:
                 self._changed.wait_for(lambda: not self._uses)
+            self.flights.airspace_close(self.airspace)
             self._api.ServerDelete(self._pointer)
         finally:
             self._workspace.clean()

@@ -177,6 +177,8 @@ def tensor_of(value: Any) -> Tensor:
     Raises:
         InvalidArgumentError: It is no tensor, array, scalar, list, nor has ``__dlpack__``; or has an unknown dtype.
     """
+    if type(value) is np.ndarray and value.flags.c_contiguous and (known := DATA_TYPES.get(value.dtype)) is not None:
+        return Tensor(known, value.shape, MemoryBuffer.from_array(value))  # as most are
     if isinstance(value, Tensor):
         return value
     if isinstance(value, (list, np.generic)):
