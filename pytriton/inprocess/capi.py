@@ -177,12 +177,11 @@ class Api:
         function.argtypes = [TYPES[letter] for letter in arguments]
         function.restype = TYPES[result]
         if name in CHECKED:
-            function.errcheck = self.check
+            function.errcheck = self._check
         setattr(self, name, function)  # not looked up again
         return function  # type: ignore[no-any-return]
 
-    def check(self, error: int | None, function: Any, arguments: Any) -> None:
-        """What ctypes calls with a result that is an error, or NULL."""
+    def _check(self, error: int | None, function: Any, arguments: Any) -> None:
         if error:
             self.raise_error(error)
 

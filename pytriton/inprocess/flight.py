@@ -6,8 +6,7 @@ C++: its responses, until they are fetched, and what the server still needs when
 
 from __future__ import annotations
 
-import os
-from ctypes import byref, c_void_p, string_at
+from ctypes import byref, c_void_p
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -16,11 +15,10 @@ from pytriton.inprocess.enums import MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError
 from pytriton.inprocess.mailbox import Mailbox
 from pytriton.inprocess.memory import Place, place_of
-from pytriton.inprocess.parameters import encoded
-from pytriton.inprocess.request_writer import has_details, packed, write_details
+from pytriton.inprocess.request_writer import c_name, has_details, packed, write_details
 from pytriton.inprocess.response import InferenceResponse
-from pytriton.inprocess.response_reader import FIRST_BYTES, read, size_of
-from pytriton.inprocess.running import check_process
+from pytriton.inprocess.response_reader import read
+from pytriton.inprocess.running import check_process, is_forked
 from pytriton.inprocess.tensor import tensor_of
 
 if TYPE_CHECKING:
@@ -45,20 +43,20 @@ class Flight:
         InvalidArgumentError: Something in it is wrong.
     """
 
-    __slots__ = ("_handle", "_library", "_model", "_process", "_running", "_text", "number")
+    __slots__ = ("_handle", "_has_details", "_library", "_model", "_running", "_text", "number")
 
     def __init__(self, request: InferenceRequest, news: Mailbox | None) -> None:
         self.number = next(_numbers)
         self._handle = c_void_p()
-        self._process = os.getpid()
         self._model = request.model
         self._running = request.model.server.running
         self._library = self._running.flights
         wish = None if request.output_memory_type is None else place_of(request.output_memory_type)
         _check_wish(wish, request)
-        inputs = {encoded(name): tensor_of(value) for name, value in request.inputs.items()}
-        self._text = packed(request, self.number, inputs, wish, news.pointer if news else 0)
-        aloft[self.number] = Cargo([*inputs.values()], request.output_memory_allocator)
+        inputs = [tensor_of(value) for value in request.inputs.values()]
+        self._has_details = has_details(request)
+        self._text = packed(request, self.number, inputs, wish, news.pointer if news else 0, self._has_details)
+        aloft[self.number] = Cargo(inputs, request.output_memory_allocator)
 
     def depart(self, request: InferenceRequest) -> None:
         """Send the request.
@@ -68,15 +66,19 @@ class Flight:
         """
         check_process()
         handle, c_request = self._handle, c_void_p()
-        model = self._model
+        library = self._library
         try:
-            self._library.new(self._running.airspace, encoded(model.name), self._text, byref(handle), byref(c_request))
-            if has_details(request):
-                write_details(self._library.api, c_request, request)
-                self._library.send(handle)
+            error = library.new(
+                self._running.airspace, c_name(self._model.name), self._text, byref(handle), byref(c_request)
+            )
+            if self._has_details and not error:
+                write_details(library.api, c_request, request)
+                error = library.send(handle)
+            if error:
+                library.api.raise_error(error)
         except BaseException:
             # Now, not when the traceback goes: the server would wait for it.
-            if not handle or self._library.drop_waiting(handle):
+            if not handle or library.drop_waiting(handle):
                 aloft.pop(self.number, None)
             handle.value = None
             raise
@@ -93,12 +95,9 @@ class Flight:
             return None
         assert cargo is not None
         try:
-            text = string_at(block, FIRST_BYTES)
-            if (size := size_of(text)) > FIRST_BYTES:
-                text = string_at(block, size)
+            response, ended = read(block, self._model, cargo, library.free)
         finally:
             library.free(block)
-        response, ended = read(text, self._model, cargo, library.free)
         if ended:
             aloft.pop(self.number, None)
         return response
@@ -109,10 +108,8 @@ class Flight:
         self._library.cancel(self._handle)
 
     def __del__(self) -> None:
-        if self._process != os.getpid():
-            return
         handle = self._handle
-        if not handle or self._library.drop(handle):
+        if not is_forked() and (not handle or self._library.drop(handle)):
             aloft.pop(self.number, None)
 
 

@@ -61,7 +61,8 @@ Allocate = CFUNCTYPE(c_void_p, c_uint64, c_size_t, c_int32, c_int64, POINTER(Mad
 
 
 class FlightLibrary:
-    """Its functions. Those that are ``PyDLL``'s keep the interpreter lock: they wait for nobody.
+    """Its functions. Those that are ``PyDLL``'s keep the interpreter lock: they wait for nobody. ``new`` and ``send``
+    return an error of the C API, or None.
 
     Args:
         api: The server's functions.
@@ -95,8 +96,6 @@ class FlightLibrary:
         self.drop = _function(quick.pytriton_flight_drop, c_bool, c_void_p)
         self.drop_waiting = _function(waiting.pytriton_flight_drop, c_bool, c_void_p)  # the request, if it was not sent
         self.free = _function(quick.pytriton_free, None, c_void_p)
-        for each in (self.new, self.send):
-            each.errcheck = api.check
         self._allocate = Allocate(self._made)
         load = _function(waiting.pytriton_load, c_char_p, c_void_p, Allocate)
         if missing := load(api.handle, self._allocate):
@@ -104,8 +103,8 @@ class FlightLibrary:
         # Cargo of flights that end after Python has turned away from them.
         self._over = Mailbox(self, lambda number: aloft.pop(number, None))
         report = _function(waiting.pytriton_report, c_void_p, c_void_p)
-        report.errcheck = api.check
-        report(self._over.pointer)
+        if refused := report(self._over.pointer):
+            api.raise_error(refused)
         self._over.read_on_a_thread("pytriton-inprocess-cargo")
 
     def _made(self, number: int, size: int, memory_type: int, memory_type_id: int, made: MadePointer) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Sequence
 from ctypes import c_void_p
 from functools import lru_cache
 from struct import Struct
@@ -18,54 +18,58 @@ from pytriton.inprocess.tensor import Tensor
 if TYPE_CHECKING:
     from pytriton.inprocess.request import InferenceRequest
 
-__all__ = ["has_details", "packed", "write_details"]
+__all__ = ["c_name", "has_details", "packed", "write_details"]
 
 UINT64, UINT32 = range(1 << 64), range(1 << 32)
 PLAN = Struct("<qQQqiIII")
 INPUT = Struct("<QQqiiII")
 HOLD, ALLOCATE = 1, 2
-NO_WISH = (-1, 0)
+SHAPES = [Struct(f"<{rank}q") for rank in range(8)]
 
 
 def packed(
-    request: InferenceRequest, number: int, inputs: Mapping[bytes, Tensor], wish: Place | None, news: int
+    request: InferenceRequest, number: int, inputs: Sequence[Tensor], wish: Place | None, news: int, hold: bool
 ) -> bytes:
     """The request for C++, without its details.
 
     Args:
         request: It.
         number: Of the flight.
-        inputs: Its tensors. Their memory is not copied, and must stay until the server has let go of the request.
+        inputs: Its tensors, in order. Their memory is not copied, and must stay until the server has let go of it.
         wish: Where outputs are to lie.
         news: The mailbox that gets the number with each response; 0: none.
+        hold: Whether it is not to be sent yet.
 
     Raises:
         InvalidArgumentError: A tensor's shape or memory is not of integers.
     """
-    flags = (HOLD if has_details(request) else 0) | (ALLOCATE if request.output_memory_allocator else 0)
-    memory_type, memory_type_id = wish or NO_WISH
-    parts = [
-        PLAN.pack(request.model.version, number, news, memory_type_id, memory_type, flags, len(inputs), 0),
-    ]
-    for name, tensor in inputs.items():
-        buffer, shape, text = tensor.memory_buffer, tensor.shape, _padded(name)
+    flags = (HOLD if hold else 0) | (ALLOCATE if request.output_memory_allocator else 0)
+    memory_type, memory_type_id = (-1, 0) if wish is None else wish
+    parts = [PLAN.pack(request.model.version, number, news, memory_type_id, memory_type, flags, len(inputs), 0)]
+    for name, tensor in zip(request.inputs, inputs, strict=True):
+        buffer, shape, text = tensor.memory_buffer, tensor.shape, c_name(name)
+        place = buffer.memory_type_id, buffer.memory_type
+        rank = len(shape)
         try:
             parts += (
-                INPUT.pack(
-                    buffer.data_ptr,
-                    buffer.size,
-                    buffer.memory_type_id,
-                    buffer.memory_type,
-                    tensor.data_type,
-                    len(shape),
-                    len(text),
-                ),
-                struct.pack(f"<{len(shape)}q", *shape),
+                INPUT.pack(buffer.data_ptr, buffer.size, *place, tensor.data_type, rank, len(text)),
+                (SHAPES[rank] if rank < len(SHAPES) else Struct(f"<{rank}q")).pack(*shape),
                 text,
             )
         except struct.error as error:
-            raise InvalidArgumentError(f"input {name.decode()!r} is {tensor!r}: {error}") from error
+            raise InvalidArgumentError(f"input {name!r} is {tensor!r}: {error}") from error
     return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def c_name(name: str) -> bytes:
+    """A name with the NUL that C wants, and of a length that what follows it wants.
+
+    Raises:
+        InvalidArgumentError: It is no text, or has a NUL in it.
+    """
+    data = encoded(name)
+    return data + bytes(8 - len(data) % 8)
 
 
 def has_details(request: InferenceRequest) -> bool:
@@ -124,9 +128,3 @@ def _number(name: str, value: object, numbers: range) -> int:
     if not isinstance(value, int) or value not in numbers:
         raise InvalidArgumentError(f"{name} is {value!r}; give an integer from 0 to {numbers[-1]}")
     return value
-
-
-@lru_cache(maxsize=1024)
-def _padded(name: bytes) -> bytes:
-    """With the NUL that C wants, and the length that what follows wants."""
-    return name + bytes(8 - len(name) % 8)

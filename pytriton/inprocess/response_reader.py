@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import string_at
 from struct import Struct, unpack_from
 from typing import TYPE_CHECKING, Any
 
@@ -16,30 +17,23 @@ from pytriton.inprocess.tensor import Tensor
 if TYPE_CHECKING:
     from pytriton.inprocess.model import Model
 
-__all__ = ["FIRST_BYTES", "read", "size_of"]
+__all__ = ["read"]
 
 FIRST_BYTES = 512  # which each block has
 HEAD = Struct("<QqIi6I")
 OUTPUT = Struct("<QQQqiiII")
 PARAMETER = Struct("<qiIII")
 FINAL, ENDED, EMPTY = 1, 2, 4
-SIZE = Struct("<Q")
 STRING, _INT, BOOL, DOUBLE = range(4)
 DATA_TYPES, MEMORY_TYPES = [*DataType], [*MemoryType]  # which is faster than to call the classes
 SHAPES = [f"<{rank}q" for rank in range(8)]
 
 
-def size_of(text: bytes) -> int:
-    """Bytes of the block, from its beginning."""
-    size: int = SIZE.unpack_from(text)[0]
-    return size
-
-
-def read(text: bytes, model: Model, cargo: Cargo, free: Callable[[int], object]) -> tuple[InferenceResponse, bool]:
+def read(block: int, model: Model, cargo: Cargo, free: Callable[[int], object]) -> tuple[InferenceResponse, bool]:
     """Read a response.
 
     Args:
-        text: The block.
+        block: Its address.
         model: The one that was asked.
         cargo: The request's, with the buffers that its allocator made.
         free: Frees what C++ allocated.
@@ -47,7 +41,10 @@ def read(text: bytes, model: Model, cargo: Cargo, free: Callable[[int], object])
     Returns:
         It, and whether the server had let go of the request when it was fetched.
     """
-    _, version, flags, code, outputs, parameters, model_size, id_size, message_size, _ = HEAD.unpack_from(text)
+    text = string_at(block, FIRST_BYTES)
+    size, version, flags, code, outputs, parameters, model_size, id_size, message_size, _ = HEAD.unpack_from(text)
+    if size > FIRST_BYTES:
+        text = string_at(block, size)
     asked = type(model)
     final, ended = bool(flags & FINAL), bool(flags & ENDED)
     if flags & EMPTY:

@@ -18,11 +18,12 @@ from pytriton.inprocess.options import Options
 from pytriton.inprocess.settings import settings
 from pytriton.utils.workspace import Workspace
 
-__all__ = ["NOT_STARTED", "Running"]
+__all__ = ["NOT_STARTED", "Running", "check_process", "is_forked"]
 
 NOT_STARTED = "the server is not started; call start() first"
 _alive: set[Running] = set()
 _home: int | None = None  # the process in which servers may be used: a forked one lacks their threads
+_forked = False  # whether this is such a one
 
 
 class Running:
@@ -97,7 +98,7 @@ class Running:
 
     def stop_aside(self) -> None:
         """Stop on another thread: this one may be the server's own, in which the garbage collector happens to run."""
-        if os.getpid() == _home:
+        if not _forked:
             threading.Thread(target=self.stop, name="pytriton-inprocess-stop").start()
 
 
@@ -107,7 +108,7 @@ def check_process() -> None:
     Raises:
         InvalidArgumentError: So it is.
     """
-    if _home not in (None, os.getpid()):
+    if _forked:
         raise InvalidArgumentError(
             f"this process was forked from process {_home}, which has started a server in itself: servers do not live "
             "on in a fork. Start the process with the 'spawn' or 'forkserver' method of multiprocessing"
@@ -128,9 +129,22 @@ def _new(api: Api, options: Options) -> c_void_p:
     return server
 
 
+def _mark() -> None:
+    global _forked
+    _forked = _home is not None
+
+
+def is_forked() -> bool:
+    """Whether servers, and what they have to do with, are another process's."""
+    return _forked
+
+
+os.register_at_fork(after_in_child=_mark)
+
+
 @atexit.register
 def _stop_all() -> None:
     """While callbacks still find an interpreter."""
-    if os.getpid() == _home:
+    if not _forked:
         for running in [*_alive]:
             running.stop()
