@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytriton.bound_models import BoundModels
@@ -17,6 +17,7 @@ from pytriton.server.control import ModelControl
 from pytriton.server.native import uses_native
 from pytriton.server.unmet import unmet_wishes
 from pytriton.utils.workspace import Workspace
+from pytriton.worker.channel import Meet
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
@@ -97,7 +98,7 @@ class ModelBinder(ABC):
         config = ModelConfig() if config is None else config
         described = describe(model_name, model_version, inputs, outputs, config, instances)
         followed = of_the_server if trace_config is None else trace_config
-        native = uses_native(config.proxy, ours=self._config is not None)
+        native = uses_native(config.proxy, ours=self._is_ours())
         if not native:
             self._check_python_backend()
         options = Options(
@@ -113,7 +114,17 @@ class ModelBinder(ABC):
             for wish in unmet_wishes(described, self._config) if self._config else ():
                 LOGGER.warning("model %s: %s", model_name, wish)
             self._models.add(
-                Model(infer, described, self.triton_context, options, self._observation, traced, native, followed)
+                Model(
+                    infer,
+                    described,
+                    self.triton_context,
+                    options,
+                    self._observation,
+                    traced,
+                    native,
+                    followed,
+                    self._offer,
+                )
             )
             if self._control is not None:
                 self._load(self._control)
@@ -195,6 +206,14 @@ class ModelBinder(ABC):
     def _load(self, control: ModelControl) -> None:
         """Have the server load what it has not loaded yet."""
         self._models.load(control)
+
+    def _is_ours(self) -> bool:
+        """Whether the server is started by this process, so that it has our backend."""
+        return self._config is not None
+
+    def _offer(self, path: str, meet: Meet) -> Callable[[], None]:
+        """Have proxies in this process, if there are any, connect to a worker; returns what withdraws that."""
+        return lambda: None
 
     @abstractmethod
     def _check_python_backend(self) -> None:

@@ -17,6 +17,7 @@ from pytriton.model_config.triton_model_config import ResponseCache, TritonModel
 from pytriton.model_config.validation import check_combination, check_integer, validate
 from pytriton.model_config.warmup_validation import check_warmup
 from pytriton.server.repository import remove_model, write_config, write_model
+from pytriton.worker.channel import Offer
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
@@ -90,6 +91,7 @@ class Model:
         traced: Whether requests bring the server's trace context.
         native: Whether the native proxy serves it.
         trace_config: Of the server that traces the requests, for processes that have to make a tracer.
+        offer: Has proxies in this process connect without a socket.
 
     Attributes:
         config: As given.
@@ -106,10 +108,11 @@ class Model:
         traced: bool = False,
         native: bool = False,
         trace_config: Sequence[str] | None = None,
+        offer: Offer | None = None,
     ) -> None:
         self.config = config
         self.loaded = False
-        served = Served(config, context, options, observation or Observation(), trace_config)
+        served = Served(config, context, options, observation or Observation(), trace_config, offer)
         self._crew: Crew = ProcessCrew(infer, served) if isinstance(infer, Processes) else ThreadCrew(infer, served)
         self._instances = self._crew.members
         self._max_batches_in_flight = options.max_batches_in_flight

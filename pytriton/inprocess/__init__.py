@@ -7,6 +7,12 @@
             print(numpy.from_dlpack(response.outputs["digit"]))
 """
 
+from pytriton.inprocess.clients import (
+    AsyncioDecoupledModelClient,
+    AsyncioModelClient,
+    DecoupledModelClient,
+    ModelClient,
+)
 from pytriton.inprocess.enums import (
     DataType,
     DLDeviceType,
@@ -40,13 +46,17 @@ from pytriton.inprocess.request import InferenceRequest
 from pytriton.inprocess.response import InferenceResponse
 from pytriton.inprocess.server import Server
 from pytriton.inprocess.tensor import Tensor
+from pytriton.inprocess.triton import Triton
 
 __all__ = [
     "AlreadyExistsError",
     "AsyncResponseIterator",
+    "AsyncioDecoupledModelClient",
+    "AsyncioModelClient",
     "CancelledError",
     "DLDeviceType",
     "DataType",
+    "DecoupledModelClient",
     "InferenceRequest",
     "InferenceResponse",
     "InstanceGroupKind",
@@ -62,6 +72,7 @@ __all__ = [
     "MetricKind",
     "Model",
     "ModelBatchFlag",
+    "ModelClient",
     "ModelControlMode",
     "ModelDictionary",
     "ModelLoadDeviceLimit",
@@ -73,6 +84,7 @@ __all__ = [
     "ResponseIterator",
     "Server",
     "Tensor",
+    "Triton",
     "TritonError",
     "UnavailableError",
     "UnknownError",

@@ -10,9 +10,10 @@
 #include <cstring>
 #include <thread>
 
-#include "channel.h"
 #include "failure.h"
+#include "interpreter.h"
 #include "json.h"
+#include "socket_channel.h"
 
 namespace pytriton {
 
@@ -119,6 +120,7 @@ Descriptor receive_greeting(int socket) {
 }
 
 std::shared_ptr<Channel> connect_once(const std::string& path, const std::string& hello, double timeout_s) {
+  if (auto channel = connect_locally(path)) return channel;
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket) fail("socket");
   set_timeout(socket.get(), timeout_s);
@@ -128,7 +130,7 @@ std::shared_ptr<Channel> connect_once(const std::string& path, const std::string
   send_greeting(socket.get(), hello, arena->fd());
   PeerMemory peer(receive_greeting(socket.get()));
   set_timeout(socket.get(), 0);
-  return std::make_shared<Channel>(std::move(socket), std::move(arena), std::move(peer));
+  return std::make_shared<SocketChannel>(std::move(socket), std::move(arena), std::move(peer));
 }
 }  // namespace
 

@@ -26,7 +26,7 @@ struct Share {
 class Distribution {
  public:
   Distribution(const Reply& reply, const Calls& calls, const Description& model)
-      : reply_(reply), calls_(calls), model_(model), data_bytes_(reply.data_bytes()) {
+      : reply_(reply), calls_(calls), model_(model), data_end_(reply.data_end()) {
     if (reply.frame.tensors.size() > 1) taken_.resize(calls.size() * model.outputs.size());
   }
 
@@ -35,7 +35,7 @@ class Distribution {
       throw FrameError("output " + std::to_string(tensor.name) + " cannot have the dtype code " +
                        std::to_string(tensor.dtype));
     }
-    const Checked checked = check(reply_.frame, tensor, data_bytes_);
+    const Checked checked = check(reply_.frame, tensor, data_end_);
     std::string encoded;
     std::vector<uint32_t> lengths;
     if (!checked.item) {
@@ -108,7 +108,7 @@ class Distribution {
   const Reply& reply_;
   const Calls& calls_;
   const Description& model_;
-  const uint64_t data_bytes_;
+  const uint64_t data_end_;
   std::vector<bool> taken_;
 };
 

@@ -21,6 +21,16 @@ std::string greeting(const std::string& model, const std::string& instance) {
 Link::Link(std::string path, const std::string& model, const std::string& instance)
     : path_(std::move(path)), hello_(greeting(model, instance)), channel_(connect(path_, hello_, kConnectTimeoutS)) {}
 
+void Link::pass_to(Taker& taker) {
+  reception_ = std::make_shared<Reception>(taker);
+  channel_->pass_to(reception_);
+}
+
+void Link::close() {
+  channel_->say_goodbye();
+  if (reception_) reception_->close();
+}
+
 const std::shared_ptr<Channel>& Link::send(Outgoing& frame) {
   try {
     channel_->send(frame);
@@ -40,6 +50,9 @@ void Link::restore() noexcept {
 }
 
 // A worker that is about to end may still answer what it has, so the old connection is left to whoever reads it.
-void Link::renew(double timeout_s) { channel_ = connect(path_, hello_, timeout_s, kPatienceS); }
+void Link::renew(double timeout_s) {
+  channel_ = connect(path_, hello_, timeout_s, kPatienceS);
+  channel_->pass_to(reception_);
+}
 
 }  // namespace pytriton

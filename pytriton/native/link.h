@@ -5,6 +5,7 @@
 #include <string>
 
 #include "channel.h"
+#include "reception.h"
 
 namespace pytriton {
 
@@ -14,6 +15,11 @@ class Link {
   Link(std::string path, const std::string& model, const std::string& instance);
 
   const std::shared_ptr<Channel>& channel() const { return channel_; }
+
+  // Has what a worker in this process sends given to a taker, over this connection and those that follow.
+  void pass_to(Taker& taker);
+  // Dismisses the worker; the taker gets nothing any more when this returns.
+  void close();
 
   // Gives a batch the next number.
   void number(Outgoing& frame) { frame.sequence = ++sequence_; }
@@ -31,6 +37,7 @@ class Link {
   std::string path_, hello_;
   uint32_t sequence_ = 0;
   std::shared_ptr<Channel> channel_;
+  std::shared_ptr<Reception> reception_;
 };
 
 }  // namespace pytriton

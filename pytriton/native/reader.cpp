@@ -14,6 +14,7 @@ constexpr char kShortOfMemory[] =
 }  // namespace
 
 void Streams::start_reader(const std::shared_ptr<Channel>& channel) {
+  if (channel->is_local()) return;
   for (auto reading = readers_.begin(); reading != readers_.end();) {
     if (!reading->is_over) {
       ++reading;
@@ -47,8 +48,19 @@ void Streams::read(const std::shared_ptr<Channel>& channel) {
     reason = error.what();
   }
   channel->shutdown();
-  fail_batches(channel, reason);
+  fail_batches(channel.get(), reason);
 }
+
+void Streams::take(Channel& channel, const Reply& reply) noexcept {
+  try {
+    pass_on(channel, reply);
+  } catch (const std::exception& error) {
+    channel.shutdown();
+    fail_batches(&channel, error.what());
+  }
+}
+
+void Streams::lose(Channel& channel) noexcept { fail_batches(&channel, "it ended"); }
 
 // Sends a reply's responses; whether other replies to the same batch follow.
 bool Streams::pass_on(Channel& channel, const Reply& reply) {
@@ -133,12 +145,12 @@ BatchPointer Streams::forget(uint32_t sequence) {
 }
 
 // Fails what was sent over a connection that has ended.
-void Streams::fail_batches(const std::shared_ptr<Channel>& channel, const std::string& reason) {
+void Streams::fail_batches(const Channel* channel, const std::string& reason) {
   std::vector<uint32_t> lost;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [sequence, batch] : batches_) {
-      if (batch->channel == channel) lost.push_back(sequence);
+      if (!channel || batch->channel.get() == channel) lost.push_back(sequence);
     }
   }
   for (const uint32_t sequence : lost) {

@@ -17,6 +17,7 @@ std::string gone(const std::string& reason) { return "the inference callable's p
 Streams::Streams(std::unique_ptr<Link> link, const Description& model, TRITONBACKEND_ModelInstance* instance,
                  int64_t limit)
     : link_(std::move(link)), model_(model), instance_(instance), slots_(limit), current_(link_->channel()) {
+  link_->pass_to(*this);
   start_reader(current_);
   try {
     watcher_ = std::thread(&Streams::watch, this);
@@ -37,6 +38,8 @@ void Streams::close() {
   changed_.notify_all();
   if (watcher_.joinable()) watcher_.join();
   for (Reading& reading : readers_) reading.thread.join();
+  link_->close();
+  fail_batches(nullptr, "the server let the model go");
 }
 
 void Streams::execute(Calls calls) {
@@ -108,7 +111,7 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
     const std::lock_guard lock(mutex_);
     batch->channel = channel;
   }
-  if (channel->is_shut()) fail_batches(channel, "it ended");
+  if (channel->is_shut()) fail_batches(channel.get(), "it ended");
 }
 
 // Submits the requests of a batch that cannot travel one by one; one that is alone fails.

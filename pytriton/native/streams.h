@@ -6,6 +6,7 @@
 //   watcher        notices cancelled requests, and sends requests again that failed together
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <list>
@@ -19,7 +20,7 @@
 
 namespace pytriton {
 
-class Streams : public Batches {
+class Streams : public Batches, private Taker {
  public:
   Streams(std::unique_ptr<Link> link, const Description& model, TRITONBACKEND_ModelInstance* instance, int64_t limit);
   ~Streams() override;
@@ -43,10 +44,12 @@ class Streams : public Batches {
   // reader.cpp
   void start_reader(const std::shared_ptr<Channel>& channel);
   void read(const std::shared_ptr<Channel>& channel);
+  void take(Channel& channel, const Reply& reply) noexcept override;
+  void lose(Channel& channel) noexcept override;
   bool pass_on(Channel& channel, const Reply& reply);
   void pass_error_on(const Reply& reply, const BatchPointer& batch);
   bool has_memory(const Reply& reply);
-  void fail_batches(const std::shared_ptr<Channel>& channel, const std::string& reason);
+  void fail_batches(const Channel* channel, const std::string& reason);  // null: of any
   BatchPointer forget(uint32_t sequence);
 
   void watch();

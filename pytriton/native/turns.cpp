@@ -60,32 +60,54 @@ void Turns::exchange(const Calls& calls, Times& times) {
   Outgoing frame = encode(calls, model_);
   link_->number(frame);
   if (!times.compute_start) times.compute_start = now_ns();
-  const std::shared_ptr<Channel> channel = link_->send(frame);
-  for (channel->receive(reply_); reply_.frame.kind == Kind::ask; channel->receive(reply_)) {
-    tell_cancelled(calls, frame.sequence);
+  Exchange exchange{calls, times, frame.sequence, frame.requests};
+  const Current current(exchange_, exchange);
+  const std::shared_ptr<Channel> channel = link_->send(frame);  // which has the answer, if the worker is in this process
+  while (!exchange.is_over) {
+    channel->receive(reply_);
+    take(*channel, reply_);
   }
-  times.compute_end = now_ns();
-  if (reply_.frame.sequence != frame.sequence || reply_.frame.requests != frame.requests) {
-    throw FrameError("the reply belongs to another batch");
-  }
-  if (reply_.frame.kind == Kind::response) {
-    respond(reply_, calls, model_);
-    channel->finished(reply_);
-    return;
-  }
-  if (reply_.frame.kind != Kind::error) throw FrameError("the reply is of another kind");
-  const Status status = status_of(reply_);
-  if (status.isolate && calls.size() > 1) return answer_each(calls, times);  // only the request at fault shall fail
-  fail_all(calls, status.code, status.message);
+  if (exchange.failure) std::rethrow_exception(exchange.failure);
+  if (exchange.isolate) answer_each(calls, times);  // only the request at fault shall fail
 }
 
-void Turns::tell_cancelled(const Calls& calls, uint32_t sequence) {
-  std::vector<size_t> cancelled;
-  for (size_t index = 0; index < calls.size(); ++index) {
-    if (calls[index]->is_cancelled()) cancelled.push_back(index);
+void Turns::take(Channel& channel, const Reply& reply) noexcept {
+  Exchange* exchange = exchange_;
+  if (!exchange) return;
+  try {
+    read(channel, reply, *exchange);
+  } catch (...) {
+    exchange->failure = std::current_exception();
+    exchange->is_over = true;
   }
-  Outgoing frame = cancellation(sequence, calls.size(), cancelled, cancelled.size() == calls.size());
-  link_->channel()->send(frame);
+}
+
+void Turns::read(Channel& channel, const Reply& reply, Exchange& exchange) {
+  const Frame& frame = reply.frame;
+  if (frame.kind == Kind::ask) return tell_cancelled(channel, exchange);
+  exchange.times.compute_end = now_ns();
+  exchange.is_over = true;
+  if (frame.sequence != exchange.sequence || frame.requests != exchange.requests) {
+    throw FrameError("the reply belongs to another batch");
+  }
+  if (frame.kind == Kind::response) {
+    respond(reply, exchange.calls, model_);
+    return channel.finished(reply);
+  }
+  if (frame.kind != Kind::error) throw FrameError("the reply is of another kind");
+  const Status status = status_of(reply);
+  exchange.isolate = status.isolate && exchange.calls.size() > 1;
+  if (!exchange.isolate) fail_all(exchange.calls, status.code, status.message);
+}
+
+void Turns::tell_cancelled(Channel& channel, const Exchange& exchange) {
+  std::vector<size_t> cancelled;
+  for (size_t index = 0; index < exchange.calls.size(); ++index) {
+    if (exchange.calls[index]->is_cancelled()) cancelled.push_back(index);
+  }
+  Outgoing frame = cancellation(exchange.sequence, exchange.calls.size(), cancelled,
+                                cancelled.size() == exchange.calls.size());
+  channel.send(frame);
 }
 
 }  // namespace pytriton

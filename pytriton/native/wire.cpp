@@ -105,6 +105,17 @@ uint64_t Frame::data_bytes() const {
   return most;
 }
 
+void copy_data(const Outgoing& frame, char* to) {
+  for (const Tensor& tensor : frame.tensors) {
+    char* at = to;
+    for (const Part& part : tensor.parts) {
+      if (part.size) std::memcpy(at, part.at, part.size);
+      at += part.size;
+    }
+    to += padded(tensor.size);
+  }
+}
+
 void pack(const Outgoing& frame, std::vector<char>& message) {
   const bool is_inline = frame.region == kNoRegion;
   message.resize(sizeof(Header));

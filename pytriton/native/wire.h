@@ -79,6 +79,9 @@ struct Frame {
   uint64_t data_bytes() const;  // to the end of the last tensor; throws FrameError if that is no number
 };
 
+// Copies the data of the tensors to where they are to lie, each padded.
+void copy_data(const Outgoing& frame, char* to);
+
 // Replaces the message by the frame; the tensors' data are part of it unless the frame has a region.
 void pack(const Outgoing& frame, std::vector<char>& message);
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from pytriton.proxy.channel import Channel
+from pytriton.proxy.frames import Frame
+from pytriton.worker.channel import Channel
 from pytriton.worker.event_loop import EventLoop
 from pytriton.worker.inference import Inference
 from pytriton.worker.results import is_async
@@ -16,6 +18,10 @@ __all__ = ["Engine", "make_engine"]
 
 class Engine(Protocol):
     """Answers frames with a callable."""
+
+    @property
+    def answer(self) -> Callable[[Channel, Frame], None] | None:
+        """Answers one batch on the calling thread; None if only :meth:`serve` can."""
 
     def serve(self, channel: Channel) -> None:
         """Answer batch after batch, until the proxy has gone.

@@ -9,11 +9,12 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from pytriton.proxy.arena import ArenaFullError
-from pytriton.proxy.channel import Channel, PeerGoneError
+from pytriton.proxy.channel import PeerGoneError
 from pytriton.proxy.frames import CANCEL, END, REQUEST, Frame
 from pytriton.proxy.tensors import FrameError
 from pytriton.worker.activity import Activity
 from pytriton.worker.cancellation import Cancellation
+from pytriton.worker.channel import Channel
 from pytriton.worker.context import current_binding
 from pytriton.worker.inference import Inference
 from pytriton.worker.results import wind_up
@@ -26,6 +27,8 @@ class EventLoop:
         inference: Calls the callable.
         name: Of the thread.
     """
+
+    answer = None
 
     def __init__(self, inference: Inference, name: str) -> None:
         self._inference = inference

@@ -9,10 +9,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from pytriton.proxy.channel import PeerGoneError, accept
 from pytriton.proxy.peer import stranger
 from pytriton.proxy.tensors import FrameError
+from pytriton.worker.channel import Channel, LocalChannel, Offer
 from pytriton.worker.context import Binding, current_binding
 from pytriton.worker.engine import Engine
 from pytriton.worker.listener import Listener
@@ -27,8 +29,8 @@ POLL_S = 0.01
 class Instance:
     """Listens on a socket for the proxy and serves it with one callable.
 
-    Each connection has a thread. There is one connection, except while the server replaces a proxy by another one: it
-    ends the old one when the new one is ready.
+    Each connection has a thread; those of proxies in this process only if their own threads cannot answer. There is one
+    connection, except while the server replaces a proxy by another one: it ends the old one when the new one is ready.
 
     Args:
         path: Of the socket to listen on.
@@ -37,6 +39,7 @@ class Instance:
         on_disconnect: Called, on the connection's thread, when a proxy has gone.
         on_connect: Called when one has come.
         inherited: A socket that listens at ``path`` already, which another process goes on with.
+        offer: Has proxies in this process connect without the socket.
 
     Attributes:
         was_dismissed: Whether the server has ended the last proxy that went: it did not die.
@@ -50,6 +53,7 @@ class Instance:
         on_disconnect: Callable[[], None],
         on_connect: Callable[[], None] = lambda: None,
         inherited: socket.socket | None = None,
+        offer: Offer | None = None,
     ) -> None:
         self.was_dismissed = False
         self._binding = binding
@@ -58,11 +62,12 @@ class Instance:
         self._on_connect = on_connect
         self._name = f"pytriton-{binding.model_config.model_name}-{os.path.basename(path)}"
         self._state = threading.Condition()
-        self._connections: set[socket.socket] = set()
+        self._connections: set[socket.socket | LocalChannel] = set()
         self._closed = self._draining = False
         self._listener = Listener(path, inherited)
         self._thread = threading.Thread(target=self._listen, name=self._name, daemon=True)
         self._thread.start()
+        self._withdraw = offer(path, self._meet) if offer else lambda: None
 
     def is_alive(self) -> bool:
         """Whether the instance can serve."""
@@ -99,9 +104,10 @@ class Instance:
 
     def close(self) -> None:
         """Stop listening and end the connection; its thread ends when the callable has returned."""
+        self._withdraw()
         with self._state:
             self._closed = True
-            for connection in self._connections:
+            for connection in [*self._connections]:
                 _shut_down(connection)
             self._state.notify_all()
         self._listener.stop()
@@ -112,7 +118,7 @@ class Instance:
         self._engine.drain()
         with self._state:
             self._draining = True
-            for connection in self._connections:
+            for connection in [*self._connections]:
                 _shut_down(connection, socket.SHUT_RD)
 
     def _listen(self) -> None:
@@ -144,7 +150,20 @@ class Instance:
         self._on_connect()
         threading.Thread(target=self._serve, args=(connection,), name=self._name, daemon=True).start()
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _meet(self, channel: LocalChannel) -> bool:
+        """Serve a proxy in this process; False if it comes too late."""
+        with self._state:
+            if self._closed or self._draining:
+                return False
+            self._connections.add(channel)
+        self._on_connect()
+        if self._engine.answer is not None:
+            channel.attend(self._engine.answer, partial(self._part, channel))
+        else:
+            threading.Thread(target=self._serve, args=(channel,), name=self._name, daemon=True).start()
+        return True
+
+    def _serve(self, connection: socket.socket | LocalChannel) -> None:
         current_binding.set(self._binding)
         try:
             self._converse(connection)
@@ -153,21 +172,39 @@ class Instance:
         except FrameError:
             LOGGER.exception("a proxy sent a bad frame; its connection is closed")
         finally:
-            with self._state:
-                self._connections.remove(connection)
-                self._state.notify_all()
-            connection.close()
-            self._on_disconnect()
+            self._forget(connection)
 
-    def _converse(self, connection: socket.socket) -> None:
-        _, channel = accept(connection, GREETING_TIMEOUT_S)
+    def _converse(self, connection: socket.socket | LocalChannel) -> None:
+        channel: Channel
+        if isinstance(connection, socket.socket):
+            _, channel = accept(connection, GREETING_TIMEOUT_S)
+        else:
+            channel = connection
         try:
             self._engine.serve(channel)
         finally:
-            self.was_dismissed = channel.ended_well
-            channel.close()
+            self._end(channel)
+
+    def _end(self, channel: Channel) -> None:
+        self.was_dismissed = channel.ended_well
+        channel.close()
+
+    def _forget(self, connection: socket.socket | LocalChannel) -> None:
+        with self._state:
+            self._connections.remove(connection)
+            self._state.notify_all()
+        connection.close()
+        self._on_disconnect()
+
+    def _part(self, channel: LocalChannel) -> None:
+        """The end of a connection without a thread."""
+        self._end(channel)
+        self._forget(channel)
 
 
-def _shut_down(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
-    with suppress(OSError):
-        connection.shutdown(how)
+def _shut_down(connection: socket.socket | LocalChannel, how: int = socket.SHUT_RDWR) -> None:
+    if isinstance(connection, socket.socket):
+        with suppress(OSError):
+            connection.shutdown(how)
+    else:
+        connection.shutdown()

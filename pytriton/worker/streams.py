@@ -8,11 +8,12 @@ from collections import deque
 from typing import NamedTuple
 
 from pytriton.proxy.arena import ArenaFullError
-from pytriton.proxy.channel import Channel, PeerGoneError
+from pytriton.proxy.channel import PeerGoneError
 from pytriton.proxy.frames import CANCEL, END, REQUEST, Frame
 from pytriton.proxy.tensors import FrameError
 from pytriton.worker.activity import Activity
 from pytriton.worker.cancellation import Cancellation
+from pytriton.worker.channel import Channel
 from pytriton.worker.inference import Inference, Replies
 
 LOGGER = logging.getLogger("pytriton.worker")
@@ -24,6 +25,8 @@ class Streams:
     Args:
         inference: Calls the callable.
     """
+
+    answer = None
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference

@@ -7,10 +7,11 @@ import threading
 import time
 
 from pytriton.proxy.arena import ArenaFullError
-from pytriton.proxy.channel import Channel, PeerGoneError
+from pytriton.proxy.channel import PeerGoneError
 from pytriton.proxy.frames import ASK, CANCEL, Frame
 from pytriton.proxy.tensors import FrameError
 from pytriton.worker.cancellation import Cancellation
+from pytriton.worker.channel import Channel
 from pytriton.worker.inference import Inference
 
 ASK_S = 0.05  # between two questions to the proxy; each takes it 20 to 200 us a request
@@ -46,12 +47,15 @@ class Turns:
             PeerGoneError: The proxy has gone.
             FrameError: It sent what is no frame.
         """
-        while True:
-            self._step(channel)
+        while True:  # nothing of a batch may stay referenced here while the next one is awaited
+            self.answer(channel, channel.receive())
 
-    def _step(self, channel: Channel) -> None:
-        """Answer one batch. Nothing of it may stay referenced here while the next one is awaited."""
-        frame = channel.receive()
+    def answer(self, channel: Channel, frame: Frame) -> None:
+        """Answer one batch, on the calling thread.
+
+        Raises:
+            PeerGoneError: The proxy has gone.
+        """
         with self._turn:
             frame.cancellation = Cancellation(self._look)
             self._asked = channel, frame

@@ -9,6 +9,7 @@ from typing import Any
 
 from pytriton.decorators.batching import takes_joined_inputs
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.worker.channel import Offer
 from pytriton.worker.context import Binding, TritonContext
 from pytriton.worker.engine import Engine, make_engine
 from pytriton.worker.inference import Options
@@ -28,6 +29,7 @@ class Served:
         options: How the callables are called.
         observation: Who observes the batches.
         trace_config: Of the server that traces the requests.
+        offer: Has proxies in this process connect without a socket.
     """
 
     config: TritonModelConfig
@@ -35,6 +37,7 @@ class Served:
     options: Options
     observation: Observation
     trace_config: Sequence[str] | None = None
+    offer: Offer | None = None
 
 
 class ServedCallable:
@@ -73,7 +76,8 @@ class ServedCallable:
         inherited: socket.socket | None = None,
     ) -> Instance:
         """Wait for the proxy; arguments are those of Instance."""
-        self._instance = Instance(path, self.binding, self.engine, on_disconnect, on_connect, inherited)
+        offer = self._served.offer
+        self._instance = Instance(path, self.binding, self.engine, on_disconnect, on_connect, inherited, offer)
         return self._instance
 
     def rebind(self, function: Any) -> None:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.proxy.channel import Channel
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
+from pytriton.worker.channel import Channel
 from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.engine import Engine
 from pytriton.worker.instance import Instance
@@ -175,6 +175,8 @@ class Worker:
 
 class _Lent:
     """An engine that somebody else closes."""
+
+    answer = None  # there is no proxy in a worker process
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -11,6 +11,7 @@
 #include "json.h"
 #include "layout.h"
 #include "server.h"
+#include "socket_channel.h"
 
 namespace {
 
@@ -28,7 +29,7 @@ class Connection {
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) broken("there are sockets");
     if (pwrite(memory_.get(), zeros.data(), kMemoryBytes, 0) != kMemoryBytes) broken("there is memory");
     peer_ = Descriptor(ends[1]);
-    channel = std::make_unique<Channel>(Descriptor(ends[0]), std::make_unique<Arena>(),
+    channel = std::make_unique<SocketChannel>(Descriptor(ends[0]), std::make_unique<Arena>(),
                                         PeerMemory(Descriptor(fcntl(memory_.get(), F_DUPFD_CLOEXEC, 0))));
   }
 

@@ -7,6 +7,7 @@
 #include "layout.h"
 
 std::atomic<int> Ticket::open{0}, Ticket::unreleased{0};
+ClientLock client_lock;
 
 struct TRITONSERVER_Error {
   TRITONSERVER_Error_Code code;
@@ -198,6 +199,8 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseDelete(TRITONBACKEND_Response* respons
 TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response, uint32_t flags,
                                                TRITONSERVER_Error* error) {
   const std::unique_ptr<TRITONBACKEND_Response> owned(response);
+  client_lock.take();
+  client_lock.give_back();
   Ticket& ticket = *response->ticket;
   if (ticket.is_final) broken("nothing follows the last response");
   ++(error ? ticket.errors : ticket.responses);

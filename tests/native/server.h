@@ -29,5 +29,12 @@ using TicketPointer = std::shared_ptr<Ticket>;
 // TRITONBACKEND_RequestRelease.
 TRITONBACKEND_Request* make_request(TicketPointer ticket, std::vector<std::string> outputs = {"y"});
 
+// Where a client takes responses with a lock, as an interpreter's does: how to take it, and to give it back.
+struct ClientLock {
+  void (*take)() = [] {};
+  void (*give_back)() = [] {};
+};
+extern ClientLock client_lock;
+
 // Ends the program: the proxy broke a rule of the server.
 [[noreturn]] void broken(const std::string& rule);

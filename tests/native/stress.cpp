@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "chance.h"
+#include "local_worker.h"
 #include "server.h"
 #include "streams.h"
 #include "worker.h"
@@ -74,9 +75,10 @@ class Clients {
 };
 
 // One instance's life; at times it ends while batches are in flight.
+template <typename AnyWorker>
 void live(const std::string& path, bool streams, bool decoupled, uint64_t batches, Random& random) {
   const Description model = description(decoupled);
-  auto worker = std::make_unique<Worker>(path, streams, random());
+  auto worker = std::make_unique<AnyWorker>(path, streams, random());
   Clients clients(random());
   auto link = std::make_unique<Link>(path, "model", "instance");
   std::unique_ptr<Batches> instance;
@@ -112,7 +114,8 @@ int main(int count, char** arguments) {
   constexpr uint64_t kBatchesPerLife = 100;
   uint64_t lives = 0;
   for (auto left = std::strtoll(arguments[3], nullptr, 10); left > 0; left -= kBatchesPerLife, ++lives) {
-    live(path, lives % 3 != 0, lives % 3 == 1, kBatchesPerLife, random);
+    const auto any_live = lives % 2 ? live<LocalWorker> : live<Worker>;
+    any_live(path, lives % 3 != 0, lives % 3 == 1, kBatchesPerLife, random);
   }
   std::printf("%llu lives\n", static_cast<unsigned long long>(lives));
 }

@@ -1,0 +1,93 @@
+"""Clients of models of a server in this process: those of :mod:`pytriton.client`, without a network.
+
+They check, raise and return the same. Headers and compression have no meaning here.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from pytriton import client
+from pytriton.client.base import BaseModelClient, ClientT
+from pytriton.inprocess import dialect
+from pytriton.inprocess.dialect import Dialect
+from pytriton.inprocess.server import Server
+from pytriton.inprocess.transport import AsyncInprocessTransport, InprocessTransport
+
+__all__ = ["AsyncioDecoupledModelClient", "AsyncioModelClient", "DecoupledModelClient", "ModelClient"]
+
+NO_URL = "http://in-this-process"
+
+
+class _InprocessClient(BaseModelClient):
+    """What the clients below have in common.
+
+    Args:
+        server: The server.
+        model_name: Name of the model.
+        model_version: Version of the model; None uses the highest.
+        settings: ``lazy_init``, ``init_timeout_s``, ``inference_timeout_s``, ``model_config`` and
+            ``ensure_model_is_ready`` of :class:`pytriton.client.base.BaseModelClient`.
+    """
+
+    def __init__(self, server: Server, model_name: str, model_version: str | None = None, **settings: Any) -> None:
+        self._dialect = Dialect(server)
+        self._server = server
+        super().__init__(NO_URL, model_name, model_version, **settings)
+
+    @classmethod
+    def from_existing_client(cls: type[ClientT], existing_client: BaseModelClient) -> ClientT:
+        """A new client of the same server and model; settings but the timeouts are the defaults."""
+        if not isinstance(existing_client, _InprocessClient):
+            raise TypeError(f"{existing_client!r} is no client of a server in this process")
+        session = existing_client._session
+        return cls(
+            existing_client._server,  # type: ignore[arg-type]
+            session.model_name,
+            session.model_version,
+            init_timeout_s=session.init_timeout_s,
+            inference_timeout_s=session.inference_timeout_s,
+            model_config=session.known_config,
+            ensure_model_is_ready=not session.model_ready,
+        )
+
+    def get_lib(self) -> ModuleType:
+        """What makes tensors for requests."""
+        return dialect
+
+    def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
+        """There is no tritonclient client of a server in this process.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError("tritonclient has no client of a server in this process; use the server itself")
+
+
+class ModelClient(_InprocessClient, client.ModelClient):
+    """:class:`pytriton.client.ModelClient` of a server in this process. For one thread at a time."""
+
+    def _make_transport(self) -> InprocessTransport:
+        return InprocessTransport(self._dialect)
+
+
+class DecoupledModelClient(_InprocessClient, client.DecoupledModelClient):
+    """:class:`pytriton.client.DecoupledModelClient` of a server in this process. For one thread at a time."""
+
+    def _make_transport(self) -> InprocessTransport:
+        return InprocessTransport(self._dialect)
+
+
+class AsyncioModelClient(_InprocessClient, client.AsyncioModelClient):
+    """:class:`pytriton.client.AsyncioModelClient` of a server in this process."""
+
+    def _make_transport(self) -> AsyncInprocessTransport:
+        return AsyncInprocessTransport(self._dialect)
+
+
+class AsyncioDecoupledModelClient(_InprocessClient, client.AsyncioDecoupledModelClient):
+    """:class:`pytriton.client.AsyncioDecoupledModelClient` of a server in this process."""
+
+    def _make_transport(self) -> AsyncInprocessTransport:
+        return AsyncInprocessTransport(self._dialect)

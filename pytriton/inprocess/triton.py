@@ -1,0 +1,136 @@
+"""``Triton``: binds Python callables as models of a server in this process."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytriton.base import TritonBase
+from pytriton.exceptions import PyTritonServerError
+from pytriton.inprocess.clients import ModelClient
+from pytriton.inprocess.control import InprocessControl
+from pytriton.inprocess.enums import ModelControlMode
+from pytriton.inprocess.exceptions import InvalidArgumentError, TritonError
+from pytriton.inprocess.library import installation
+from pytriton.inprocess.native_proxy import native_proxy
+from pytriton.inprocess.options import Options
+from pytriton.inprocess.server import Server
+from pytriton.model import Model
+from pytriton.server.control import REFUSED, ModelControl
+from pytriton.server.installation import BUNDLED
+from pytriton.server.native import LIBRARY
+from pytriton.utils.workspace import Workspace
+from pytriton.worker.channel import Meet
+
+__all__ = ["Triton"]
+
+LOGGER = logging.getLogger("pytriton.triton")
+
+GONE = {"", "UNAVAILABLE"}
+SERVER_POLL_S = 1.0  # a server that stops looks so seldom whether its models have gone; most go at once
+POLL_S = 0.002
+
+
+class Triton(TritonBase):
+    """Serves bound callables with a Triton Inference Server within this process: no network, no second process.
+
+    The server's own threads call the callables. It starts on entering the context, or at :meth:`connect`, and ends with
+    :meth:`stop`, on leaving the context and at the interpreter's exit::
+
+        with Triton() as triton:
+            triton.bind("doubler", double, inputs, outputs, config=ModelConfig(max_batch_size=8))
+            with triton.client("doubler") as client:
+                print(client.infer_sample(x))
+
+    Args:
+        options: Of the server. Its repositories, if it has any, are served beside the bound models; the control mode is
+            EXPLICIT, whatever they say.
+        workspace: Folder for the bound models' files, which must not exist; default: a new one below
+            ``PYTRITON_HOME``. It is removed at the end.
+        kwargs: Fields of :class:`Options`, in place of ``options``.
+
+    Attributes:
+        triton_context: What the bound callables share.
+        server: To be asked for models, metrics and what else it knows; started by :meth:`connect`.
+
+    Raises:
+        InvalidArgumentError: Options are given twice, or there is no such field.
+        FileExistsError: ``workspace`` exists.
+    """
+
+    def __init__(
+        self, options: Options | None = None, *, workspace: Workspace | str | Path | None = None, **kwargs: Any
+    ) -> None:
+        given = Server(options, **kwargs).options
+        super().__init__(workspace)
+        self.server = Server(_with_store(given, self._workspace.model_store_path))
+
+    def client(self, model_name: str, model_version: str | None = None, **settings: Any) -> ModelClient:
+        """A client of a model that answers each request once; of others, :class:`DecoupledModelClient` is one.
+
+        Args:
+            model_name: Name of the model.
+            model_version: Its version; None uses the highest.
+            settings: Those of :class:`ModelClient`.
+        """
+        return ModelClient(self.server, model_name, model_version, **settings)
+
+    def _reach(self) -> ModelControl:
+        try:
+            self.server.start()
+        except InvalidArgumentError:
+            raise
+        except TritonError as error:
+            raise PyTritonServerError(f"the server cannot start in this process: {error}") from error
+        return InprocessControl(self.server)
+
+    def _is_ours(self) -> bool:
+        return installation().home == BUNDLED  # with another one, our backend would not find the server's functions
+
+    def _offer(self, path: str, meet: Meet) -> Callable[[], None]:
+        return native_proxy().offer(path, meet) if self._is_ours() and LIBRARY.is_file() else super()._offer(path, meet)
+
+    def _check_python_backend(self) -> None:
+        installation().python_backend()
+
+    def _revive(self, control: ModelControl, model: Model) -> None:
+        with self._lock:
+            if not self._is_lost(model):
+                return
+            LOGGER.warning("model %s: its proxy in the server died; loading the model again", model.name)
+            try:
+                control.unload(model.name)
+                control.load(model.name)
+            except REFUSED as error:
+                LOGGER.warning("model %s cannot be loaded again: %s", model.name, error)
+
+    def _end(self, control: ModelControl) -> None:
+        names = self._models.names(loaded=True)
+        deadline = time.monotonic() + SERVER_POLL_S
+        try:
+            for name in names:
+                control.unload(name)
+            while time.monotonic() < deadline and not all(_is_gone(control, name) for name in names):
+                time.sleep(POLL_S)
+            self.server.stop()
+        except (TritonError, *REFUSED) as error:
+            LOGGER.warning("the server in this process did not end well: %s", error)
+
+    def _kill(self) -> None:
+        self._models.disconnect()
+
+
+def _is_gone(control: ModelControl, name: str) -> bool:
+    return control.states().get(name, set()) <= GONE
+
+
+def _with_store(options: Options, store: Path) -> Options:
+    """What the user says, and where bound models are."""
+    repositories = options.model_repository or []
+    if isinstance(repositories, str):
+        repositories = [repositories]
+    return replace(options, model_repository=[str(store), *repositories], model_control_mode=ModelControlMode.EXPLICIT)

@@ -1,0 +1,121 @@
+#include "interpreter.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <unordered_map>
+
+#define PYTRITON_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace pytriton {
+namespace {
+
+struct Meetings {
+  std::mutex mutex;
+  std::unordered_map<std::string, uint64_t> workers;  // by the paths that they answer at
+  std::unordered_map<uint64_t, std::weak_ptr<LocalChannel>> channels;
+  uint64_t last = 0;
+};
+
+Meetings& meetings() {
+  static auto* const all = new Meetings;  // which threads may need until the process ends
+  return *all;
+}
+
+std::atomic<const PytritonInterpreter*> interpreter{nullptr};
+
+// Keeps what the interpreter knows of a thread from one call to the next: to make it anew takes as long as all else in a
+// call, and variables of the thread would be lost.
+class Attachment {
+ public:
+  void begin(const PytritonInterpreter& python) {
+    if (thread_ || python.PyGILState_GetThisThreadState()) return;  // attached, or one of the interpreter's own
+    state_ = python.PyGILState_Ensure();
+    thread_ = python.PyEval_SaveThread();
+  }
+
+  ~Attachment() {
+    const PytritonInterpreter* python = interpreter;
+    if (!thread_ || !python) return;
+    python->PyEval_RestoreThread(thread_);
+    python->PyGILState_Release(state_);
+  }
+
+ private:
+  void* thread_ = nullptr;
+  int state_ = 0;
+};
+thread_local Attachment attachment;
+
+std::shared_ptr<LocalChannel> find(uint64_t connection) {
+  Meetings& all = meetings();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.channels.find(connection);
+  return found == all.channels.end() ? nullptr : found->second.lock();
+}
+
+void forget(uint64_t connection) {
+  Meetings& all = meetings();
+  const std::lock_guard lock(all.mutex);
+  all.channels.erase(connection);
+}
+
+}  // namespace
+
+std::shared_ptr<LocalChannel> connect_locally(const std::string& path) {
+  const PytritonInterpreter* python = interpreter;
+  if (!python) return nullptr;
+  Meetings& all = meetings();
+  uint64_t worker = 0, connection = 0;
+  std::shared_ptr<LocalChannel> channel;
+  {
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.workers.find(path);
+    if (found == all.workers.end()) return nullptr;
+    worker = found->second;
+    connection = ++all.last;
+    channel = std::make_shared<LocalChannel>(connection);
+    all.channels[connection] = channel;
+  }
+  attachment.begin(*python);
+  if (python->meet(worker, connection)) return channel;
+  forget(connection);
+  return nullptr;
+}
+
+bool deliver(uint64_t connection, const char* message, size_t size) {
+  const PytritonInterpreter* python = interpreter;
+  if (!python) return false;
+  attachment.begin(*python);
+  return python->deliver(connection, message, size) != 0;
+}
+
+}  // namespace pytriton
+
+using namespace pytriton;
+
+PYTRITON_EXPORT void pytriton_introduce(const PytritonInterpreter* python) { interpreter = python; }
+
+PYTRITON_EXPORT void pytriton_offer(const char* path, uint64_t worker) {
+  Meetings& all = meetings();
+  const std::lock_guard lock(all.mutex);
+  all.workers[path] = worker;
+}
+
+PYTRITON_EXPORT void pytriton_withdraw(const char* path) {
+  Meetings& all = meetings();
+  const std::lock_guard lock(all.mutex);
+  all.workers.erase(path);
+}
+
+PYTRITON_EXPORT int pytriton_reply(uint64_t connection, const char* message, uint64_t size, const uint64_t* addresses) {
+  const std::shared_ptr<LocalChannel> channel = find(connection);
+  return channel && channel->take({message, size}, addresses);
+}
+
+PYTRITON_EXPORT void pytriton_leave(uint64_t connection) {
+  if (const std::shared_ptr<LocalChannel> channel = find(connection)) channel->lose();
+  forget(connection);
+}
+
+PYTRITON_EXPORT void pytriton_free(void* memory) { std::free(memory); }

@@ -1,0 +1,47 @@
+// The interpreter that the server shares its process with, if it does: its functions, and the workers in it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "local_channel.h"
+
+namespace pytriton {
+
+extern "C" {
+// What the interpreter gives us. The first two take its lock by themselves; the others are its own, of the same names.
+struct PytritonInterpreter {
+  int (*meet)(uint64_t worker, uint64_t connection);                       // 0 if the worker has gone
+  int (*deliver)(uint64_t connection, const char* message, uint64_t size);  // likewise; an empty message is the end
+  int (*PyGILState_Ensure)();
+  void (*PyGILState_Release)(int state);
+  void* (*PyGILState_GetThisThreadState)();
+  void* (*PyEval_SaveThread)();
+  void (*PyEval_RestoreThread)(void* thread);
+};
+
+// What it calls, from any of its threads; with its lock only what cannot wait for a thread that wants it.
+
+// Makes the interpreter known, or with null says that it ends. The structure has to stay.
+void pytriton_introduce(const PytritonInterpreter* python);
+// A worker answers at a path from now on, by a number that the interpreter knows it by; or no longer.
+void pytriton_offer(const char* path, uint64_t worker);
+void pytriton_withdraw(const char* path);
+// A worker's frame; 0 if nobody takes it. Large tensors are read at their addresses, in the frame's order, until this
+// returns. The interpreter's lock may be held for the one answer to a batch that is being delivered.
+int pytriton_reply(uint64_t connection, const char* message, uint64_t size, const uint64_t* addresses);
+// A worker takes no more batches.
+void pytriton_leave(uint64_t connection);
+// Gives the memory of a large batch back.
+void pytriton_free(void* memory);
+}
+
+// Connects to the worker that answers at a path; null if none in this process does.
+std::shared_ptr<LocalChannel> connect_locally(const std::string& path);
+
+// Hands a frame, or the end, over to a worker. Memory that a frame refers to is the interpreter's if that succeeds.
+// Returns false if there is no worker any more.
+bool deliver(uint64_t connection, const char* message, size_t size);
+
+}  // namespace pytriton

@@ -1,0 +1,93 @@
+#include "local_channel.h"
+
+#include <cstdlib>
+
+#include "failure.h"
+#include "interpreter.h"
+
+namespace pytriton {
+
+namespace {
+struct Freer {
+  void operator()(char* memory) const { std::free(memory); }
+};
+}  // namespace
+
+void LocalChannel::send(Outgoing& frame) {
+  if (is_shut_) throw PeerGone("it serves the model no longer");
+  std::unique_ptr<char, Freer> memory;
+  if (const uint64_t size = frame.data_bytes(); size > kInlineLimitBytes) {
+    memory.reset(static_cast<char*>(std::aligned_alloc(kAlign, size)));
+    if (!memory) throw ArenaFull("no memory for a batch of " + std::to_string(size) + " bytes");
+    copy_data(frame, memory.get());
+    frame.region = reinterpret_cast<uint64_t>(memory.get());
+  }
+  std::vector<char> message;
+  pack(frame, message);
+  if (!deliver(number_, message.data(), message.size())) throw PeerGone("it serves the model no longer");
+  static_cast<void>(memory.release());
+}
+
+bool LocalChannel::send_at_once(Outgoing& frame) {
+  send(frame);
+  return true;
+}
+
+void LocalChannel::receive(Reply&) { throw PeerGone("it gave no answer"); }
+
+void LocalChannel::pass_to(std::shared_ptr<Reception> reception) {
+  const std::lock_guard lock(mutex_);
+  reception_ = std::move(reception);
+}
+
+std::shared_ptr<Reception> LocalChannel::reception() {
+  const std::lock_guard lock(mutex_);
+  return reception_;
+}
+
+bool LocalChannel::take(std::string_view message, const uint64_t* addresses) noexcept {
+  const std::shared_ptr<Reception> reception = this->reception();
+  if (!reception) return false;
+  bool makes_sense = true;
+  const bool taken = reception->with([&](Taker& taker) {
+    try {
+      Reply reply;
+      reply.frame = unpack(message);
+      if (addresses) {
+        for (size_t index = 0; index < reply.frame.tensors.size(); ++index) {
+          reply.frame.tensors[index].offset = addresses[index];
+          reply.region_bytes_ += reply.frame.tensors[index].size;
+        }
+        reply.has_addresses_ = true;
+      }
+      taker.take(*this, reply);
+    } catch (const std::exception&) {
+      makes_sense = false;
+      is_shut_ = true;
+      taker.lose(*this);
+    }
+  });
+  return taken && makes_sense;
+}
+
+void LocalChannel::lose() noexcept {
+  is_shut_ = true;
+  if (const std::shared_ptr<Reception> reception = this->reception()) {
+    reception->with([&](Taker& taker) { taker.lose(*this); });
+  }
+}
+
+void LocalChannel::shutdown() {
+  if (!is_shut_.exchange(true)) deliver(number_, nullptr, 0);
+}
+
+void LocalChannel::say_goodbye() {
+  if (is_shut_.exchange(true)) return;
+  Outgoing frame;
+  frame.kind = Kind::goodbye;
+  std::vector<char> message;
+  pack(frame, message);
+  deliver(number_, message.data(), message.size());
+}
+
+}  // namespace pytriton

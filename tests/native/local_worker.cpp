@@ -1,0 +1,229 @@
+#include "local_worker.h"
+
+#include <cstring>
+#include <mutex>
+
+#include "failure.h"
+#include "interpreter.h"
+#include "server.h"
+
+namespace {
+
+using namespace pytriton;
+
+constexpr uint8_t kMore = 4;
+constexpr size_t kFlagsByte = 5;
+constexpr uint64_t kManyReplies = 1'000;
+constexpr auto kPause = std::chrono::milliseconds(20);
+
+std::recursive_mutex interpreter_lock;
+thread_local bool is_known = false;
+std::map<uint64_t, LocalWorker*> workers, workers_by_connection;  // with the lock
+
+int meet(uint64_t worker, uint64_t connection) {
+  const std::lock_guard lock(interpreter_lock);
+  const auto found = workers.find(worker);
+  if (found == workers.end() || !found->second->meet(connection)) return 0;
+  workers_by_connection[connection] = found->second;
+  return 1;
+}
+
+int deliver(uint64_t connection, const char* message, uint64_t size) {
+  if (!is_known) broken("a thread stays attached to the interpreter");
+  const std::lock_guard lock(interpreter_lock);
+  const auto found = workers_by_connection.find(connection);
+  return found != workers_by_connection.end() && found->second->deliver(connection, {message, size});
+}
+
+int ensure() {
+  interpreter_lock.lock();
+  is_known = true;
+  return 1;
+}
+void release(int) {
+  is_known = false;
+  interpreter_lock.unlock();
+}
+void* thread_state() { return is_known ? &is_known : nullptr; }
+void* save_thread() {
+  interpreter_lock.unlock();
+  return &is_known;
+}
+void restore_thread(void*) { interpreter_lock.lock(); }
+
+const PytritonInterpreter kInterpreter{meet, deliver, ensure, release, thread_state, save_thread, restore_thread};
+
+bool hand_over(uint64_t connection, std::string_view message, const uint64_t* address, bool keeps_lock) {
+  if (!keeps_lock) interpreter_lock.unlock();
+  const bool taken = pytriton_reply(connection, message.data(), message.size(), address);
+  if (!keeps_lock) interpreter_lock.lock();
+  return taken;
+}
+
+uint64_t introduce() {
+  static uint64_t workers_so_far = 0;
+  if (!workers_so_far) {
+    client_lock = {[] { interpreter_lock.lock(); }, [] { interpreter_lock.unlock(); }};
+    pytriton_introduce(&kInterpreter);
+  }
+  return ++workers_so_far;
+}
+
+}  // namespace
+
+LocalWorker::LocalWorker(const std::string& path, bool streams, uint64_t seed)
+    : path_(path), streams_(streams), random_(seed) {
+  const std::lock_guard lock(interpreter_lock);
+  const uint64_t number = introduce();
+  workers[number] = this;
+  pytriton_offer(path.c_str(), number);
+  if (streams) thread_ = std::thread(&LocalWorker::serve, this);
+}
+
+LocalWorker::~LocalWorker() {
+  pytriton_withdraw(path_.c_str());
+  std::unique_lock lock(interpreter_lock);
+  is_closing_ = true;
+  changed_.notify_all();
+  lock.unlock();
+  if (thread_.joinable()) thread_.join();
+  for (const auto& [connection, is_open] : connections_) {
+    if (is_open) pytriton_leave(connection);
+  }
+  lock.lock();
+  for (auto known = workers.begin(); known != workers.end();)
+    known = known->second == this ? workers.erase(known) : std::next(known);
+  for (const auto& [connection, is_open] : connections_) workers_by_connection.erase(connection);
+}
+
+bool LocalWorker::meet(uint64_t connection) {
+  if (is_closing_) return false;
+  connections_[connection] = true;
+  return true;
+}
+
+bool LocalWorker::deliver(uint64_t connection, std::string_view message) {
+  const auto found = connections_.find(connection);
+  if (is_closing_ || found == connections_.end() || !found->second) return false;
+  if (message.empty()) return true;
+  const Frame frame = unpack(message);
+  if (frame.kind == Kind::cancel) {
+    for (Task& task : tasks_) {
+      if (task.connection != connection || task.sequence != frame.sequence) continue;
+      task.hangs = false;
+      task.replies = 1;
+    }
+  }
+  if (frame.kind != Kind::request) return true;
+  if (up_to(random_, 200) == 0) {  // before its memory is the worker's
+    found->second = false;
+    return false;
+  }
+  Task task = read(connection, frame);
+  if (streams_) {
+    if (up_to(random_, 3) == 0) task.replies += up_to(random_, 20);
+    if (up_to(random_, 30) == 0) task.replies += kManyReplies;
+    task.hangs = up_to(random_, 100) == 0;
+    tasks_.push_back(std::move(task));
+    changed_.notify_all();
+  } else {
+    if (up_to(random_, 10) == 0) ask(task);
+    if (up_to(random_, 100)) reply(task);
+  }
+  return true;
+}
+
+LocalWorker::Task LocalWorker::read(uint64_t connection, const Frame& frame) {
+  if (frame.tensors.size() != 1 || !frame.has_rows) broken("equal requests travel as one tensor");
+  const Placed& tensor = frame.tensors[0];
+  Task task{connection, frame.sequence, frame.requests, frame.rows, {}, {}};
+  for (unsigned axis = 0; axis < tensor.rank; ++axis)
+    task.shape.push_back(static_cast<int64_t>(frame.shape(tensor)[axis]));
+  if (frame.region == kNoRegion) {
+    task.values = frame.data.substr(tensor.offset, tensor.size);
+  } else {
+    auto* memory = reinterpret_cast<char*>(frame.region);
+    task.values.assign(memory + tensor.offset, tensor.size);
+    pytriton_free(memory);
+  }
+  return task;
+}
+
+void LocalWorker::ask(const Task& task) const {
+  Outgoing frame;
+  frame.kind = Kind::ask;
+  frame.sequence = task.sequence;
+  frame.requests = task.requests;
+  send(task, frame, false);
+}
+
+// Some reply; whether the batch may get another one.
+bool LocalWorker::reply(Task& task) {
+  const uint64_t chance = up_to(random_, task.replies > 1 ? 1'500 : 150);
+  if (chance == 0 && streams_) {
+    leave(task.connection);
+    return false;
+  }
+  if (chance == 1) {
+    hand_over(task.connection, "nonsense", nullptr, !streams_);
+    return false;
+  }
+  bool more = streams_ && --task.replies > 0;
+  Outgoing frame;
+  frame.sequence = task.sequence;
+  frame.requests = task.requests;
+  if (chance < 12) {
+    const bool isolate = up_to(random_, 1);
+    frame.kind = Kind::error;
+    frame.metadata = std::string(R"({"message":"no","code":"INTERNAL","isolate":)") + (isolate ? "true}" : "false}");
+    more = false;
+  } else if (chance < 18 && streams_) {
+    frame.kind = Kind::end;
+    more = false;
+  } else {
+    frame.kind = Kind::response;
+    frame.has_rows = true;
+    frame.rows = task.rows;
+    frame.tensors.push_back(
+        {0, kWholeBatch, 11, task.shape, task.values.size(), {{task.values.data(), task.values.size()}}});
+    if (chance < 24) frame.metadata = R"({"errors":{"0":{"message":"no","code":"CANCELLED"}}})";
+  }
+  return send(task, frame, more) && more;
+}
+
+bool LocalWorker::send(const Task& task, Outgoing& frame, bool more) const {
+  const bool by_address = !frame.tensors.empty() && (task.values.size() > kInlineLimitBytes || task.sequence % 2);
+  if (by_address) frame.region = 0;
+  std::vector<char> message;
+  pack(frame, message);
+  if (more) message[kFlagsByte] = static_cast<char>(message[kFlagsByte] | kMore);
+  const auto address = reinterpret_cast<uint64_t>(task.values.data());
+  return hand_over(task.connection, {message.data(), message.size()}, by_address ? &address : nullptr,
+                   !streams_ && !by_address);
+}
+
+void LocalWorker::leave(uint64_t connection) {
+  connections_[connection] = false;
+  interpreter_lock.unlock();
+  pytriton_leave(connection);
+  interpreter_lock.lock();
+}
+
+void LocalWorker::serve() {
+  is_known = true;  // one of the interpreter's own threads
+  std::unique_lock lock(interpreter_lock);
+  while (!is_closing_) {
+    std::vector<size_t> ready;
+    for (size_t index = 0; index < tasks_.size(); ++index) {
+      if (!tasks_[index].hangs) ready.push_back(index);
+    }
+    if (ready.empty()) {
+      changed_.wait_for(lock, kPause);
+      continue;
+    }
+    const auto place = tasks_.begin() + static_cast<ptrdiff_t>(ready[up_to(random_, ready.size() - 1)]);
+    Task task = std::move(*place);
+    tasks_.erase(place);
+    if (reply(task)) tasks_.push_back(std::move(task));
+  }
+}

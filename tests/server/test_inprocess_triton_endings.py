@@ -1,0 +1,178 @@
+"""What becomes of requests to callables of this process when a model, the server or the interpreter ends."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError
+from pytriton.server.native import LIBRARY
+from tests.server.inprocess_models import Models, first, inprocess_models, row
+from tests.server.processes import DEADLINE_S, wait_for
+from tests.server.traffic import Gate
+
+pytestmark = [
+    pytest.mark.either_proxy,
+    pytest.mark.skipif(not LIBRARY.is_file(), reason="the native proxy was not compiled here"),
+]
+FORMS = ["plain", "async", "generator"]
+PROGRAM = """
+import asyncio, sys, threading, time
+from pytriton.inprocess import Triton
+from tests.server.inprocess_models import Models, row
+
+ending = sys.argv[1]
+entered = threading.Barrier(4)
+
+def plain(requests):
+    entered.wait()
+    time.sleep(0.1 if ending == "soon" else 30)
+    return [{"y": request["x"]} for request in requests]
+
+async def coroutine(requests):
+    await asyncio.to_thread(entered.wait)
+    await asyncio.sleep(0.1 if ending == "soon" else 30)
+    return [{"y": request["x"]} for request in requests]
+
+def generator(requests):
+    yield plain(requests)
+
+triton = Triton(exit_timeout=0 if ending == "late" else 30)
+triton.connect()
+models = Models(triton)
+names = [models.bind(infer, decoupled=infer is generator) for infer in (plain, coroutine, generator)]
+answers = [models.send(name, row(1)) for name in names]
+entered.wait()
+if ending == "killed":
+    print("ready", flush=True)
+    time.sleep(30)
+"""
+
+
+class Held:
+    """Callables that a test holds up."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+
+    def plain(self, requests: Any) -> Any:
+        self.gate.wait()
+        return [{"y": request["x"]} for request in requests]
+
+    async def coroutine(self, requests: Any) -> Any:
+        return await asyncio.to_thread(self.plain, requests)
+
+    def generator(self, requests: Any) -> Any:
+        yield [{"y": request["x"]} for request in requests]
+        yield self.plain(requests)
+
+    def bind(self, models: Models, form: str) -> str:
+        function = {"plain": self.plain, "async": self.coroutine, "generator": self.generator}[form]
+        return models.bind(function, decoupled=form == "generator", max_batch_size=1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("ending", ["unbind", "stop"])
+def test_requests_in_flight_are_answered_before_an_end(form: str, ending: str):
+    held = Held()
+    with inprocess_models() as models:
+        name = held.bind(models, form)
+        sent = [models.send(name, row(number)) for number in range(3)]
+        assert held.gate.entered.wait(DEADLINE_S)
+        opening = threading.Timer(0.05, held.gate.open)
+        opening.start()
+        models.triton.unbind(name) if ending == "unbind" else models.triton.stop()
+        for number, each in enumerate(sent):
+            assert {first(response) for response in each if response.outputs} == {number}
+        opening.join()
+
+
+def test_a_model_is_bound_again_and_again_while_others_are_called():
+    held, done = Held(), threading.Event()
+    held.gate.open()
+    with inprocess_models() as models:
+        other = held.bind(models, "plain")
+        answers = []
+
+        def call() -> None:
+            while not done.is_set():
+                answers.append(models.ask(other, 7))
+
+        caller = threading.Thread(target=call)
+        caller.start()
+        for form in FORMS * 3:
+            name = held.bind(models, form)
+            assert models.ask(name, 3) == 3
+            models.triton.unbind(name)
+        done.set()
+        caller.join()
+        assert {*answers} == {7}
+
+
+def test_an_unrecoverable_error_stops_the_server():
+    def infer(requests: Any) -> Any:
+        raise PyTritonUnrecoverableError("on purpose")
+
+    with inprocess_models() as models:
+        name = models.bind(infer, max_batch_size=1)
+        (answer,) = models.send(name, row(1), raise_on_error=False)
+        assert "on purpose" in str(answer.error)
+        wait_for(lambda: not models.triton.is_alive(), "the server to stop")
+        with pytest.raises(PyTritonInvalidOperationError, match="was stopped"):
+            models.bind(infer)
+
+
+def test_a_callable_may_stop_its_own_server():
+    with inprocess_models() as models:
+
+        def infer(requests: Any) -> Any:
+            assert models.triton.stop()
+            return [{"y": request["x"]} for request in requests]
+
+        assert models.ask(models.bind(infer, max_batch_size=1), 3) == 3
+        wait_for(lambda: not models.triton.is_alive(), "the server to stop")
+
+
+def test_a_callable_may_call_other_models_of_its_server():
+    with inprocess_models() as models:
+        inner = models.bind(lambda requests: [{"y": 3 * request["x"]} for request in requests], max_batch_size=1)
+
+        def infer(requests: Any) -> Any:
+            return [{"y": request["x"] * 0 + models.ask(inner, request["x"][0, 0])} for request in requests]
+
+        assert models.ask(models.bind(infer, max_batch_size=1), 2) == 6
+
+
+def run(ending: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-c", PROGRAM, ending],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("ending", ["soon", "late"])
+def test_the_interpreter_ends_though_requests_are_in_flight(ending: str):
+    process = run(ending)
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, errors
+    assert "Fatal" not in errors
+    assert ("did not end well" in errors) == (ending == "late")
+
+
+def test_a_process_with_a_request_in_flight_can_be_killed():
+    process = run("killed")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == -signal.SIGTERM
