@@ -88,8 +88,8 @@ class FlightLibrary:
         self.airspace_new = _function(quick.pytriton_airspace_new, c_void_p, c_void_p)
         self.airspace_close = _function(waiting.pytriton_airspace_close, None, c_void_p)
         self.airspace_delete = _function(quick.pytriton_airspace_delete, None, c_void_p)
-        # With the interpreter lock: it only queues the request, under locks that no thread of the server's holds while it
-        # waits for Python. If others ran in between, each request would cost two switches, and make a batch of its own.
+        # With the interpreter lock: it only queues the request, under locks that no thread of the server's holds while
+        # it waits for Python. If others ran in between, each request would cost two switches, and make its own batch.
         self.new = _function(quick.pytriton_flight_new, c_void_p, c_void_p, c_char_p, c_char_p, c_void_p, c_void_p)
         self.send = _function(waiting.pytriton_flight_send, c_void_p, c_void_p)
         self.next = _function(quick.pytriton_flight_next, c_void_p, c_void_p, c_bool)
