@@ -8,7 +8,6 @@ from itertools import count
 from pytriton.inprocess.enums import MemoryType
 from pytriton.inprocess.exceptions import InternalError
 from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer
-from pytriton.inprocess.tensor import Tensor
 
 __all__ = ["Cargo", "aloft"]
 
@@ -20,7 +19,7 @@ class Cargo:
     """The cargo of one request.
 
     Args:
-        inputs: Its tensors.
+        inputs: What owns their memory.
         allocator: Makes buffers for outputs; None: C++ does.
 
     Attributes:
@@ -29,7 +28,7 @@ class Cargo:
 
     __slots__ = ("allocator", "buffers", "inputs")
 
-    def __init__(self, inputs: Sequence[Tensor], allocator: MemoryAllocator | None) -> None:
+    def __init__(self, inputs: Sequence[object], allocator: MemoryAllocator | None) -> None:
         self.inputs, self.allocator = inputs, allocator
         self.buffers: dict[int, MemoryBuffer] = {}
 

@@ -15,11 +15,11 @@ from pytriton.inprocess.enums import MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError
 from pytriton.inprocess.mailbox import Mailbox
 from pytriton.inprocess.memory import Place, place_of
-from pytriton.inprocess.request_writer import c_name, has_details, packed, write_details
+from pytriton.inprocess.parameters import c_name
+from pytriton.inprocess.request_writer import has_details, packed, write_details
 from pytriton.inprocess.response import InferenceResponse
 from pytriton.inprocess.response_reader import read
 from pytriton.inprocess.running import check_process, is_forked
-from pytriton.inprocess.tensor import tensor_of
 
 if TYPE_CHECKING:
     from pytriton.inprocess.request import InferenceRequest
@@ -53,10 +53,9 @@ class Flight:
         self._library = self._running.flights
         wish = None if request.output_memory_type is None else place_of(request.output_memory_type)
         _check_wish(wish, request)
-        inputs = [tensor_of(value) for value in request.inputs.values()]
         self._has_details = has_details(request)
-        self._text = packed(request, self.number, inputs, wish, news.pointer if news else 0, self._has_details)
-        aloft[self.number] = Cargo(inputs, request.output_memory_allocator)
+        self._text, owners = packed(request, self.number, wish, news.pointer if news else 0, self._has_details)
+        aloft[self.number] = Cargo(owners, request.output_memory_allocator)
 
     def depart(self, request: InferenceRequest) -> None:
         """Send the request.

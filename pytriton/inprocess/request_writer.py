@@ -3,73 +3,81 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from ctypes import c_void_p
 from functools import lru_cache
+from math import prod
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pytriton.inprocess.capi import Api
+from pytriton.inprocess.enums import MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError
-from pytriton.inprocess.memory import Place
-from pytriton.inprocess.parameters import INT64, encoded
-from pytriton.inprocess.tensor import Tensor
+from pytriton.inprocess.memory import MemoryBuffer, Place
+from pytriton.inprocess.parameters import INT64, c_name, encoded
+from pytriton.inprocess.tensor import DATA_TYPES, Tensor, tensor_of
 
 if TYPE_CHECKING:
     from pytriton.inprocess.request import InferenceRequest
 
-__all__ = ["c_name", "has_details", "packed", "write_details"]
+__all__ = ["has_details", "packed", "write_details"]
 
 UINT64, UINT32 = range(1 << 64), range(1 << 32)
 PLAN = Struct("<qQQqiIII")
-INPUT = Struct("<QQqiiII")
+INPUT = Struct("<QQqiiII")  # which begins with the address
+ADDRESS = Struct("<Q")
 HOLD, ALLOCATE = 1, 2
-SHAPES = [Struct(f"<{rank}q") for rank in range(8)]
 
 
 def packed(
-    request: InferenceRequest, number: int, inputs: Sequence[Tensor], wish: Place | None, news: int, hold: bool
-) -> bytes:
-    """The request for C++, without its details.
+    request: InferenceRequest, number: int, wish: Place | None, news: int, hold: bool
+) -> tuple[bytes, list[Any]]:
+    """The request for C++, without its details, and what owns the memory of its inputs.
+
+    That memory is not copied, and must stay until the server has let go of the request.
 
     Args:
         request: It.
         number: Of the flight.
-        inputs: Its tensors, in order. Their memory is not copied, and must stay until the server has let go of it.
         wish: Where outputs are to lie.
         news: The mailbox that gets the number with each response; 0: none.
         hold: Whether it is not to be sent yet.
 
     Raises:
-        InvalidArgumentError: A tensor's shape or memory is not of integers.
+        InvalidArgumentError: An input is none, or its shape or memory is not of integers.
     """
     flags = (HOLD if hold else 0) | (ALLOCATE if request.output_memory_allocator else 0)
     memory_type, memory_type_id = (-1, 0) if wish is None else wish
+    inputs = request.inputs
     parts = [PLAN.pack(request.model.version, number, news, memory_type_id, memory_type, flags, len(inputs), 0)]
-    for name, tensor in zip(request.inputs, inputs, strict=True):
-        buffer, shape, text = tensor.memory_buffer, tensor.shape, c_name(name)
-        place = buffer.memory_type_id, buffer.memory_type
-        rank = len(shape)
-        try:
-            parts += (
-                INPUT.pack(buffer.data_ptr, buffer.size, *place, tensor.data_type, rank, len(text)),
-                (SHAPES[rank] if rank < len(SHAPES) else Struct(f"<{rank}q")).pack(*shape),
-                text,
-            )
-        except struct.error as error:
-            raise InvalidArgumentError(f"input {name!r} is {tensor!r}: {error}") from error
-    return b"".join(parts)
+    owners: list[Any] = []
+    for name, value in inputs.items():
+        if type(value) is np.ndarray and value.dtype in DATA_TYPES and value.flags.c_contiguous:  # as most are
+            parts += ADDRESS.pack(value.__array_interface__["data"][0]), _described(name, value.dtype, value.shape)
+            owners.append(value)
+        else:
+            tensor = tensor_of(value)
+            parts.append(_packed_tensor(name, tensor))
+            owners.append(tensor)
+    return b"".join(parts), owners
 
 
 @lru_cache(maxsize=1024)
-def c_name(name: str) -> bytes:
-    """A name with the NUL that C wants, and of a length that what follows it wants.
+def _described(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """An input of the CPU's memory, after the address."""
+    data = Tensor(DATA_TYPES[dtype], shape, MemoryBuffer(0, MemoryType.CPU, 0, prod(shape) * dtype.itemsize, None))
+    return _packed_tensor(name, data)[ADDRESS.size :]
 
-    Raises:
-        InvalidArgumentError: It is no text, or has a NUL in it.
-    """
-    data = encoded(name)
-    return data + bytes(8 - len(data) % 8)
+
+def _packed_tensor(name: str, tensor: Tensor) -> bytes:
+    buffer, rank, text = tensor.memory_buffer, len(tensor.shape), c_name(name)
+    place = buffer.memory_type_id, buffer.memory_type
+    try:
+        head = INPUT.pack(buffer.data_ptr, buffer.size, *place, tensor.data_type, rank, len(text))
+        return head + struct.pack(f"<{rank}q", *tensor.shape) + text
+    except struct.error as error:
+        raise InvalidArgumentError(f"input {name!r} is {tensor!r}: {error}") from error
 
 
 def has_details(request: InferenceRequest) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import string_at
+from functools import lru_cache
 from struct import Struct, unpack_from
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,8 @@ OUTPUT = Struct("<QQQqiiII")
 PARAMETER = Struct("<qiIII")
 FINAL, ENDED, EMPTY = 1, 2, 4
 STRING, _INT, BOOL, DOUBLE = range(4)
-DATA_TYPES, MEMORY_TYPES = [*DataType], [*MemoryType]  # which is faster than to call the classes
-SHAPES = [f"<{rank}q" for rank in range(8)]
+DESCRIPTION = 36  # where, in an output, that begins which is the same each time
+MEMORY_TYPES = [*MemoryType]  # which is faster than to call the class
 
 
 def read(block: int, model: Model, cargo: Cargo, free: Callable[[int], object]) -> tuple[InferenceResponse, bool]:
@@ -68,17 +69,22 @@ def _read_outputs(
     text: bytes, begin: int, count: int, found: dict[str, Tensor], cargo: Cargo, free: Callable[[int], object]
 ) -> int:
     for _ in range(count):
-        base, size, token, device, memory_type, data_type, rank, name_size = OUTPUT.unpack_from(text, begin)
-        begin += OUTPUT.size
-        shape = unpack_from(SHAPES[rank] if rank < len(SHAPES) else f"<{rank}q", text, begin)
-        begin += 8 * rank
-        name = text[begin : begin + name_size].decode(errors="replace")
-        begin += name_size
+        base, size, token, device, memory_type, _, rank, name_size = OUTPUT.unpack_from(text, begin)
+        end = begin + OUTPUT.size + 8 * rank + name_size
+        name, data_type, shape = _described(text[begin + DESCRIPTION : end])
+        begin = end
         owner = cargo.buffers.pop(token).owner if token else HostMemory(base, free)
-        found[name] = Tensor(
-            DATA_TYPES[data_type], shape, MemoryBuffer(base, MEMORY_TYPES[memory_type], device, size, owner)
-        )
+        found[name] = Tensor(data_type, shape, MemoryBuffer(base, MEMORY_TYPES[memory_type], device, size, owner))
     return begin
+
+
+@lru_cache(maxsize=1024)
+def _described(text: bytes) -> tuple[str, DataType, tuple[int, ...]]:
+    """Name, data type and shape of an output."""
+    data_type, rank = unpack_from("<iI", text)
+    begin = OUTPUT.size - DESCRIPTION
+    name = text[begin + 8 * rank :].decode(errors="replace")
+    return name, DataType(data_type), unpack_from(f"<{rank}q", text, begin)
 
 
 def _read_parameters(text: bytes, begin: int, count: int, found: dict[str, Any]) -> None:

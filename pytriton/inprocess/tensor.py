@@ -17,7 +17,7 @@ from pytriton.inprocess.enums import DataType, DLDeviceType, MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError, UnsupportedError
 from pytriton.inprocess.memory import MemoryBuffer, Place, place_of
 
-__all__ = ["Tensor", "tensor_of"]
+__all__ = ["DATA_TYPES", "Tensor", "tensor_of"]
 
 DTYPES: dict[DataType, Any] = {
     DataType.BOOL: np.bool_,
@@ -177,8 +177,6 @@ def tensor_of(value: Any) -> Tensor:
     Raises:
         InvalidArgumentError: It is no tensor, array, scalar, list, nor has ``__dlpack__``; or has an unknown dtype.
     """
-    if type(value) is np.ndarray and value.flags.c_contiguous and (known := DATA_TYPES.get(value.dtype)) is not None:
-        return Tensor(known, value.shape, MemoryBuffer.from_array(value))  # as most are
     if isinstance(value, Tensor):
         return value
     if isinstance(value, (list, np.generic)):
