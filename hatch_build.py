@@ -35,7 +35,7 @@ LEFT_OUT = ("python_backend_stubs/3.8/", "python_backend_stubs/3.9/", "lib/libpy
 TARGET = Path("pytriton", "tritonserver")
 SKIP = "PYTRITON_BUILD_WITHOUT_SERVER"
 NATIVE = Path("pytriton", "native")
-LIBRARIES = ("libtriton_pytriton.so", "libpytriton_inprocess.so")
+LIBRARIES = ("libtriton_pytriton.so", "libpytriton_inprocess.so", "libpytriton_calls.so")
 SKIP_NATIVE = "PYTRITON_BUILD_WITHOUT_NATIVE"
 
 
@@ -73,7 +73,10 @@ class CustomBuildHook(BuildHookInterface[Any]):
             (server,) = Path(self.root, TARGET, "lib").glob("libtritonserver*.so")
             options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPYTRITON_SERVER_LIBRARY={server}"]
             configure = ["cmake", "-G", "Ninja", *options, "-S", str(source), "-B", folder]
-            for command in (configure, ["cmake", "--build", folder, "--target", "pytriton_inprocess"]):
+            for command in (
+                configure,
+                ["cmake", "--build", folder, "--target", "pytriton_inprocess", "pytriton_calls"],
+            ):
                 done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                 if done.returncode:
                     raise SystemExit(

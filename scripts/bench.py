@@ -73,6 +73,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--warmup", type=float, default=1, metavar="SECONDS", help="before each load (1)")
     parser.add_argument("--clients", type=int, default=1000, help="of each kind, which churn opens and closes (1000)")
     parser.add_argument(
+        "--memory-requests", type=int, default=0, metavar="COUNT", help="in process, over which memory is looked at (0)"
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="one round, short and with few clients: does it work at all?"
     )
     parser.add_argument("--peer-python", metavar="PATH", help="interpreter of an environment with nvidia-pytriton")
@@ -97,7 +100,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _compare(chosen: argparse.Namespace, systems: Sequence[System], folder: Path) -> _Outcome:
-    plan = Plan(systems, chosen.rounds, chosen.timing, chosen.clients, folder, _say)
+    plan = Plan(systems, chosen.rounds, chosen.timing, chosen.clients, folder, _say, chosen.memory_requests)
     rounds: list[Round] = []
     rows: list[Row] = []
     for section in chosen.sections:
@@ -144,6 +147,7 @@ def _about(chosen: argparse.Namespace, systems: Sequence[System]) -> dict[str, A
             "rounds": chosen.rounds,
             **asdict(chosen.timing),
             "clients": chosen.clients,
+            "memory_requests": chosen.memory_requests,
             "soak_minutes": chosen.soak,
         },
         "systems": {system.name: system.versions for system in systems},

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from client_churn import count_churn
 from client_rounds import BARE, measure_clients
+from inprocess_rounds import measure_inprocess
 from rounds import Round, Timing, measure, order
 from stream_rounds import measure_streams
 from string_rounds import measure_strings
@@ -31,6 +32,7 @@ class Plan:
         clients: How many of each kind are opened and closed.
         folder: An empty one, in which each host gets a folder.
         say: Gets a line of progress at a time.
+        memory_requests: Over how many memory is looked at, in process; 0: it is not.
     """
 
     systems: Sequence[System]
@@ -39,6 +41,7 @@ class Plan:
     clients: int
     folder: Path
     say: Callable[[str], None]
+    memory_requests: int = 0
 
     @property
     def callers(self) -> list[System]:
@@ -89,6 +92,15 @@ def _churn(plan: Plan) -> list[Round]:
     return [count_churn(plan.ours, plan.clients, plan.folder / "churn", plan.say)]
 
 
+def _inprocess(plan: Plan) -> list[Round]:
+    rounds = []
+    for number in range(1, plan.rounds + 1):
+        requests = plan.memory_requests if number == plan.rounds else 0
+        place = plan.folder / f"inprocess-{number}"
+        rounds.append(measure_inprocess(plan.ours, number, plan.timing, requests, place, plan.say))
+    return rounds
+
+
 SECTIONS: dict[str, Callable[[Plan], list[Round]]] = {
     "serving": partial(_by_system, "serving", measure),
     "strings": partial(_by_system, "strings", measure_strings),
@@ -96,4 +108,5 @@ SECTIONS: dict[str, Callable[[Plan], list[Round]]] = {
     "streams": _streams,
     "churn": _churn,
     "workers": _workers,
+    "inprocess": _inprocess,
 }

@@ -10,8 +10,6 @@ import ctypes
 import json
 from collections.abc import Callable
 from ctypes import (
-    CFUNCTYPE,
-    POINTER,
     byref,
     c_bool,
     c_char_p,
@@ -29,30 +27,10 @@ from typing import Any
 
 from pytriton.inprocess.exceptions import TritonError, error_of
 
-__all__ = ["API_VERSION", "Allocate", "Api", "Attribute", "Complete", "Query", "Release", "ReleaseBuffer"]
+__all__ = ["API_VERSION", "Api"]
 
 API_VERSION = (1, 34)
 PREFIX = "TRITONSERVER_"
-
-# Callbacks, which the server calls on its own threads. Texts that are not read there are plain addresses.
-Release = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p)
-Complete = CFUNCTYPE(None, c_void_p, c_uint32, c_void_p)
-Allocate = CFUNCTYPE(
-    c_void_p,
-    c_void_p,
-    c_void_p,
-    c_size_t,
-    c_int,
-    c_int64,
-    c_void_p,
-    POINTER(c_void_p),
-    POINTER(c_void_p),
-    POINTER(c_int),
-    POINTER(c_int64),
-)
-ReleaseBuffer = CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int64)
-Query = CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(c_int), POINTER(c_int64))
-Attribute = CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
 
 TYPES = {
     "p": c_void_p,  # an object, a buffer, or where a result goes
@@ -133,31 +111,16 @@ CHECKED = {
     "ServerRegisterModelRepository": "pspu",
     "ServerUnregisterModelRepository": "ps",
     "ServerPollModelRepository": "p",
-    "ServerInferAsync": "ppp",
-    "InferenceRequestNew": "ppsl",
-    "InferenceRequestDelete": "p",
-    "InferenceRequestCancel": "p",
     "InferenceRequestSetId": "ps",
     "InferenceRequestSetFlags": "pu",
     "InferenceRequestSetCorrelationId": "pq",
     "InferenceRequestSetCorrelationIdString": "ps",
     "InferenceRequestSetPriorityUInt64": "pq",
     "InferenceRequestSetTimeoutMicroseconds": "pq",
-    "InferenceRequestAddInput": "psipq",
-    "InferenceRequestAppendInputData": "pspzil",
     "InferenceRequestSetStringParameter": "pss",
     "InferenceRequestSetIntParameter": "psl",
     "InferenceRequestSetBoolParameter": "psb",
     "InferenceRequestSetDoubleParameter": "psd",
-    "InferenceRequestSetReleaseCallback": "ppp",
-    "InferenceRequestSetResponseCallback": "ppppp",
-    "InferenceResponseModel": "ppp",
-    "InferenceResponseId": "pp",
-    "InferenceResponseParameterCount": "pp",
-    "InferenceResponseParameter": "puppp",
-    "InferenceResponseOutputCount": "pp",
-    "InferenceResponseOutput": "puppppppppp",
-    "InferenceResponseDelete": "p",
     "MetricFamilyNew": "piss",
     "MetricFamilyDelete": "p",
     "MetricNew": "pppq",
@@ -165,8 +128,6 @@ CHECKED = {
     "MetricValue": "pp",
     "MetricIncrement": "pd",
     "MetricSet": "pd",
-    "ResponseAllocatorNew": "pppp",
-    "ResponseAllocatorSetQueryFunction": "pp",
 }
 # Arguments and result of the others.
 PLAIN = {
@@ -174,20 +135,18 @@ PLAIN = {
     "ErrorDelete": ("p", ""),
     "ErrorCode": ("p", "i"),
     "ErrorMessage": ("p", "s"),
-    "InferenceResponseError": ("p", "p"),
     "ParameterNew": ("sip", "p"),
     "ParameterBytesNew": ("spq", "p"),
     "ParameterDelete": ("p", ""),
 }
 # Functions that neither wait nor take a lock that somebody else may hold while waiting for Python: they are called
 # without giving up the interpreter lock, which takes half the time.
-WAITING = ("InferenceRequestNew", "InferenceRequestDelete", "InferenceRequestCancel", "InferenceResponseDelete")
 QUICK = {
     *PLAIN,
     "ApiVersion",
     "MessageSerializeToJson",
     "MetricsFormatted",
-    *(name for name in CHECKED if name.startswith("Inference") and name not in WAITING),
+    *(name for name in CHECKED if name.startswith("InferenceRequestSet")),
 }
 
 Function = Callable[..., Any]
@@ -200,11 +159,15 @@ class Api:
 
     Args:
         library: Its file, which is loaded already, and so are its companions.
+
+    Attributes:
+        handle: What ``dlopen`` gave for it.
     """
 
     def __init__(self, library: Path) -> None:
         self._waiting = ctypes.CDLL(str(library))
         self._quick = ctypes.PyDLL(str(library))
+        self.handle = self._waiting._handle
 
     def __getattr__(self, name: str) -> Function:
         if name not in CHECKED and name not in PLAIN:

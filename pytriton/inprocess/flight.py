@@ -1,131 +1,119 @@
 """A request on its way through the server.
 
-A flight ends when the server has both let go of the request and sent the last response. Until then it can be cancelled,
-and keeps the server from being deleted.
+Its inputs stay in memory until the server has let go of it: :mod:`pytriton.inprocess.cargo` keeps them. The rest is in
+C++: its responses, until they are fetched, and what the server still needs when Python has no more use for it.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from ctypes import byref, c_void_p
+from itertools import count
 from typing import TYPE_CHECKING
 
-from pytriton.inprocess.callbacks import callbacks
+from pytriton.inprocess.cargo import Cargo, aloft
 from pytriton.inprocess.enums import MemoryType
-from pytriton.inprocess.exceptions import InternalError
-from pytriton.inprocess.memory import HostAllocator, MemoryBuffer, Place, place_of
-from pytriton.inprocess.parameters import encoded
-from pytriton.inprocess.request_writer import write
+from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.mailbox import Mailbox
+from pytriton.inprocess.memory import Place, place_of
+from pytriton.inprocess.parameters import c_name
+from pytriton.inprocess.request_writer import has_details, packed, write_details
 from pytriton.inprocess.response import InferenceResponse
 from pytriton.inprocess.response_reader import read
-from pytriton.inprocess.tensor import tensor_of
+from pytriton.inprocess.running import check_process, is_forked
 
 if TYPE_CHECKING:
-    from pytriton.inprocess.model import Model
     from pytriton.inprocess.request import InferenceRequest
 
 __all__ = ["Flight"]
 
-DEFAULT_ALLOCATOR = HostAllocator()
+_numbers = count(1)
 
 
 class Flight:
-    """A request that was sent, as it was then.
+    """A request, as it is now; :meth:`depart` sends it.
 
     Args:
         request: It.
-        deliver: Gets each response, on a thread of the server's; must not raise.
+        news: Gets the flight's number with each response; None: :meth:`next` may wait for them.
+
+    Attributes:
+        number: By which the mailbox, and C++, know it.
 
     Raises:
-        TritonError: The server did not accept it, or something in it is wrong.
+        InvalidArgumentError: Something in it is wrong.
     """
 
-    def __init__(self, request: InferenceRequest, deliver: Callable[[InferenceResponse], object]) -> None:
-        self._model, self._deliver = request.model, deliver
-        wish = request.output_memory_type
-        self._wish = None if wish is None else place_of(wish)
-        self._allocator = request.output_memory_allocator or DEFAULT_ALLOCATOR
-        self._inputs = {encoded(name): tensor_of(value) for name, value in request.inputs.items()}
-        self._lock = threading.RLock()
-        self._ends = 2  # of the request, and of the responses
+    __slots__ = ("_handle", "_has_details", "_library", "_model", "_running", "_text", "number")
+
+    def __init__(self, request: InferenceRequest, news: Mailbox | None) -> None:
+        self.number = next(_numbers)
+        self._handle = c_void_p()
+        self._model = request.model
         self._running = request.model.server.running
-        self._api, server = self._running.__enter__()
+        self._library = self._running.flights
+        wish = None if request.output_memory_type is None else place_of(request.output_memory_type)
+        _check_wish(wish, request)
+        self._has_details = has_details(request)
+        self._text, owners = packed(request, self.number, wish, news.pointer if news else 0, self._has_details)
+        aloft[self.number] = Cargo(owners, request.output_memory_allocator)
+
+    def depart(self, request: InferenceRequest) -> None:
+        """Send the request.
+
+        Raises:
+            TritonError: The server does not accept it, or something in it is wrong.
+        """
+        check_process()
+        handle, c_request = self._handle, c_void_p()
+        library = self._library
         try:
-            self._callbacks = callbacks(self._api)
-            self._handle = c_void_p()
-            model = request.model
-            self._api.InferenceRequestNew(byref(self._handle), server, encoded(model.name), model.version)
-            try:
-                write(self._api, self._handle, request, self._inputs)
-                self._send(server)
-            except BaseException:
-                self._api.InferenceRequestDelete(self._handle)
-                raise
+            error = library.new(
+                self._running.airspace, c_name(self._model.name), self._text, byref(handle), byref(c_request)
+            )
+            if self._has_details and not error:
+                write_details(library.api, c_request, request)
+                error = library.send(handle)
+            if error:
+                library.api.raise_error(error)
         except BaseException:
-            self._running.__exit__(None, None, None)
+            # Now, not when the traceback goes: the server would wait for it.
+            if not handle or library.drop_waiting(handle):
+                aloft.pop(self.number, None)
+            handle.value = None
             raise
+
+    def next(self, wait: bool) -> InferenceResponse | None:
+        """The next response; None, if there is none yet and it is not to be waited for."""
+        check_process()
+        library, handle = self._library, self._handle
+        cargo = aloft.get(self.number)  # which goes once the last response is fetched
+        block = library.next(handle, False)
+        while wait and not block:
+            block = library.wait_next(handle, True)  # or a signal came, whose handler runs now
+        if not block:
+            return None
+        assert cargo is not None
+        try:
+            response, ended = read(block, self._model, cargo, library.free)
+        finally:
+            library.free(block)
+        if ended:
+            aloft.pop(self.number, None)
+        return response
 
     def cancel(self) -> None:
         """Tell the server that nobody waits any more; nothing, if the flight has ended."""
-        with self._lock:
-            if self._ends:
-                self._api.InferenceRequestCancel(self._handle)
+        check_process()
+        self._library.cancel(self._handle)
 
-    def preferred(self, place: Place) -> Place:
-        """Where an output is to lie: as the request says, else as the model does, as far as the allocator goes."""
-        if self._wish is not None:
-            return self._wish
-        return (MemoryType.CPU, 0) if self._allocator is DEFAULT_ALLOCATOR else place
+    def __del__(self) -> None:
+        handle = self._handle
+        if not is_forked() and (not handle or self._library.drop(handle)):
+            aloft.pop(self.number, None)
 
-    def allocate(self, size: int, place: Place) -> MemoryBuffer:
-        """The request's allocator's buffer."""
-        return self._allocator.allocate(size, *(self._wish or place))
 
-    def complete(self, handle: int | None, final: bool) -> None:
-        """Read and deliver a response."""
-        try:
-            response = InferenceResponse(self._asked(), "") if handle is None else self._read(handle)
-            response.final = final
-            self._deliver(response)
-        finally:
-            if final:
-                self._end()
-
-    def release(self) -> None:
-        """Let go of the inputs."""
-        self._inputs = {}
-        self._end()
-
-    def _send(self, server: c_void_p) -> None:
-        api, handle = self._api, self._handle
-        self._number = number = self._callbacks.board(self)
-        try:
-            api.InferenceRequestSetReleaseCallback(handle, self._callbacks.release, number)
-            allocator, complete = self._callbacks.allocator, self._callbacks.complete
-            api.InferenceRequestSetResponseCallback(handle, allocator, number, complete, number)
-            api.ServerInferAsync(server, handle, None)
-        except BaseException:
-            self._callbacks.leave(number)
-            raise
-
-    def _read(self, handle: int) -> InferenceResponse:
-        try:
-            return read(self._api, handle, self._model, self._callbacks.buffers)
-        except Exception as error:  # whoever waits must hear of it
-            return InferenceResponse(self._asked(), "", error=InternalError(f"the response cannot be read: {error}"))
-        finally:
-            self._api.InferenceResponseDelete(handle)
-
-    def _asked(self) -> Model:
-        """A model of the responses' own, which the server does not name."""
-        return type(self._model)(self._model.server, self._model.name, self._model.version)
-
-    def _end(self) -> None:
-        with self._lock:
-            self._ends -= 1
-            if self._ends:
-                return
-            self._callbacks.leave(self._number)
-            self._api.InferenceRequestDelete(self._handle)
-        self._running.__exit__(None, None, None)
+def _check_wish(wish: Place | None, request: InferenceRequest) -> None:
+    if wish is not None and wish[0] == MemoryType.GPU and request.output_memory_allocator is None:
+        raise InvalidArgumentError(
+            "outputs in memory of a GPU need an output_memory_allocator that makes it; there is none of this package"
+        )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import queue
 from collections.abc import AsyncIterator, Iterator
 
+from pytriton.inprocess.arrivals import arrivals_of_this_process, arrivals_on
 from pytriton.inprocess.exceptions import InvalidArgumentError
 from pytriton.inprocess.flight import Flight
 from pytriton.inprocess.request import InferenceRequest
@@ -60,19 +60,20 @@ class ResponseIterator(_Responses, Iterator[InferenceResponse]):
         copies = request.response_queue
         if copies is not None and not isinstance(copies, queue.SimpleQueue):
             raise InvalidArgumentError(f"response_queue is {copies!r}; infer() takes a queue.SimpleQueue")
-        self._copies: queue.SimpleQueue[InferenceResponse] | None = copies
-        self._responses: queue.SimpleQueue[InferenceResponse] = queue.SimpleQueue()
-        self._flight = Flight(request, self._put)
+        self._responses: queue.SimpleQueue[InferenceResponse] | None = None
+        if copies is None:
+            self._flight = Flight(request, None)
+            self._flight.depart(request)
+        else:
+            self._responses = queue.SimpleQueue()
+            self._flight = arrivals_of_this_process(request).send(request, self._responses, copies)
 
     def __next__(self) -> InferenceResponse:
         if self._ended:
             raise StopIteration
-        return self._given(self._responses.get())
-
-    def _put(self, response: InferenceResponse) -> None:
-        self._responses.put(response)
-        if self._copies is not None:
-            self._copies.put(response)
+        response = self._flight.next(wait=True) if self._responses is None else self._responses.get()
+        assert response is not None
+        return self._given(response)
 
 
 class AsyncResponseIterator(_Responses, AsyncIterator[InferenceResponse]):
@@ -98,21 +99,12 @@ class AsyncResponseIterator(_Responses, AsyncIterator[InferenceResponse]):
         copies = request.response_queue
         if copies is not None and not isinstance(copies, asyncio.Queue):
             raise InvalidArgumentError(f"response_queue is {copies!r}; async_infer() takes an asyncio.Queue")
-        self._copies: asyncio.Queue[InferenceResponse] | None = copies
         self._responses: asyncio.Queue[InferenceResponse] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop() if loop is None else loop
-        self._flight = Flight(request, self._hand_over)
+        queues = [self._responses] if copies is None else [self._responses, copies]
+        loop = asyncio.get_running_loop() if loop is None else loop
+        self._flight = arrivals_on(loop, request).send(request, *queues)
 
     async def __anext__(self) -> InferenceResponse:
         if self._ended:
             raise StopAsyncIteration
         return self._given(await self._responses.get())
-
-    def _hand_over(self, response: InferenceResponse) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(self._put, response)
-
-    def _put(self, response: InferenceResponse) -> None:
-        self._responses.put_nowait(response)
-        if self._copies is not None:
-            self._copies.put_nowait(response)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from pytriton.inprocess.dlpack import capsule_of, describe
 from pytriton.inprocess.enums import DLDeviceType, MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError
 
-__all__ = ["HostAllocator", "MemoryAllocator", "MemoryBuffer", "Place", "place_of"]
+__all__ = ["HostMemory", "MemoryAllocator", "MemoryBuffer", "Place", "place_of"]
 
 Place = tuple[MemoryType, int]
 
@@ -62,7 +63,7 @@ class MemoryBuffer:
     @staticmethod
     def from_array(array: np.ndarray[Any, Any]) -> MemoryBuffer:
         """The memory of an array in C order, not a copy."""
-        return MemoryBuffer(array.ctypes.data, MemoryType.CPU, 0, array.nbytes, array)
+        return MemoryBuffer(array.__array_interface__["data"][0], MemoryType.CPU, 0, array.nbytes, array)
 
 
 class MemoryAllocator(ABC):
@@ -73,12 +74,16 @@ class MemoryAllocator(ABC):
         """A buffer of at least ``size`` bytes, which may be 0; the rest is a wish. An exception fails the response."""
 
 
-class HostAllocator(MemoryAllocator):
-    """Makes arrays of NumPy, whatever is wished for."""
+class HostMemory:
+    """Memory that C++ allocated, which goes with this object."""
 
-    def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
-        """An array's buffer."""
-        return MemoryBuffer.from_array(np.empty(size, np.uint8))
+    __slots__ = ("_base", "_free")
+
+    def __init__(self, base: int, free: Callable[[int], object]) -> None:
+        self._base, self._free = base, free
+
+    def __del__(self) -> None:
+        self._free(self._base)
 
 
 def place_of(device: object) -> Place:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytriton.inprocess.enums import ModelBatchFlag, ModelTxnPropertyFlag
 from pytriton.inprocess.exceptions import InvalidArgumentError
 from pytriton.inprocess.iterators import AsyncResponseIterator, ResponseIterator
-from pytriton.inprocess.parameters import encoded
+from pytriton.inprocess.parameters import c_name
 from pytriton.inprocess.request import InferenceRequest
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Model:
     ) -> None:
         if not isinstance(version, int) or not -1 <= version < 1 << 63:
             raise InvalidArgumentError(f"model_version is {version!r}; give an integer, or -1 for the server's choice")
-        self._key = encoded(name), version
+        self._key = c_name(name), version
         self.server, self.name, self.version, self.state, self.reason = server, name, version, state, reason
 
     def __repr__(self) -> str:

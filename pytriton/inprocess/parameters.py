@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from pytriton.inprocess.capi import Api
 from pytriton.inprocess.exceptions import InvalidArgumentError
 
-__all__ = ["encoded", "parameters"]
+__all__ = ["c_name", "encoded", "parameters"]
 
 STRING, INT, BOOL = range(3)
 INT64 = range(-(1 << 63), 1 << 63)
@@ -46,6 +47,17 @@ def encoded(text: str) -> bytes:
     if not isinstance(text, str) or "\0" in text:
         raise InvalidArgumentError(f"{text!r} is no text, or has a NUL in it")
     return text.encode()
+
+
+@lru_cache(maxsize=1024)
+def c_name(name: str) -> bytes:
+    """A name with the NUL that C wants, and of a length that what follows it wants.
+
+    Raises:
+        InvalidArgumentError: It is no text, or has a NUL in it.
+    """
+    data = encoded(name)
+    return data + bytes(8 - len(data) % 8)
 
 
 def _parameter(api: Api, name: str, value: Any) -> int:

@@ -29,7 +29,7 @@ class InferenceRequest:
             in this machine's byte order, are not copied: they must not change before the response.
         parameters: Texts, integers, booleans and floats.
         output_memory_type: Where outputs are to lie: ``"cpu"``, ``"gpu:1"``, a MemoryType, or one with a GPU's number.
-        output_memory_allocator: Makes their buffers; without one they are arrays of NumPy.
+        output_memory_allocator: Makes their buffers; without one they lie in memory of the CPU.
         response_queue: Gets each response, as the iterator does.
     """
 

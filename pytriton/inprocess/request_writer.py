@@ -1,32 +1,104 @@
-"""A request, written into one of the C API."""
+"""A request, written for C++ (``native/flight.h``: ``Plan`` and ``Input``), and its details for the C API."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from ctypes import c_int64, c_void_p
+import struct
+from ctypes import c_void_p
+from functools import lru_cache
+from math import prod
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pytriton.inprocess.capi import Api
+from pytriton.inprocess.enums import MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError
-from pytriton.inprocess.parameters import INT64, encoded
-from pytriton.inprocess.tensor import Tensor
+from pytriton.inprocess.memory import MemoryBuffer, Place
+from pytriton.inprocess.parameters import INT64, c_name, encoded
+from pytriton.inprocess.tensor import DATA_TYPES, Tensor, tensor_of
 
 if TYPE_CHECKING:
     from pytriton.inprocess.request import InferenceRequest
 
-__all__ = ["write"]
+__all__ = ["has_details", "packed", "write_details"]
 
 UINT64, UINT32 = range(1 << 64), range(1 << 32)
+PLAN = Struct("<qQQqiIII")
+INPUT = Struct("<QQqiiII")  # which begins with the address
+ADDRESS = Struct("<Q")
+HOLD, ALLOCATE = 1, 2
 
 
-def write(api: Api, handle: c_void_p, request: InferenceRequest, inputs: Mapping[bytes, Tensor]) -> None:
-    """Write all of a request but its model and its callbacks.
+def packed(
+    request: InferenceRequest, number: int, wish: Place | None, news: int, hold: bool
+) -> tuple[bytes, list[Any]]:
+    """The request for C++, without its details, and what owns the memory of its inputs.
+
+    That memory is not copied, and must stay until the server has let go of the request.
+
+    Args:
+        request: It.
+        number: Of the flight.
+        wish: Where outputs are to lie.
+        news: The mailbox that gets the number with each response; 0: none.
+        hold: Whether it is not to be sent yet.
+
+    Raises:
+        InvalidArgumentError: An input is none, or its shape or memory is not of integers.
+    """
+    flags = (HOLD if hold else 0) | (ALLOCATE if request.output_memory_allocator else 0)
+    memory_type, memory_type_id = (-1, 0) if wish is None else wish
+    inputs = request.inputs
+    parts = [PLAN.pack(request.model.version, number, news, memory_type_id, memory_type, flags, len(inputs), 0)]
+    owners: list[Any] = []
+    for name, value in inputs.items():
+        if type(value) is np.ndarray and value.dtype in DATA_TYPES and value.flags.c_contiguous:  # as most are
+            parts += ADDRESS.pack(value.__array_interface__["data"][0]), _described(name, value.dtype, value.shape)
+            owners.append(value)
+        else:
+            tensor = tensor_of(value)
+            parts.append(_packed_tensor(name, tensor))
+            owners.append(tensor)
+    return b"".join(parts), owners
+
+
+@lru_cache(maxsize=1024)
+def _described(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """An input of the CPU's memory, after the address."""
+    data = Tensor(DATA_TYPES[dtype], shape, MemoryBuffer(0, MemoryType.CPU, 0, prod(shape) * dtype.itemsize, None))
+    return _packed_tensor(name, data)[ADDRESS.size :]
+
+
+def _packed_tensor(name: str, tensor: Tensor) -> bytes:
+    buffer, rank, text = tensor.memory_buffer, len(tensor.shape), c_name(name)
+    place = buffer.memory_type_id, buffer.memory_type
+    try:
+        head = INPUT.pack(buffer.data_ptr, buffer.size, *place, tensor.data_type, rank, len(text))
+        return head + struct.pack(f"<{rank}q", *tensor.shape) + text
+    except struct.error as error:
+        raise InvalidArgumentError(f"input {name!r} is {tensor!r}: {error}") from error
+
+
+def has_details(request: InferenceRequest) -> bool:
+    """Whether there is more to say than :func:`packed` does."""
+    return bool(
+        request.parameters
+        or request.request_id is not None
+        or request.flags
+        or request.correlation_id is not None
+        or request.priority
+        or request.timeout
+    )
+
+
+def write_details(api: Api, handle: c_void_p, request: InferenceRequest) -> None:
+    """Write all but the model and the inputs.
 
     Args:
         api: The server's functions.
-        handle: The new request of the C API.
+        handle: The request of the C API.
         request: What to write.
-        inputs: Its tensors. Their memory is not copied, and must stay until the server has let go of the request.
 
     Raises:
         TritonError: A value is wrong.
@@ -43,13 +115,6 @@ def write(api: Api, handle: c_void_p, request: InferenceRequest, inputs: Mapping
         api.InferenceRequestSetPriorityUInt64(handle, _number("priority", request.priority, UINT64))
     if request.timeout:
         api.InferenceRequestSetTimeoutMicroseconds(handle, _number("timeout", request.timeout, UINT64))
-    for name, tensor in inputs.items():
-        rank = len(tensor.shape)
-        api.InferenceRequestAddInput(handle, name, tensor.data_type, (c_int64 * rank)(*tensor.shape), rank)
-        buffer = tensor.memory_buffer
-        api.InferenceRequestAppendInputData(
-            handle, name, buffer.data_ptr, buffer.size, buffer.memory_type, buffer.memory_type_id
-        )
     for key, value in request.parameters.items():
         _write_parameter(api, handle, key, value)
 

@@ -1,15 +1,17 @@
-"""A response, read from one of the C API."""
+"""A response, read from the block in which C++ describes it; ``native/parcel.cpp`` has its layout."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from ctypes import byref, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import replace
+from collections.abc import Callable
+from ctypes import string_at
+from functools import lru_cache
+from struct import Struct, unpack_from
 from typing import TYPE_CHECKING, Any
 
-from pytriton.inprocess.capi import Api
-from pytriton.inprocess.enums import DataType
-from pytriton.inprocess.memory import MemoryBuffer
+from pytriton.inprocess.cargo import Cargo
+from pytriton.inprocess.enums import DataType, MemoryType
+from pytriton.inprocess.exceptions import error_of
+from pytriton.inprocess.memory import HostMemory, MemoryBuffer
 from pytriton.inprocess.response import InferenceResponse
 from pytriton.inprocess.tensor import Tensor
 
@@ -18,63 +20,80 @@ if TYPE_CHECKING:
 
 __all__ = ["read"]
 
-STRING = 0
-NUMBERS: dict[int, type[c_int64] | type[c_bool] | type[c_double]] = {
-    1: c_int64,
-    2: c_bool,
-    3: c_double,
-}  # parameters by their type
+FIRST_BYTES = 512  # which each block has
+HEAD = Struct("<QqIi6I")
+OUTPUT = Struct("<QQQqiiII")
+PARAMETER = Struct("<qiIII")
+FINAL, ENDED, EMPTY = 1, 2, 4
+STRING, _INT, BOOL, DOUBLE = range(4)
+DESCRIPTION = 36  # where, in an output, that begins which is the same each time
+MEMORY_TYPES = [*MemoryType]  # which is faster than to call the class
 
 
-def read(api: Api, handle: int, model: Model, buffers: Mapping[int, MemoryBuffer]) -> InferenceResponse:
+def read(block: int, model: Model, cargo: Cargo, free: Callable[[int], object]) -> tuple[InferenceResponse, bool]:
     """Read a response.
 
     Args:
-        api: The server's functions.
-        handle: The response of the C API, which stays the caller's.
+        block: Its address.
         model: The one that was asked.
-        buffers: Those that were made for outputs, by the number that the server was told for each.
+        cargo: The request's, with the buffers that its allocator made.
+        free: Frees what C++ allocated.
+
+    Returns:
+        It, and whether the server had let go of the request when it was fetched.
     """
-    name, version, request_id = c_char_p(), c_int64(), c_char_p()
-    api.InferenceResponseModel(handle, byref(name), byref(version))
-    api.InferenceResponseId(handle, byref(request_id))
-    answered = type(model)(model.server, (name.value or b"").decode(), version.value)
-    response = InferenceResponse(answered, (request_id.value or b"").decode(), _parameters(api, handle))
-    error = api.InferenceResponseError(handle)
-    if error:
-        response.error = api.error(error)
-    else:
-        response.outputs = _outputs(api, handle, buffers)
-    return response
+    text = string_at(block, FIRST_BYTES)
+    size, version, flags, code, outputs, parameters, model_size, id_size, message_size, _ = HEAD.unpack_from(text)
+    if size > FIRST_BYTES:
+        text = string_at(block, size)
+    asked = type(model)
+    final, ended = bool(flags & FINAL), bool(flags & ENDED)
+    if flags & EMPTY:
+        return InferenceResponse(asked(model.server, model.name, model.version), "", final=final), ended
+    begin = HEAD.size + model_size
+    name = text[HEAD.size : begin].decode(errors="replace")
+    request_id = text[begin : begin + id_size].decode(errors="replace")
+    begin += id_size
+    response = InferenceResponse(asked(model.server, name, version), request_id, final=final)
+    if code >= 0:
+        response.error = error_of(code, text[begin : begin + message_size].decode(errors="replace"))
+        begin += message_size
+    if outputs:
+        begin = _read_outputs(text, begin, outputs, response.outputs, cargo, free)
+    if parameters:
+        _read_parameters(text, begin, parameters, response.parameters)
+    return response, ended
 
 
-def _outputs(api: Api, handle: int, buffers: Mapping[int, MemoryBuffer]) -> dict[str, Tensor]:
-    count = c_uint32()
-    api.InferenceResponseOutputCount(handle, byref(count))
-    name, data_type, shape, rank = c_char_p(), c_int(), c_void_p(), c_uint64()
-    base, size, memory_type, memory_type_id, number = c_void_p(), c_size_t(), c_int(), c_int64(), c_void_p()
-    places = [byref(each) for each in (name, data_type, shape, rank, base, size, memory_type, memory_type_id, number)]
-    outputs = {}
-    for index in range(count.value):
-        api.InferenceResponseOutput(handle, index, *places)
-        dims = tuple((c_int64 * rank.value).from_address(shape.value)) if shape.value and rank.value else ()
-        buffer = buffers[number.value or 0]
-        if buffer.size != size.value:
-            buffer = replace(buffer, size=size.value)  # of a larger one, the part that is used
-        outputs[(name.value or b"").decode()] = Tensor(DataType(data_type.value), dims, buffer)
-    return outputs
+def _read_outputs(
+    text: bytes, begin: int, count: int, found: dict[str, Tensor], cargo: Cargo, free: Callable[[int], object]
+) -> int:
+    for _ in range(count):
+        base, size, token, device, memory_type, _, rank, name_size = OUTPUT.unpack_from(text, begin)
+        end = begin + OUTPUT.size + 8 * rank + name_size
+        name, data_type, shape = _described(text[begin + DESCRIPTION : end])
+        begin = end
+        owner = cargo.buffers.pop(token).owner if token else HostMemory(base, free)
+        found[name] = Tensor(data_type, shape, MemoryBuffer(base, MEMORY_TYPES[memory_type], device, size, owner))
+    return begin
 
 
-def _parameters(api: Api, handle: int) -> dict[str, Any]:
-    count = c_uint32()
-    api.InferenceResponseParameterCount(handle, byref(count))
-    name, kind, value = c_char_p(), c_int(), c_void_p()
-    parameters: dict[str, Any] = {}
-    for index in range(count.value):
-        api.InferenceResponseParameter(handle, index, byref(name), byref(kind), byref(value))
-        key = (name.value or b"").decode()
-        if kind.value == STRING:
-            parameters[key] = (c_char_p(value.value).value or b"").decode()
-        elif kind.value in NUMBERS and value.value:
-            parameters[key] = NUMBERS[kind.value].from_address(value.value).value
-    return parameters
+@lru_cache(maxsize=1024)
+def _described(text: bytes) -> tuple[str, DataType, tuple[int, ...]]:
+    """Name, data type and shape of an output."""
+    data_type, rank = unpack_from("<iI", text)
+    begin = OUTPUT.size - DESCRIPTION
+    name = text[begin + 8 * rank :].decode(errors="replace")
+    return name, DataType(data_type), unpack_from(f"<{rank}q", text, begin)
+
+
+def _read_parameters(text: bytes, begin: int, count: int, found: dict[str, Any]) -> None:
+    for _ in range(count):
+        number, kind, name_size, text_size, _ = PARAMETER.unpack_from(text, begin)
+        value: Any = bool(number) if kind == BOOL else number
+        if kind == DOUBLE:
+            (value,) = unpack_from("<d", text, begin)
+        begin += PARAMETER.size
+        name = text[begin : begin + name_size].decode(errors="replace")
+        begin += name_size + text_size
+        found[name] = text[begin - text_size : begin].decode(errors="replace") if kind == STRING else value

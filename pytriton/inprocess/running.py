@@ -5,22 +5,25 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import weakref
 from ctypes import byref, c_void_p
 from types import TracebackType
 
 from pytriton.inprocess.backends import arrange
 from pytriton.inprocess.capi import Api
 from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.flight_library import FlightLibrary, flight_library
 from pytriton.inprocess.library import installation, load
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.settings import settings
 from pytriton.utils.workspace import Workspace
 
-__all__ = ["NOT_STARTED", "Running"]
+__all__ = ["NOT_STARTED", "Running", "check_process", "is_forked"]
 
 NOT_STARTED = "the server is not started; call start() first"
 _alive: set[Running] = set()
 _home: int | None = None  # the process in which servers may be used: a forked one lacks their threads
+_forked = False  # whether this is such a one
 
 
 class Running:
@@ -29,6 +32,11 @@ class Running:
     Args:
         options: Its options; the constructor checks them, and returns when models of the start are loaded.
 
+    Attributes:
+        flights: What requests fly with.
+        airspace: The C++ object for them: as long as there are any in it, the server is not deleted; then it refuses
+            new ones.
+
     Raises:
         TritonError: An option is wrong, or the server cannot start.
     """
@@ -36,6 +44,7 @@ class Running:
     def __init__(self, options: Options) -> None:
         check_process()
         self._api: Api = load()
+        self.flights: FlightLibrary = flight_library(self._api)
         self._uses = 0
         self._ending = False
         self._changed = threading.Condition(threading.Lock())
@@ -46,6 +55,8 @@ class Running:
         except BaseException:
             self._workspace.clean()
             raise
+        self.airspace: int = self.flights.airspace_new(self._pointer)
+        weakref.finalize(self, self.flights.airspace_delete, self.airspace).atexit = False
         _alive.add(self)
 
     def __enter__(self) -> tuple[Api, c_void_p]:
@@ -80,13 +91,14 @@ class Running:
             self._api.ServerStop(self._pointer)
             with self._changed:
                 self._changed.wait_for(lambda: not self._uses)
+            self.flights.airspace_close(self.airspace)
             self._api.ServerDelete(self._pointer)
         finally:
             self._workspace.clean()
 
     def stop_aside(self) -> None:
         """Stop on another thread: this one may be the server's own, in which the garbage collector happens to run."""
-        if os.getpid() == _home:
+        if not _forked:
             threading.Thread(target=self.stop, name="pytriton-inprocess-stop").start()
 
 
@@ -96,7 +108,7 @@ def check_process() -> None:
     Raises:
         InvalidArgumentError: So it is.
     """
-    if _home not in (None, os.getpid()):
+    if _forked:
         raise InvalidArgumentError(
             f"this process was forked from process {_home}, which has started a server in itself: servers do not live "
             "on in a fork. Start the process with the 'spawn' or 'forkserver' method of multiprocessing"
@@ -117,9 +129,22 @@ def _new(api: Api, options: Options) -> c_void_p:
     return server
 
 
+def _mark() -> None:
+    global _forked
+    _forked = _home is not None
+
+
+def is_forked() -> bool:
+    """Whether servers, and what they have to do with, are another process's."""
+    return _forked
+
+
+os.register_at_fork(after_in_child=_mark)
+
+
 @atexit.register
 def _stop_all() -> None:
     """While callbacks still find an interpreter."""
-    if os.getpid() == _home:
+    if not _forked:
         for running in [*_alive]:
             running.stop()

@@ -17,7 +17,7 @@ from pytriton.inprocess.enums import DataType, DLDeviceType, MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError, UnsupportedError
 from pytriton.inprocess.memory import MemoryBuffer, Place, place_of
 
-__all__ = ["Tensor", "tensor_of"]
+__all__ = ["DATA_TYPES", "Tensor", "tensor_of"]
 
 DTYPES: dict[DataType, Any] = {
     DataType.BOOL: np.bool_,

@@ -31,8 +31,7 @@ from pytriton.inprocess import (
     TritonError,
     UnavailableError,
 )
-from pytriton.inprocess.callbacks import callbacks
-from pytriton.inprocess.library import load
+from pytriton.inprocess.cargo import aloft
 from tests.server.inprocess_repository import HEAD, write_echo, write_model
 
 pytestmark = pytest.mark.either_proxy
@@ -194,11 +193,12 @@ def test_outputs_are_kept_as_long_as_what_is_made_of_them(echo: Model):
 
 
 def test_an_iterator_may_be_dropped_before_its_responses(server: Server):
+    before = {*aloft}
     array = np.array([5], np.int32)
     gone = weakref.ref(array)
     server.model("counter").infer(inputs={"x": array})
     del array
-    wait_until(lambda: gone() is None and not callbacks(load()).buffers)
+    wait_until(lambda: gone() is None and aloft.keys() <= before)
 
 
 def test_the_details_of_a_request_reach_the_model(server: Server):

@@ -9,6 +9,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "native"
 ROUNDS = 20_000
 BATCHES = 1_000
+FLIGHTS = 300
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("cmake") and shutil.which("c++")), reason="there is no cmake or no C++ compiler"
@@ -40,3 +41,8 @@ def test_threads_share_nothing_without_a_lock_whatever_a_worker_does(tmp_path):
     program = build(tmp_path, "stress", "thread")
     for seed in range(2):
         run(program, ".", seed, BATCHES)
+
+
+@pytest.mark.parametrize("sanitizers", ["thread", "address,undefined"])
+def test_flights_share_nothing_without_a_lock_and_leave_nothing_in_memory(tmp_path, sanitizers):
+    run(build(tmp_path, "flights", sanitizers), 1, FLIGHTS)

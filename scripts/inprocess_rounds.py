@@ -1,0 +1,78 @@
+"""One round of the server in the caller's process, beside the same callable behind HTTP and gRPC."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from processes import end_with_parent
+from rounds import LOAD_GRACE_S, Case, Round, Timing, measure_load, stop
+from systems import BenchError, Host, System
+
+__all__ = ["measure_inprocess"]
+
+_LOAD = Path(__file__).with_name("inprocess_load.py")
+CASES = [Case("http", 1), Case("grpc", 1), Case("http", 1, 1 << 18), Case("http", 16)]
+REQUESTS_PER_S = 2000  # at least, of those over which memory is looked at
+
+
+def measure_inprocess(
+    system: System, number: int, timing: Timing, requests: int, folder: Path, say: Callable[[str], None]
+) -> Round:
+    """Run a round.
+
+    Args:
+        system: Ours.
+        number: Of the round, from 1.
+        timing: Of the loads.
+        requests: Over which memory is looked at; 0: it is not.
+        folder: An empty one for files.
+        say: Gets a line of progress at a time.
+
+    Returns:
+        All that was measured. What fails is a problem of the round, and ends it.
+    """
+    result = Round(system.name, number)
+    try:
+        with Host(system, folder) as host:
+            host.wait_first_answer()
+            for case in CASES:
+                measure_load(host, case, timing, result, say)
+            stop(host, result)
+        result.values |= _load(system, timing, requests)
+        result.values["in process / HTTP"] = _compare(result.values)
+        say(f"round {number}, {system.name}, in process: {result.values['in process / HTTP']}")
+    except BenchError as error:
+        result.problems.append(str(error))
+    return result
+
+
+def _load(system: System, timing: Timing, requests: int) -> dict[str, dict[str, float]]:
+    command = [system.command[0], str(_LOAD), f"--seconds={timing.seconds}", f"--warmup={timing.warmup_s}"]
+    try:
+        ran = subprocess.run(
+            [*command, f"--memory-requests={requests}"],
+            env=system.environment,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=4 * (timing.seconds + timing.warmup_s) + requests / REQUESTS_PER_S + LOAD_GRACE_S,
+            preexec_fn=end_with_parent,
+        )
+    except subprocess.CalledProcessError as error:
+        raise BenchError(f"the load in process failed:\n{error.stderr}") from error
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"the load in process did not end in {error.timeout:.0f} s") from error
+    found: dict[str, dict[str, float]] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def _compare(values: dict[str, dict[str, float]]) -> dict[str, float]:
+    return {
+        "64 B p50": values["in process 1 x 64 B"]["p50 us"] / values["http 1 x 64 B"]["p50 us"],
+        "1 MiB p50": values["in process 1 x 1 MiB"]["p50 us"] / values["http 1 x 1 MiB"]["p50 us"],
+        "16 in flight requests/s": values["in process 16 x 64 B"]["requests/s"]
+        / values["http 16 x 64 B"]["requests/s"],
+    }

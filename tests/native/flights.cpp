@@ -1,0 +1,323 @@
+// Requests fly through a server that answers on its own threads, lets go of them before or after, and refuses some,
+// while callers fetch, cancel, drop and wait; run with sanitizers. What the server is given is what its rules ask for.
+//
+// Usage: flights <seed> <requests of each caller>
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flight.h"
+
+using pytriton::Calls;
+using pytriton::Flight;
+using pytriton::Mailbox;
+using Box = std::shared_ptr<Mailbox>;
+using Space = std::shared_ptr<pytriton::Airspace>;
+
+struct TRITONSERVER_Error {
+  std::string message;
+};
+struct TRITONSERVER_ResponseAllocator {
+  TRITONSERVER_AllocateFn allocate;
+  TRITONSERVER_FreeFn free;
+};
+struct TRITONSERVER_InferenceRequest {
+  std::atomic<bool> cancelled{false};
+  TRITONSERVER_ReleaseFn release = nullptr;
+  TRITONSERVER_CompleteFn complete = nullptr;
+  TRITONSERVER_ResponseAllocator* allocator = nullptr;
+  void* user = nullptr;
+  const void* input = nullptr;
+};
+struct TRITONSERVER_InferenceResponse {
+  TRITONSERVER_ResponseAllocator* allocator;
+  void* base;
+  void* buffer_user;
+};
+
+namespace {
+
+constexpr size_t BYTES = 64;
+constexpr int CALLERS = 4;
+constexpr int RESPONSES = 3;
+std::atomic<int> requests_alive{0}, responses_alive{0}, answering{0};
+std::atomic<uint64_t> over{0};
+
+void require(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "%s\n", what);
+  std::abort();
+}
+
+void respond(TRITONSERVER_InferenceRequest* request, bool final) {
+  auto* response = new TRITONSERVER_InferenceResponse{request->allocator, nullptr, nullptr};
+  ++responses_alive;
+  TRITONSERVER_MemoryType memory{};
+  int64_t device = 0;
+  auto* error = request->allocator->allocate(request->allocator, "y", BYTES, memory, 0, request->user, &response->base,
+                                             &response->buffer_user, &memory, &device);
+  require(!error, "no buffer was made");
+  std::memcpy(response->base, request->input, BYTES);
+  request->complete(response, final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, request->user);
+}
+
+// Another thread's; the request is given back at a random place among the responses.
+void answer(TRITONSERVER_InferenceRequest* request, unsigned seed) {
+  std::minstd_rand random(seed);
+  const unsigned place = random() % 2;
+  for (int number = 1; number < RESPONSES && !request->cancelled; ++number) respond(request, false);
+  TRITONSERVER_InferenceRequest copy;  // what is left when the caller has it back
+  copy.complete = request->complete;
+  copy.user = request->user;
+  if (place) {
+    request->release(request, TRITONSERVER_REQUEST_RELEASE_ALL, request->user);
+    copy.complete(nullptr, TRITONSERVER_RESPONSE_COMPLETE_FINAL, copy.user);
+  } else {
+    respond(request, true);
+    request->release(request, TRITONSERVER_REQUEST_RELEASE_ALL, request->user);
+  }
+  --answering;
+}
+
+}  // namespace
+
+extern "C" {
+const char* pytriton_load(void* server, pytriton::AllocateInPython allocate);
+TRITONSERVER_Error* pytriton_report(const Box* over);
+Box* pytriton_mailbox_new();
+void pytriton_mailbox_delete(const Box* box);
+size_t pytriton_mailbox_take(const Box* box, uint64_t* numbers, size_t capacity);
+Space* pytriton_airspace_new(TRITONSERVER_Server* server);
+void pytriton_airspace_close(const Space* airspace);
+void pytriton_airspace_delete(const Space* airspace);
+TRITONSERVER_Error* pytriton_flight_new(const Space* airspace, const char* model, const char* text, Flight** flight,
+                                        TRITONSERVER_InferenceRequest** request);
+
+#pragma GCC visibility push(default)
+TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code, const char* message) {
+  return new TRITONSERVER_Error{message};
+}
+void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error) { delete error; }
+TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error*) { return TRITONSERVER_ERROR_INTERNAL; }
+const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceRequest** request, TRITONSERVER_Server*,
+                                                     const char*, int64_t) {
+  *request = new TRITONSERVER_InferenceRequest;
+  ++requests_alive;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRequest* request) {
+  delete request;
+  --requests_alive;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(TRITONSERVER_InferenceRequest* request) {
+  request->cancelled = true;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_InferenceRequest*, const char* name,
+                                                          TRITONSERVER_DataType, const int64_t* shape, uint64_t rank) {
+  require(!std::strcmp(name, "x") && rank == 1 && shape[0] == BYTES, "the input arrived otherwise");
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputData(TRITONSERVER_InferenceRequest* request, const char*,
+                                                                 const void* base, size_t, TRITONSERVER_MemoryType,
+                                                                 int64_t) {
+  request->input = base;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetReleaseCallback(TRITONSERVER_InferenceRequest* request,
+                                                                    TRITONSERVER_ReleaseFn release, void*) {
+  request->release = release;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetResponseCallback(TRITONSERVER_InferenceRequest* request,
+                                                                     TRITONSERVER_ResponseAllocator* allocator, void*,
+                                                                     TRITONSERVER_CompleteFn complete, void* user) {
+  request->allocator = allocator;
+  request->complete = complete;
+  request->user = user;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*, TRITONSERVER_InferenceRequest* request,
+                                                  TRITONSERVER_InferenceTrace*) {
+  static std::atomic<unsigned> count{0};
+  const unsigned number = ++count;
+  if (number % 10 == 0) return new TRITONSERVER_Error{"refused on purpose"};
+  ++answering;
+  std::thread(answer, request, number).detach();
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(TRITONSERVER_InferenceResponse*) { return nullptr; }
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(TRITONSERVER_InferenceResponse*, const char** name,
+                                                        int64_t* version) {
+  *name = "model";
+  *version = 1;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseId(TRITONSERVER_InferenceResponse*, const char** id) {
+  *id = "";
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameterCount(TRITONSERVER_InferenceResponse*, uint32_t* count) {
+  *count = 0;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameter(TRITONSERVER_InferenceResponse*, uint32_t, const char**,
+                                                            TRITONSERVER_ParameterType*, const void**) {
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputCount(TRITONSERVER_InferenceResponse*, uint32_t* count) {
+  *count = 1;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(TRITONSERVER_InferenceResponse* response, uint32_t,
+                                                         const char** name, TRITONSERVER_DataType*,
+                                                         const int64_t** shape, uint64_t* rank, const void** base,
+                                                         size_t* size, TRITONSERVER_MemoryType*, int64_t*,
+                                                         void** buffer_user) {
+  static const int64_t dims[] = {BYTES};
+  *name = "y";
+  *shape = dims;
+  *rank = 1;
+  *base = response->base;
+  *size = BYTES;
+  *buffer_user = response->buffer_user;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(TRITONSERVER_InferenceResponse* response) {
+  response->allocator->free(response->allocator, response->base, response->buffer_user, BYTES, {}, 0);
+  delete response;
+  --responses_alive;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(TRITONSERVER_ResponseAllocator** allocator,
+                                                      TRITONSERVER_AllocateFn allocate, TRITONSERVER_FreeFn free,
+                                                      TRITONSERVER_StartFn) {
+  static TRITONSERVER_ResponseAllocator only;
+  only = {allocate, free};
+  *allocator = &only;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorSetQueryFunction(TRITONSERVER_ResponseAllocator*,
+                                                                   TRITONSERVER_QueryFn) {
+  return nullptr;
+}
+#pragma GCC visibility pop
+}
+
+namespace {
+
+// As Python does it: what it describes of a request, and of its one input.
+struct Text {
+  pytriton::Plan plan;
+  const void* base;
+  uint64_t size;
+  int64_t device;
+  int32_t memory, dtype;
+  uint32_t rank, name_size;
+  int64_t shape;
+  char name[8];
+};
+
+// Whether it was the last response. Its block names memory that is the caller's now.
+bool fetch(char* block, const std::vector<char>& input) {
+  uint32_t flags = 0;
+  std::memcpy(&flags, block + 16, sizeof flags);
+  if (!(flags & pytriton::Parcel::EMPTY)) {
+    void* base = nullptr;
+    std::memcpy(static_cast<void*>(&base), block + 48 + std::strlen("model"), sizeof base);
+    require(!std::memcmp(base, input.data(), BYTES), "the output is not the input");
+    std::free(base);
+  }
+  std::free(block);
+  return flags & pytriton::Parcel::FINAL;
+}
+
+// `inputs` outlive this call, as it does not wait for the flights that it drops.
+void call(const Space* airspace, const Box* news, unsigned seed, int requests, std::deque<std::vector<char>>& inputs) {
+  std::minstd_rand random(seed);
+  for (int number = 0; number < requests; ++number) {
+    const auto& input = inputs.emplace_back(BYTES, static_cast<char>(random()));
+    Text text{};
+    text.plan.number = 1;
+    text.plan.wished_memory = -1;
+    text.plan.inputs = 1;
+    const bool posted = random() % 2;
+    if (posted) text.plan.news = const_cast<Box*>(news);
+    text.base = input.data();
+    text.size = BYTES;
+    text.rank = 1;
+    text.name_size = sizeof text.name;
+    text.shape = BYTES;
+    text.name[0] = 'x';
+    Flight* flight = nullptr;
+    TRITONSERVER_InferenceRequest* request = nullptr;
+    auto* error = pytriton_flight_new(airspace, "model", reinterpret_cast<char*>(&text), &flight, &request);
+    if (error) {
+      delete error;
+      require(flight->drop(), "a flight that was refused goes on");
+      continue;
+    }
+    std::thread canceller;
+    if (random() % 4 == 0) canceller = std::thread([&] { flight->cancel(); });
+    const unsigned wanted = random() % (RESPONSES + 2);  // so many, and it is dropped
+    bool final = false;
+    for (unsigned got = 0; got < wanted && !final;) {
+      if (char* block = flight->next(!posted)) {
+        ++got;
+        final = fetch(block, input);
+      } else {
+        std::this_thread::yield();
+      }
+    }
+    if (canceller.joinable()) canceller.join();
+    if (!flight->drop()) ++over;
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  require(count == 3, "usage: flights <seed> <requests of each caller>");
+  const auto seed = static_cast<unsigned>(std::stoul(arguments[1]));
+  const int requests = std::stoi(arguments[2]);
+  const char* missing = pytriton_load(dlopen(nullptr, RTLD_NOW), nullptr);
+  require(!missing, "the server lacks a function");
+  Box *told = pytriton_mailbox_new(), *news = pytriton_mailbox_new();
+  pytriton_report(told);
+  Space* airspace = pytriton_airspace_new(nullptr);
+  std::vector<std::thread> callers;
+  callers.reserve(CALLERS);
+  std::vector<std::deque<std::vector<char>>> inputs(CALLERS);
+  for (unsigned number = 0; number < CALLERS; ++number) {
+    callers.emplace_back(call, airspace, news, seed * CALLERS + number + 1, requests, std::ref(inputs[number]));
+  }
+  for (auto& caller : callers) caller.join();
+  pytriton_airspace_close(airspace);
+  require(!requests_alive, "a request was not deleted");
+  require(!responses_alive, "a response was not deleted");
+  Flight* late = nullptr;
+  TRITONSERVER_InferenceRequest* none = nullptr;
+  Text text{};
+  auto* refused = pytriton_flight_new(airspace, "model", reinterpret_cast<char*>(&text), &late, &none);
+  require(refused && late->drop(), "a closed airspace let a flight in");
+  delete refused;
+  uint64_t numbers[64], mails = 0;
+  while (const size_t taken = pytriton_mailbox_take(told, numbers, 64)) mails += taken;
+  require(mails >= over, "a flight ended without a word");
+  while (answering) std::this_thread::yield();
+  pytriton_airspace_delete(airspace);
+  pytriton_mailbox_delete(news);
+  pytriton_mailbox_delete(told);
+  return 0;
+}
