@@ -151,7 +151,7 @@ LocalWorker::Task LocalWorker::read(uint64_t connection, const Frame& frame) {
   return task;
 }
 
-void LocalWorker::ask(const Task& task) const {
+void LocalWorker::ask(const Task& task) {
   Outgoing frame;
   frame.kind = Kind::ask;
   frame.sequence = task.sequence;
@@ -193,7 +193,7 @@ bool LocalWorker::reply(Task& task) {
   return send(task, frame, more) && more;
 }
 
-bool LocalWorker::send(const Task& task, Outgoing& frame, bool more) const {
+bool LocalWorker::send(const Task& task, Outgoing& frame, bool more) {
   const bool by_address = !frame.tensors.empty() && (task.values.size() > kInlineLimitBytes || task.sequence % 2);
   if (by_address) frame.region = 0;
   std::vector<char> message;
