@@ -5,6 +5,13 @@
     with Server(model_repository="models") as server:
         for response in server.model("digits").infer(inputs={"image": image}):
             print(numpy.from_dlpack(response.outputs["digit"]))
+
+Python callables are bound to it as to any other server, and called by its threads::
+
+    with Triton() as triton:
+        triton.bind("digits", classify, inputs, outputs)
+        with triton.client("digits") as client:
+            print(client.infer_sample(image))
 """
 
 from pytriton.inprocess.clients import (

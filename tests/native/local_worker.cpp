@@ -53,10 +53,10 @@ void restore_thread(void*) { interpreter_lock.lock(); }
 
 const PytritonInterpreter kInterpreter{meet, deliver, ensure, release, thread_state, save_thread, restore_thread};
 
-bool hand_over(uint64_t connection, std::string_view message, const uint64_t* address, bool keeps_lock) {
-  if (!keeps_lock) interpreter_lock.unlock();
+bool hand_over(uint64_t connection, std::string_view message, const uint64_t* address) {
+  interpreter_lock.unlock();
   const bool taken = pytriton_reply(connection, message.data(), message.size(), address);
-  if (!keeps_lock) interpreter_lock.lock();
+  interpreter_lock.lock();
   return taken;
 }
 
@@ -151,7 +151,7 @@ LocalWorker::Task LocalWorker::read(uint64_t connection, const Frame& frame) {
   return task;
 }
 
-void LocalWorker::ask(const Task& task) const {
+void LocalWorker::ask(const Task& task) {
   Outgoing frame;
   frame.kind = Kind::ask;
   frame.sequence = task.sequence;
@@ -167,7 +167,7 @@ bool LocalWorker::reply(Task& task) {
     return false;
   }
   if (chance == 1) {
-    hand_over(task.connection, "nonsense", nullptr, !streams_);
+    hand_over(task.connection, "nonsense", nullptr);
     return false;
   }
   bool more = streams_ && --task.replies > 0;
@@ -193,15 +193,14 @@ bool LocalWorker::reply(Task& task) {
   return send(task, frame, more) && more;
 }
 
-bool LocalWorker::send(const Task& task, Outgoing& frame, bool more) const {
+bool LocalWorker::send(const Task& task, Outgoing& frame, bool more) {
   const bool by_address = !frame.tensors.empty() && (task.values.size() > kInlineLimitBytes || task.sequence % 2);
   if (by_address) frame.region = 0;
   std::vector<char> message;
   pack(frame, message);
   if (more) message[kFlagsByte] = static_cast<char>(message[kFlagsByte] | kMore);
   const auto address = reinterpret_cast<uint64_t>(task.values.data());
-  return hand_over(task.connection, {message.data(), message.size()}, by_address ? &address : nullptr,
-                   !streams_ && !by_address);
+  return hand_over(task.connection, {message.data(), message.size()}, by_address ? &address : nullptr);
 }
 
 void LocalWorker::leave(uint64_t connection) {

@@ -33,9 +33,9 @@ class LocalWorker {
   };
 
   static Task read(uint64_t connection, const pytriton::Frame& frame);
-  void ask(const Task& task) const;
+  static void ask(const Task& task);
   bool reply(Task& task);
-  bool send(const Task& task, pytriton::Outgoing& frame, bool more) const;
+  static bool send(const Task& task, pytriton::Outgoing& frame, bool more);
   void leave(uint64_t connection);
   void serve();
 

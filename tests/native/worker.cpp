@@ -75,11 +75,12 @@ class Conversation {
     return PeerMemory(Descriptor(fd));
   }
 
-  // Reads nothing, though the socket gets full, until clients have given up all that was sent: what is being sent is
-  // not among that.
-  static void hang(const std::atomic<bool>& is_closing) {
-    while (!is_closing && Ticket::open.load(std::memory_order_relaxed) > kMostRequests) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
+  // Reads nothing, though the socket gets full, until clients have given up all that was sent, as what is being sent is
+  // not among that, or the proxy has; it may be waiting for another conversation already.
+  void hang(const std::atomic<bool>& is_closing) {
+    pollfd ended{socket_.get(), 0, 0};
+    while (!is_closing && Ticket::open.load(std::memory_order_relaxed) > kMostRequests &&
+           poll(&ended, 1, kPollMs) == 0) {
     }
   }
 
