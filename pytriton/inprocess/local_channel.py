@@ -30,9 +30,6 @@ class Proxy(Protocol):
     def reply(self, connection: int, message: bytes, size: int, addresses: Array[c_uint64] | None) -> int:
         """Take a frame; 0 if it cannot. Other threads of the interpreter run meanwhile."""
 
-    def reply_at_once(self, connection: int, message: bytes, size: int, addresses: Array[c_uint64] | None) -> int:
-        """The same while no other thread runs, which is faster, for the answer to a batch that waits for it."""
-
     def lease(self, address: int, size: int) -> NDArray[np.uint8]:
         """The memory of a large batch, given back with the last array in it."""
 
@@ -58,7 +55,6 @@ class LocalChannel:
         self.ended_well = False
         self._proxy = proxy
         self._number = number
-        self._reply = proxy.reply
         self._arrived: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._signal = -1
@@ -68,7 +64,6 @@ class LocalChannel:
 
     def attend(self, answer: Answer, part: Callable[[], None]) -> None:
         """As :meth:`pytriton.worker.channel.LocalChannel.attend`."""
-        self._reply = self._proxy.reply_at_once
         self._answer, self._part = answer, part
 
     def take(self, message: bytearray) -> bool:
@@ -121,12 +116,12 @@ class LocalChannel:
             PeerGoneError: The proxy is gone.
         """
         if data_bytes(tensors) <= INLINE_LIMIT_BYTES:
-            message, addresses, reply = pack(frame, tensors), None, self._reply
+            addresses = None
         else:
             frame.region = ELSEWHERE
             addresses = (c_uint64 * len(tensors))(*map(_address, tensors))
-            message, reply = pack(frame, tensors), self._proxy.reply
-        if not reply(self._number, message, len(message), addresses):
+        message = pack(frame, tensors)
+        if not self._proxy.reply(self._number, message, len(message), addresses):
             raise PeerGoneError("the server let the model go")
 
     def receive(self) -> Frame:

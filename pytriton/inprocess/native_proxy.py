@@ -62,18 +62,18 @@ class NativeProxy:
     """
 
     def __init__(self, library: Path) -> None:
-        waiting, quick = ctypes.CDLL(str(library)), ctypes.PyDLL(str(library))
-        self.reply, self.reply_at_once = _reply(waiting), _reply(quick)
-        self._functions = waiting
-        self._leave = _function(waiting, "leave", c_uint64)
-        self._free = _function(quick, "free", c_void_p)
+        self._functions = ctypes.CDLL(str(library))  # which lets other threads of the interpreter run meanwhile
+        self.reply = _function(self._functions, "reply", c_uint64, c_char_p, c_uint64, POINTER(c_uint64))
+        self.reply.restype = c_int
+        self._leave = _function(self._functions, "leave", c_uint64)
+        self._free = _function(self._functions, "free", c_void_p)
         self._numbers = count(1)
         self._workers: dict[int, Meet] = {}
         self._channels: dict[int, LocalChannel] = {}
         self._leases: dict[int, weakref.ref[Any]] = {}
         pythons = {name: ctypes.cast(getattr(pythonapi, name), c_void_p) for name in PYTHONS}
         self._interpreter = Interpreter(MeetCallback(self._meet), DeliverCallback(self._deliver), **pythons)
-        waiting.pytriton_introduce(byref(self._interpreter))
+        self._functions.pytriton_introduce(byref(self._interpreter))
 
     def offer(self, path: str, meet: Meet) -> Callable[[], None]:
         """As :data:`pytriton.worker.channel.Offer`."""
@@ -131,12 +131,6 @@ class NativeProxy:
 def _function(library: ctypes.CDLL, name: str, *arguments: Any) -> Any:
     function = library[f"pytriton_{name}"]  # each look-up gives another object
     function.argtypes, function.restype = arguments, None
-    return function
-
-
-def _reply(library: ctypes.CDLL) -> Any:
-    function = _function(library, "reply", c_uint64, c_char_p, c_uint64, POINTER(c_uint64))
-    function.restype = c_int
     return function
 
 

@@ -14,7 +14,7 @@ uint64_t Reply::data_end() const { return has_addresses_ ? UINT64_MAX : data_byt
 
 void Reply::read(uint64_t offset, void* to, uint64_t size) const {
   if (has_addresses_) {
-    if (size) std::memcpy(to, reinterpret_cast<const void*>(offset), size);
+    if (size) std::memcpy(to, reinterpret_cast<const void*>(offset), size);  // NOLINT(performance-no-int-to-ptr)
   } else if (frame.region != kNoRegion) {
     uint64_t at = 0;
     if (__builtin_add_overflow(frame.region, offset, &at)) throw FrameError("a region ends nowhere");

@@ -48,7 +48,7 @@ class Channel {
 
   // Whether the worker is in this process: its frames are given to a reception, and there is nothing to receive.
   virtual bool is_local() const { return false; }
-  virtual void pass_to(std::shared_ptr<Reception>) {}
+  virtual void pass_to(const std::shared_ptr<Reception>&) {}
 
   // The reply's data were copied: its region may be used again.
   virtual void finished(const Reply& reply) = 0;

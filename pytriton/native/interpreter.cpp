@@ -24,8 +24,8 @@ Meetings& meetings() {
 
 std::atomic<const PytritonInterpreter*> interpreter{nullptr};
 
-// Keeps what the interpreter knows of a thread from one call to the next: to make it anew takes as long as all else in a
-// call, and variables of the thread would be lost.
+// Keeps what the interpreter knows of a thread from one call to the next: to make it anew takes as long as all else in
+// a call, and variables of the thread would be lost.
 class Attachment {
  public:
   void begin(const PytritonInterpreter& python) {

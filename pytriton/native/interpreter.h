@@ -12,7 +12,7 @@ namespace pytriton {
 extern "C" {
 // What the interpreter gives us. The first two take its lock by themselves; the others are its own, of the same names.
 struct PytritonInterpreter {
-  int (*meet)(uint64_t worker, uint64_t connection);                       // 0 if the worker has gone
+  int (*meet)(uint64_t worker, uint64_t connection);                        // 0 if the worker has gone
   int (*deliver)(uint64_t connection, const char* message, uint64_t size);  // likewise; an empty message is the end
   int (*PyGILState_Ensure)();
   void (*PyGILState_Release)(int state);
@@ -21,7 +21,7 @@ struct PytritonInterpreter {
   void (*PyEval_RestoreThread)(void* thread);
 };
 
-// What it calls, from any of its threads; with its lock only what cannot wait for a thread that wants it.
+// What it calls, from any of its threads, without its lock: what waits here may wait for a thread that wants it.
 
 // Makes the interpreter known, or with null says that it ends. The structure has to stay.
 void pytriton_introduce(const PytritonInterpreter* python);
@@ -29,7 +29,7 @@ void pytriton_introduce(const PytritonInterpreter* python);
 void pytriton_offer(const char* path, uint64_t worker);
 void pytriton_withdraw(const char* path);
 // A worker's frame; 0 if nobody takes it. Large tensors are read at their addresses, in the frame's order, until this
-// returns. The interpreter's lock may be held for the one answer to a batch that is being delivered.
+// returns.
 int pytriton_reply(uint64_t connection, const char* message, uint64_t size, const uint64_t* addresses);
 // A worker takes no more batches.
 void pytriton_leave(uint64_t connection);

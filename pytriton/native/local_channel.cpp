@@ -35,9 +35,9 @@ bool LocalChannel::send_at_once(Outgoing& frame) {
 
 void LocalChannel::receive(Reply&) { throw PeerGone("it gave no answer"); }
 
-void LocalChannel::pass_to(std::shared_ptr<Reception> reception) {
+void LocalChannel::pass_to(const std::shared_ptr<Reception>& reception) {
   const std::lock_guard lock(mutex_);
-  reception_ = std::move(reception);
+  reception_ = reception;
 }
 
 std::shared_ptr<Reception> LocalChannel::reception() {

@@ -1,5 +1,6 @@
-// A connection to a worker in this process: frames are handed over in calls of functions. A batch is answered within the
-// call that hands it over, if its worker answers at once; other replies come when they will, on the worker's threads.
+// A connection to a worker in this process: frames are handed over in calls of functions. A batch is answered within
+// the call that hands it over, if its worker answers at once; other replies come when they will, on the worker's
+// threads.
 #pragma once
 
 #include <atomic>
@@ -19,7 +20,7 @@ class LocalChannel : public Channel {
   // Throws PeerGone: whoever waits for an answer has got none.
   void receive(Reply& reply) override;
   bool is_local() const override { return true; }
-  void pass_to(std::shared_ptr<Reception> reception) override;
+  void pass_to(const std::shared_ptr<Reception>& reception) override;
   void finished(const Reply&) override {}
   void release(bool, bool) override {}
   void shutdown() override;

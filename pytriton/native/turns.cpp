@@ -62,11 +62,13 @@ void Turns::exchange(const Calls& calls, Times& times) {
   if (!times.compute_start) times.compute_start = now_ns();
   Exchange exchange{calls, times, frame.sequence, frame.requests};
   const Current current(exchange_, exchange);
-  const std::shared_ptr<Channel> channel = link_->send(frame);  // which has the answer, if the worker is in this process
+  const std::shared_ptr<Channel> channel =
+      link_->send(frame);  // which has the answer, if the worker is in this process
   while (!exchange.is_over) {
     channel->receive(reply_);
     take(*channel, reply_);
   }
+  is_lost_ = false;  // requests that are sent again one by one may have found a worker that came back
   if (exchange.failure) std::rethrow_exception(exchange.failure);
   if (exchange.isolate) answer_each(calls, times);  // only the request at fault shall fail
 }
@@ -105,8 +107,8 @@ void Turns::tell_cancelled(Channel& channel, const Exchange& exchange) {
   for (size_t index = 0; index < exchange.calls.size(); ++index) {
     if (exchange.calls[index]->is_cancelled()) cancelled.push_back(index);
   }
-  Outgoing frame = cancellation(exchange.sequence, exchange.calls.size(), cancelled,
-                                cancelled.size() == exchange.calls.size());
+  Outgoing frame =
+      cancellation(exchange.sequence, exchange.calls.size(), cancelled, cancelled.size() == exchange.calls.size());
   channel.send(frame);
 }
 

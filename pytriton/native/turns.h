@@ -48,7 +48,7 @@ class Turns : public Batches, private Taker {
   void answer_each(const Calls& calls, Times& times);
   void exchange(const Calls& calls, Times& times);
   void read(Channel& channel, const Reply& reply, Exchange& exchange);
-  void tell_cancelled(Channel& channel, const Exchange& exchange);
+  static void tell_cancelled(Channel& channel, const Exchange& exchange);
 
   std::unique_ptr<Link> link_;
   const Description& model_;

@@ -30,7 +30,7 @@ class Connection {
     if (pwrite(memory_.get(), zeros.data(), kMemoryBytes, 0) != kMemoryBytes) broken("there is memory");
     peer_ = Descriptor(ends[1]);
     channel = std::make_unique<SocketChannel>(Descriptor(ends[0]), std::make_unique<Arena>(),
-                                        PeerMemory(Descriptor(fcntl(memory_.get(), F_DUPFD_CLOEXEC, 0))));
+                                              PeerMemory(Descriptor(fcntl(memory_.get(), F_DUPFD_CLOEXEC, 0))));
   }
 
   void send(const uint8_t* data, size_t size) const {

@@ -53,10 +53,10 @@ void restore_thread(void*) { interpreter_lock.lock(); }
 
 const PytritonInterpreter kInterpreter{meet, deliver, ensure, release, thread_state, save_thread, restore_thread};
 
-bool hand_over(uint64_t connection, std::string_view message, const uint64_t* address, bool keeps_lock) {
-  if (!keeps_lock) interpreter_lock.unlock();
+bool hand_over(uint64_t connection, std::string_view message, const uint64_t* address) {
+  interpreter_lock.unlock();
   const bool taken = pytriton_reply(connection, message.data(), message.size(), address);
-  if (!keeps_lock) interpreter_lock.lock();
+  interpreter_lock.lock();
   return taken;
 }
 
@@ -117,6 +117,8 @@ bool LocalWorker::deliver(uint64_t connection, std::string_view message) {
   if (frame.kind != Kind::request) return true;
   if (up_to(random_, 200) == 0) {  // before its memory is the worker's
     found->second = false;
+    refused_.push_back(connection);
+    changed_.notify_all();
     return false;
   }
   Task task = read(connection, frame);
@@ -142,7 +144,7 @@ LocalWorker::Task LocalWorker::read(uint64_t connection, const Frame& frame) {
   if (frame.region == kNoRegion) {
     task.values = frame.data.substr(tensor.offset, tensor.size);
   } else {
-    auto* memory = reinterpret_cast<char*>(frame.region);
+    auto* memory = reinterpret_cast<char*>(frame.region);  // NOLINT(performance-no-int-to-ptr)
     task.values.assign(memory + tensor.offset, tensor.size);
     pytriton_free(memory);
   }
@@ -165,7 +167,7 @@ bool LocalWorker::reply(Task& task) {
     return false;
   }
   if (chance == 1) {
-    hand_over(task.connection, "nonsense", nullptr, !streams_);
+    hand_over(task.connection, "nonsense", nullptr);
     return false;
   }
   bool more = streams_ && --task.replies > 0;
@@ -198,8 +200,7 @@ bool LocalWorker::send(const Task& task, Outgoing& frame, bool more) const {
   pack(frame, message);
   if (more) message[kFlagsByte] = static_cast<char>(message[kFlagsByte] | kMore);
   const auto address = reinterpret_cast<uint64_t>(task.values.data());
-  return hand_over(task.connection, {message.data(), message.size()}, by_address ? &address : nullptr,
-                   !streams_ && !by_address);
+  return hand_over(task.connection, {message.data(), message.size()}, by_address ? &address : nullptr);
 }
 
 void LocalWorker::leave(uint64_t connection) {
@@ -213,6 +214,12 @@ void LocalWorker::serve() {
   is_known = true;  // one of the interpreter's own threads
   std::unique_lock lock(interpreter_lock);
   while (!is_closing_) {
+    if (!refused_.empty()) {
+      const uint64_t connection = refused_.back();
+      refused_.pop_back();
+      leave(connection);
+      continue;
+    }
     std::vector<size_t> ready;
     for (size_t index = 0; index < tasks_.size(); ++index) {
       if (!tasks_[index].hangs) ready.push_back(index);

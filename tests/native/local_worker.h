@@ -44,6 +44,7 @@ class LocalWorker {
   Random random_;
   bool is_closing_ = false;
   std::map<uint64_t, bool> connections_;  // whether they are open still
+  std::vector<uint64_t> refused_;         // to be left
   std::vector<Task> tasks_;
   std::condition_variable_any changed_;
   std::thread thread_;

