@@ -278,6 +278,7 @@ def test_an_unknown_model_is_refused_at_once(server: Server):
         {"timeout": 1.5},
         {"request_id": 3},
         {"output_memory_type": "tpu"},
+        {"output_memory_type": "gpu"},
         {"response_queue": []},
     ],
     ids=lambda wrong: next(iter(wrong)),
