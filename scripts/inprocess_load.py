@@ -13,10 +13,13 @@ import os
 import statistics
 import tempfile
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 
 import numpy as np
 from processes import memory
+from tensors import Floats
 
 from pytriton.decorators import batch
 from pytriton.inprocess import Model, Server, Triton
@@ -24,6 +27,7 @@ from pytriton.model_config import ModelConfig, Tensor
 
 FLIGHTS = 16
 STARTS = 5
+Call = Callable[[Floats], Floats]
 LOOKS = (0.1, 0.5, 1.0)  # at memory, when so much of its requests is done
 
 
@@ -45,12 +49,11 @@ def start_s() -> float:
     return statistics.median(found)
 
 
-def one_by_one(model: Model, values: np.ndarray, seconds: float, warmup_s: float) -> dict[str, float]:
+def one_by_one(call: Call, values: Floats, seconds: float, warmup_s: float) -> dict[str, float]:
     """Latencies of a closed loop."""
     began, latencies = perf_counter(), []
     while (sent := perf_counter()) < began + warmup_s + seconds:
-        (response,) = model.infer(inputs={"INPUT": values})
-        output = np.from_dlpack(response.outputs["OUTPUT"])
+        output = call(values)
         if sent >= began + warmup_s:
             latencies.append(perf_counter() - sent)
     if not np.array_equal(output, 2 * values):
@@ -59,7 +62,13 @@ def one_by_one(model: Model, values: np.ndarray, seconds: float, warmup_s: float
     return {"requests/s": len(latencies) / seconds, "p50 us": float(p50), "p99 us": float(p99)}
 
 
-def pipelined(model: Model, values: np.ndarray, seconds: float = 0, count: int = 0) -> float:
+def infer(model: Model, values: Floats) -> Floats:
+    """From array to array."""
+    (response,) = model.infer(inputs={"INPUT": values})
+    return np.from_dlpack(response.outputs["OUTPUT"])
+
+
+def pipelined(model: Model, values: Floats, seconds: float = 0, count: int = 0) -> float:
     """Requests a second with several in flight, for so many seconds or requests."""
     flights = deque(model.infer(inputs={"INPUT": values}) for _ in range(FLIGHTS))
     began, answered = perf_counter(), 0
@@ -73,7 +82,7 @@ def pipelined(model: Model, values: np.ndarray, seconds: float = 0, count: int =
     return rate
 
 
-def remembered(model: Model, values: np.ndarray, requests: int) -> dict[str, float]:
+def remembered(model: Model, values: Floats, requests: int) -> dict[str, float]:
     """RSS of this process in the course of so many requests."""
     found, done = {}, 0
     for share in LOOKS:
@@ -96,8 +105,12 @@ def main() -> None:
     with Triton() as triton:
         triton.bind("double", double, **tensors, config=ModelConfig(max_batch_size=128))
         model = triton.server.model("double")
-        found["in process 1 x 64 B"] = one_by_one(model, small, chosen.seconds, chosen.warmup)
-        found["in process 1 x 1 MiB"] = one_by_one(model, large, chosen.seconds, chosen.warmup)
+        times = chosen.seconds, chosen.warmup
+        found["in process 1 x 64 B"] = one_by_one(partial(infer, model), small, *times)
+        found["in process 1 x 1 MiB"] = one_by_one(partial(infer, model), large, *times)
+        with triton.client("double") as client:
+            name = "ModelClient, in process 1 x 64 B"
+            found[name] = one_by_one(lambda values: client.infer_batch(INPUT=values)["OUTPUT"], small, *times)
         pipelined(model, small, chosen.warmup)
         found[f"in process {FLIGHTS} x 64 B"] = {"requests/s": pipelined(model, small, chosen.seconds)}
         if chosen.memory_requests:

@@ -7,14 +7,16 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from client_programs import run_client
 from processes import end_with_parent
 from rounds import LOAD_GRACE_S, Case, Round, Timing, measure_load, stop
-from systems import BenchError, Host, System
+from systems import MODEL, BenchError, Host, System
 
 __all__ = ["measure_inprocess"]
 
 _LOAD = Path(__file__).with_name("inprocess_load.py")
 CASES = [Case("http", 1), Case("grpc", 1), Case("http", 1, 1 << 18), Case("http", 16)]
+CLIENT = "ModelClient, http 1 x 64 B"
 REQUESTS_PER_S = 2000  # at least, of those over which memory is looked at
 
 
@@ -40,6 +42,7 @@ def measure_inprocess(
             host.wait_first_answer()
             for case in CASES:
                 measure_load(host, case, timing, result, say)
+            result.values[CLIENT] = _client(host, system, timing)
             stop(host, result)
         result.values |= _load(system, timing, requests)
         result.values["in process / HTTP"] = _compare(result.values)
@@ -47,6 +50,14 @@ def measure_inprocess(
     except BenchError as error:
         result.problems.append(str(error))
     return result
+
+
+def _client(host: Host, system: System, timing: Timing) -> dict[str, float]:
+    """What a program in Python waits for an answer over HTTP."""
+    timeout_s = 2 * (timing.seconds + timing.warmup_s) + LOAD_GRACE_S
+    times = {"seconds": timing.seconds, "warmup": timing.warmup_s}
+    found = run_client(host, system, "blocking_load.py", "http", MODEL, timeout_s, **times)["pytriton"]
+    return {"requests/s": found["requests_per_s"], "p50 us": found["p50_us"], "p99 us": found["p99_us"]}
 
 
 def _load(system: System, timing: Timing, requests: int) -> dict[str, dict[str, float]]:
@@ -58,7 +69,7 @@ def _load(system: System, timing: Timing, requests: int) -> dict[str, dict[str, 
             check=True,
             capture_output=True,
             text=True,
-            timeout=4 * (timing.seconds + timing.warmup_s) + requests / REQUESTS_PER_S + LOAD_GRACE_S,
+            timeout=5 * (timing.seconds + timing.warmup_s) + requests / REQUESTS_PER_S + LOAD_GRACE_S,
             preexec_fn=end_with_parent,
         )
     except subprocess.CalledProcessError as error:
@@ -72,6 +83,8 @@ def _load(system: System, timing: Timing, requests: int) -> dict[str, dict[str, 
 def _compare(values: dict[str, dict[str, float]]) -> dict[str, float]:
     return {
         "64 B p50": values["in process 1 x 64 B"]["p50 us"] / values["http 1 x 64 B"]["p50 us"],
+        "64 B p50, over ModelClient": values["in process 1 x 64 B"]["p50 us"] / values[CLIENT]["p50 us"],
+        "64 B p50, both ModelClient": values["ModelClient, in process 1 x 64 B"]["p50 us"] / values[CLIENT]["p50 us"],
         "1 MiB p50": values["in process 1 x 1 MiB"]["p50 us"] / values["http 1 x 1 MiB"]["p50 us"],
         "16 in flight requests/s": values["in process 16 x 64 B"]["requests/s"]
         / values["http 16 x 64 B"]["requests/s"],

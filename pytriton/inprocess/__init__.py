@@ -45,7 +45,7 @@ from pytriton.inprocess.exceptions import (
     UnsupportedError,
 )
 from pytriton.inprocess.iterators import AsyncResponseIterator, ResponseIterator
-from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer
+from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer, default_memory_allocators
 from pytriton.inprocess.metrics import Metric, MetricFamily
 from pytriton.inprocess.model import Model, ModelDictionary
 from pytriton.inprocess.options import ModelLoadDeviceLimit, Options, RateLimiterResource
@@ -96,4 +96,5 @@ __all__ = [
     "UnavailableError",
     "UnknownError",
     "UnsupportedError",
+    "default_memory_allocators",
 ]

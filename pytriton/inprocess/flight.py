@@ -11,10 +11,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from pytriton.inprocess.cargo import Cargo, aloft
-from pytriton.inprocess.enums import MemoryType
-from pytriton.inprocess.exceptions import InvalidArgumentError
 from pytriton.inprocess.mailbox import Mailbox
-from pytriton.inprocess.memory import Place, place_of
+from pytriton.inprocess.memory import made_by, place_of
 from pytriton.inprocess.parameters import c_name
 from pytriton.inprocess.request_writer import has_details, packed, write_details
 from pytriton.inprocess.response import InferenceResponse
@@ -52,10 +50,11 @@ class Flight:
         self._running = request.model.server.running
         self._library = self._running.flights
         wish = None if request.output_memory_type is None else place_of(request.output_memory_type)
-        _check_wish(wish, request)
-        self._has_details = has_details(request)
-        self._text, owners = packed(request, self.number, wish, news.pointer if news else 0, self._has_details)
-        aloft[self.number] = Cargo(owners, request.output_memory_allocator)
+        allocator = made_by(request.output_memory_allocator, wish)
+        self._has_details = hold = has_details(request)
+        pointer = news.pointer if news else 0
+        self._text, owners = packed(request, self.number, wish, pointer, hold, allocator is not None)
+        aloft[self.number] = Cargo(owners, allocator)
 
     def depart(self, request: InferenceRequest) -> None:
         """Send the request.
@@ -110,10 +109,3 @@ class Flight:
         handle = self._handle
         if not is_forked() and (not handle or self._library.drop(handle)):
             aloft.pop(self.number, None)
-
-
-def _check_wish(wish: Place | None, request: InferenceRequest) -> None:
-    if wish is not None and wish[0] == MemoryType.GPU and request.output_memory_allocator is None:
-        raise InvalidArgumentError(
-            "outputs in memory of a GPU need an output_memory_allocator that makes it; there is none of this package"
-        )

@@ -31,7 +31,7 @@ HOLD, ALLOCATE = 1, 2
 
 
 def packed(
-    request: InferenceRequest, number: int, wish: Place | None, news: int, hold: bool
+    request: InferenceRequest, number: int, wish: Place | None, news: int, hold: bool, allocate: bool
 ) -> tuple[bytes, list[Any]]:
     """The request for C++, without its details, and what owns the memory of its inputs.
 
@@ -43,11 +43,12 @@ def packed(
         wish: Where outputs are to lie.
         news: The mailbox that gets the number with each response; 0: none.
         hold: Whether it is not to be sent yet.
+        allocate: Whether an allocator in Python makes the memory of outputs.
 
     Raises:
         InvalidArgumentError: An input is none, or its shape or memory is not of integers.
     """
-    flags = (HOLD if hold else 0) | (ALLOCATE if request.output_memory_allocator else 0)
+    flags = (HOLD if hold else 0) | (ALLOCATE if allocate else 0)
     memory_type, memory_type_id = (-1, 0) if wish is None else wish
     inputs = request.inputs
     parts = [PLAN.pack(request.model.version, number, news, memory_type_id, memory_type, flags, len(inputs), 0)]

@@ -27,9 +27,11 @@ def wait_for(condition: Callable[[], object], what: str, deadline_s: float = DEA
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process exists and is not a zombie."""
+    """Whether a process exists and is not a zombie: all of its threads have ended, and what they held is closed."""
+    process = Path(f"/proc/{pid}")
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        is_zombie = (process / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return not is_zombie or len([*(process / "task").iterdir()]) > 1
     except (FileNotFoundError, ProcessLookupError):
         return False
 

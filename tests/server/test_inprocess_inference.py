@@ -30,6 +30,7 @@ from pytriton.inprocess import (
     Tensor,
     TritonError,
     UnavailableError,
+    default_memory_allocators,
 )
 from pytriton.inprocess.cargo import aloft
 from tests.server.inprocess_repository import HEAD, write_echo, write_model
@@ -328,6 +329,24 @@ def test_the_callers_allocator_makes_the_outputs_memory(echo: Model):
     assert tensor.memory_buffer.owner is made.owner
     assert tensor.data_ptr == made.data_ptr
     assert np.from_dlpack(tensor).ctypes.data == made.data_ptr
+
+
+def test_a_default_allocator_makes_the_memory_of_requests_without_one(echo: Model, monkeypatch: pytest.MonkeyPatch):
+    class Allocator(MemoryAllocator):
+        def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
+            made.append(np.empty(size, np.uint8))
+            return MemoryBuffer.from_array(made[-1])
+
+    made: list[np.ndarray] = []
+    values = np.ones((1, 3), np.float32)
+    with pytest.raises(InvalidArgumentError, match="add one to default_memory_allocators"):
+        echoed(echo, "FP32", values, output_memory_type="gpu")
+    for kind in (MemoryType.CPU, MemoryType.GPU):
+        monkeypatch.setitem(default_memory_allocators, kind, Allocator())
+    for wish in (None, "gpu"):
+        tensor = echoed(echo, "FP32", values, output_memory_type=wish)
+        assert tensor.data_ptr == made[-1].ctypes.data
+        assert np.array_equal(np.from_dlpack(tensor), values)
 
 
 @pytest.mark.parametrize(("answer", "text"), [(ValueError("no memory today"), "no memory today"), (2, "2 bytes; 20")])

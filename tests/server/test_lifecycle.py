@@ -62,7 +62,9 @@ def infer(config, model, protocol="http", version=None):
 
 
 def own_threads():
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("pytriton")]
+    """Without that of a server in this process, which other tests may have had here and which lasts."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("pytriton") and not name.startswith("pytriton-inprocess")]
 
 
 def test_models_bound_before_and_after_the_start_are_served(free_config):
