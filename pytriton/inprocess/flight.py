@@ -88,7 +88,7 @@ class Flight:
         cargo = aloft.get(self.number)  # which goes once the last response is fetched
         block = library.next(handle, False)
         while wait and not block:
-            block = library.wait_next(handle, True)  # or a signal came, whose handler runs now
+            block = library.wait_next(handle, True)  # or none, now and then, and at a signal, whose handler runs now
         if not block:
             return None
         assert cargo is not None

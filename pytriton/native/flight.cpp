@@ -1,6 +1,7 @@
 #include "flight.h"
 
 #include <cstring>
+#include <ctime>
 #include <new>
 #include <utility>
 
@@ -90,7 +91,7 @@ TRITONSERVER_Error* Flight::send() {
 }
 
 char* Flight::next(bool wait) {
-  if (!news_ && (wait ? sem_wait(&waiting_) : sem_trywait(&waiting_))) return nullptr;
+  if (!news_ && (wait ? wait_a_moment() : sem_trywait(&waiting_))) return nullptr;
   std::unique_lock<std::mutex> lock(mutex_);
   if (parcels_.empty()) return nullptr;
   Parcel parcel = std::move(parcels_.front());
@@ -99,6 +100,13 @@ char* Flight::next(bool wait) {
   told_ = parcel.final();
   lock.unlock();
   return parcel.hand_over(ended);
+}
+
+int Flight::wait_a_moment() {
+  timespec end{};
+  clock_gettime(CLOCK_REALTIME, &end);
+  ++end.tv_sec;
+  return sem_timedwait(&waiting_, &end);
 }
 
 void Flight::cancel() {

@@ -66,7 +66,8 @@ class Flight {
   // Makes a request to a model, with the inputs that Python describes so.
   TRITONSERVER_Error* make(const char* model, const char* inputs);
   TRITONSERVER_Error* send();
-  // The next response's block. Without one: nullptr, at once, or when a signal interrupts the wait.
+  // The next response's block. Without one: nullptr, at once, or when a signal interrupts the wait, or now and then:
+  // the signal may have come just before.
   char* next(bool wait);
   void cancel();
   // Python has no use for it any more; whether the server has none, either. Otherwise `over` gets the number then.
@@ -80,6 +81,7 @@ class Flight {
 
  private:
   ~Flight();
+  int wait_a_moment();
   void complete(TRITONSERVER_InferenceResponse* response, bool final);
   void end();
 
