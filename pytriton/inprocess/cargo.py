@@ -37,10 +37,12 @@ class Cargo:
 
         Raises:
             Exception: The allocator's own.
-            InternalError: It made too small a one.
+            InternalError: It made too small a one, or none.
         """
         assert self.allocator is not None
         made = self.allocator.allocate(size, memory_type, memory_type_id)
+        if not isinstance(made, MemoryBuffer):
+            raise InternalError(f"the allocator made {made!r}; a MemoryBuffer is needed")
         if made.size < size:
             raise InternalError(f"the allocator made a buffer of {made.size} bytes; {size} are needed")
         token = next(_tokens)

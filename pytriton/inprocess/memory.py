@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ class MemoryBuffer:
         memory_type_id: On which GPU; else 0.
         size: Bytes.
         owner: Kept alive as long as this.
+        capsule: Kept alive, too: DLPack's hold on the memory, if it came by that.
     """
 
     data_ptr: int
@@ -49,6 +50,7 @@ class MemoryBuffer:
     memory_type_id: int
     size: int
     owner: Any
+    capsule: Any = field(default=None, repr=False, compare=False)
 
     @staticmethod
     def from_dlpack(owner: Any) -> MemoryBuffer:
@@ -66,7 +68,7 @@ class MemoryBuffer:
     def from_capsule(capsule: Any, owner: Any) -> MemoryBuffer:
         """As :meth:`from_dlpack`, from the capsule that ``owner`` gave."""
         found = describe(capsule)
-        return MemoryBuffer(found.data_ptr, _DEVICES[found.device], found.device_id, found.size, (capsule, owner))
+        return MemoryBuffer(found.data_ptr, _DEVICES[found.device], found.device_id, found.size, owner, capsule)
 
     @staticmethod
     def from_array(array: np.ndarray[Any, Any]) -> MemoryBuffer:

@@ -25,7 +25,7 @@ class MetricFamily:
         description: Of what they count.
 
     Raises:
-        TritonError: The name is another kind's, or there are no metrics, as no server has started with them.
+        TritonError: The name is another kind's.
     """
 
     def __init__(self, kind: MetricKind, name: str, description: str) -> None:

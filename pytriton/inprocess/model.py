@@ -55,6 +55,8 @@ class Model:
 
     def config(self, config_version: int = 1) -> dict[str, Any]:
         """The configuration, as the server completed it; ``config_version`` is that of its layout: 1."""
+        if not isinstance(config_version, int) or not 0 <= config_version < 1 << 32:
+            raise InvalidArgumentError(f"config_version is {config_version!r}; give 1")
         return self._document("ServerModelConfig", config_version)
 
     def statistics(self) -> dict[str, Any]:

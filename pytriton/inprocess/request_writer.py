@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from ctypes import c_void_p
 from functools import lru_cache
 from math import prod
@@ -51,6 +52,8 @@ def packed(
     flags = (HOLD if hold else 0) | (ALLOCATE if allocate else 0)
     memory_type, memory_type_id = (-1, 0) if wish is None else wish
     inputs = request.inputs
+    if not isinstance(inputs, (dict, Mapping)):
+        raise InvalidArgumentError(f"inputs are {inputs!r}; give a dictionary, by name")
     parts = [PLAN.pack(request.model.version, number, news, memory_type_id, memory_type, flags, len(inputs), 0)]
     owners: list[Any] = []
     for name, value in inputs.items():
@@ -116,6 +119,8 @@ def write_details(api: Api, handle: c_void_p, request: InferenceRequest) -> None
         api.InferenceRequestSetPriorityUInt64(handle, _number("priority", request.priority, UINT64))
     if request.timeout:
         api.InferenceRequestSetTimeoutMicroseconds(handle, _number("timeout", request.timeout, UINT64))
+    if not isinstance(request.parameters, (dict, Mapping)):
+        raise InvalidArgumentError(f"parameters are {request.parameters!r}; give a dictionary, by name")
     for key, value in request.parameters.items():
         _write_parameter(api, handle, key, value)
 

@@ -73,8 +73,10 @@ def _read_outputs(
         end = begin + OUTPUT.size + 8 * rank + name_size
         name, data_type, shape = _described(text[begin + DESCRIPTION : end])
         begin = end
-        owner = cargo.buffers.pop(token).owner if token else HostMemory(base, free)
-        found[name] = Tensor(data_type, shape, MemoryBuffer(base, MEMORY_TYPES[memory_type], device, size, owner))
+        made = cargo.buffers.pop(token) if token else None
+        owner, capsule = (made.owner, made.capsule) if made else (HostMemory(base, free), None)
+        buffer = MemoryBuffer(base, MEMORY_TYPES[memory_type], device, size, owner, capsule)
+        found[name] = Tensor(data_type, shape, buffer)
     return begin
 
 

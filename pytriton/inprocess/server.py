@@ -116,11 +116,13 @@ class Server:
 
     def metrics(self, metric_format: MetricFormat = MetricFormat.PROMETHEUS) -> str:
         """All metrics in Prometheus' text format."""
+        if not isinstance(metric_format, MetricFormat):
+            raise InvalidArgumentError(f"metric_format is {metric_format!r}; give MetricFormat.PROMETHEUS")
         metrics, text, size = c_void_p(), c_void_p(), c_size_t()
         with self.running as (api, server):
             api.ServerMetrics(server, byref(metrics))
             try:
-                api.MetricsFormatted(metrics, int(metric_format), byref(text), byref(size))
+                api.MetricsFormatted(metrics, metric_format, byref(text), byref(size))
                 return string_at(text.value or 0, size.value).decode()
             finally:
                 api.MetricsDelete(metrics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
@@ -85,8 +86,7 @@ def settings(options: Options) -> Iterator[Setting]:
     yield from _logging(options)
     yield from _devices(options)
     for cache, values in _items("cache_config", options.cache_config):
-        text = json.dumps(dict(_items("cache_config", values)))
-        yield Setting("SetCacheConfig", (_text("cache_config", cache), text.encode()))
+        yield Setting("SetCacheConfig", (_text("cache_config", cache), _json("cache_config", values)))
 
 
 def _repositories(options: Options) -> Iterator[Setting]:
@@ -107,13 +107,13 @@ def _logging(options: Options) -> Iterator[Setting]:
     for name, function in (("log_info", "SetLogInfo"), ("log_warn", "SetLogWarn"), ("log_error", "SetLogError")):
         enabled = _flag(name, getattr(options, name)) or enabled
         yield Setting(function, (enabled,))
-    yield Setting("SetLogFile", (_text("log_file", options.log_file or ""),))
+    yield Setting("SetLogFile", (_text("log_file", "" if options.log_file is None else options.log_file),))
 
 
 def _devices(options: Options) -> Iterator[Setting]:
     yield Setting(
         "SetMinSupportedComputeCapability",
-        (_number("min_supported_compute_capability", options.min_supported_compute_capability),),
+        (_number("min_supported_compute_capability", options.min_supported_compute_capability, math.inf),),
     )
     name = "cuda_memory_pool_sizes"
     for device, size in _items(name, options.cuda_memory_pool_sizes):
@@ -126,7 +126,7 @@ def _devices(options: Options) -> Iterator[Setting]:
     name = "model_load_device_limits"
     for limit in _list(name, options.model_load_device_limits, ModelLoadDeviceLimit):
         kind, device = _member(name, limit.kind, InstanceGroupKind), _count(name, limit.device, 31)
-        yield Setting("SetModelLoadDeviceLimit", (kind, device, _number(name, limit.fraction)))
+        yield Setting("SetModelLoadDeviceLimit", (kind, device, _number(name, limit.fraction, 1)))
 
 
 def _text(name: str, value: object) -> bytes:
@@ -147,9 +147,9 @@ def _count(name: str, value: object, bits: int) -> int:
     return value
 
 
-def _number(name: str, value: object) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise _wrong(name, value, "a number")
+def _number(name: str, value: object, highest: float) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= highest:
+        raise _wrong(name, value, f"a number from 0 to {highest}")
     return float(value)
 
 
@@ -163,6 +163,13 @@ def _items(name: str, value: object) -> Iterable[tuple[Any, Any]]:
     if not isinstance(value, dict):
         raise _wrong(name, value, "a dictionary")
     return value.items()
+
+
+def _json(name: str, values: object) -> bytes:
+    try:
+        return json.dumps(dict(_items(name, values))).encode()
+    except (TypeError, ValueError) as error:
+        raise _wrong(name, values, f"what JSON can say: {error}") from error
 
 
 def _list(name: str, value: object, kind: type[_Item]) -> Iterable[_Item]:

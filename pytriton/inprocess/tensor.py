@@ -149,6 +149,8 @@ class Tensor:
     ) -> Any:
         if stream not in (None, 0):
             raise UnsupportedError(f"a tensor in memory of the CPU knows no stream; stream is {stream!r}")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise UnsupportedError(f"a tensor cannot be copied from {self.__dlpack_device__()} to {dl_device} here")
         array = self._array()
         return (array.copy() if copy else array).__dlpack__()
 
@@ -180,7 +182,10 @@ def tensor_of(value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if isinstance(value, (list, np.generic)):
-        value = np.array(value)
+        try:
+            value = np.array(value)
+        except ValueError as error:  # rows of several lengths
+            raise InvalidArgumentError(f"a list makes no array: {error}") from error
     if not isinstance(value, np.ndarray):
         return Tensor.from_dlpack(value)
     if value.dtype.kind in TEXTS:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytriton.inprocess import InternalError, InvalidArgumentError, Model, Server, TritonError
+from pytriton.inprocess import AsyncResponseIterator, InternalError, InvalidArgumentError, Model, Server, TritonError
 from tests.server.inprocess_repository import HEAD, write_echo, write_model
+from tests.server.proxies import native_part_only
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, native_part_only]
 STREAM = f"""{HEAD}
         for request in requests:
             sender, x = request.get_response_sender(), get(request, "x").as_numpy()
@@ -119,6 +120,16 @@ def test_a_queue_of_the_other_kind_is_refused(stream: Model):
 def test_without_a_loop_there_are_no_responses_for_coroutines(stream: Model):
     with pytest.raises(RuntimeError, match="no running event loop"):
         stream.async_infer(inputs=number(1))
+
+
+def test_responses_may_go_to_another_loop(stream: Model):
+    loop = asyncio.new_event_loop()
+    try:
+        responses = AsyncResponseIterator(stream.create_request(inputs=number(1)), loop=loop)
+        first = loop.run_until_complete(responses.__anext__())
+        assert np.from_dlpack(first.outputs["y"]).tolist() == [0]
+    finally:
+        loop.close()
 
 
 def test_a_loop_that_ends_early_leaves_the_server_in_order(server: Server):

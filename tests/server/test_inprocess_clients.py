@@ -26,16 +26,13 @@ from pytriton.inprocess import (
     ModelClient,
     Server,
 )
-from pytriton.server.native import LIBRARY
 from tests.server.gated import Gated
 from tests.server.inprocess_models import STRINGS, Models, inprocess_models, row
 from tests.server.processes import DEADLINE_S
+from tests.server.proxies import native_part_only
 from tests.unit.generators import Endless, count_up
 
-pytestmark = [
-    pytest.mark.either_proxy,
-    pytest.mark.skipif(not LIBRARY.is_file(), reason="the native proxy was not compiled here"),
-]
+pytestmark = [pytest.mark.either_proxy, native_part_only]
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import threading
 import time
 import weakref
@@ -16,6 +17,8 @@ import numpy as np
 import pytest
 
 from pytriton.inprocess import (
+    AlreadyExistsError,
+    CancelledError,
     DataType,
     DLDeviceType,
     InferenceRequest,
@@ -30,12 +33,15 @@ from pytriton.inprocess import (
     Tensor,
     TritonError,
     UnavailableError,
+    UnknownError,
+    UnsupportedError,
     default_memory_allocators,
 )
 from pytriton.inprocess.cargo import aloft
 from tests.server.inprocess_repository import HEAD, write_echo, write_model
+from tests.server.proxies import native_part_only
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, native_part_only]
 ONE = 'input { name: "x" data_type: TYPE_INT32 dims: [1] }\noutput { name: "y" data_type: TYPE_INT32 dims: [1] }\n'
 TOLD = 'output { name: "told" data_type: TYPE_STRING dims: [1] }'
 COUNTER = f"""{HEAD}
@@ -59,6 +65,12 @@ TELLER = f"""{HEAD}
             responses.append(pb_utils.InferenceResponse([self.tensor("told", told)]))
         return responses
 """
+REFUSER = f"""{HEAD}
+        import json
+        code = json.loads(requests[0].parameters())["code"]
+        error = pb_utils.TritonError(f"refused as {{code}}", getattr(pb_utils.TritonError, code))
+        return [pb_utils.InferenceResponse([], error) for _ in requests]
+"""
 WAITER = f"""{HEAD}
         for request in requests:
             while not request.is_cancelled():
@@ -74,6 +86,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     write_echo(repository)
     write_model(repository, "counter", COUNTER, f"{ONE}model_transaction_policy {{ decoupled: true }}")
     write_model(repository, "teller", TELLER, ONE + TOLD)
+    write_model(repository, "refuser", REFUSER, ONE)
     write_model(repository, "waiter", WAITER, ONE)
     with Server(model_repository=str(repository)) as server:
         yield server
@@ -138,6 +151,11 @@ def test_texts_and_bytes_come_back(echo: Model):
 def test_an_empty_tensor_comes_back(echo: Model):
     assert np.from_dlpack(echoed(echo, "FP32", np.empty((1, 0), np.float32))).shape == (1, 0)
     assert echoed(echo, "STRING", np.empty((1, 0), np.object_)).to_bytes_array().shape == (1, 0)
+
+
+def test_an_output_may_be_an_input(echo: Model):
+    first = echoed(echo, "STRING", [["a", "bc"]])
+    assert echoed(echo, "STRING", first).to_string_array().tolist() == [["a", "bc"]]
 
 
 def test_a_tensor_of_another_library_is_taken(echo: Model):
@@ -241,6 +259,28 @@ def test_an_error_is_raised_with_its_response(server: Server):
     assert [*responses] == []
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        UnknownError,
+        InternalError,
+        NotFoundError,
+        InvalidArgumentError,
+        UnavailableError,
+        UnsupportedError,
+        AlreadyExistsError,
+        CancelledError,
+    ],
+)
+def test_each_code_of_an_error_has_a_class(server: Server, kind: type[TritonError]):
+    code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__.removesuffix("Error")).upper()
+    code = {"INVALID_ARGUMENT": "INVALID_ARG"}.get(code, code)
+    with pytest.raises(TritonError) as caught:
+        next(server.model("refuser").infer(inputs={"x": [np.int32(1)]}, parameters={"code": code}))
+    assert type(caught.value) is kind
+    assert str(caught.value) == f"refused as {code}"
+
+
 def test_an_error_is_given_if_it_is_not_to_be_raised(server: Server):
     (response,) = server.model("teller").infer(inputs={"x": np.array([-1], np.int32)}, raise_on_error=False)
     assert isinstance(response.error, InternalError)
@@ -271,7 +311,10 @@ def test_an_unknown_model_is_refused_at_once(server: Server):
         {"inputs": {"in_FP32": np.ones((1, 1), np.complex64)}},
         {"inputs": {"in_FP32": object()}},
         {"inputs": {"in_STRING": [[object()]]}},
+        {"inputs": [1]},
+        {"inputs": {"in_FP32": [[1.0], [2.0, 3.0]]}},
         {"parameters": {"key": []}},
+        {"parameters": ["key"]},
         {"parameters": {"key": 1 << 63}},
         {"flags": "x"},
         {"priority": -1},
@@ -327,6 +370,7 @@ def test_the_callers_allocator_makes_the_outputs_memory(echo: Model):
     )
     (made,) = allocator.made
     assert tensor.memory_buffer.owner is made.owner
+    assert tensor.memory_buffer.capsule is made.capsule
     assert tensor.data_ptr == made.data_ptr
     assert np.from_dlpack(tensor).ctypes.data == made.data_ptr
 
@@ -349,13 +393,15 @@ def test_a_default_allocator_makes_the_memory_of_requests_without_one(echo: Mode
         assert np.array_equal(np.from_dlpack(tensor), values)
 
 
-@pytest.mark.parametrize(("answer", "text"), [(ValueError("no memory today"), "no memory today"), (2, "2 bytes; 20")])
+@pytest.mark.parametrize(
+    ("answer", "text"), [(ValueError("no memory today"), "no memory today"), (2, "2 bytes; 20"), (None, "made None")]
+)
 def test_an_allocator_that_fails_or_gives_too_little_fails_the_response(echo: Model, answer: Any, text: str):
     class Allocator(MemoryAllocator):
         def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
             if isinstance(answer, Exception):
                 raise answer
-            return MemoryBuffer.from_array(np.empty(answer, np.uint8))
+            return None if answer is None else MemoryBuffer.from_array(np.empty(answer, np.uint8))
 
     with pytest.raises(InternalError, match=text):
         echoed(echo, "FP32", np.ones((1, 5), np.float32), output_memory_allocator=Allocator())

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from pytriton.inprocess import InvalidArgumentError, Metric, MetricFamily, MetricKind, Server, TritonError
+from tests.server.proxies import native_part_only
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, native_part_only]
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,10 @@ from pytriton.decorators import TritonContext, batch
 from pytriton.inprocess import InternalError, ModelControlMode, Server
 from pytriton.model import Model, describe
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.server.native import LIBRARY
 from pytriton.worker.inference import Options
+from tests.server.proxies import native_part_only
 
-pytestmark = [
-    pytest.mark.either_proxy,
-    pytest.mark.skipif(not LIBRARY.is_file(), reason="the native proxy was not compiled here"),
-]
+pytestmark = [pytest.mark.either_proxy, native_part_only]
 
 
 @batch

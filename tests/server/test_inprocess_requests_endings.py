@@ -12,8 +12,9 @@ import pytest
 
 from pytriton.inprocess import CancelledError, InvalidArgumentError, MemoryAllocator, MemoryBuffer, MemoryType, Server
 from tests.server.inprocess_repository import HEAD, write_echo, write_model
+from tests.server.proxies import native_part_only
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, native_part_only]
 ONE = {"in_FP32": np.ones((1, 3), np.float32)}
 WAITER = f"""{HEAD}
         while not all(request.is_cancelled() for request in requests):

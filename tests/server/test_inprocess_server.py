@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,8 +26,9 @@ from pytriton.inprocess import (
     UnavailableError,
 )
 from tests.server.inprocess_repository import write_echo, write_model
+from tests.server.proxies import native_part_only
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, native_part_only]
 EXPLICIT = ModelControlMode.EXPLICIT
 CONFIGURATION = {
     "backend": "python",
@@ -80,6 +82,11 @@ def test_metrics_are_text_for_prometheus(server: Server):
     assert "# TYPE nv_inference_request_success counter" in server.metrics()
 
 
+def test_metrics_have_one_format(server: Server):
+    with pytest.raises(InvalidArgumentError, match=r"'json'; give MetricFormat\.PROMETHEUS"):
+        server.metrics("json")  # type: ignore[arg-type]
+
+
 def test_without_metrics_their_text_is_empty(tmp_path: Path):
     done = run(  # in a process of its own, as metrics are one process's
         "import sys\nfrom pytriton.inprocess import Server\n"
@@ -130,6 +137,9 @@ def test_a_model_that_does_not_exist_is_not_ready(server: Server):
 def test_a_configuration_has_one_layout(server: Server):
     with pytest.raises(TritonError, match="version"):
         server.model("echo").config(config_version=2)
+    for wrong in ("1", -1):
+        with pytest.raises(InvalidArgumentError, match="give 1"):
+            server.model("echo").config(config_version=wrong)  # type: ignore[arg-type]
 
 
 def test_a_model_is_loaded_and_unloaded(server: Server):
@@ -278,6 +288,34 @@ def test_a_start_with_a_broken_model_fails_unless_it_may_go_on(repository: Path,
         server.stop()
         with pytest.raises(UnavailableError, match="not ready within 0"):
             server.start(wait_until_ready=True, timeout=0)
+
+
+def test_a_server_takes_every_option_together_with_the_others(tmp_path: Path):
+    done = run(  # in a process of its own, as the log is one process's
+        "import sys\n"
+        "from pytriton.inprocess import *\n"
+        "options = Options(\n"
+        "    model_repository=[sys.argv[1]], model_control_mode=ModelControlMode.EXPLICIT, startup_models=['*'],\n"
+        "    strict_model_config=False, rate_limiter_mode=RateLimitMode.EXEC_COUNT,\n"
+        "    rate_limiter_resources=[RateLimiterResource('r', 3)], pinned_memory_pool_size=1 << 20,\n"
+        "    cuda_memory_pool_sizes={0: 1 << 20}, cache_config={'local': {'size': 1 << 20}},\n"
+        "    min_supported_compute_capability=7.0, exit_on_error=False, strict_readiness=False, exit_timeout=5,\n"
+        "    buffer_manager_thread_count=1, model_load_thread_count=1, model_load_retry_count=1,\n"
+        "    model_namespacing=True, enable_peer_access=False, log_file=sys.argv[2], log_info=True,\n"
+        "    log_format=LogFormat.ISO8601, log_verbose=1, gpu_metrics=False, cpu_metrics=False,\n"
+        "    metrics_interval=1000, repo_agent_directory=sys.argv[1],\n"
+        "    model_load_device_limits=[ModelLoadDeviceLimit(InstanceGroupKind.GPU, 0, 0.5)],\n"
+        "    backend_configuration={'': {'default-max-batch-size': '5'}, 'python': {'unknown': '5'}},\n"
+        "    host_policies={'policy': {'numa-node': '0'}},\n"
+        "    metrics_configuration={'': {'summary_latencies': 'true'}})\n"
+        "with Server(options) as server: print(server.ready())",
+        str(tmp_path),
+        str(tmp_path / "log"),
+    )
+    assert done.stdout == "True\n", done.stderr
+    log = (tmp_path / "log").read_text()
+    assert re.match(r"\d{4}-\d\d-\d\dT", log)
+    assert re.search(r"[Cc]ache.*local", log)
 
 
 def test_options_and_their_fields_are_not_given_both():

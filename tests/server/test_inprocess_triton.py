@@ -24,19 +24,16 @@ from pytriton.model_config import (
     Tensor,
     WarmupInput,
 )
-from pytriton.server.native import LIBRARY
 from pytriton.workers import Processes
 from tests.server.gated import Gated
 from tests.server.inprocess_models import FLOATS, STRINGS, Models, array, first, inprocess_models, row
 from tests.server.inprocess_repository import write_echo
 from tests.server.processes import DEADLINE_S, wait_for
+from tests.server.proxies import native_part_only
 from tests.server.worker_factories import doubling
 from tests.unit.generators import Endless, as_async, count_up, count_up_async
 
-pytestmark = [
-    pytest.mark.either_proxy,
-    pytest.mark.skipif(not LIBRARY.is_file(), reason="the native proxy was not compiled here"),
-]
+pytestmark = [pytest.mark.either_proxy, native_part_only]
 LARGE = 1 << 18  # numbers, of 1 MiB together
 START, END = 1, 2
 

@@ -12,15 +12,12 @@ from typing import Any
 import pytest
 
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError
-from pytriton.server.native import LIBRARY
 from tests.server.inprocess_models import Models, first, inprocess_models, row
 from tests.server.processes import DEADLINE_S, wait_for
+from tests.server.proxies import native_part_only
 from tests.server.traffic import Gate
 
-pytestmark = [
-    pytest.mark.either_proxy,
-    pytest.mark.skipif(not LIBRARY.is_file(), reason="the native proxy was not compiled here"),
-]
+pytestmark = [pytest.mark.either_proxy, native_part_only]
 FORMS = ["plain", "async", "generator"]
 PROGRAM = """
 import asyncio, os, signal, sys, threading, time

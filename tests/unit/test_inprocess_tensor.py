@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
@@ -65,9 +66,25 @@ def test_a_tensor_of_another_library_lives_as_long_as_ours():
     assert np.from_dlpack(tensor).sum() == 7000
 
 
+def test_what_another_library_made_for_a_tensor_lives_as_long_as_ours():
+    class Maker:
+        def __dlpack__(self) -> Any:
+            array = np.full(1000, 7)
+            made.append(weakref.ref(array))
+            return array.__dlpack__()
+
+    made: list[weakref.ref[Any]] = []
+    tensor: Any = Tensor.from_dlpack(Maker())
+    assert made[0]() is not None
+    assert np.from_dlpack(tensor).sum() == 7000
+    del tensor
+    assert made[0]() is None
+
+
 def test_memory_of_another_library_is_used_as_it_is():
     array = np.zeros(5, np.int16)
     buffer = MemoryBuffer.from_dlpack(array)
+    assert buffer.owner is array
     assert (buffer.data_ptr, buffer.size, buffer.memory_type) == (array.ctypes.data, 10, MemoryType.CPU)
 
 
@@ -119,6 +136,19 @@ def test_numbers_are_no_byte_strings_and_the_other_way_round():
 def test_a_shape_that_the_memory_is_too_small_for_is_refused():
     with pytest.raises(InvalidArgumentError, match="takes 24 bytes, the memory has 16"):
         np.from_dlpack(Tensor(DataType.FP64, (3,), MemoryBuffer.from_array(np.ones(2))))
+
+
+def test_a_list_whose_rows_differ_in_length_is_refused():
+    with pytest.raises(InvalidArgumentError, match="makes no array"):
+        tensor_of([[1.0], [2.0, 3.0]])
+
+
+def test_a_tensor_stays_where_it_is_when_handed_over():
+    tensor = tensor_of(np.ones(2))
+    with pytest.raises(UnsupportedError, match="cannot be copied"):
+        tensor.__dlpack__(dl_device=(DLDeviceType.kDLCUDA, 0))
+    there = tensor.__dlpack__(dl_device=(DLDeviceType.kDLCPU, 0))
+    assert MemoryBuffer.from_capsule(there, None).data_ptr == tensor.data_ptr
 
 
 def test_a_tensor_of_the_cpu_knows_no_stream_but_makes_copies():
