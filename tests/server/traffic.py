@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
@@ -16,6 +17,7 @@ from pytriton.client import ModelClient
 from tests.server.processes import DEADLINE_S, wait_for
 
 Arrays = dict[str, NDArray[Any]]
+BATCHER_S = 0.02  # the server counts a request before its batcher has looked at it
 
 
 class Gate:
@@ -86,6 +88,7 @@ class Traffic:
                 for count, call in enumerate(calls[1:], 1):
                     made.append(pool.submit(call))
                     wait_for(lambda: self._pending(model) == count, f"{count} requests to wait")  # noqa: B023
+                time.sleep(BATCHER_S)
             finally:
                 gate.open()
         return made

@@ -24,7 +24,7 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
         asyncio.run(watched(), debug=True)
         gc.collect()
-        assert complaints == []
+        assert complaints == [], [str(each) for each in complaints]
 
     return run
 
