@@ -7,16 +7,24 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "native"
-ROUNDS = 20_000
+ROUNDS = 30_000
 BATCHES = 1_000
 FLIGHTS = 300
+ADDRESSES, THREADS = "address,undefined", "thread"
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("cmake") and shutil.which("c++")), reason="there is no cmake or no C++ compiler"
 )
 
 
-def build(folder: Path, target: str, sanitizers: str) -> Path:
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Of builds, by their sanitizers: programs share objects."""
+    return {sanitizers: tmp_path_factory.mktemp("native") for sanitizers in (ADDRESSES, THREADS)}
+
+
+def build(folders: dict[str, Path], target: str, sanitizers: str) -> Path:
+    folder = folders[sanitizers]
     configure = ["cmake", "-S", SOURCE, "-B", folder, f"-DPYTRITON_SANITIZE={sanitizers}"]
     for command in (configure, ["cmake", "--build", folder, "--target", target, "--parallel", "2"]):
         done = subprocess.run(command, capture_output=True, text=True)
@@ -31,18 +39,14 @@ def run(program: Path, *arguments: object) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_damaged_frames_are_refused_and_nothing_beyond_them_is_read(tmp_path):
-    program = build(tmp_path, "damaged_frames", "address,undefined")
-    for seed in range(3):
-        run(program, seed, ROUNDS)
+def test_damaged_frames_are_refused_and_nothing_beyond_them_is_read(folders):
+    run(build(folders, "damaged_frames", ADDRESSES), 1, ROUNDS)
 
 
-def test_threads_share_nothing_without_a_lock_whatever_a_worker_does(tmp_path):
-    program = build(tmp_path, "stress", "thread")
-    for seed in range(2):
-        run(program, ".", seed, BATCHES)
+def test_threads_share_nothing_without_a_lock_whatever_a_worker_does(folders):
+    run(build(folders, "stress", THREADS), ".", 1, BATCHES)
 
 
-@pytest.mark.parametrize("sanitizers", ["thread", "address,undefined"])
-def test_flights_share_nothing_without_a_lock_and_leave_nothing_in_memory(tmp_path, sanitizers):
-    run(build(tmp_path, "flights", sanitizers), 1, FLIGHTS)
+@pytest.mark.parametrize("sanitizers", [THREADS, ADDRESSES])
+def test_flights_share_nothing_without_a_lock_and_leave_nothing_in_memory(folders, sanitizers):
+    run(build(folders, "flights", sanitizers), 1, FLIGHTS)
