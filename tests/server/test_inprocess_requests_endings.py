@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,15 @@ WAITER = f"""{HEAD}
 """
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl+C counts, also where these tests run in the background of a shell, which has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_signal_interrupts_a_wait_and_the_request_goes_on(tmp_path: Path):
     write_model(tmp_path, "waiter", WAITER, 'input { name: "x" data_type: TYPE_INT32 dims: [1] }')
     with Server(model_repository=str(tmp_path)) as server:
