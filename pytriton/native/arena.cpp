@@ -27,6 +27,7 @@ Arena::Arena() : file_(memfd_create("pytriton-arena", MFD_CLOEXEC | MFD_ALLOW_SE
     void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_.get(), 0);
     if (memory == MAP_FAILED) continue;
     memory_ = static_cast<char*>(memory);
+    madvise(memory, size_, MADV_DONTDUMP);  // a core dump would make a page of memory for each that is reserved
     fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     return;
   }

@@ -28,7 +28,9 @@ class ArenaFullError(MemoryError):
 
 def map_shared(fd: int) -> mmap.mmap:
     """Map the whole of a memory file, for reading and writing."""
-    return mmap.mmap(fd, os.fstat(fd).st_size)
+    memory = mmap.mmap(fd, os.fstat(fd).st_size)
+    memory.madvise(mmap.MADV_DONTDUMP)  # a core dump would make a page of memory for each that is reserved
+    return memory
 
 
 class Arena:

@@ -4,6 +4,8 @@ import errno
 import os
 import subprocess
 import sys
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -46,6 +48,12 @@ def resident_bytes(arena):
 def test_an_arena_reserves_addresses_and_no_memory(arena):
     assert len(arena.memory) == RESERVE_BYTES
     assert resident_bytes(arena) == 0
+
+
+def test_an_arena_is_left_out_of_core_dumps(arena):
+    mappings = Path("/proc/self/smaps").read_text().split("VmFlags:")
+    (flags,) = [after.split("\n")[0] for before, after in pairwise(mappings) if "memfd:pytriton-arena" in before]
+    assert "dd" in flags.split()
 
 
 def test_regions_follow_each_other_aligned(arena):
