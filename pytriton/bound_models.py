@@ -134,7 +134,7 @@ class BoundModels:
             raise
         for model in models:
             model.loaded = True
-            LOGGER.info(model.endpoints())
+            LOGGER.info(control.announcement(model.name))
             self._on_loaded(model)
 
     def reload(self, control: ModelControl, preloaded: Collection[str] = ()) -> None:

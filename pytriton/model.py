@@ -155,16 +155,6 @@ class Model:
                 f"of instances of version {self.version}; or bind it under another name"
             )
 
-    def endpoints(self) -> str:
-        """Where the model is served, as lines for the log."""
-        path = f"/v2/models/{self.name}"
-        return (
-            f"Infer function available as model: `{path}`\n"
-            f"  Status:         `GET  {path}/ready/`\n"
-            f"  Model config:   `GET  {path}/config/`\n"
-            f"  Inference:      `POST {path}/infer/`"
-        )
-
     @property
     def started(self) -> bool:
         """Whether a server can load the model."""

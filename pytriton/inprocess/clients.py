@@ -12,6 +12,7 @@ from pytriton import client
 from pytriton.client.base import BaseModelClient, ClientT
 from pytriton.inprocess import dialect
 from pytriton.inprocess.dialect import Dialect
+from pytriton.inprocess.exceptions import UnsupportedError
 from pytriton.inprocess.server import Server
 from pytriton.inprocess.transport import AsyncInprocessTransport, InprocessTransport
 
@@ -60,9 +61,9 @@ class _InprocessClient(BaseModelClient):
         """There is no tritonclient client of a server in this process.
 
         Raises:
-            NotImplementedError: Always.
+            UnsupportedError: Always.
         """
-        raise NotImplementedError("tritonclient has no client of a server in this process; use the server itself")
+        raise UnsupportedError("tritonclient has no client of a server in this process; use the server itself")
 
 
 class ModelClient(_InprocessClient, client.ModelClient):

@@ -51,6 +51,10 @@ class InprocessControl(ModelControl):
         """Whether the server has a model of this name: nobody else loads any."""
         return self.is_model_ready(name)
 
+    def announcement(self, name: str) -> str:
+        """As :meth:`ModelControl.announcement`: there is no path to it from other processes."""
+        return f"Infer function available as model {name!r} of the server in this process"
+
     def states(self) -> dict[str, set[str]]:
         """As :meth:`ModelControl.states`."""
         found: dict[str, set[str]] = defaultdict(set)

@@ -67,6 +67,16 @@ class ModelControl:
         parameters = config.get("config", config).get("parameters") or {}
         return bool(parameters.get(OWNER, {}).get("string_value", "") == self.id)
 
+    def announcement(self, name: str) -> str:
+        """Where a model is served, as lines for the log."""
+        path = f"/v2/models/{name}"
+        return (
+            f"Infer function available as model: `{path}`\n"
+            f"  Status:         `GET  {path}/ready/`\n"
+            f"  Model config:   `GET  {path}/config/`\n"
+            f"  Inference:      `POST {path}/infer/`"
+        )
+
     def models(self) -> dict[str, bool]:
         """The models of the server's repositories, and whether any version of each is ready."""
         return {name: "READY" in states for name, states in self.states().items()}

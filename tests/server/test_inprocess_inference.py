@@ -6,9 +6,8 @@ import json
 import queue
 import re
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,24 +19,19 @@ from pytriton.inprocess import (
     AlreadyExistsError,
     CancelledError,
     DataType,
-    DLDeviceType,
     InferenceRequest,
     InternalError,
     InvalidArgumentError,
-    MemoryAllocator,
-    MemoryBuffer,
-    MemoryType,
     Model,
     NotFoundError,
     Server,
-    Tensor,
     TritonError,
     UnavailableError,
     UnknownError,
     UnsupportedError,
-    default_memory_allocators,
 )
 from pytriton.inprocess.cargo import aloft
+from tests.server.inprocess_echo import echoed, wait_until
 from tests.server.inprocess_repository import HEAD, write_echo, write_model
 from tests.server.proxies import native_part_only
 
@@ -95,18 +89,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def echo(server: Server) -> Model:
     return server.model("echo")
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def echoed(model: Model, dtype: str, value: Any, **options: Any) -> Tensor:
-    (response,) = model.infer(inputs={f"in_{dtype}": value}, **options)
-    return response.outputs[f"out_{dtype}"]
 
 
 @pytest.mark.parametrize(
@@ -183,32 +165,6 @@ def test_a_request_without_an_id_gets_a_response_without_one(echo: Model):
     (response,) = echo.infer(inputs={"in_FP32": np.ones((1, 1), np.float32)})
     assert response.request_id == ""
     assert response.parameters == {}
-
-
-def test_inputs_are_kept_until_the_response_and_no_longer(echo: Model):
-    array = np.ones((1, 1000), np.float32)
-    gone = weakref.ref(array)
-    responses = echo.infer(inputs={"in_FP32": array})
-    del array
-    assert np.from_dlpack(next(responses).outputs["out_FP32"]).sum() == 1000
-    wait_until(lambda: gone() is None)
-
-
-def test_outputs_are_kept_as_long_as_what_is_made_of_them(echo: Model):
-    class Allocator(MemoryAllocator):
-        def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
-            array = np.empty(size, np.uint8)
-            owners.append(weakref.ref(array))
-            return MemoryBuffer.from_array(array)
-
-    owners: list[weakref.ref[Any]] = []
-    tensor = echoed(echo, "FP32", np.ones((1, 3), np.float32), output_memory_allocator=Allocator())
-    array = np.from_dlpack(tensor)
-    del tensor
-    assert array.tolist() == [[1, 1, 1]]
-    assert owners[0]() is not None
-    del array
-    wait_until(lambda: owners[0]() is None)
 
 
 def test_an_iterator_may_be_dropped_before_its_responses(server: Server):
@@ -354,59 +310,6 @@ def test_cancelling_an_answered_request_does_nothing(echo: Model):
     assert [*responses] == []
 
 
-def test_the_callers_allocator_makes_the_outputs_memory(echo: Model):
-    class Allocator(MemoryAllocator):
-        def __init__(self) -> None:
-            self.made: list[MemoryBuffer] = []
-
-        def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
-            assert (memory_type, memory_type_id) == (MemoryType.CPU, 0)
-            self.made.append(MemoryBuffer.from_dlpack(np.empty(size, np.uint8)))
-            return self.made[-1]
-
-    allocator = Allocator()
-    tensor = echoed(
-        echo, "FP32", np.ones((1, 5), np.float32), output_memory_allocator=allocator, output_memory_type="cpu"
-    )
-    (made,) = allocator.made
-    assert tensor.memory_buffer.owner is made.owner
-    assert tensor.memory_buffer.capsule is made.capsule
-    assert tensor.data_ptr == made.data_ptr
-    assert np.from_dlpack(tensor).ctypes.data == made.data_ptr
-
-
-def test_a_default_allocator_makes_the_memory_of_requests_without_one(echo: Model, monkeypatch: pytest.MonkeyPatch):
-    class Allocator(MemoryAllocator):
-        def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
-            made.append(np.empty(size, np.uint8))
-            return MemoryBuffer.from_array(made[-1])
-
-    made: list[np.ndarray] = []
-    values = np.ones((1, 3), np.float32)
-    with pytest.raises(InvalidArgumentError, match="add one to default_memory_allocators"):
-        echoed(echo, "FP32", values, output_memory_type="gpu")
-    for kind in (MemoryType.CPU, MemoryType.GPU):
-        monkeypatch.setitem(default_memory_allocators, kind, Allocator())
-    for wish in (None, "gpu"):
-        tensor = echoed(echo, "FP32", values, output_memory_type=wish)
-        assert tensor.data_ptr == made[-1].ctypes.data
-        assert np.array_equal(np.from_dlpack(tensor), values)
-
-
-@pytest.mark.parametrize(
-    ("answer", "text"), [(ValueError("no memory today"), "no memory today"), (2, "2 bytes; 20"), (None, "made None")]
-)
-def test_an_allocator_that_fails_or_gives_too_little_fails_the_response(echo: Model, answer: Any, text: str):
-    class Allocator(MemoryAllocator):
-        def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
-            if isinstance(answer, Exception):
-                raise answer
-            return None if answer is None else MemoryBuffer.from_array(np.empty(answer, np.uint8))
-
-    with pytest.raises(InternalError, match=text):
-        echoed(echo, "FP32", np.ones((1, 5), np.float32), output_memory_allocator=Allocator())
-
-
 def test_a_thousand_requests_may_be_in_flight_at_once(echo: Model):
     values = [np.full((1, 1), number, np.float32) for number in range(1000)]
     flights = [echo.infer(inputs={"in_FP32": value}) for value in values]
@@ -426,13 +329,6 @@ def test_threads_get_their_own_responses(echo: Model):
         assert all(pool.map(call, range(8)))
 
 
-def test_outputs_outlive_the_server(tmp_path: Path):
-    write_echo(tmp_path)
-    with Server(model_repository=str(tmp_path)) as server:
-        tensor = echoed(server.model("echo"), "FP32", np.ones((1, 3), np.float32))
-    assert np.from_dlpack(tensor).tolist() == [[1, 1, 1]]
-
-
 def test_a_stop_waits_for_the_requests_in_flight(tmp_path: Path):
     write_echo(tmp_path)
     server = Server(model_repository=str(tmp_path)).start()
@@ -440,9 +336,3 @@ def test_a_stop_waits_for_the_requests_in_flight(tmp_path: Path):
     flights = [model.infer(inputs={"in_FP32": np.ones((1, 1), np.float32)}) for _ in range(50)]
     server.stop()
     assert all(next(flight).error is None for flight in flights)
-
-
-@pytest.mark.parametrize("device", [MemoryType.CPU, (MemoryType.CPU, 0), (DLDeviceType.kDLCPU, 0), "CPU", "cpu:0"])
-def test_a_place_has_several_names(echo: Model, device: Any):
-    tensor = echoed(echo, "FP32", np.ones((1, 1), np.float32), output_memory_type=device)
-    assert tensor.to_device(device) is tensor

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,11 +58,6 @@ def empty(tmp_path: Path) -> Server:
     return Server(model_repository=str(tmp_path), model_control_mode=EXPLICIT)
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
 def test_a_started_server_is_live_and_ready(server: Server):
     assert server.live() is True
     assert server.ready() is True
@@ -85,15 +77,6 @@ def test_metrics_are_text_for_prometheus(server: Server):
 def test_metrics_have_one_format(server: Server):
     with pytest.raises(InvalidArgumentError, match=r"'json'; give MetricFormat\.PROMETHEUS"):
         server.metrics("json")  # type: ignore[arg-type]
-
-
-def test_without_metrics_their_text_is_empty(tmp_path: Path):
-    done = run(  # in a process of its own, as metrics are one process's
-        "import sys\nfrom pytriton.inprocess import Server\n"
-        "with Server(model_repository=sys.argv[1], metrics=False) as server: print(repr(server.metrics()))",
-        str(tmp_path),
-    )
-    assert done.stdout == "''\n", done.stderr
 
 
 def test_models_are_found_by_name_and_by_version(server: Server):
@@ -290,34 +273,6 @@ def test_a_start_with_a_broken_model_fails_unless_it_may_go_on(repository: Path,
             server.start(wait_until_ready=True, timeout=0)
 
 
-def test_a_server_takes_every_option_together_with_the_others(tmp_path: Path):
-    done = run(  # in a process of its own, as the log is one process's
-        "import sys\n"
-        "from pytriton.inprocess import *\n"
-        "options = Options(\n"
-        "    model_repository=[sys.argv[1]], model_control_mode=ModelControlMode.EXPLICIT, startup_models=['*'],\n"
-        "    strict_model_config=False, rate_limiter_mode=RateLimitMode.EXEC_COUNT,\n"
-        "    rate_limiter_resources=[RateLimiterResource('r', 3)], pinned_memory_pool_size=1 << 20,\n"
-        "    cuda_memory_pool_sizes={0: 1 << 20}, cache_config={'local': {'size': 1 << 20}},\n"
-        "    min_supported_compute_capability=7.0, exit_on_error=False, strict_readiness=False, exit_timeout=5,\n"
-        "    buffer_manager_thread_count=1, model_load_thread_count=1, model_load_retry_count=1,\n"
-        "    model_namespacing=True, enable_peer_access=False, log_file=sys.argv[2], log_info=True,\n"
-        "    log_format=LogFormat.ISO8601, log_verbose=1, gpu_metrics=False, cpu_metrics=False,\n"
-        "    metrics_interval=1000, repo_agent_directory=sys.argv[1],\n"
-        "    model_load_device_limits=[ModelLoadDeviceLimit(InstanceGroupKind.GPU, 0, 0.5)],\n"
-        "    backend_configuration={'': {'default-max-batch-size': '5'}, 'python': {'unknown': '5'}},\n"
-        "    host_policies={'policy': {'numa-node': '0'}},\n"
-        "    metrics_configuration={'': {'summary_latencies': 'true'}})\n"
-        "with Server(options) as server: print(server.ready())",
-        str(tmp_path),
-        str(tmp_path / "log"),
-    )
-    assert done.stdout == "True\n", done.stderr
-    log = (tmp_path / "log").read_text()
-    assert re.match(r"\d{4}-\d\d-\d\dT", log)
-    assert re.search(r"[Cc]ache.*local", log)
-
-
 def test_options_and_their_fields_are_not_given_both():
     with pytest.raises(InvalidArgumentError, match="not both: server_id"):
         Server(Options(), server_id="x")
@@ -326,30 +281,6 @@ def test_options_and_their_fields_are_not_given_both():
 def test_a_field_that_options_do_not_have_is_refused():
     with pytest.raises(InvalidArgumentError, match="'server_name'"):
         Server(server_name="x")
-
-
-def test_a_forgotten_server_stops(tmp_path: Path):
-    done = run(
-        "import sys, threading\n"
-        "from pytriton.inprocess import Server\n"
-        "Server(model_repository=sys.argv[1], log_info=True).start()\n"
-        "for thread in threading.enumerate():\n"
-        "    if thread.name == 'pytriton-inprocess-stop': thread.join()\n"
-        "print('THE END', file=sys.stderr)\n",
-        str(tmp_path),
-    )
-    assert done.returncode == 0, done.stderr
-    assert "All models are stopped" in done.stderr.partition("THE END")[0]
-
-
-def test_a_server_that_runs_when_the_interpreter_ends_is_stopped(repository: Path):
-    done = run(
-        "import sys\nfrom pytriton.inprocess import Server\n"
-        "server = Server(model_repository=sys.argv[1], exit_on_error=False, log_info=True).start()",
-        str(repository),
-    )
-    assert done.returncode == 0, done.stderr
-    assert "successfully unloaded 'echo'" in done.stderr
 
 
 def test_a_forked_process_gets_a_clear_error(server: Server, empty: Server):
@@ -371,36 +302,7 @@ def test_a_forked_process_gets_a_clear_error(server: Server, empty: Server):
     assert server.live()
 
 
-def test_other_libraries_of_the_process_see_nothing_of_the_server(tmp_path: Path):
-    """They would call its companions: Python's ssl the OpenSSL that comes with the server, for one."""
-    done = run(
-        "import ctypes, sys\nfrom pytriton.inprocess import Server\n"
-        "with Server(model_repository=sys.argv[1]):\n"
-        "    names = 'TRITONSERVER_ServerNew', 'nghttp2_version', 'cudaGetDeviceCount', 'curl_easy_init'\n"
-        "    print([name for name in names if hasattr(ctypes.CDLL(None), name)])",
-        str(tmp_path),
-    )
-    assert done.stdout == "[]\n", done.stderr
-
-
 def test_a_start_changes_no_variable_of_the_environment(empty: Server):
     before = dict(os.environ)
     with empty:
         assert dict(os.environ) == before
-
-
-def test_without_a_server_library_the_error_says_how_to_get_one(tmp_path: Path):
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "tritonserver").touch()
-    done = run(
-        "import os, sys\nos.environ['TRITONSERVER_HOME'] = sys.argv[1]\nfrom pytriton.inprocess import Server\n"
-        "Server(model_repository=sys.argv[1]).start()",
-        str(tmp_path),
-    )
-    assert "UnavailableError" in done.stderr
-    assert "holds no libtritonserver.so" in done.stderr
-
-
-def test_nothing_is_loaded_before_a_server_starts():
-    program = "import pytriton.inprocess\nprint('tritonserver' in open('/proc/self/maps').read())"
-    assert run(program).stdout == "False\n"

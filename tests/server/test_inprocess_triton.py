@@ -341,3 +341,10 @@ def test_models_of_a_repository_are_served_beside_bound_ones(tmp_path: Path):
     with Triton(model_repository=str(tmp_path)) as triton:
         triton.bind("bound", double, *FLOATS)
         assert {name for name, _ in triton.server.models()} == {"bound", "echo"}
+
+
+def test_the_log_names_no_path_to_a_model_that_has_none(models: Models, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level("INFO", "pytriton"):
+        name = models.bind(double)
+    assert f"available as model {name!r} of the server in this process" in caplog.text
+    assert "/v2/" not in caplog.text

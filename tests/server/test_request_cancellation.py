@@ -61,10 +61,12 @@ class Patient:
 
     def endless(self, requests):
         self._enter(requests)
-        while not requests[0].is_cancelled():
-            yield [{"y": request["x"]} for request in requests]
-            time.sleep(0.01)
-        self._leave()
+        try:
+            while not requests[0].is_cancelled():
+                yield [{"y": request["x"]} for request in requests]
+                time.sleep(0.01)
+        finally:  # a generator whose requests are all cancelled is closed, maybe before it asks
+            self._leave()
 
     async def async_endless(self, requests):
         self._enter(requests)

@@ -234,13 +234,3 @@ def test_versions_share_all_but_their_callables(bound, given):
     other = described(version=2, **{"instances": 2, **given})
     with pytest.raises(PyTritonBadParameterError, match="version 2 of model 'm' must have the tensors"):
         bound.model.check_beside(other)
-
-
-def test_the_log_says_where_the_model_is_served(bound):
-    lines = bound.model.endpoints().splitlines()
-    assert lines[0] == "Infer function available as model: `/v2/models/m`"
-    assert [line.split("`")[1].split()[-1] for line in lines[1:]] == [
-        "/v2/models/m/ready/",
-        "/v2/models/m/config/",
-        "/v2/models/m/infer/",
-    ]
