@@ -17,6 +17,7 @@ __all__ = ["measure_inprocess"]
 _LOAD = Path(__file__).with_name("inprocess_load.py")
 CASES = [Case("http", 1), Case("grpc", 1), Case("http", 1, 1 << 18), Case("http", 16)]
 CLIENT = "ModelClient, http 1 x 64 B"
+ASYNCIO_CLIENT = "AsyncioModelClient, http 16 x 64 B"
 REQUESTS_PER_S = 2000  # at least, of those over which memory is looked at
 
 
@@ -42,7 +43,7 @@ def measure_inprocess(
             host.wait_first_answer()
             for case in CASES:
                 measure_load(host, case, timing, result, say)
-            result.values[CLIENT] = _client(host, system, timing)
+            result.values |= _clients(host, system, timing)
             stop(host, result)
         result.values |= _load(system, timing, requests)
         result.values["in process / HTTP"] = _compare(result.values)
@@ -52,12 +53,16 @@ def measure_inprocess(
     return result
 
 
-def _client(host: Host, system: System, timing: Timing) -> dict[str, float]:
-    """What a program in Python waits for an answer over HTTP."""
+def _clients(host: Host, system: System, timing: Timing) -> dict[str, dict[str, float]]:
+    """What programs in Python wait for answers over HTTP."""
     timeout_s = 2 * (timing.seconds + timing.warmup_s) + LOAD_GRACE_S
     times = {"seconds": timing.seconds, "warmup": timing.warmup_s}
-    found = run_client(host, system, "blocking_load.py", "http", MODEL, timeout_s, **times)["pytriton"]
-    return {"requests/s": found["requests_per_s"], "p50 us": found["p50_us"], "p99 us": found["p99_us"]}
+    one = run_client(host, system, "blocking_load.py", "http", MODEL, timeout_s, **times)["pytriton"]
+    several = run_client(host, system, "asyncio_load.py", "http", MODEL, timeout_s, **times, in_flight=16)
+    return {
+        name: {"requests/s": found["requests_per_s"], "p50 us": found["p50_us"], "p99 us": found["p99_us"]}
+        for name, found in ((CLIENT, one), (ASYNCIO_CLIENT, several))
+    }
 
 
 def _load(system: System, timing: Timing, requests: int) -> dict[str, dict[str, float]]:
@@ -88,4 +93,6 @@ def _compare(values: dict[str, dict[str, float]]) -> dict[str, float]:
         "1 MiB p50": values["in process 1 x 1 MiB"]["p50 us"] / values["http 1 x 1 MiB"]["p50 us"],
         "16 in flight requests/s": values["in process 16 x 64 B"]["requests/s"]
         / values["http 16 x 64 B"]["requests/s"],
+        "16 in flight requests/s, over AsyncioModelClient": values["in process 16 x 64 B"]["requests/s"]
+        / values[ASYNCIO_CLIENT]["requests/s"],
     }

@@ -52,7 +52,7 @@ class Arrivals:
         if number not in self._expected:
             return  # its responses were all there when an earlier one was fetched
         flight, queues = self._expected[number]
-        while (response := flight.next(wait=False)) is not None:
+        while (response := flight.next(0)) is not None:
             if response.final:
                 del self._expected[number]
             for queue in queues:

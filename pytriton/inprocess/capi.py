@@ -111,7 +111,6 @@ CHECKED = {
     "ServerRegisterModelRepository": "pspu",
     "ServerUnregisterModelRepository": "ps",
     "ServerPollModelRepository": "p",
-    "InferenceRequestSetId": "ps",
     "InferenceRequestSetFlags": "pu",
     "InferenceRequestSetCorrelationId": "pq",
     "InferenceRequestSetCorrelationIdString": "ps",

@@ -20,6 +20,7 @@ from pytriton.client.flows import Call
 from pytriton.inprocess.enums import DataType
 from pytriton.inprocess.exceptions import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from pytriton.inprocess.model import Model
+from pytriton.inprocess.request import InferenceRequest
 from pytriton.inprocess.response import InferenceResponse
 from pytriton.inprocess.running import NOT_STARTED
 from pytriton.inprocess.server import Server
@@ -110,17 +111,17 @@ class Dialect:
             raise self.translate(call, error) from error
         raise PyTritonClientInferenceServerError(f"a server in this process knows no {call.method}")
 
-    def request(self, call: Call) -> tuple[Model, dict[str, Any]]:
-        """The model that an inference is for, and what to ask of it."""
+    def request(self, call: Call) -> InferenceRequest:
+        """An inference's."""
         given = call.arguments
-        fields = {
-            "inputs": {tensor.name: tensor.array for tensor in given["inputs"]},
-            "request_id": given["request_id"],
-            "parameters": given["parameters"] or {},
-            "priority": given.get("priority", 0),
-            "timeout": given.get("timeout", 0),
-        }
-        return self._model(call), fields
+        return InferenceRequest(
+            self._model(call),
+            given["request_id"],
+            priority=given.get("priority", 0),
+            timeout=given.get("timeout", 0),
+            inputs={tensor.name: tensor.array for tensor in given["inputs"]},
+            parameters=given["parameters"] or {},
+        )
 
     def result(self, call: Call, response: InferenceResponse) -> InferResult:
         """A response.

@@ -6,6 +6,8 @@ C++: its responses, until they are fetched, and what the server still needs when
 
 from __future__ import annotations
 
+import math
+import time
 from ctypes import byref, c_void_p
 from itertools import count
 from typing import TYPE_CHECKING
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Flight"]
 
+SLICE_S = 1.0
 _numbers = count(1)
 
 
@@ -81,14 +84,17 @@ class Flight:
             handle.value = None
             raise
 
-    def next(self, wait: bool) -> InferenceResponse | None:
-        """The next response; None, if there is none yet and it is not to be waited for."""
+    def next(self, timeout_s: float = math.inf) -> InferenceResponse | None:
+        """Wait for the next response; None if it has not come by then."""
         check_process()
         library, handle = self._library, self._handle
         cargo = aloft.get(self.number)  # which goes once the last response is fetched
-        block = library.next(handle, False)
-        while wait and not block:
-            block = library.wait_next(handle, True)  # or none, now and then, and at a signal, whose handler runs now
+        block = library.next(handle, 0)
+        if not block:
+            end = time.monotonic() + timeout_s
+            # At a signal there is none: its handler runs now. It may have come just before the wait, hence the slices.
+            while not block and (left_s := end - time.monotonic()) > 0:
+                block = library.wait_next(handle, int(min(left_s, SLICE_S) * 1e9))
         if not block:
             return None
         assert cargo is not None

@@ -91,9 +91,9 @@ class FlightLibrary:
         # With the interpreter lock: it only queues the request, under locks that no thread of the server's holds while
         # it waits for Python. If others ran in between, each request would cost two switches, and make its own batch.
         self.new = _function(quick.pytriton_flight_new, c_void_p, c_void_p, c_char_p, c_char_p, c_void_p, c_void_p)
-        self.send = _function(waiting.pytriton_flight_send, c_void_p, c_void_p)
-        self.next = _function(quick.pytriton_flight_next, c_void_p, c_void_p, c_bool)
-        self.wait_next = _function(waiting.pytriton_flight_next, c_void_p, c_void_p, c_bool)
+        self.send = _function(quick.pytriton_flight_send, c_void_p, c_void_p)
+        self.next = _function(quick.pytriton_flight_next, c_void_p, c_void_p, c_int64)
+        self.wait_next = _function(waiting.pytriton_flight_next, c_void_p, c_void_p, c_int64)
         self.cancel = _function(waiting.pytriton_flight_cancel, None, c_void_p)
         self.drop = _function(quick.pytriton_flight_drop, c_bool, c_void_p)
         self.drop_waiting = _function(waiting.pytriton_flight_drop, c_bool, c_void_p)  # the request, if it was not sent

@@ -71,7 +71,7 @@ class ResponseIterator(_Responses, Iterator[InferenceResponse]):
     def __next__(self) -> InferenceResponse:
         if self._ended:
             raise StopIteration
-        response = self._flight.next(wait=True) if self._responses is None else self._responses.get()
+        response = self._flight.next() if self._responses is None else self._responses.get()
         assert response is not None
         return self._given(response)
 

@@ -11,7 +11,7 @@ from typing import Any
 from pytriton.inprocess.capi import Api
 from pytriton.inprocess.exceptions import InvalidArgumentError
 
-__all__ = ["c_name", "encoded", "parameters"]
+__all__ = ["c_name", "c_text", "encoded", "parameters"]
 
 STRING, INT, BOOL = range(3)
 INT64 = range(-(1 << 63), 1 << 63)
@@ -56,7 +56,12 @@ def c_name(name: str) -> bytes:
     Raises:
         InvalidArgumentError: It is no text, or has a NUL in it.
     """
-    data = encoded(name)
+    return c_text(name)
+
+
+def c_text(text: str) -> bytes:
+    """As :func:`c_name`, for what is not said again and again."""
+    data = encoded(text)
     return data + bytes(8 - len(data) % 8)
 
 

@@ -16,7 +16,7 @@ from pytriton.inprocess.capi import Api
 from pytriton.inprocess.enums import MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError
 from pytriton.inprocess.memory import MemoryBuffer, Place
-from pytriton.inprocess.parameters import INT64, c_name, encoded
+from pytriton.inprocess.parameters import INT64, c_name, c_text, encoded
 from pytriton.inprocess.tensor import DATA_TYPES, Tensor, tensor_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def packed(
     inputs = request.inputs
     if not isinstance(inputs, (dict, Mapping)):
         raise InvalidArgumentError(f"inputs are {inputs!r}; give a dictionary, by name")
-    parts = [PLAN.pack(request.model.version, number, news, memory_type_id, memory_type, flags, len(inputs), 0)]
+    text = b"" if request.request_id is None else c_text(request.request_id)
+    plan = PLAN.pack(request.model.version, number, news, memory_type_id, memory_type, flags, len(inputs), len(text))
+    parts = [plan, text]
     owners: list[Any] = []
     for name, value in inputs.items():
         if type(value) is np.ndarray and value.dtype in DATA_TYPES and value.flags.c_contiguous:  # as most are
@@ -87,17 +89,12 @@ def _packed_tensor(name: str, tensor: Tensor) -> bytes:
 def has_details(request: InferenceRequest) -> bool:
     """Whether there is more to say than :func:`packed` does."""
     return bool(
-        request.parameters
-        or request.request_id is not None
-        or request.flags
-        or request.correlation_id is not None
-        or request.priority
-        or request.timeout
+        request.parameters or request.flags or request.correlation_id is not None or request.priority or request.timeout
     )
 
 
 def write_details(api: Api, handle: c_void_p, request: InferenceRequest) -> None:
-    """Write all but the model and the inputs.
+    """Write all that :func:`packed` does not.
 
     Args:
         api: The server's functions.
@@ -107,8 +104,6 @@ def write_details(api: Api, handle: c_void_p, request: InferenceRequest) -> None
     Raises:
         TritonError: A value is wrong.
     """
-    if request.request_id is not None:
-        api.InferenceRequestSetId(handle, encoded(request.request_id))
     if request.flags:
         api.InferenceRequestSetFlags(handle, _number("flags", request.flags, UINT32))
     if isinstance(request.correlation_id, str):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import queue
 import sys
 import time
 from collections.abc import AsyncGenerator
@@ -14,6 +13,7 @@ from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClient
 from pytriton.client.flows import Call
 from pytriton.inprocess.dialect import Dialect, InferResult
 from pytriton.inprocess.exceptions import TritonError
+from pytriton.inprocess.flight import Flight
 from pytriton.inprocess.iterators import AsyncResponseIterator
 from pytriton.inprocess.response import InferenceResponse
 
@@ -89,10 +89,10 @@ class Responses:
         self.ended = self._abandoned = False
         self._dialect = dialect
         self._call = call
-        self._arrived: queue.SimpleQueue[InferenceResponse] = queue.SimpleQueue()
         try:
-            model, fields = dialect.request(call)
-            self._flight = model.infer(raise_on_error=False, response_queue=self._arrived, **fields)
+            request = dialect.request(call)
+            self._flight = Flight(request, None)
+            self._flight.depart(request)
         except TritonError as error:
             self.ended = True
             raise dialect.translate(call, error) from error
@@ -121,14 +121,11 @@ class Responses:
             PyTritonClientTimeoutError: It did not come in time.
             PyTritonClientClosedError: The client was closed.
         """
-        wait_s = None if math.isinf(self._call.timeout_s) else self._call.timeout_s
-        try:
-            response = self._arrived.get(timeout=wait_s)
-        except queue.Empty:
-            raise self._dialect.timeout(self._call) from None
+        response = self._flight.next(self._call.timeout_s)
+        if response is None:
+            raise self._dialect.timeout(self._call)
         if self._abandoned:
             raise PyTritonClientClosedError("the client was closed before all responses had been received")
-        next(self._flight)  # where it would be kept
         self.ended = response.final
         return response
 
@@ -186,8 +183,7 @@ class AsyncInprocessTransport:
 
     def _send(self, call: Call) -> AsyncResponseIterator:
         try:
-            model, fields = self._dialect.request(call)
-            return model.async_infer(raise_on_error=False, **fields)
+            return AsyncResponseIterator(self._dialect.request(call))
         except TritonError as error:
             raise self._dialect.translate(call, error) from error
 

@@ -34,6 +34,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_Inference
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputData(TRITONSERVER_InferenceRequest* request,
                                                                  const char* name, const void* base, size_t size,
                                                                  TRITONSERVER_MemoryType memory, int64_t device);
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetId(TRITONSERVER_InferenceRequest* request, const char* id);
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetReleaseCallback(TRITONSERVER_InferenceRequest* request,
                                                                     TRITONSERVER_ReleaseFn release, void* user);
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetResponseCallback(TRITONSERVER_InferenceRequest* request,
@@ -79,6 +80,7 @@ namespace pytriton {
   CALL(InferenceRequestCancel)              \
   CALL(InferenceRequestAddInput)            \
   CALL(InferenceRequestAppendInputData)     \
+  CALL(InferenceRequestSetId)               \
   CALL(InferenceRequestSetReleaseCallback)  \
   CALL(InferenceRequestSetResponseCallback) \
   CALL(ServerInferAsync)                    \

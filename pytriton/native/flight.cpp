@@ -1,5 +1,9 @@
 #include "flight.h"
 
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <ctime>
 #include <new>
@@ -25,6 +29,17 @@ struct Input {
   TRITONSERVER_DataType dtype;
   uint32_t rank, name_size;
 };
+
+constexpr int64_t SECOND_NS = 1'000'000'000;
+constexpr int64_t POLL_NS = 300'000;     // at most, before a thread that waits for a response sleeps
+thread_local int64_t usual_wait_ns = 0;  // of this thread, lately: there is no use in polling for what comes later
+std::atomic_flag is_polling = ATOMIC_FLAG_INIT;  // one thread at a time does: the others leave it the processors
+
+int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * SECOND_NS + now.tv_nsec;
+}
 
 }  // namespace
 
@@ -52,16 +67,20 @@ Flight::Flight(std::shared_ptr<Airspace> airspace, const Plan& plan)
 
 Flight::~Flight() { sem_destroy(&waiting_); }
 
-TRITONSERVER_Error* Flight::make(const char* model, const char* inputs) {
+TRITONSERVER_Error* Flight::make(const char* model, const char* text) {
   entered_ = airspace_->enter();
   if (!entered_) return calls.ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "the server is not started; call start() first");
   if (auto* error = calls.InferenceRequestNew(&request_, airspace_->server(), model, plan_.version)) return error;
+  if (plan_.id_size) {
+    if (auto* error = calls.InferenceRequestSetId(request_, text)) return error;
+    text += plan_.id_size;
+  }
   for (uint32_t index = 0; index < plan_.inputs; ++index) {
     Input input{};
-    std::memcpy(&input, inputs, sizeof input);
-    const auto* shape = reinterpret_cast<const int64_t*>(inputs + sizeof input);
+    std::memcpy(&input, text, sizeof input);
+    const auto* shape = reinterpret_cast<const int64_t*>(text + sizeof input);
     const auto* name = reinterpret_cast<const char*>(shape + input.rank);
-    inputs = name + input.name_size;
+    text = name + input.name_size;
     if (auto* error = calls.InferenceRequestAddInput(request_, name, input.dtype, shape, input.rank)) return error;
     if (auto* error =
             calls.InferenceRequestAppendInputData(request_, name, input.base, input.size, input.memory, input.device)) {
@@ -90,8 +109,8 @@ TRITONSERVER_Error* Flight::send() {
   return error;
 }
 
-char* Flight::next(bool wait) {
-  if (!news_ && (wait ? wait_a_moment() : sem_trywait(&waiting_))) return nullptr;
+char* Flight::next(int64_t wait_ns) {
+  if (!news_ && sem_trywait(&waiting_) && !wait(wait_ns)) return nullptr;
   std::unique_lock<std::mutex> lock(mutex_);
   if (parcels_.empty()) return nullptr;
   Parcel parcel = std::move(parcels_.front());
@@ -102,11 +121,28 @@ char* Flight::next(bool wait) {
   return parcel.hand_over(ended);
 }
 
-int Flight::wait_a_moment() {
-  timespec end{};
-  clock_gettime(CLOCK_REALTIME, &end);
-  ++end.tv_sec;
-  return sem_timedwait(&waiting_, &end);
+bool Flight::wait(int64_t wait_ns) {
+  if (wait_ns <= 0) return false;
+  const int64_t begin = now_ns();
+  bool has_news = usual_wait_ns < POLL_NS && poll(begin + std::min(wait_ns, POLL_NS));
+  if (!has_news) {
+    timespec end{};
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += (end.tv_nsec + wait_ns) / SECOND_NS;
+    end.tv_nsec = (end.tv_nsec + wait_ns) % SECOND_NS;
+    has_news = !sem_timedwait(&waiting_, &end);
+  }
+  usual_wait_ns += (std::min(now_ns() - begin, 2 * POLL_NS) - usual_wait_ns) / 8;
+  return has_news;
+}
+
+// A thread that sleeps is woken 20 to 100 us late, and so are the server's threads if its processor slept, too.
+bool Flight::poll(int64_t end_ns) {
+  if (is_polling.test_and_set(std::memory_order_acquire)) return false;
+  bool has_news = false;
+  while (!(has_news = !sem_trywait(&waiting_)) && now_ns() < end_ns) sched_yield();
+  is_polling.clear(std::memory_order_release);
+  return has_news;
 }
 
 void Flight::cancel() {

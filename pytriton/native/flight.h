@@ -44,6 +44,7 @@ struct Made {
 };
 using AllocateInPython = TRITONSERVER_Error* (*)(uint64_t number, size_t size, int32_t memory, int64_t device, Made*);
 
+// What Python asks for, followed by the request's id, if it has one, and the inputs.
 struct Plan {
   static constexpr uint32_t HOLD = 1, ALLOCATE = 2;
 
@@ -54,7 +55,7 @@ struct Plan {
   int32_t wished_memory;  // -1: none
   uint32_t flags;
   uint32_t inputs;
-  uint32_t unused;
+  uint32_t id_size;  // with its NUL, and bytes up to a multiple of 8
 };
 
 class Flight {
@@ -63,12 +64,11 @@ class Flight {
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
 
-  // Makes a request to a model, with the inputs that Python describes so.
-  TRITONSERVER_Error* make(const char* model, const char* inputs);
+  // Makes a request to a model, with what follows the plan.
+  TRITONSERVER_Error* make(const char* model, const char* text);
   TRITONSERVER_Error* send();
-  // The next response's block. Without one: nullptr, at once, or when a signal interrupts the wait, or now and then:
-  // the signal may have come just before.
-  char* next(bool wait);
+  // The next response's block. Without one: nullptr, after so long, or when a signal interrupts the wait.
+  char* next(int64_t wait_ns);
   void cancel();
   // Python has no use for it any more; whether the server has none, either. Otherwise `over` gets the number then.
   bool drop();
@@ -81,7 +81,8 @@ class Flight {
 
  private:
   ~Flight();
-  int wait_a_moment();
+  bool wait(int64_t wait_ns);
+  bool poll(int64_t end_ns);
   void complete(TRITONSERVER_InferenceResponse* response, bool final);
   void end();
 

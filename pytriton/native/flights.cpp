@@ -45,7 +45,7 @@ Space* pytriton_airspace_new(TRITONSERVER_Server* server) { return new Space(std
 void pytriton_airspace_close(const Space* airspace) { (*airspace)->close(); }
 void pytriton_airspace_delete(const Space* airspace) { delete airspace; }
 
-// Makes a request from a Plan that its inputs follow, and sends it unless that is held. `flight` is written before.
+// Makes a request from a Plan and what follows it, and sends it unless that is held. `flight` is written before.
 TRITONSERVER_Error* pytriton_flight_new(const Space* airspace, const char* model, const char* text, Flight** flight,
                                         TRITONSERVER_InferenceRequest** request) {
   Plan plan{};
@@ -57,7 +57,7 @@ TRITONSERVER_Error* pytriton_flight_new(const Space* airspace, const char* model
   return error || plan.flags & Plan::HOLD ? error : made->send();
 }
 TRITONSERVER_Error* pytriton_flight_send(Flight* flight) { return flight->send(); }
-char* pytriton_flight_next(Flight* flight, bool wait) { return flight->next(wait); }
+char* pytriton_flight_next(Flight* flight, int64_t wait_ns) { return flight->next(wait_ns); }
 void pytriton_flight_cancel(Flight* flight) { flight->cancel(); }
 bool pytriton_flight_drop(Flight* flight) { return flight->drop(); }
 void pytriton_free(void* memory) { std::free(memory); }

@@ -49,6 +49,7 @@ namespace {
 constexpr size_t BYTES = 64;
 constexpr int CALLERS = 4;
 constexpr int RESPONSES = 3;
+constexpr int64_t WAIT_NS = 1'000'000;
 std::atomic<int> requests_alive{0}, responses_alive{0}, answering{0};
 std::atomic<uint64_t> over{0};
 
@@ -135,6 +136,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputData(TRITONSERVER_In
   request->input = base;
   return nullptr;
 }
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetId(TRITONSERVER_InferenceRequest*, const char*) { return nullptr; }
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetReleaseCallback(TRITONSERVER_InferenceRequest* request,
                                                                     TRITONSERVER_ReleaseFn release, void*) {
   request->release = release;
@@ -273,7 +275,7 @@ void call(const Space* airspace, const Box* news, unsigned seed, int requests, s
     const unsigned wanted = random() % (RESPONSES + 2);  // so many, and it is dropped
     bool final = false;
     for (unsigned got = 0; got < wanted && !final;) {
-      if (char* block = flight->next(!posted)) {
+      if (char* block = flight->next(posted ? 0 : WAIT_NS)) {
         ++got;
         final = fetch(block, input);
       } else {
