@@ -15,6 +15,7 @@ from pytriton.inprocess.exceptions import InvalidArgumentError
 from pytriton.inprocess.flight_library import FlightLibrary, flight_library
 from pytriton.inprocess.library import installation, load
 from pytriton.inprocess.options import Options
+from pytriton.inprocess.rest import wait_for_rest
 from pytriton.inprocess.settings import settings
 from pytriton.utils.workspace import Workspace
 
@@ -88,6 +89,7 @@ class Running:
             self._ending = True
         _alive.discard(self)
         try:
+            wait_for_rest()
             self._api.ServerStop(self._pointer)
             with self._changed:
                 self._changed.wait_for(lambda: not self._uses)

@@ -14,6 +14,7 @@ from pytriton.inprocess.exceptions import InvalidArgumentError, UnavailableError
 from pytriton.inprocess.model import Model, ModelDictionary
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.parameters import encoded, parameters
+from pytriton.inprocess.rest import wait_for_rest
 from pytriton.inprocess.running import NOT_STARTED, Running
 
 __all__ = ["Server"]
@@ -201,7 +202,9 @@ class Server:
         return answer.value
 
     def _call(self, function: str, *arguments: bytes, values: Mapping[str, Any] | None = None) -> None:
+        """Have the server change its models."""
         with self.running as (api, server):
+            wait_for_rest()
             if values is None:
                 getattr(api, function)(server, *arguments)
                 return
