@@ -6,7 +6,9 @@ import atexit
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from ctypes import byref, c_void_p
+from functools import partial
 from types import TracebackType
 
 from pytriton.inprocess.backends import arrange
@@ -14,6 +16,7 @@ from pytriton.inprocess.capi import Api
 from pytriton.inprocess.exceptions import InvalidArgumentError
 from pytriton.inprocess.flight_library import FlightLibrary, flight_library
 from pytriton.inprocess.library import installation, load
+from pytriton.inprocess.lives import Lives
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.rest import wait_for_rest
 from pytriton.inprocess.settings import settings
@@ -23,6 +26,7 @@ __all__ = ["NOT_STARTED", "Running", "check_process", "is_forked"]
 
 NOT_STARTED = "the server is not started; call start() first"
 _alive: set[Running] = set()
+_lives = Lives()
 _home: int | None = None  # the process in which servers may be used: a forked one lacks their threads
 _forked = False  # whether this is such a one
 
@@ -88,14 +92,16 @@ class Running:
                 return
             self._ending = True
         _alive.discard(self)
+        delete: Callable[[], object] | None = None
         try:
             wait_for_rest()
             self._api.ServerStop(self._pointer)
             with self._changed:
                 self._changed.wait_for(lambda: not self._uses)
             self.flights.airspace_close(self.airspace)
-            self._api.ServerDelete(self._pointer)
+            delete = partial(self._api.ServerDelete, self._pointer)
         finally:
+            _lives.end(delete)
             self._workspace.clean()
 
     def stop_aside(self) -> None:
@@ -125,7 +131,12 @@ def _new(api: Api, options: Options) -> c_void_p:
         for function, arguments in settings(options):
             getattr(api, f"ServerOptions{function}")(pointer, *arguments)
         _home = os.getpid()
-        api.ServerNew(byref(server), pointer)
+        _lives.begin()
+        try:
+            api.ServerNew(byref(server), pointer)
+        except BaseException:
+            _lives.end()
+            raise
     finally:
         api.ServerOptionsDelete(pointer)
     return server

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError
+from pytriton.model_config import SequenceBatcher
 from tests.server.inprocess_models import Models, first, inprocess_models, row
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.proxies import native_part_only
@@ -148,6 +149,15 @@ def test_a_callable_may_stop_its_own_server():
 
         assert models.ask(models.bind(infer, max_batch_size=1), 3) == 3
         wait_for(lambda: not models.triton.is_alive(), "the server to stop")
+
+
+def test_a_server_that_ends_leaves_the_others_their_memory():
+    with inprocess_models() as models:
+        with inprocess_models() as others:
+            others.bind(lambda requests: [{"y": request["x"]} for request in requests])
+        # The server keeps the control signals of sequences in the memory that all servers share.
+        name = models.bind(lambda requests: [{"y": request["x"]} for request in requests], batcher=SequenceBatcher())
+        assert models.ask(name, 3, correlation_id=1, flags=1) == 3
 
 
 def test_a_callable_may_call_other_models_of_its_server():
