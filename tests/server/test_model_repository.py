@@ -19,6 +19,8 @@ from tests.server.gated import Gated
 from tests.server.own_server import TENSORS, address, double, server_of
 from tests.server.processes import DEADLINE_S, wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 X = np.array([[1.0, 2.0]], np.float32)
 BACKEND_MODEL = """
 import triton_python_backend_utils as pb_utils

@@ -13,6 +13,8 @@ from pytriton.triton import TritonLifecyclePolicy
 from tests.server.own_server import address, server_of, serving
 from tests.server.processes import DEADLINE_S, is_alive, wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 X = np.array([[1.0, 2.0]], np.float32)
 POLICY = TritonLifecyclePolicy(launch_triton_on_startup=False, restart_server=True)
 

@@ -23,6 +23,8 @@ from tests.server.processes import descendants
 from tests.server.proxies import IS_NATIVE
 from tests.unit.generators import count_up
 
+pytestmark = pytest.mark.either_proxy
+
 X = np.arange(3, dtype=np.float32)
 PROTECTED = [
     "get_system_shared_memory_status",

@@ -10,6 +10,8 @@ from tests.server.gated import Gated
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.tritonclients import Answer
 
+pytestmark = pytest.mark.either_proxy
+
 UPLOADED = b"""
 import triton_python_backend_utils as pb_utils
 

@@ -9,6 +9,8 @@ from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.proxies import IS_NATIVE
 from tests.server.tritonclients import only_grpc
 
+pytestmark = pytest.mark.either_proxy
+
 LONG_US = 600_000_000
 EXPIRED = {"timeout": 1}  # us
 

@@ -9,6 +9,8 @@ from tests.server.arrays import filled
 from tests.server.conftest import local_config
 from tests.server.processes import wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 FORMATS = {"default": "I", "ISO8601": "20"}  # how lines of information begin
 
 

@@ -13,7 +13,10 @@ from tests.server.relay import relay
 from tests.server.tls import Certificates
 from tests.server.tritonclients import Api, only_grpc
 
-pytestmark = pytest.mark.filterwarnings("ignore:ssl.:DeprecationWarning")  # geventhttpclient below 2.1
+pytestmark = [
+    pytest.mark.either_proxy,
+    pytest.mark.filterwarnings("ignore:ssl.:DeprecationWarning"),  # geventhttpclient below 2.1
+]
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ from tests.server.arrays import filled
 from tests.server.processes import wait_for, workers_of
 from tests.server.worker_factories import doubling, telling_pid, wait_for_file
 
+pytestmark = pytest.mark.either_proxy
+
 PID = [Tensor(name="y", shape=(-1,), dtype=np.float64)]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "native"
+SOURCE = Path(__file__).parent
 ROUNDS = 30_000
 BATCHES = 1_000
 FLIGHTS = 300
