@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pytriton.inprocess.enums import DataType, DLDeviceType
 from pytriton.inprocess.exceptions import InvalidArgumentError
 
-__all__ = ["Description", "capsule_of", "describe"]
+__all__ = ["DATA_TYPES", "NAME", "DLTensor", "Description", "capsule_of", "describe"]
 
 NAME = b"dltensor"
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -36,7 +36,9 @@ DATA_TYPES = {
 }
 
 
-class _Tensor(ctypes.Structure):
+class DLTensor(ctypes.Structure):
+    """Its description in C."""
+
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("device", ctypes.c_int32),
@@ -82,7 +84,7 @@ def describe(capsule: Any) -> Description:
     Raises:
         InvalidArgumentError: It has a dtype that the server does not know, lies elsewhere, or not in C order.
     """
-    tensor = _Tensor.from_address(_pointer(capsule, NAME))
+    tensor = DLTensor.from_address(_pointer(capsule, NAME))
     shape = tuple(tensor.shape[: tensor.rank])
     data_type = DATA_TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if data_type is None:

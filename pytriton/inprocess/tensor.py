@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from pytriton.inprocess.byte_strings import decode, encode
 from pytriton.inprocess.dlpack import capsule_of, describe
+from pytriton.inprocess.dlpack_export import CODES, lent
 from pytriton.inprocess.enums import DataType, DLDeviceType, MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError, UnsupportedError
 from pytriton.inprocess.memory import MemoryBuffer, Place, place_of
@@ -147,28 +148,41 @@ class Tensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        if stream not in (None, 0):
+        on_gpu = self.memory_type == MemoryType.GPU
+        if stream not in (None, 0) and not on_gpu:  # what lies on a GPU is complete, so that any stream may read it
             raise UnsupportedError(f"a tensor in memory of the CPU knows no stream; stream is {stream!r}")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise UnsupportedError(f"a tensor cannot be copied from {self.__dlpack_device__()} to {dl_device} here")
-        array = self._array()
-        return (array.copy() if copy else array).__dlpack__()
+        if self.data_type in DTYPES and not on_gpu:
+            array = self._array()
+            return (array.copy() if copy else array).__dlpack__()
+        if self.data_type not in CODES:
+            raise InvalidArgumentError(f"DLPack has no tensors of {self.data_type.name}")
+        if copy:
+            raise UnsupportedError(
+                f"a tensor of {self.data_type.name} in {self.memory_type.name} memory cannot be copied"
+            )
+        self._needed(CODES[self.data_type][1] // 8)
+        return lent(self.data_ptr, self.__dlpack_device__(), self.data_type, self.shape, self.memory_buffer)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         device = DLDeviceType.kDLCUDA if self.memory_type == MemoryType.GPU else DLDeviceType.kDLCPU
         return int(device), self.memory_type_id
 
+    def _needed(self, item_bytes: int) -> int:
+        """Bytes of the shape, which must be there."""
+        size = prod(self.shape) * item_bytes
+        if size > self.size:
+            raise InvalidArgumentError(f"the shape {tuple(self.shape)} takes {size} bytes, the memory has {self.size}")
+        return size
+
     def _array(self) -> npt.NDArray[Any]:
         """A view of the memory, which keeps it."""
         dtype = DTYPES.get(self.data_type)
         if dtype is None:
-            raise InvalidArgumentError(f"DLPack gets no tensors of {self.data_type.name} from here")
-        if self.memory_type == MemoryType.GPU:
-            raise UnsupportedError("tensors in memory of a GPU cannot be handed over yet")
-        size = prod(self.shape) * np.dtype(dtype).itemsize
-        if size > self.size:
-            raise InvalidArgumentError(f"the shape {tuple(self.shape)} takes {size} bytes, the memory has {self.size}")
-        memory = (ctypes.c_uint8 * size).from_address(self.data_ptr)
+            raise InvalidArgumentError(f"NumPy has no dtype for {self.data_type.name}")
+        size = self._needed(np.dtype(dtype).itemsize)
+        memory: Any = (ctypes.c_uint8 * size).from_address(self.data_ptr)
         memory.owner = self.memory_buffer
         return np.frombuffer(memory, dtype).reshape(tuple(self.shape))
 
