@@ -14,7 +14,7 @@ from pytriton.proxy.frames import ASK, RELEASE, REQUEST
 from tests.server.processes import wait_for
 from tests.server.proxies import IS_NATIVE
 
-ROUNDS = 150 if IS_NATIVE else 40  # the Python proxy takes longer to connect anew
+ROUNDS = 150 if IS_NATIVE else 20  # the Python proxy takes longer to connect anew
 KIND = 4  # its place in a frame
 NUMBERS = [0, 1, 0x7F, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 2**62, 2**63 - 1, 2**64 - 1]
 

@@ -28,6 +28,8 @@ from tests.server.conftest import local_config
 from tests.server.leftovers import nothing_left
 from tests.server.processes import is_alive, wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 X = np.array([[1.0, 2.0]], np.float32)
 IN = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
 OUT = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
