@@ -1,8 +1,10 @@
 """Requests to a callable of the same process, with the server in it; prints one line of JSON.
 
-Usage: ``python scripts/inprocess_load.py --seconds 3 --warmup 1 --memory-requests 1000000``. One thread sends and
-receives: one request after the other, small and of 1 MiB; then always 16 of them in flight. Before, a server without
-models is started and stopped; last comes the number of requests over which memory is looked at.
+Usage: ``python scripts/inprocess_load.py --port 8000 --model double --seconds 3 --warmup 1 --memory-requests 1000000``.
+One thread sends and receives: one request after the other, small and of 1 MiB; then always 16 of them in flight. Small
+ones are sent to the same callable of another process over HTTP, too: some to the one, some to the other, so that both
+meet the same noise. Before, a server without models is started and stopped; last come the requests over which memory is
+looked at.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from time import perf_counter
 import numpy as np
 from processes import memory
 from tensors import Floats
+from wire import HOST
 
+from pytriton.client import ModelClient
 from pytriton.decorators import batch
 from pytriton.inprocess import Model, Server, Triton
 from pytriton.model_config import ModelConfig, Tensor
 
 FLIGHTS = 16
+BLOCK_CALLS = 50
 STARTS = 5
 Call = Callable[[Floats], Floats]
 LOOKS = (0.1, 0.5, 1.0)  # at memory, when so much of its requests is done
@@ -49,17 +54,31 @@ def start_s() -> float:
     return statistics.median(found)
 
 
-def one_by_one(call: Call, values: Floats, seconds: float, warmup_s: float) -> dict[str, float]:
-    """Latencies of a closed loop."""
-    began, latencies = perf_counter(), []
-    while (sent := perf_counter()) < began + warmup_s + seconds:
+def in_turn(calls: dict[str, Call], values: Floats, seconds: float, warmup_s: float) -> dict[str, dict[str, float]]:
+    """Latencies of closed loops, of which one goes on where the other has stopped; each gets so many seconds."""
+    began, latencies = perf_counter(), {name: list[float]() for name in calls}
+    while (turn := perf_counter()) < began + warmup_s + seconds * len(calls):
+        for name, call in calls.items():
+            found = _block(call, values)
+            if turn >= began + warmup_s:
+                latencies[name] += found
+    return {name: _summary(found) for name, found in latencies.items()}
+
+
+def _block(call: Call, values: Floats) -> list[float]:
+    latencies = []
+    for _ in range(BLOCK_CALLS):
+        sent = perf_counter()
         output = call(values)
-        if sent >= began + warmup_s:
-            latencies.append(perf_counter() - sent)
+        latencies.append(perf_counter() - sent)
     if not np.array_equal(output, 2 * values):
         raise SystemExit(f"wrong output {output}")
+    return latencies
+
+
+def _summary(latencies: list[float]) -> dict[str, float]:
     p50, p99 = np.percentile(latencies, [50, 99]) * 1e6
-    return {"requests/s": len(latencies) / seconds, "p50 us": float(p50), "p99 us": float(p99)}
+    return {"requests/s": len(latencies) / sum(latencies), "p50 us": float(p50), "p99 us": float(p99)}
 
 
 def infer(model: Model, values: Floats) -> Floats:
@@ -95,6 +114,8 @@ def remembered(model: Model, values: Floats, requests: int) -> dict[str, float]:
 def main() -> None:
     """Measure as the command line says."""
     parser = argparse.ArgumentParser(description="Call a callable through a server in this process; prints JSON.")
+    parser.add_argument("--port", type=int, required=True, help="of the other process")
+    parser.add_argument("--model", required=True, help="there")
     parser.add_argument("--seconds", type=float, default=3, help="of each load")
     parser.add_argument("--warmup", type=float, default=1, help="seconds before each")
     parser.add_argument("--memory-requests", type=int, default=0, help="to look at memory over (0: do not)")
@@ -106,11 +127,17 @@ def main() -> None:
         triton.bind("double", double, **tensors, config=ModelConfig(max_batch_size=128))
         model = triton.server.model("double")
         times = chosen.seconds, chosen.warmup
-        found["in process 1 x 64 B"] = one_by_one(partial(infer, model), small, *times)
-        found["in process 1 x 1 MiB"] = one_by_one(partial(infer, model), large, *times)
-        with triton.client("double") as client:
-            name = "ModelClient, in process 1 x 64 B"
-            found[name] = one_by_one(lambda values: client.infer_batch(INPUT=values)["OUTPUT"], small, *times)
+        with (
+            triton.client("double") as client,
+            ModelClient(f"http://{HOST}:{chosen.port}", chosen.model) as http_client,
+        ):
+            calls: dict[str, Call] = {
+                "ModelClient, http 1 x 64 B": lambda values: http_client.infer_batch(INPUT=values)["OUTPUT"],
+                "ModelClient, in process 1 x 64 B": lambda values: client.infer_batch(INPUT=values)["OUTPUT"],
+                "in process 1 x 64 B": partial(infer, model),
+            }
+            found |= in_turn(calls, small, *times)
+        found |= in_turn({"in process 1 x 1 MiB": partial(infer, model)}, large, *times)
         pipelined(model, small, chosen.warmup)
         found[f"in process {FLIGHTS} x 64 B"] = {"requests/s": pipelined(model, small, chosen.seconds)}
         if chosen.memory_requests:

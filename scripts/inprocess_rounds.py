@@ -43,9 +43,9 @@ def measure_inprocess(
             host.wait_first_answer()
             for case in CASES:
                 measure_load(host, case, timing, result, say)
-            result.values |= _clients(host, system, timing)
+            result.values[ASYNCIO_CLIENT] = _client(host, system, timing)
+            result.values |= _load(host, system, timing, requests)
             stop(host, result)
-        result.values |= _load(system, timing, requests)
         result.values["in process / HTTP"] = _compare(result.values)
         say(f"round {number}, {system.name}, in process: {result.values['in process / HTTP']}")
     except BenchError as error:
@@ -53,20 +53,17 @@ def measure_inprocess(
     return result
 
 
-def _clients(host: Host, system: System, timing: Timing) -> dict[str, dict[str, float]]:
-    """What programs in Python wait for answers over HTTP."""
-    timeout_s = 2 * (timing.seconds + timing.warmup_s) + LOAD_GRACE_S
+def _client(host: Host, system: System, timing: Timing) -> dict[str, float]:
+    """What a program in Python waits for answers over HTTP."""
+    timeout_s = timing.seconds + timing.warmup_s + LOAD_GRACE_S
     times = {"seconds": timing.seconds, "warmup": timing.warmup_s}
-    one = run_client(host, system, "blocking_load.py", "http", MODEL, timeout_s, **times)["pytriton"]
-    several = run_client(host, system, "asyncio_load.py", "http", MODEL, timeout_s, **times, in_flight=16)
-    return {
-        name: {"requests/s": found["requests_per_s"], "p50 us": found["p50_us"], "p99 us": found["p99_us"]}
-        for name, found in ((CLIENT, one), (ASYNCIO_CLIENT, several))
-    }
+    found = run_client(host, system, "asyncio_load.py", "http", MODEL, timeout_s, **times, in_flight=16)
+    return {"requests/s": found["requests_per_s"], "p50 us": found["p50_us"], "p99 us": found["p99_us"]}
 
 
-def _load(system: System, timing: Timing, requests: int) -> dict[str, dict[str, float]]:
-    command = [system.command[0], str(_LOAD), f"--seconds={timing.seconds}", f"--warmup={timing.warmup_s}"]
+def _load(host: Host, system: System, timing: Timing, requests: int) -> dict[str, dict[str, float]]:
+    command = [system.command[0], str(_LOAD), f"--port={host.target('http').port}", f"--model={MODEL}"]
+    command += [f"--seconds={timing.seconds}", f"--warmup={timing.warmup_s}"]
     try:
         ran = subprocess.run(
             [*command, f"--memory-requests={requests}"],
@@ -74,7 +71,7 @@ def _load(system: System, timing: Timing, requests: int) -> dict[str, dict[str, 
             check=True,
             capture_output=True,
             text=True,
-            timeout=5 * (timing.seconds + timing.warmup_s) + requests / REQUESTS_PER_S + LOAD_GRACE_S,
+            timeout=7 * (timing.seconds + timing.warmup_s) + requests / REQUESTS_PER_S + LOAD_GRACE_S,
             preexec_fn=end_with_parent,
         )
     except subprocess.CalledProcessError as error:
