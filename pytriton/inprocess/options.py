@@ -63,7 +63,8 @@ class Options:
         strict_readiness: Whether the server is ready only while all of its models are.
         exit_timeout: Seconds that a stop waits for requests.
         buffer_manager_thread_count: Threads that copy tensors; 0: the models' own.
-        model_load_thread_count: Threads that load models.
+        model_load_thread_count: Threads that load models. Each model of the Python backend forks the process for a
+            moment: two at once make gRPC abort it, if channels of gRPC's are open in it. Hence one.
         model_load_retry_count: How often loading is tried again.
         model_namespacing: Whether models of one name in several repositories are told apart.
         enable_peer_access: Whether GPUs may read each other's memory.
@@ -101,7 +102,7 @@ class Options:
     strict_readiness: bool = True
     exit_timeout: int = 30
     buffer_manager_thread_count: int = 0
-    model_load_thread_count: int = 4
+    model_load_thread_count: int = 1
     model_load_retry_count: int = 0
     model_namespacing: bool = False
     enable_peer_access: bool = True

@@ -102,6 +102,24 @@ def test_nothing_is_loaded_before_a_server_starts():
     assert run(program).stdout == "False\n"
 
 
+def test_models_are_loaded_beside_open_channels_of_grpc(tmp_path: Path):
+    """Which abort the process if threads of the server's fork it at once."""
+    for name in ("one", "two", "three"):
+        write_echo(tmp_path, name)
+    done = run(
+        "import grpc, sys\nfrom pytriton.inprocess import Server\n"
+        "channel = grpc.insecure_channel('127.0.0.1:1')\n"
+        "changed = []\n"
+        "channel.subscribe(changed.append, try_to_connect=True)\n"
+        "while len(changed) < 2: pass\n"
+        "for _ in range(3):\n"
+        "    with Server(model_repository=sys.argv[1], exit_on_error=True): pass\n"
+        "channel.close()",
+        str(tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_without_metrics_their_text_is_empty(tmp_path: Path):
     done = run(  # in a process of its own, as metrics are one process's
         "import sys\nfrom pytriton.inprocess import Server\n"

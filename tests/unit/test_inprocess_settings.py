@@ -38,7 +38,7 @@ CALLS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
     "strict_readiness": (False, "SetStrictReadiness", (False,)),
     "exit_timeout": (1, "SetExitTimeout", (1,)),
     "buffer_manager_thread_count": (1, "SetBufferManagerThreadCount", (1,)),
-    "model_load_thread_count": (1, "SetModelLoadThreadCount", (1,)),
+    "model_load_thread_count": (2, "SetModelLoadThreadCount", (2,)),
     "model_load_retry_count": (1, "SetModelLoadRetryCount", (1,)),
     "model_namespacing": (True, "SetModelNamespacing", (True,)),
     "enable_peer_access": (False, "SetEnablePeerAccess", (False,)),
