@@ -96,6 +96,12 @@ def test_while_a_worker_is_away_no_request_waits_for_it(bind, traffic, tmp_path)
     wait_for(lambda: pid_of(traffic, model) != other, "the new worker")
 
 
+def states(pid: int) -> list[str]:
+    """The letters of a process's threads."""
+    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return [text.rpartition(")")[2].split()[0] for text in texts]
+
+
 def test_a_worker_that_dies_while_it_is_idle_loses_no_request(bind, traffic):
     model = bind(Processes(telling_pid, count=1), None, PID)
     killed = pid_of(traffic, model)
@@ -108,6 +114,7 @@ def test_a_batch_that_a_dying_worker_has_not_read_goes_to_the_next_one(bind, tra
     model = bind(Processes(telling_pid, count=1), None, PID, max_batch_size=1)
     stopped = pid_of(traffic, model)
     os.kill(stopped, signal.SIGSTOP)
+    wait_for(lambda: set(states(stopped)) == {"T"}, "its threads to stop: one that has not yet would read the batch")
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(pid_of, traffic, model) for _ in range(2)]
         wait_for(lambda: pending(model) == 1, "the other one to be sent to the worker")
