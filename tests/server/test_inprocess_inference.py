@@ -31,8 +31,9 @@ from pytriton.inprocess import (
     UnsupportedError,
 )
 from pytriton.inprocess.cargo import aloft
-from tests.server.inprocess_echo import echoed, wait_until
+from tests.server.inprocess_echo import echoed
 from tests.server.inprocess_repository import HEAD, write_echo, write_model
+from tests.server.processes import wait_for
 from tests.server.proxies import native_part_only
 
 pytestmark = [pytest.mark.either_proxy, native_part_only]
@@ -173,7 +174,7 @@ def test_an_iterator_may_be_dropped_before_its_responses(server: Server):
     gone = weakref.ref(array)
     server.model("counter").infer(inputs={"x": array})
     del array
-    wait_until(lambda: gone() is None and aloft.keys() <= before)
+    wait_for(lambda: gone() is None and aloft.keys() <= before, "the request to go")
 
 
 def test_the_details_of_a_request_reach_the_model(server: Server):

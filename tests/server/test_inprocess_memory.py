@@ -21,8 +21,9 @@ from pytriton.inprocess import (
     Server,
     default_memory_allocators,
 )
-from tests.server.inprocess_echo import echoed, wait_until
+from tests.server.inprocess_echo import echoed
 from tests.server.inprocess_repository import write_echo
+from tests.server.processes import wait_for
 from tests.server.proxies import native_part_only
 
 pytestmark = [pytest.mark.either_proxy, native_part_only]
@@ -42,7 +43,7 @@ def test_inputs_are_kept_until_the_response_and_no_longer(echo: Model):
     responses = echo.infer(inputs={"in_FP32": array})
     del array
     assert np.from_dlpack(next(responses).outputs["out_FP32"]).sum() == 1000
-    wait_until(lambda: gone() is None)
+    wait_for(lambda: gone() is None, "the input to go")
 
 
 def test_outputs_are_kept_as_long_as_what_is_made_of_them(echo: Model):
@@ -59,7 +60,7 @@ def test_outputs_are_kept_as_long_as_what_is_made_of_them(echo: Model):
     assert array.tolist() == [[1, 1, 1]]
     assert owners[0]() is not None
     del array
-    wait_until(lambda: owners[0]() is None)
+    wait_for(lambda: owners[0]() is None, "the output to go")
 
 
 def test_the_callers_allocator_makes_the_outputs_memory(echo: Model):
