@@ -1,4 +1,4 @@
-"""Buffers of tensors, and who makes those of outputs."""
+"""Buffers of tensors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ __all__ = [
     "MemoryAllocator",
     "MemoryBuffer",
     "Place",
-    "default_memory_allocators",
-    "made_by",
     "place_of",
 ]
 
@@ -82,42 +80,6 @@ class MemoryAllocator(ABC):
     @abstractmethod
     def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
         """A buffer of at least ``size`` bytes, which may be 0; the rest is a wish. An exception fails the response."""
-
-
-class _HostAllocator(MemoryAllocator):
-    """Ordinary memory, whatever is wished for."""
-
-    def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
-        return MemoryBuffer.from_array(np.empty(size, np.uint8))
-
-
-#: Who makes the buffers of outputs, by where they are to lie, for requests without an allocator of their own. One for
-#: ``MemoryType.GPU`` may be added.
-default_memory_allocators: dict[MemoryType, MemoryAllocator] = dict.fromkeys(
-    (MemoryType.CPU, MemoryType.CPU_PINNED), _HostAllocator()
-)
-
-
-def made_by(allocator: MemoryAllocator | None, wish: Place | None) -> MemoryAllocator | None:
-    """Who makes the buffers of a request's outputs; None: C++ does, in ordinary memory.
-
-    Args:
-        allocator: The request's own.
-        wish: Where they are to lie, as far as the request says.
-
-    Raises:
-        InvalidArgumentError: They are to lie in memory that nobody makes.
-    """
-    if allocator is not None:
-        return allocator
-    memory_type = MemoryType.CPU if wish is None else wish[0]
-    default = default_memory_allocators.get(memory_type)
-    if default is None:
-        raise InvalidArgumentError(
-            f"nobody makes outputs in memory of the kind {memory_type.name}: give an output_memory_allocator, or add "
-            "one to default_memory_allocators"
-        )
-    return None if isinstance(default, _HostAllocator) else default
 
 
 class HostMemory:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytriton.inprocess.byte_strings import decode, encode
+from pytriton.inprocess.devices import copied
 from pytriton.inprocess.dlpack import capsule_of, describe
 from pytriton.inprocess.dlpack_export import CODES, lent
 from pytriton.inprocess.enums import DataType, DLDeviceType, MemoryType
@@ -121,12 +122,13 @@ class Tensor:
         texts = [element.decode() for element in elements.ravel()]
         return np.array(texts, np.str_).reshape(elements.shape)
 
-    def to_device(self, device: MemoryType | Place | tuple[DLDeviceType, int] | str) -> Tensor:
-        """This tensor where ``device`` says; itself, if it lies there already.
+    def to_device(self, device: MemoryType | Place | tuple[DLDeviceType, int] | tuple[int, int] | str) -> Tensor:
+        """This tensor where ``device`` says; itself, if it lies there already, else a copy.
 
         Raises:
             InvalidArgumentError: That is no place.
-            UnsupportedError: It would have to be copied from or to a GPU, or to page-locked memory.
+            UnsupportedError: It would have to be copied from or to a GPU, or to page-locked memory, and CuPy, which
+                does that, is missing, or the GPU is.
         """
         wanted = place_of(device)
         found = self.memory_type, self.memory_type_id
@@ -134,7 +136,7 @@ class Tensor:
             return self
         if wanted[0] == MemoryType.CPU and self.memory_type == MemoryType.CPU_PINNED:
             return self
-        raise UnsupportedError(f"a tensor cannot be copied from {found} to {wanted} here; use a GPU array library")
+        return Tensor(self.data_type, self.shape, copied(self.memory_buffer, self.size, wanted))
 
     def to_host(self) -> Tensor:
         """This tensor in memory of the CPU; errors as :meth:`to_device`."""
@@ -148,11 +150,15 @@ class Tensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            if copy is False:
+                raise UnsupportedError(f"a tensor on {self.__dlpack_device__()} is on {dl_device} as a copy alone")
+            kind, number = dl_device
+            place = (DLDeviceType(kind) if kind in {*DLDeviceType} else kind, number)
+            return self.to_device(place).__dlpack__(stream=stream)
         on_gpu = self.memory_type == MemoryType.GPU
         if stream not in (None, 0) and not on_gpu:  # what lies on a GPU is complete, so that any stream may read it
             raise UnsupportedError(f"a tensor in memory of the CPU knows no stream; stream is {stream!r}")
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise UnsupportedError(f"a tensor cannot be copied from {self.__dlpack_device__()} to {dl_device} here")
         if self.data_type in DTYPES and not on_gpu:
             array = self._array()
             return (array.copy() if copy else array).__dlpack__()
@@ -184,7 +190,7 @@ class Tensor:
         size = self._needed(np.dtype(dtype).itemsize)
         memory: Any = (ctypes.c_uint8 * size).from_address(self.data_ptr)
         memory.owner = self.memory_buffer
-        return np.frombuffer(memory, dtype).reshape(tuple(self.shape))
+        return np.ndarray(tuple(self.shape), dtype, memory)
 
 
 def tensor_of(value: Any) -> Tensor:
