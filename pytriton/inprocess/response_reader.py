@@ -24,13 +24,13 @@ FIRST_BYTES = 512  # which each block has
 HEAD = Struct("<QqIi6I")
 OUTPUT = Struct("<QQQqiiII")
 PARAMETER = Struct("<qiIII")
-FINAL, ENDED, EMPTY = 1, 2, 4
+FINAL, EMPTY = 1, 2
 STRING, _INT, BOOL, DOUBLE = range(4)
 DESCRIPTION = 36  # where, in an output, that begins which is the same each time
 MEMORY_TYPES = [*MemoryType]  # which is faster than to call the class
 
 
-def read(block: int, model: Model, cargo: Cargo, free: Callable[[int], object]) -> tuple[InferenceResponse, bool]:
+def read(block: int, model: Model, cargo: Cargo, free: Callable[[int], object]) -> InferenceResponse:
     """Read a response.
 
     Args:
@@ -38,23 +38,19 @@ def read(block: int, model: Model, cargo: Cargo, free: Callable[[int], object]) 
         model: The one that was asked.
         cargo: The request's, with the buffers that its allocator made.
         free: Frees what C++ allocated.
-
-    Returns:
-        It, and whether the server had let go of the request when it was fetched.
     """
     text = string_at(block, FIRST_BYTES)
     size, version, flags, code, outputs, parameters, model_size, id_size, message_size, _ = HEAD.unpack_from(text)
     if size > FIRST_BYTES:
         text = string_at(block, size)
-    asked = type(model)
-    final, ended = bool(flags & FINAL), bool(flags & ENDED)
+    final = bool(flags & FINAL)
     if flags & EMPTY:
-        return InferenceResponse(asked(model.server, model.name, model.version), "", final=final), ended
+        return InferenceResponse(model, "", final=final)
     begin = HEAD.size + model_size
     name = text[HEAD.size : begin].decode(errors="replace")
     request_id = text[begin : begin + id_size].decode(errors="replace")
     begin += id_size
-    response = InferenceResponse(asked(model.server, name, version), request_id, final=final)
+    response = InferenceResponse(model.answering(name, version), request_id, final=final)
     if code >= 0:
         response.error = error_of(code, text[begin : begin + message_size].decode(errors="replace"))
         begin += message_size
@@ -62,7 +58,7 @@ def read(block: int, model: Model, cargo: Cargo, free: Callable[[int], object]) 
         begin = _read_outputs(text, begin, outputs, response.outputs, cargo, free)
     if parameters:
         _read_parameters(text, begin, parameters, response.parameters)
-    return response, ended
+    return response
 
 
 def _read_outputs(

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <new>
@@ -32,7 +33,9 @@ struct Input {
 
 constexpr int64_t SECOND_NS = 1'000'000'000;
 constexpr int64_t POLL_NS = 300'000;     // at most, before a thread that waits for a response sleeps
+constexpr unsigned TRIAL = 16;           // every so many waits, whatever the waits were lately
 thread_local int64_t usual_wait_ns = 0;  // of this thread, lately: there is no use in polling for what comes later
+thread_local unsigned waits = 0;
 std::atomic_flag is_polling = ATOMIC_FLAG_INIT;  // one thread at a time does: the others leave it the processors
 
 int64_t now_ns() {
@@ -115,24 +118,34 @@ char* Flight::next(int64_t wait_ns) {
   if (parcels_.empty()) return nullptr;
   Parcel parcel = std::move(parcels_.front());
   parcels_.pop_front();
-  const bool ended = parcel.final() && !holders_;
-  told_ = parcel.final();
   lock.unlock();
-  return parcel.hand_over(ended);
+  return parcel.hand_over();
+}
+
+bool Flight::finish(char* block) {
+  const bool final = Parcel::is_final(block);
+  std::free(block);
+  if (!final) return false;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  told_ = true;
+  return !holders_;
 }
 
 bool Flight::wait(int64_t wait_ns) {
   if (wait_ns <= 0) return false;
   const int64_t begin = now_ns();
-  bool has_news = usual_wait_ns < POLL_NS && poll(begin + std::min(wait_ns, POLL_NS));
-  if (!has_news) {
+  const bool is_worth_it = usual_wait_ns < POLL_NS || !(++waits % TRIAL);
+  bool has_news = is_worth_it && poll(begin + std::min(wait_ns, POLL_NS));
+  if (has_news) {
+    usual_wait_ns = now_ns() - begin;
+  } else {
     timespec end{};
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += (end.tv_nsec + wait_ns) / SECOND_NS;
     end.tv_nsec = (end.tv_nsec + wait_ns) % SECOND_NS;
     has_news = !sem_timedwait(&waiting_, &end);
+    usual_wait_ns += (std::min(now_ns() - begin, 2 * POLL_NS) - usual_wait_ns) / 8;
   }
-  usual_wait_ns += (std::min(now_ns() - begin, 2 * POLL_NS) - usual_wait_ns) / 8;
   return has_news;
 }
 

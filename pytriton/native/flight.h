@@ -69,6 +69,9 @@ class Flight {
   TRITONSERVER_Error* send();
   // The next response's block. Without one: nullptr, after so long, or when a signal interrupts the wait.
   char* next(int64_t wait_ns);
+  // Frees a block that was read. True if it was the last, and the server has no use for the request any more; if it
+  // still has after the last one, `over` gets the number later.
+  bool finish(char* block);
   void cancel();
   // Python has no use for it any more; whether the server has none, either. Otherwise `over` gets the number then.
   bool drop();

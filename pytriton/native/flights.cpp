@@ -58,6 +58,7 @@ TRITONSERVER_Error* pytriton_flight_new(const Space* airspace, const char* model
 }
 TRITONSERVER_Error* pytriton_flight_send(Flight* flight) { return flight->send(); }
 char* pytriton_flight_next(Flight* flight, int64_t wait_ns) { return flight->next(wait_ns); }
+bool pytriton_flight_finish(Flight* flight, char* block) { return flight->finish(block); }
 void pytriton_flight_cancel(Flight* flight) { flight->cancel(); }
 bool pytriton_flight_drop(Flight* flight) { return flight->drop(); }
 void pytriton_free(void* memory) { std::free(memory); }

@@ -54,17 +54,23 @@ Parcel::Parcel(TRITONSERVER_InferenceResponse* response, bool final) : final_(fi
   calls.ignore(calls.InferenceResponseDelete(response));
 }
 
-char* Parcel::hand_over(bool ended) {
+char* Parcel::hand_over() {
   auto* block = static_cast<char*>(std::malloc(std::max(text_.size(), LEAST_BYTES)));
   if (!block) throw std::bad_alloc();
   Head head{};
   std::memcpy(&head, text_.data(), sizeof head);
   head.size = text_.size();
-  head.flags |= (final_ ? FINAL : 0) | (ended ? ENDED : 0);
+  if (final_) head.flags |= FINAL;
   std::memcpy(block, text_.data(), text_.size());
   std::memcpy(block, &head, sizeof head);
   for (Memory& memory : memories_) (void)memory.release();  // the block names it
   return block;
+}
+
+bool Parcel::is_final(const char* block) {
+  Head head{};
+  std::memcpy(&head, block, sizeof head);
+  return head.flags & FINAL;
 }
 
 void Parcel::describe(TRITONSERVER_InferenceResponse* response) {

@@ -24,16 +24,16 @@ struct Buffer {
 
 class Parcel {
  public:
-  static constexpr uint32_t FINAL = 1, ENDED = 2, EMPTY = 4;
+  static constexpr uint32_t FINAL = 1, EMPTY = 2;
   // Python reads so many bytes at once, and more only if the block is longer; it has at least these.
   static constexpr size_t LEAST_BYTES = 512;
 
   // Takes the response, which may be none, apart and deletes it.
   Parcel(TRITONSERVER_InferenceResponse* response, bool final);
 
-  bool final() const { return final_; }
-  // The block, which is the caller's to free, and so is now the memory that it names. `ended`: the flight is over.
-  char* hand_over(bool ended);
+  // The block, which is the caller's to free, and so is now the memory that it names.
+  char* hand_over();
+  static bool is_final(const char* block);
 
  private:
   void describe(TRITONSERVER_InferenceResponse* response);

@@ -232,7 +232,7 @@ struct Text {
 };
 
 // Whether it was the last response. Its block names memory that is the caller's now.
-bool fetch(char* block, const std::vector<char>& input) {
+bool fetch(const char* block, const std::vector<char>& input) {
   uint32_t flags = 0;
   std::memcpy(&flags, block + 16, sizeof flags);
   if (!(flags & pytriton::Parcel::EMPTY)) {
@@ -241,7 +241,6 @@ bool fetch(char* block, const std::vector<char>& input) {
     require(!std::memcmp(base, input.data(), BYTES), "the output is not the input");
     std::free(base);
   }
-  std::free(block);
   return flags & pytriton::Parcel::FINAL;
 }
 
@@ -273,17 +272,21 @@ void call(const Space* airspace, const Box* news, unsigned seed, int requests, s
     std::thread canceller;
     if (random() % 4 == 0) canceller = std::thread([&] { flight->cancel(); });
     const unsigned wanted = random() % (RESPONSES + 2);  // so many, and it is dropped
-    bool final = false;
+    bool final = false, ended = false;
     for (unsigned got = 0; got < wanted && !final;) {
       if (char* block = flight->next(posted ? 0 : WAIT_NS)) {
         ++got;
         final = fetch(block, input);
+        ended = flight->finish(block);
+        require(final || !ended, "a flight ended before its last response");
       } else {
         std::this_thread::yield();
       }
     }
     if (canceller.joinable()) canceller.join();
-    if (!flight->drop()) ++over;
+    const bool dropped = flight->drop();
+    require(dropped || !ended, "a flight that has ended goes on");
+    if (!dropped) ++over;
   }
 }
 

@@ -123,6 +123,14 @@ def test_lists_scalars_and_other_memory_orders_are_taken(echo: Model):
         echo.infer(inputs={"in_FP64": np.float64(3)})
 
 
+def test_read_only_arrays_are_taken(echo: Model):
+    array = np.arange(5, dtype=np.float32).reshape(1, 5)
+    for given in (array.view(), np.frombuffer(array.tobytes(), np.float32).reshape(1, 5)):
+        given.flags.writeable = False
+        assert np.from_dlpack(echoed(echo, "FP32", given)).tolist() == array.tolist()
+    assert array.flags.writeable
+
+
 def test_texts_and_bytes_come_back(echo: Model):
     given = np.array([["grün", "", "x" * 300]], np.object_)
     tensor = echoed(echo, "STRING", given)
