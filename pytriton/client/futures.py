@@ -15,7 +15,7 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import Any, TypeVar
 
-from pytriton.client.aio_drive import drive_async
+from pytriton.client.aio_drive import AsyncTransport, drive_async
 from pytriton.client.aio_transport import load_async_lib, open_async_transport
 from pytriton.client.arguments import Parameters
 from pytriton.client.backlog import Backlog
@@ -101,8 +101,10 @@ class FuturesModelClient(BaseModelClient):
         return self._limits
 
     def _open(self) -> None:
-        lib = load_async_lib(self._url.scheme)
-        self._transport = open_async_transport(self._url, lib, self._headers, self._tls)
+        self._transport = self._make_transport()
+
+    def _make_transport(self) -> AsyncTransport:
+        return open_async_transport(self._url, load_async_lib(self._url.scheme), self._headers, self._tls)
 
     def __enter__(self) -> FuturesModelClient:
         return self

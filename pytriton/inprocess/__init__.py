@@ -14,10 +14,12 @@ Python callables are bound to it as to any other server, and called by its threa
             print(client.infer_sample(image))
 """
 
+from pytriton.inprocess.allocators import default_memory_allocators
 from pytriton.inprocess.clients import (
     AsyncioDecoupledModelClient,
     AsyncioModelClient,
     DecoupledModelClient,
+    FuturesModelClient,
     ModelClient,
 )
 from pytriton.inprocess.enums import (
@@ -45,7 +47,7 @@ from pytriton.inprocess.exceptions import (
     UnsupportedError,
 )
 from pytriton.inprocess.iterators import AsyncResponseIterator, ResponseIterator
-from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer, default_memory_allocators
+from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer
 from pytriton.inprocess.metrics import Metric, MetricFamily
 from pytriton.inprocess.model import Model, ModelDictionary
 from pytriton.inprocess.options import ModelLoadDeviceLimit, Options, RateLimiterResource
@@ -64,6 +66,7 @@ __all__ = [
     "DLDeviceType",
     "DataType",
     "DecoupledModelClient",
+    "FuturesModelClient",
     "InferenceRequest",
     "InferenceResponse",
     "InstanceGroupKind",

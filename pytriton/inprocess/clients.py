@@ -16,7 +16,13 @@ from pytriton.inprocess.exceptions import UnsupportedError
 from pytriton.inprocess.server import Server
 from pytriton.inprocess.transport import AsyncInprocessTransport, InprocessTransport
 
-__all__ = ["AsyncioDecoupledModelClient", "AsyncioModelClient", "DecoupledModelClient", "ModelClient"]
+__all__ = [
+    "AsyncioDecoupledModelClient",
+    "AsyncioModelClient",
+    "DecoupledModelClient",
+    "FuturesModelClient",
+    "ModelClient",
+]
 
 NO_URL = "http://in-this-process"
 
@@ -29,7 +35,7 @@ class _InprocessClient(BaseModelClient):
         model_name: Name of the model.
         model_version: Version of the model; None uses the highest.
         settings: ``lazy_init``, ``init_timeout_s``, ``inference_timeout_s``, ``model_config`` and
-            ``ensure_model_is_ready`` of :class:`pytriton.client.base.BaseModelClient`.
+            ``ensure_model_is_ready`` of :class:`pytriton.client.base.BaseModelClient`, and what the class has itself.
     """
 
     def __init__(self, server: Server, model_name: str, model_version: str | None = None, **settings: Any) -> None:
@@ -39,11 +45,11 @@ class _InprocessClient(BaseModelClient):
 
     @classmethod
     def from_existing_client(cls: type[ClientT], existing_client: BaseModelClient) -> ClientT:
-        """A new client of the same server and model; settings but the timeouts are the defaults."""
+        """A new client of the same server and model, with the settings of another one."""
         if not isinstance(existing_client, _InprocessClient):
             raise TypeError(f"{existing_client!r} is no client of a server in this process")
         session = existing_client._session
-        return cls(
+        client = cls(
             existing_client._server,  # type: ignore[arg-type]
             session.model_name,
             session.model_version,
@@ -51,7 +57,10 @@ class _InprocessClient(BaseModelClient):
             inference_timeout_s=session.inference_timeout_s,
             model_config=session.known_config,
             ensure_model_is_ready=not session.model_ready,
+            **(existing_client._own_settings() if isinstance(existing_client, cls) else {}),
         )
+        client._options = existing_client._options
+        return client
 
     def get_lib(self) -> ModuleType:
         """What makes tensors for requests."""
@@ -78,6 +87,13 @@ class DecoupledModelClient(_InprocessClient, client.DecoupledModelClient):
 
     def _make_transport(self) -> InprocessTransport:
         return InprocessTransport(self._dialect)
+
+
+class FuturesModelClient(_InprocessClient, client.FuturesModelClient):
+    """:class:`pytriton.client.FuturesModelClient` of a server in this process."""
+
+    def _make_transport(self) -> AsyncInprocessTransport:
+        return AsyncInprocessTransport(self._dialect)
 
 
 class AsyncioModelClient(_InprocessClient, client.AsyncioModelClient):

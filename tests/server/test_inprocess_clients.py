@@ -15,6 +15,7 @@ from pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
     PyTritonClientInputError,
     PyTritonClientModelUnavailableError,
+    PyTritonClientQueueFullError,
     PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
 )
@@ -23,6 +24,7 @@ from pytriton.inprocess import (
     AsyncioDecoupledModelClient,
     AsyncioModelClient,
     DecoupledModelClient,
+    FuturesModelClient,
     ModelClient,
     Server,
 )
@@ -128,6 +130,36 @@ def test_a_call_that_takes_too_long_is_cancelled(models: Models):
         assert client.infer_sample(row(2)[0])["y"].tolist() == [4, 4]
 
 
+def test_calls_may_return_futures(models: Models, doubler: str):
+    with FuturesModelClient(models.triton.server, doubler, max_workers=8) as client:
+        assert client.model_config().result(DEADLINE_S).model_name == doubler
+        futures = [client.infer_sample(row(number)[0]) for number in range(100)]
+        assert [future.result(DEADLINE_S)["y"][0] for future in futures] == [2 * number for number in range(100)]
+        with pytest.raises(PyTritonClientInputError, match="has dtype float64"):
+            client.infer_sample(np.ones(2)).result(DEADLINE_S)
+    with pytest.raises(PyTritonClientClosedError):
+        client.infer_sample(row(1)[0])
+
+
+def test_a_futures_client_sends_as_many_at_once_as_it_may(models: Models):
+    gated = Gated()
+    name = models.bind(gated, max_batch_size=1)
+    with FuturesModelClient(models.triton.server, name, max_workers=1, max_queue_size=1, non_blocking=True) as client:
+        first = client.infer_sample(row(1)[0])
+        gated.wait_called()
+        waiting = client.infer_sample(row(2)[0])
+        with pytest.raises(PyTritonClientQueueFullError):
+            client.infer_sample(row(3)[0])
+        assert waiting.cancel()
+        with FuturesModelClient.from_existing_client(client) as other:
+            later = [other.infer_sample(row(number)[0]) for number in (4, 5)]
+            with pytest.raises(PyTritonClientQueueFullError):
+                other.infer_sample(row(6)[0])
+            gated.gate.open()
+            assert [future.result(DEADLINE_S)["y"][0] for future in (first, *later)] == [2, 8, 10]
+    assert gated.seen == [1, 4, 5]
+
+
 def test_a_model_is_unloaded_and_loaded_by_a_client(models: Models, doubler: str):
     with models.triton.client(doubler) as client:
         client.load_model()
@@ -197,5 +229,6 @@ def test_a_call_of_a_coroutine_that_takes_too_long_is_cancelled(models: Models):
 def test_a_client_is_made_of_another_one(models: Models, doubler: str):
     with models.triton.client(doubler, inference_timeout_s=7) as client:
         client.wait_for_model(DEADLINE_S)
-        with ModelClient.from_existing_client(client) as other:
-            assert other.infer_sample(row(1)[0])["y"].tolist() == [2, 2]
+        splitting = client.with_options(split_batches=True)
+        with ModelClient.from_existing_client(splitting) as other:
+            assert len(other.infer_batch(np.ones((9, 2), np.float32))["y"]) == 9
