@@ -15,7 +15,7 @@ from pytriton.model import Model, check_name, describe
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.server.control import ModelControl
 from pytriton.server.native import uses_native
-from pytriton.server.unmet import unmet_wishes
+from pytriton.server.unmet import Abilities, unmet_wishes
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.channel import Meet
 from pytriton.worker.context import TritonContext, current_binding
@@ -108,10 +108,11 @@ class ModelBinder(ABC):
             config.max_batches_in_flight,
             config.model_warmup or (),
         )
+        abilities = self._abilities()
         with self._lock:
             self._check_running(f"bind model {model_name!r}")
             self._models.check_beside(described)
-            for wish in unmet_wishes(described, self._config) if self._config else ():
+            for wish in unmet_wishes(described, abilities) if abilities else ():
                 LOGGER.warning("model %s: %s", model_name, wish)
             self._models.add(
                 Model(
@@ -228,6 +229,10 @@ class ModelBinder(ABC):
     def _is_ours(self) -> bool:
         """Whether the server is started by this process, so that it has our backend."""
         return self._config is not None
+
+    def _abilities(self) -> Abilities | None:
+        """What the server does for models that ask for it; None if that is not known."""
+        return Abilities.of(self._config) if self._config else None
 
     def _offer(self, path: str, meet: Meet) -> Callable[[], None]:
         """Have proxies in this process, if there are any, connect to a worker; returns what withdraws that."""

@@ -47,6 +47,7 @@ LAYERS = {
         "server.native",
         "server.python_backend",
         "server.statistics",
+        "server.unmet",
         "utils.workspace",
         "worker",
     ],

@@ -14,6 +14,7 @@ from pytriton.inprocess.options import Options
 from pytriton.server.installation import Installation, overlay, server_environment
 from pytriton.server.launch import has_gpu_driver
 from pytriton.server.python_backend import STUB
+from pytriton.utils.workspace import Workspace
 
 __all__ = ["arrange"]
 
@@ -21,20 +22,21 @@ DEFAULTS = Options()
 
 
 def arrange(
-    options: Options, installation: Installation, folder: Path, environment: Mapping[str, str] = os.environ
+    options: Options, installation: Installation, workspace: Workspace, environment: Mapping[str, str] = os.environ
 ) -> Options:
     """Fill in what depends on this machine: defaults that it does not have, and GPUs.
 
     Args:
         options: What the user says.
         installation: The server's files.
-        folder: Gets backends for this interpreter, if the default folder does not exist.
+        workspace: Gets backends for this interpreter, if the default folder does not exist.
         environment: Of this process.
 
     Raises:
         UnavailableError: There are no backends that run here.
     """
     directory = options.backend_directory
+    folder = workspace.path / "server"
     if directory == DEFAULTS.backend_directory and not Path(directory).is_dir():
         try:
             _make_backends(installation, folder, environment)
@@ -43,6 +45,11 @@ def arrange(
         options = replace(options, backend_directory=str(folder / "backends"))
     if options.cache_directory == DEFAULTS.cache_directory and not Path(options.cache_directory).is_dir():
         options = replace(options, cache_directory=str(installation.caches))
+    python = {
+        "shm-region-prefix-name": workspace.shared_memory_prefix,
+        **options.backend_configuration.get("python", {}),
+    }
+    options = replace(options, backend_configuration={**options.backend_configuration, "python": python})
     if not has_gpu_driver():
         # Only alarming log lines come of looking for GPUs where there are none.
         options = replace(options, gpu_metrics=False, pinned_memory_pool_size=0)

@@ -56,7 +56,7 @@ class Running:
         list(settings(options))  # before anything is made
         self._workspace = Workspace()
         try:
-            self._pointer = _new(self._api, arrange(options, installation(), self._workspace.path / "server"))
+            self._pointer = _new(self._api, arrange(options, installation(), self._workspace))
         except BaseException:
             self._workspace.clean()
             raise

@@ -14,7 +14,7 @@ from pytriton.base import TritonBase
 from pytriton.exceptions import PyTritonServerError
 from pytriton.inprocess.clients import ModelClient
 from pytriton.inprocess.control import InprocessControl
-from pytriton.inprocess.enums import ModelControlMode
+from pytriton.inprocess.enums import ModelControlMode, RateLimitMode
 from pytriton.inprocess.exceptions import InvalidArgumentError, TritonError
 from pytriton.inprocess.library import installation
 from pytriton.inprocess.native_proxy import native_proxy
@@ -24,6 +24,7 @@ from pytriton.model import Model
 from pytriton.server.control import REFUSED, ModelControl
 from pytriton.server.installation import BUNDLED
 from pytriton.server.native import LIBRARY
+from pytriton.server.unmet import Abilities
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.channel import Meet
 
@@ -99,6 +100,17 @@ class Triton(TritonBase):
 
     def _offer(self, path: str, meet: Meet) -> Callable[[], None]:
         return native_proxy().offer(path, meet) if self._is_ours() and LIBRARY.is_file() else super()._offer(path, meet)
+
+    def _abilities(self) -> Abilities:
+        options = self.server.options
+        return Abilities(
+            bool(options.cache_config),
+            options.rate_limiter_mode != RateLimitMode.OFF,
+            options.host_policies or (),
+            "Options.cache_config",
+            "Options.rate_limiter_mode to RateLimitMode.EXEC_COUNT",
+            "Options.host_policies",
+        )
 
     def _check_python_backend(self) -> None:
         installation().python_backend()

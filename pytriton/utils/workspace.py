@@ -18,6 +18,7 @@ __all__ = ["CleanupWarning", "Workspace"]
 
 PREFIX = "workspace_"
 LOCK = ".lock"
+SHARED_MEMORY = Path("/dev/shm")
 
 
 class CleanupWarning(UserWarning):
@@ -37,6 +38,8 @@ class Workspace:
 
     Attributes:
         model_store_path: The folder that the server loads models from.
+        shared_memory_prefix: For names of what a server in this process keeps in shared memory: if the process is
+            killed, that is removed together with a folder below ``PYTRITON_HOME``.
     """
 
     def __init__(self, workspace_path: str | os.PathLike[str] | None = None) -> None:
@@ -46,6 +49,7 @@ class Workspace:
             weakref.finalize(self, os.close, _locked(self._path))
         self.model_store_path = self._path / "model-store"
         self.model_store_path.mkdir()
+        self.shared_memory_prefix = _shared_memory_prefix(self._path)
 
     def __repr__(self) -> str:
         return f"Workspace({str(self._path)!r})"
@@ -113,6 +117,13 @@ def _sweep(home: Path) -> None:
         with contextlib.suppress(OSError), open(lock, opener=_open_mark) as file:  # in use, or just being removed
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent, ignore_errors=True)
+            prefix = _shared_memory_prefix(lock.parent)
+            for region in [name for name in os.listdir(SHARED_MEMORY) if name.startswith(prefix)]:
+                (SHARED_MEMORY / region).unlink(missing_ok=True)
+
+
+def _shared_memory_prefix(folder: Path) -> str:
+    return f"{folder.name}-"
 
 
 def _open_mark(path: str, flags: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from pytriton.utils.workspace import Workspace
 from tests.server.inprocess_repository import write_echo
+from tests.server.processes import DEADLINE_S
 from tests.server.proxies import native_part_only
 
 pytestmark = [pytest.mark.either_proxy, native_part_only]
@@ -71,6 +75,27 @@ def test_a_server_that_runs_when_the_interpreter_ends_is_stopped(tmp_path: Path)
     )
     assert done.returncode == 0, done.stderr
     assert "successfully unloaded 'echo'" in done.stderr
+
+
+def test_shared_memory_of_a_killed_process_is_removed_by_the_next_one(tmp_path: Path):
+    write_echo(tmp_path)
+    program = (
+        "import os, signal, sys\nfrom pytriton.inprocess import Server\n"
+        "server = Server(model_repository=sys.argv[1]).start()\n"
+        "name = server.running._workspace.shared_memory_prefix\n"
+        "print([*filter(lambda region: region.startswith(name), os.listdir('/dev/shm'))], flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdout
+        regions = ast.literal_eval(process.stdout.readline())
+        process.wait(DEADLINE_S)  # without it, the model's process finds its parent and goes on
+    assert regions
+    assert {*regions} <= {*os.listdir("/dev/shm")}
+    Workspace().clean()
+    assert not {*regions} & {*os.listdir("/dev/shm")}
 
 
 def test_other_libraries_of_the_process_see_nothing_of_the_server(tmp_path: Path):

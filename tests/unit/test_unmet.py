@@ -3,7 +3,7 @@ import pytest
 from pytriton.config import TritonConfig
 from pytriton.model_config import InstanceGroup, RateLimiter
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
-from pytriton.server.unmet import unmet_wishes
+from pytriton.server.unmet import Abilities, unmet_wishes
 
 CACHED = TritonModelConfig("m", response_cache=ResponseCache(True))
 LIMITED = TritonModelConfig("m", instance_groups=[InstanceGroup(1, rate_limiter=RateLimiter())])
@@ -23,6 +23,6 @@ PLACED = TritonModelConfig("m", instance_groups=[InstanceGroup(1, host_policy="a
     ],
 )
 def test_what_the_server_would_ignore_is_told_with_what_to_set(model, server, missing):
-    wishes = [*unmet_wishes(model, server)]
+    wishes = [*unmet_wishes(model, Abilities.of(server))]
     assert len(wishes) == len(missing)
     assert all(part in wish for part, wish in zip(missing, wishes, strict=True))
