@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from inspect import getattr_static, unwrap
 from typing import Any
 
@@ -15,10 +15,10 @@ from pytriton.decorators.inputs import batched_inputs, get_inference_request_bat
 from pytriton.decorators.outputs import batched_outputs, convert_output
 from pytriton.decorators.spans import BATCH_SPAN, in_span
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.proxy.types import JoinedInputs, RequestBatch, ResponseBatch
+from pytriton.proxy.types import RequestBatch, ResponseBatch
 from pytriton.worker.context import get_model_config
 
-__all__ = ["batch", "pad_batch", "sample", "takes_joined_inputs"]
+__all__ = ["batch", "pad_batch", "sample", "whole_batch_form"]
 
 WRAPPERS = (wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper)
 Arrays = dict[str, NDArray[Any]]
@@ -38,11 +38,6 @@ def batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[s
         PyTritonValidationError: The list is empty; the requests have different inputs, or inputs that cannot be joined;
             or an output is missing, is no array, or has not ``rows`` rows.
     """
-    if args and type(args[0]) is JoinedInputs:  # the worker cuts and checks the outputs itself
-        outputs = in_span(BATCH_SPAN, wrapped, *args[1:], **args[0], **kwargs)
-        if type(outputs) is dict:
-            return outputs
-        return then(outputs, lambda outputs: convert_output(outputs, wrapped, instance))
     inputs, rows = _joined(requests_in(args, "batch"))
     total = sum(rows)
 
@@ -52,10 +47,23 @@ def batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[s
     return then(in_span(BATCH_SPAN, wrapped, *args[1:], **inputs, **kwargs), cut)
 
 
-def takes_joined_inputs(function: Any) -> bool:
-    """Whether a callable, a bound method or an object with ``__call__`` has ``@batch`` as its outermost decorator."""
-    called = function if isinstance(function, WRAPPERS) else getattr_static(type(function), "__call__", None)
-    return isinstance(called, WRAPPERS) and called._self_wrapper is unwrap(batch)
+def whole_batch_form(function: Any) -> Callable[[Arrays], Any] | None:
+    """What a callable does below ``@batch``: from whole-batch inputs by name to outputs, for others to cut and check.
+
+    None if ``@batch`` is not the outermost decorator of the function, the bound method, or the object's ``__call__``.
+    """
+    decorated = function if isinstance(function, WRAPPERS) else getattr_static(type(function), "__call__", None)
+    if not isinstance(decorated, WRAPPERS) or decorated._self_wrapper is not unwrap(batch):
+        return None
+    wrapped = (function if decorated is function else function.__call__).__wrapped__
+
+    def called(inputs: Arrays) -> Any:
+        outputs = in_span(BATCH_SPAN, wrapped, **inputs)
+        if type(outputs) is dict:
+            return outputs
+        return then(outputs, lambda outputs: convert_output(outputs, function, None))
+
+    return called
 
 
 @decorator

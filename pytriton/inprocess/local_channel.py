@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.proxy.channel import PeerGoneError
-from pytriton.proxy.frames import BYE, INLINE_LIMIT_BYTES, NO_REGION, REQUEST, Frame, pack, unpack
+from pytriton.proxy.frames import BYE, INLINE_LIMIT_BYTES, KIND, NO_REGION, REQUEST, Frame, pack, unpack
 from pytriton.proxy.tensors import FrameError, Tensor, data_bytes
-from pytriton.worker.channel import Channel
+from pytriton.worker.channel import Answer
 
 __all__ = ["LocalChannel", "Proxy"]
 
 ELSEWHERE = 0  # where a frame's region would begin: its tensors lie wherever they are
-Answer = Callable[[Channel, Frame], None]
 
 
 class Proxy(Protocol):
@@ -71,37 +70,38 @@ class LocalChannel:
         if not message:
             self.shutdown()
             return True
-        frame = unpack(memoryview(message))
-        if frame.kind == BYE:
+        kind = message[KIND]
+        if kind == REQUEST and self._answer is not None:
+            return self._answer_now(self._answer, message)
+        if kind == BYE:
             self.ended_well = True
             self.shutdown()
-        elif frame.kind == REQUEST and self._answer is not None:
-            return self._answer_now(self._answer, frame)
         else:
             if self._ended:
                 return False
-            self._place(frame)
-            self._hand_in(frame)
+            self._hand_in(self.frame_of(message))
         return True
 
-    def _answer_now(self, answer: Answer, frame: Frame) -> bool:
+    def _answer_now(self, answer: Answer, message: bytearray) -> bool:
         self._busy = True  # first: who shuts down looks at it afterwards
         try:
             if self._ended:
                 return False
-            self._place(frame)
-            with suppress(PeerGoneError):  # nobody waits for the answer
-                answer(self, frame)
+            answer(self, message)
+            return True
+        except PeerGoneError:  # nobody waits for the answer
             return True
         finally:
             self._busy = False
             if self._ended:
                 self._part_once()
 
-    def _place(self, frame: Frame) -> None:
-        """From here on, the memory of a large batch is ours."""
+    def frame_of(self, message: bytearray) -> Frame:
+        """The frame of a message; from here on, the memory of a large batch is ours."""
+        frame = unpack(memoryview(message))
         if frame.region != NO_REGION:
             frame.data = self._proxy.lease(frame.region, frame.data_bytes)
+        return frame
 
     def _hand_in(self, frame: Frame | None) -> None:
         self._arrived.put(frame)
@@ -120,12 +120,20 @@ class LocalChannel:
         else:
             frame.region = ELSEWHERE
             addresses = (c_uint64 * len(tensors))(*map(_address, tensors))
-        message = pack(frame, tensors)
+        self.send_message(pack(frame, tensors), addresses)
+
+    def send_message(self, message: bytes, addresses: Array[c_uint64] | None = None) -> None:
+        """Send a frame that is a message already; raises as :meth:`send`.
+
+        Args:
+            message: It.
+            addresses: Where its tensors lie, if not in it.
+        """
         if not self._proxy.reply(self._number, message, len(message), addresses):
             raise PeerGoneError("the server let the model go")
 
-    def receive(self) -> Frame:
-        """Wait for the next frame.
+    def receive(self, answer: Callable[[bytearray], bool] | None = None) -> Frame:
+        """Wait for the next frame; messages that need not become frames come by :meth:`attend` alone.
 
         Raises:
             PeerGoneError: The proxy is gone.

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -92,6 +92,18 @@ class Channel:
         self._ahead += frame.more
         if len(message) > MAX_MESSAGE_BYTES:
             return self._spill(frame, message)
+        self._send_message(message)
+
+    def send_message(self, message: bytes) -> None:
+        """Send a frame that is a message already, with tensors inside it; raises as :meth:`send`."""
+        with self._sending:
+            if self._released:  # they travel along, or would have to wait for another one
+                frame = unpack(memoryview(bytearray(message)))
+                self._send(frame, [Tensor(*item[:4], item.size, (frame.array(item),)) for item in frame.tensors])
+            else:
+                self._send_message(message)
+
+    def _send_message(self, message: bytes) -> None:
         try:
             self._socket.send(message)
         except OSError as error:
@@ -157,20 +169,27 @@ class Channel:
             finally:
                 self._sending.release()
 
-    def receive(self) -> Frame:
+    def receive(self, answer: Callable[[bytearray], bool] | None = None) -> Frame:
         """Wait for the next frame. The memory of its arrays is given back when the last of them dies.
+
+        Args:
+            answer: Gets each message before it becomes a frame; True: it has dealt with it, and the next one follows.
 
         Raises:
             PeerGoneError: The peer is gone; UnreadError if it has not read what was sent last.
             FrameError: What arrived is not a frame.
         """
-        try:
-            length = self._socket.recv_into(self._message)
-        except ConnectionResetError as error:
-            raise UnreadError(str(error)) from error
-        except OSError as error:
-            raise PeerGoneError(str(error)) from error
-        return self._accept_message(length)
+        while True:
+            try:
+                length = self._socket.recv_into(self._message)
+            except ConnectionResetError as error:
+                raise UnreadError(str(error)) from error
+            except OSError as error:
+                raise PeerGoneError(str(error)) from error
+            message = self._message[:length]
+            if answer is None or not message or not answer(message):
+                return self._accept_message(message)
+            del message  # which has the inputs: the callable may have kept none
 
     def receive_ready(self) -> Frame | None:
         """The next frame if it is there, else None; as :meth:`receive` otherwise."""
@@ -180,12 +199,12 @@ class Channel:
             return None
         except OSError as error:
             raise PeerGoneError(str(error)) from error
-        return self._accept_message(length)
+        return self._accept_message(self._message[:length])
 
-    def _accept_message(self, length: int) -> Frame:
-        if not length:
+    def _accept_message(self, message: bytearray) -> Frame:
+        if not message:
             raise PeerGoneError("the connection was closed")
-        return self._accept(memoryview(self._message[:length]))
+        return self._accept(memoryview(message))
 
     def _accept(self, message: memoryview, spilled: bool = False) -> Frame:
         frame = unpack(message)

@@ -6,8 +6,8 @@ concatenate what was contiguous, and the worker need not join what ``@batch`` ha
     RequestBatch.columns()   whole-batch inputs, while no request has been looked into
     ResponseBatch.columns()  whole-batch outputs, while no response has been changed
 
-A callable whose outermost decorator is ``@batch`` sees no requests at all, so that none are made: it gets JoinedInputs,
-and its outputs stay whole.
+A callable whose outermost decorator is ``@batch`` sees no requests at all, so that none are made, and its outputs stay
+whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pytriton.proxy.telemetry import traced_span
 
-__all__ = ["JoinedInputs", "Request", "RequestBatch", "Requests", "Response", "ResponseBatch", "Responses"]
+__all__ = ["Request", "RequestBatch", "Requests", "Response", "ResponseBatch", "Responses"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -63,12 +63,6 @@ def split_offsets(rows: Sequence[int]) -> list[int]:
     for count in rows:
         offsets.append(offsets[-1] + count)
     return offsets
-
-
-class JoinedInputs(dict[str, NDArray[Any]]):
-    """Whole-batch inputs by name, in place of the list of requests; only ``@batch`` takes them."""
-
-    __slots__ = ()
 
 
 class _Block:

@@ -8,7 +8,7 @@ from typing import Protocol
 from pytriton.proxy.frames import Frame
 from pytriton.proxy.tensors import Tensor
 
-__all__ = ["Channel", "LocalChannel", "Meet", "Offer"]
+__all__ = ["Answer", "Channel", "LocalChannel", "Meet", "Offer"]
 
 
 class Channel(Protocol):
@@ -28,8 +28,14 @@ class Channel(Protocol):
             ArenaFullError: The tensors do not fit; nothing was sent.
         """
 
-    def receive(self) -> Frame:
+    def send_message(self, message: bytes) -> None:
+        """Send a frame that is a message already; raises as :meth:`send`."""
+
+    def receive(self, answer: Callable[[bytearray], bool] | None = None) -> Frame:
         """Wait for the next frame.
+
+        Args:
+            answer: May be given messages before they become frames; True: it has dealt with one.
 
         Raises:
             PeerGoneError: The proxy is gone.
@@ -55,13 +61,23 @@ class Channel(Protocol):
 class LocalChannel(Channel, Protocol):
     """One to a proxy in this process, whose threads can answer batches."""
 
-    def attend(self, answer: Callable[[Channel, Frame], None], part: Callable[[], None]) -> None:
+    def attend(self, answer: Answer, part: Callable[[], None]) -> None:
         """Have batches answered on the threads that bring them, instead of being received.
 
         Args:
-            answer: Called with each batch.
+            answer: Called with the message of each batch.
             part: Called at the end, once no batch is being answered.
         """
+
+    def frame_of(self, message: bytearray) -> Frame:
+        """The frame of a message.
+
+        Raises:
+            FrameError: It is none.
+        """
+
+
+Answer = Callable[[LocalChannel, bytearray], None]
 
 
 Meet = Callable[[LocalChannel], bool]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
-from pytriton.proxy.frames import Frame
-from pytriton.worker.channel import Channel
+from pytriton.worker.channel import Answer, Channel
 from pytriton.worker.event_loop import EventLoop
 from pytriton.worker.inference import Inference
 from pytriton.worker.results import is_async
@@ -20,7 +18,7 @@ class Engine(Protocol):
     """Answers frames with a callable."""
 
     @property
-    def answer(self) -> Callable[[Channel, Frame], None] | None:
+    def answer(self) -> Answer | None:
         """Answers one batch on the calling thread; None if only :meth:`serve` can."""
 
     def serve(self, channel: Channel) -> None:

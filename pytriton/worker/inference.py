@@ -8,7 +8,6 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from pytriton.model_config.triton_model_config import TensorSpec, TritonModelCon
 from pytriton.model_config.warmup import ModelWarmup
 from pytriton.proxy.frames import END, ERROR, RESPONSE, Frame
 from pytriton.proxy.tensors import BYTES, MAX_RANK, WHOLE_BATCH, Tensor, dtype_code, tensor
-from pytriton.proxy.types import JoinedInputs, Request, ResponseBatch
+from pytriton.proxy.types import Request, ResponseBatch
 from pytriton.proxy.validators import TritonResultsValidator
 from pytriton.worker.context import Binding, current_binding
 from pytriton.worker.failures import describe, text_of
@@ -52,17 +51,26 @@ class Options:
     warmup: Sequence[ModelWarmup] = ()
 
 
+WholeBatchForm = Callable[[dict[str, NDArray[Any]]], Any]
+
+
 class Callee(NamedTuple):
     """What answers a frame to its end, even if another callable is bound meanwhile."""
 
     function: Callable[..., Any]
-    takes_joined_inputs: bool
+    whole_batch: WholeBatchForm | None
     binding: Binding | None
 
     def enter(self) -> None:
         """Have the current thread, or task, serve the callable's model."""
         if self.binding is not None and current_binding.get() is not self.binding:
             current_binding.set(self.binding)
+
+    def answer_whole(self, inputs: dict[str, NDArray[Any]]) -> Any:
+        """Call the form that takes whole-batch inputs, which is there."""
+        self.enter()
+        assert self.whole_batch is not None
+        return self.whole_batch(inputs)
 
 
 class Inference:
@@ -73,8 +81,12 @@ class Inference:
         model_config: Of the model it is bound to.
         options: How to call it.
         on_unrecoverable: Called after the callable raised PyTritonUnrecoverableError.
-        takes_joined_inputs: Whether the callable also takes JoinedInputs, and returns whole-batch outputs then.
+        whole_batch: The callable's form that takes whole-batch inputs by name, and returns such outputs, if it has one.
         binding: What a thread that calls it serves; None leaves that to the thread.
+
+    Attributes:
+        input_names: Of the model.
+        numbers: The index, dtype and its code, of each output that is not of texts; none if all have to be checked.
     """
 
     def __init__(
@@ -83,25 +95,25 @@ class Inference:
         model_config: TritonModelConfig,
         options: Options,
         on_unrecoverable: Callable[[], None],
-        takes_joined_inputs: bool = False,
+        whole_batch: WholeBatchForm | None = None,
         binding: Binding | None = None,
     ) -> None:
-        self._callee = Callee(function, takes_joined_inputs, binding)
+        self._callee = Callee(function, whole_batch, binding)
         self._model = model_config.model_name
         self._decoupled = model_config.decoupled
         self._options = options
         self._on_unrecoverable = on_unrecoverable
         self._results = Results()
         self._validator = TritonResultsValidator(model_config, options.strict)
-        self._input_names = [spec.name for spec in model_config.inputs or ()]
+        self.input_names = [spec.name for spec in model_config.inputs or ()]
         self._output_names = [spec.name for spec in model_config.outputs or ()]
         self._outputs = {spec.name: (i, _numpy_dtype(spec)) for i, spec in enumerate(model_config.outputs or ())}
         numbers = {} if options.strict else self._outputs
-        self._numbers = {name: (*of, dtype_code(of[1])) for name, of in numbers.items() if dtype_code(of[1]) != BYTES}
+        self.numbers = {name: (*of, dtype_code(of[1])) for name, of in numbers.items() if dtype_code(of[1]) != BYTES}
 
-    def rebind(self, binding: Binding, takes_joined_inputs: bool) -> None:
+    def rebind(self, binding: Binding, whole_batch: WholeBatchForm | None) -> None:
         """Have another callable answer the frames that come from now on; from any thread."""
-        self._callee = Callee(binding.callable, takes_joined_inputs, binding)
+        self._callee = Callee(binding.callable, whole_batch, binding)
 
     def enter(self) -> None:
         """Have the current thread serve the model of the callable, for the tasks that it creates."""
@@ -114,10 +126,18 @@ class Inference:
     def answer(self, frame: Frame) -> Reply:
         """Call the callable with the requests of a frame; whatever it raises becomes an error reply."""
         try:
-            returned, reply = self._call(frame, self._callee)
-            return reply(self._results.of(returned))
+            returned, requests = self._call(frame, self._callee)
+            return self._reply(frame, requests, self._results.of(returned))
         except BaseException as error:  # whatever the callable does, the model keeps serving
-            return self._failed(frame, error)
+            return self.failed(frame, error)
+
+    def whole_batch_callee(self) -> Callee | None:
+        """What answers batches that nobody has to see request by request."""
+        return self._callee if self._callee.whole_batch is not None else None
+
+    def reply_whole(self, frame: Frame, returned: Any) -> Reply:
+        """The reply with what a whole-batch form has returned; raises what is wrong with it."""
+        return self._reply(frame, None, self._results.of(returned))
 
     def stream(self, frame: Frame) -> Replies:
         """The replies of a callable that may give several; closing them closes the callable's generator."""
@@ -131,7 +151,7 @@ class Inference:
                 try:
                     reply = next(replies, None)
                 except BaseException as error:
-                    reply = self._failed(frame, error, begun)
+                    reply = self.failed(frame, error, begun)
                 if reply is None:
                     return
                 yield reply
@@ -148,42 +168,41 @@ class Inference:
                 try:
                     reply = await anext(replies, None)
                 except BaseException as error:
-                    reply = self._failed(frame, error, begun)
+                    reply = self.failed(frame, error, begun)
                 if reply is None:
                     return
                 yield reply
                 begun = True
 
     def _replies(self, frame: Frame, callee: Callee) -> Replies:
-        returned, reply = self._call(frame, callee)
+        returned, requests = self._call(frame, callee)
         more = True
         for value, more in self._results.each(returned, self._decoupled):
-            yield reply(value, more)
+            yield self._reply(frame, requests, value, more)
         if more:
             yield Frame(END, frame.sequence, frame.requests), []
 
     async def _replies_async(self, frame: Frame) -> AsyncReplies:
-        returned, reply = self._call(frame, self._callee)
+        returned, requests = self._call(frame, self._callee)
         more = True
         async with aclosing(each_async(returned, self._decoupled)) as values:
             async for value, more in values:
-                yield reply(value, more)
+                yield self._reply(frame, requests, value, more)
         if more:
             yield Frame(END, frame.sequence, frame.requests), []
 
-    def _call(self, frame: Frame, callee: Callee) -> tuple[Any, Callable[..., Reply]]:
-        """Call the callable; returns what it returned, and what makes a reply of a value."""
+    def _call(self, frame: Frame, callee: Callee) -> tuple[Any, list[Request] | None]:
+        """Call the callable; returns what it returned, and what it got, if not the whole batch."""
+        if callee.whole_batch is not None and frame.rows is not None and not frame.apart:
+            inputs = {self.input_names[item.name]: frame.array(item) for item in frame.tensors}
+            return callee.answer_whole(inputs), None
         callee.enter()
-        function, takes_joined_inputs, _ = callee
-        if takes_joined_inputs and frame.rows is not None and not frame.apart:
-            inputs = JoinedInputs({self._input_names[item.name]: frame.array(item) for item in frame.tensors})
-            return function(inputs), partial(self._reply_joined, frame, frame.rows)
-        requests = requests_of(frame, self._input_names, self._output_names)
+        requests = requests_of(frame, self.input_names, self._output_names)
         for watch in frame.watches:
             watch.begin(requests)
-        return function(requests), partial(self._reply, frame, requests)
+        return callee.function(requests), requests
 
-    def _failed(self, frame: Frame, error: BaseException, begun: bool = False) -> Reply:
+    def failed(self, frame: Frame, error: BaseException, begun: bool = False) -> Reply:
         """Log what the callable raised; the reply that tells of it. After a first reply no call is made again."""
         if isinstance(error, PyTritonUnrecoverableError):
             LOGGER.error("model %s: unrecoverable error, the server is going to stop", self._model, exc_info=error)
@@ -230,7 +249,7 @@ class Inference:
             return None
         tensors = []
         for name, array in outputs.items():
-            known = self._numbers.get(name)
+            known = self.numbers.get(name)
             if known is None or type(array) is not np.ndarray:
                 return None
             index, dtype, code = known
@@ -241,7 +260,10 @@ class Inference:
             tensors.append(Tensor(index, WHOLE_BATCH, code, array.shape, array.nbytes, (array,)))
         return tensors
 
-    def _reply(self, frame: Frame, requests: list[Request], responses: Any, more: bool = False) -> Reply:
+    def _reply(self, frame: Frame, requests: list[Request] | None, responses: Any, more: bool = False) -> Reply:
+        if requests is None:
+            assert frame.rows is not None
+            return self._reply_joined(frame, frame.rows, responses, more)
         if isinstance(responses, ResponseBatch) and not frame.apart and responses.rows == frame.rows:
             outputs = responses.columns()
             if outputs is not None:

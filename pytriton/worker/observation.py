@@ -12,7 +12,7 @@ from typing import Any
 
 from pytriton.proxy.frames import Frame
 from pytriton.proxy.telemetry import get_telemetry_tracer
-from pytriton.worker.inference import AsyncReplies, Inference, Replies, Reply
+from pytriton.worker.inference import AsyncReplies, Callee, Inference, Replies, Reply
 from pytriton.worker.metrics import CallableMetrics
 from pytriton.worker.spans import Spans
 from pytriton.worker.watch import Watch
@@ -37,6 +37,10 @@ class Observation:
         self._metrics = metrics
         for follower in list(self._followers):
             follower()
+
+    def is_idle(self) -> bool:
+        """Whether nobody observes any batch, so that :meth:`watches` need not be called."""
+        return self._metrics is None and get_telemetry_tracer() is None
 
     def follow(self, follower: Callable[[], None]) -> None:
         """Have somebody called when metrics are wanted; at once if they are already."""
@@ -83,6 +87,10 @@ class ObservedInference(Inference):
         finally:
             _pause(watches)
             _end(watches)
+
+    def whole_batch_callee(self) -> Callee | None:
+        """As :meth:`Inference.whole_batch_callee`; None while batches are observed."""
+        return super().whole_batch_callee() if self._observation.is_idle() else None
 
     def stream(self, frame: Frame) -> Replies:
         """As :meth:`Inference.stream`."""

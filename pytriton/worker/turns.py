@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import threading
 import time
+from functools import partial
 
 from pytriton.proxy.arena import ArenaFullError
 from pytriton.proxy.channel import PeerGoneError
 from pytriton.proxy.frames import ASK, CANCEL, Frame
 from pytriton.proxy.tensors import FrameError
 from pytriton.worker.cancellation import Cancellation
-from pytriton.worker.channel import Channel
-from pytriton.worker.inference import Inference
+from pytriton.worker.channel import Channel, LocalChannel
+from pytriton.worker.inference import Inference, Reply
+from pytriton.worker.plain import PlainBatches
 
 ASK_S = 0.05  # between two questions to the proxy; each takes it 20 to 200 us a request
 ASK_SHARE = 0.1  # of a callable's time, at most, is spent on asking
@@ -30,6 +32,7 @@ class Turns:
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
+        self._plain = PlainBatches(inference)
         self._turn = threading.Lock()
         self._last_batch = -math.inf
         self._asking = threading.Lock()
@@ -47,26 +50,48 @@ class Turns:
             PeerGoneError: The proxy has gone.
             FrameError: It sent what is no frame.
         """
+        answer = partial(self._answer_plain, channel)
         while True:  # nothing of a batch may stay referenced here while the next one is awaited
-            self.answer(channel, channel.receive())
+            self._answer_frame(channel, channel.receive(answer))
 
-    def answer(self, channel: Channel, frame: Frame) -> None:
+    def answer(self, channel: LocalChannel, message: bytearray) -> None:
         """Answer one batch, on the calling thread.
 
         Raises:
             PeerGoneError: The proxy has gone.
+            FrameError: It sent what is no frame.
         """
+        if not self._answer_plain(channel, message):
+            self._answer_frame(channel, channel.frame_of(message))
+
+    def _answer_plain(self, channel: Channel, message: bytearray) -> bool:
         with self._turn:
+            answer = self._plain.answer(message)
+            if isinstance(answer, bytes):
+                channel.send_message(answer)
+            elif answer is not None:
+                self._send(channel, *answer)
+            else:
+                return False
+            self._last_batch = time.monotonic()
+            return True
+
+    def _answer_frame(self, channel: Channel, frame: Frame) -> None:
+        with self._turn:
+            self._plain.learn(frame)
             frame.cancellation = Cancellation(self._look)
             self._asked = channel, frame
-            reply, tensors = self._inference.answer(frame)
+            reply = self._inference.answer(frame)
             with self._asking:
                 self._asked = None
-            try:
-                channel.send(reply, tensors)
-            except (ArenaFullError, FrameError) as error:
-                channel.send(*self._inference.error(frame, error))
+            self._send(channel, frame, reply)
             self._last_batch = time.monotonic()
+
+    def _send(self, channel: Channel, frame: Frame, reply: Reply) -> None:
+        try:
+            channel.send(*reply)
+        except (ArenaFullError, FrameError) as error:
+            channel.send(*self._inference.error(frame, error))
 
     def _look(self, cancellation: Cancellation) -> None:
         """Ask the proxy, unless that was done a moment ago, or the batch is answered. From any thread."""

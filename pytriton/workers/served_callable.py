@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytriton.decorators.batching import takes_joined_inputs
+from pytriton.decorators.batching import whole_batch_form
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.worker.channel import Offer
 from pytriton.worker.context import Binding, TritonContext
@@ -62,7 +62,7 @@ class ServedCallable:
             served.config,
             served.options,
             on_unrecoverable,
-            takes_joined_inputs(function),
+            whole_batch_form(function),
             self.binding,
         )
         self.engine: Engine = make_engine(function, self._inference, several, name)
@@ -85,4 +85,4 @@ class ServedCallable:
         self.binding = Binding(function, self._served.config, self._served.context)
         if self._instance is not None:
             self._instance.rebind(self.binding)
-        self._inference.rebind(self.binding, takes_joined_inputs(function))
+        self._inference.rebind(self.binding, whole_batch_form(function))

@@ -39,6 +39,10 @@ class WorkerObservation(Observation):
         self.is_wanted = False
         self._counting = threading.Lock()
 
+    def is_idle(self) -> bool:
+        """As :meth:`Observation.is_idle`."""
+        return self._limit is None and not self.is_wanted and super().is_idle()
+
     def watches(self, model: str, version: int, frame: Frame) -> list[Watch]:
         """As :meth:`Observation.watches`."""
         if self._limit is not None:

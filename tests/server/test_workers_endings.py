@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -19,7 +20,7 @@ from pytriton.triton import Triton, TritonSecurityConfig
 from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.own_server import server_of
-from tests.server.processes import Host, descendants, is_alive, is_worker, wait_for, workers_of
+from tests.server.processes import DEADLINE_S, Host, descendants, is_alive, is_worker, wait_for, workers_of
 from tests.server.proxies import native_proxy_only
 from tests.server.traffic import Traffic
 from tests.server.worker_factories import POLL_S, entered, gated, telling_pid, wait_for_file
@@ -39,10 +40,11 @@ def pid_of(traffic, model):
 
 def call_until_replaced(traffic, model, workers, columns=1):
     """Three clients call a model until so many workers have answered; none of their calls may fail."""
-    seen = set()
+    seen, end = set(), time.monotonic() + DEADLINE_S
 
     def call(_):
         while len(seen) < workers:
+            assert time.monotonic() < end
             seen.add(int(traffic.infer(model, np.zeros((1, columns), np.float32))["y"][0, 0]))
 
     with ThreadPoolExecutor(3) as pool:

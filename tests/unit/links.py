@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from pytriton.decorators.batching import takes_joined_inputs
+from pytriton.decorators.batching import whole_batch_form
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.worker.context import Binding, TritonContext
 from pytriton.worker.engine import make_engine
@@ -63,8 +63,8 @@ class Link:
 
     def work(self, function, config=CONFIG, options=None):
         """Start a worker."""
-        joined = takes_joined_inputs(function)
-        inference = Inference(function, config, options or Options(), lambda: None, joined)
+        whole_batch = whole_batch_form(function)
+        inference = Inference(function, config, options or Options(), lambda: None, whole_batch)
         engine = make_engine(function, inference, self.several, "loop")
         binding = Binding(function, config, TritonContext())
         self.workers.append(Instance(str(self.path), binding, engine, lambda: None))

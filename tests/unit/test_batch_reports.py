@@ -60,3 +60,11 @@ def test_a_worker_asks_to_be_replaced_once_and_tells_of_batches_only_if_asked():
     observation.is_wanted = True
     observation.watches("m", 1, Frame(REQUEST, 1, 2))
     assert told == [(0, "arrived", 2, None)]
+
+
+def test_every_batch_is_observed_that_somebody_counts_or_wants_to_be_told_of():
+    assert not WorkerObservation(3, lambda: None, lambda _: None).is_idle()
+    observation = WorkerObservation(None, lambda: None, lambda _: None)
+    assert observation.is_idle()
+    observation.is_wanted = True
+    assert not observation.is_idle()

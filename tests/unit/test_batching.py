@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.decorators import batch, convert_output, get_inference_request_batch_size, pad_batch, sample
-from pytriton.decorators.batching import takes_joined_inputs
+from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonRuntimeError, PyTritonValidationError
 from pytriton.model_config import DynamicBatcher
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.types import JoinedInputs, Request, RequestBatch, Response, ResponseBatch
+from pytriton.proxy.types import Request, RequestBatch, Response, ResponseBatch
 
 A = np.arange(8, dtype=np.float32).reshape(2, 4)
 B = np.arange(8, 12, dtype=np.float32).reshape(1, 4)
@@ -78,7 +78,7 @@ class Plain:
 
 
 @pytest.mark.parametrize(
-    ("function", "takes"),
+    ("function", "has"),
     [
         (batch(lambda a: {"o": a * 3}), True),
         (Model().method, True),
@@ -90,10 +90,11 @@ class Plain:
         (Model, False),
     ],
 )
-def test_only_a_callable_with_batch_outermost_takes_joined_inputs(function, takes):
-    assert takes_joined_inputs(function) is takes
-    if takes:
-        outputs = function(JoinedInputs(a=A))
+def test_only_a_callable_with_batch_outermost_has_a_whole_batch_form(function, has):
+    form = whole_batch_form(function)
+    assert (form is not None) is has
+    if form:
+        outputs = form({"a": A})
         assert list(outputs) == ["o"]
         assert np.array_equal(outputs["o"], 3 * A)
 

@@ -179,6 +179,40 @@ def test_more_released_regions_than_fit_into_a_message_are_told_in_the_next(pair
     assert exchange(proxy, worker, np.zeros(5 * LARGE, np.float32)).region == 0
 
 
+@pytest.mark.parametrize("regions", [0, 1, 3])
+def test_messages_that_were_packed_before_tell_of_releases_too(pair, regions):
+    proxy, worker = pair
+    held = [arrays_in(echo(proxy, worker, value))[0] for value in range(regions)]
+    del held
+    arrays = [np.arange(7, dtype=np.int16), np.ones((2, 3))]
+    message = pack(Frame(RESPONSE, 9, 2, (1, 1)), [tensor(0, arrays[1]), tensor(1, arrays[0][:2])])
+    worker.send_message(message)
+    frame = proxy.receive()
+    assert (frame.kind, frame.sequence, frame.rows, len(frame.released)) == (RESPONSE, 9, (1, 1), regions)
+    assert [array.tolist() for array in arrays_in(frame)] == [[[1.0] * 3] * 2, [0, 1]]
+    worker.send_message(message)
+    assert not proxy.receive().released
+    assert exchange(proxy, worker, np.zeros(4 * LARGE, np.float32)).region == 0
+
+
+def test_messages_that_are_dealt_with_before_they_become_frames_are_passed_over(pair):
+    proxy, worker = pair
+    for number in range(5):
+        proxy.send(Frame(REQUEST, number, 1), [tensor(0, np.full(3, number), 0)])
+    seen = []
+
+    def answer(message):
+        frame = unpack(memoryview(message))
+        seen.append(frame.sequence)
+        return frame.sequence % 2 == 0
+
+    assert [worker.receive(answer).sequence for _ in range(2)] == [1, 3]
+    proxy.close()
+    with pytest.raises(PeerGoneError):
+        worker.receive(answer)
+    assert seen == [0, 1, 2, 3, 4]
+
+
 def test_arrays_outlive_their_channel(pair):
     proxy, worker = pair
     (large,), (small,) = (arrays_in(echo(proxy, worker, 6, count)) for count in (LARGE, 4))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pytriton.decorators import batch
-from pytriton.decorators.batching import takes_joined_inputs
+from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.frames import ERROR, REQUEST, RESPONSE, Frame, pack, unpack
@@ -57,8 +57,8 @@ class Answers:
 
     def of(self, function, frame, config=CONFIG, **options):
         """The reply to a frame, as the proxy receives it."""
-        joined = takes_joined_inputs(function)
-        self.made.append(Inference(function, config, Options(**options), self.stop, joined))
+        form = whole_batch_form(function)
+        self.made.append(Inference(function, config, Options(**options), self.stop, form))
         return sent(*self.made[-1].answer(frame))
 
 

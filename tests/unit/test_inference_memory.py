@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pytriton.decorators import batch
-from pytriton.decorators.batching import takes_joined_inputs
+from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.frames import REQUEST, Frame, pack, unpack
@@ -149,7 +149,7 @@ CALLABLES = [
 @pytest.mark.parametrize("options", [Options(), Options(False, False, True)], ids=["plain", "verbose"])
 @pytest.mark.parametrize("function", CALLABLES, ids=lambda function: function.__name__)
 def test_the_inputs_die_with_the_answer(function, whole, options):
-    with closing(Inference(function, CONFIG, options, lambda: None, takes_joined_inputs(function))) as inference:
+    with closing(Inference(function, CONFIG, options, lambda: None, whole_batch_form(function))) as inference:
         frame, region = received(whole)
         inference.answer(frame)
         del frame
@@ -194,7 +194,7 @@ def stream_async(inference, frame):
 def test_the_inputs_die_with_the_last_reply(function, whole, config):
     ways = [stream_async] if is_async(function) else [stream, stream_async]
     for way in ways:
-        with closing(Inference(function, config, Options(), lambda: None, takes_joined_inputs(function))) as inference:
+        with closing(Inference(function, config, Options(), lambda: None, whole_batch_form(function))) as inference:
             frame, region = received(whole)
             way(inference, frame)
             del frame

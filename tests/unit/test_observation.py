@@ -7,6 +7,7 @@ import prometheus_client
 import pytest
 
 from pytriton.decorators import batch
+from pytriton.decorators.batching import whole_batch_form
 from pytriton.proxy.frames import REQUEST, Frame, pack, unpack
 from pytriton.proxy.tensors import tensor
 from pytriton.worker.inference import Options
@@ -87,7 +88,9 @@ def test_a_call_is_watched_from_its_beginning_to_its_end(recording):
 
 
 def test_a_callable_that_gets_no_requests_is_watched_too(recording):
-    inference = ObservedInference(recording, batch(lambda x: {"y": x}), CONFIG, Options(), lambda: None, True)
+    function = batch(lambda x: {"y": x})
+    form = whole_batch_form(function)
+    inference = ObservedInference(recording, function, CONFIG, Options(), lambda: None, form)
     inference.answer(a_batch())
     assert recording.recorder.told == ["resume", "pause", "end"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pytriton.decorators import batch, triton_context
-from pytriton.decorators.batching import takes_joined_inputs
+from pytriton.decorators.batching import whole_batch_form
 from pytriton.model_config import DynamicBatcher, ModelWarmup, SequenceBatcher, WarmupInput
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.worker.context import Binding, TritonContext
@@ -40,8 +40,8 @@ def warmed(tmp_path):
     def warmed(function, *warmups, options=None, **changes):
         config = replace(CONFIG, **changes)
         path = str(tmp_path / f"{len(instances)}.0")
-        joined = takes_joined_inputs(function)
-        inference = Inference(function, config, options or Options(), lambda: None, joined)
+        whole_batch = whole_batch_form(function)
+        inference = Inference(function, config, options or Options(), lambda: None, whole_batch)
         engine = make_engine(function, inference, config.decoupled or is_async(function), "loop")
         binding = Binding(function, config, TritonContext())
         instances.append(Instance(path, binding, engine, lambda: None))

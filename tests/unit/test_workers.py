@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pytriton.decorators import batch, group_by_values
-from pytriton.decorators.batching import takes_joined_inputs
+from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.workers import Processes
 from pytriton.workers.deaths import LONGEST_PAUSE_S, pause_s
@@ -145,7 +145,7 @@ def test_decorated_functions_without_a_name_keep_their_decorators():
         return {"y": x * 3}
 
     copy = pickle.loads(dumps(infer))
-    assert takes_joined_inputs(copy)
+    assert whole_batch_form(copy)
     ((answer,), (plain,)) = copy([{"x": np.ones((1, 1))}]), [importable.__wrapped__(np.ones(1))]
     assert answer["y"] == plain["y"] + 1
 
@@ -185,6 +185,6 @@ sys.stdout.buffer.write(dumps(lambda: infer))
 def test_decorated_functions_of_the_main_module_travel_with_what_they_refer_to():
     written = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True).stdout
     infer = pickle.loads(written)()
-    assert takes_joined_inputs(infer)
+    assert whole_batch_form(infer)
     (answer,) = infer([{"x": np.ones((1, 1))}])
     assert answer["y"] == 6
