@@ -209,9 +209,8 @@ def test_merged_requests_each_get_their_rows_of_each_response(grpc_url, bind):
         for number in range(3):
             yield [x + number]
 
-    model = bind(
-        function, decoupled=True, max_batch_size=4, batcher=DynamicBatcher(max_queue_delay_microseconds=500_000)
-    )
+    all_of_them = DynamicBatcher(preferred_batch_size=[4], max_queue_delay_microseconds=60_000_000)
+    model = bind(function, decoupled=True, max_batch_size=4, batcher=all_of_them)
 
     async def one(client, value):
         return [float(response["y"][0, 0]) async for response in client.infer_batch(of(value))]
@@ -221,7 +220,7 @@ def test_merged_requests_each_get_their_rows_of_each_response(grpc_url, bind):
             return await asyncio.gather(*(one(client, value) for value in (10, 20, 30, 40)))
 
     assert asyncio.run(run()) == [[value, value + 1, value + 2] for value in (10.0, 20.0, 30.0, 40.0)]
-    assert max(sizes) > 1
+    assert sizes == [4]
 
 
 def test_large_responses_arrive_unharmed(grpc_url, bind):

@@ -59,7 +59,7 @@ def test_instances_work_in_parallel(server, remote):
         both.wait(DEADLINE_S)
         return double(requests)
 
-    remote.bind("m", [infer, infer], *TENSORS)
+    remote.bind("m", [infer, infer], *TENSORS, config=ModelConfig(max_batch_size=1))  # two would be merged
     with ThreadPoolExecutor(2) as pool:
         made = [pool.submit(answer, server) for _ in range(2)]
         assert [each.result(DEADLINE_S) for each in made] == [2, 2]
