@@ -34,7 +34,7 @@ def test_strings_are_measured_of_the_python_proxy_without_problems(tmp_path):
     found = bench(
         tmp_path,
         *("--sections", "strings", "--systems", "python-proxy"),
-        *("--rounds", "1", "--seconds", "0.2", "--warmup", "0"),
+        *("--rounds", "1", "--seconds", "1", "--warmup", "0"),
     )
     assert found["problems"] == {"python-proxy": []}
     assert found["systems"]["python-proxy"]["proxy"] == "python"
@@ -48,7 +48,7 @@ def test_clients_streams_and_churn_are_measured_without_problems(tmp_path):
     found = bench(
         tmp_path,
         *("--sections", "clients", "streams", "churn", "--systems", "ours"),
-        *("--rounds", "1", "--seconds", "0.2", "--warmup", "0", "--clients", "2"),
+        *("--rounds", "1", "--seconds", "1", "--warmup", "0", "--clients", "2"),
     )
     assert found["problems"] == {"ours": [], "tritonclient": []}
     values = {(row["group"], row["measure"]): row["spreads"] for row in found["rows"]}
