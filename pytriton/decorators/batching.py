@@ -15,6 +15,7 @@ from pytriton.decorators.inputs import batched_inputs, get_inference_request_bat
 from pytriton.decorators.outputs import batched_outputs, convert_output
 from pytriton.decorators.spans import BATCH_SPAN, in_span
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.proxy.telemetry import get_telemetry_tracer
 from pytriton.proxy.types import RequestBatch, ResponseBatch
 from pytriton.worker.context import get_model_config
 
@@ -58,7 +59,7 @@ def whole_batch_form(function: Any) -> Callable[[Arrays], Any] | None:
     wrapped = (function if decorated is function else function.__call__).__wrapped__
 
     def called(inputs: Arrays) -> Any:
-        outputs = in_span(BATCH_SPAN, wrapped, **inputs)
+        outputs = wrapped(**inputs) if get_telemetry_tracer() is None else in_span(BATCH_SPAN, wrapped, **inputs)
         if type(outputs) is dict:
             return outputs
         return then(outputs, lambda outputs: convert_output(outputs, function, None))

@@ -65,36 +65,36 @@ class LocalChannel:
         """As :meth:`pytriton.worker.channel.LocalChannel.attend`."""
         self._answer, self._part = answer, part
 
-    def take(self, message: bytearray) -> bool:
-        """Take what the proxy sends: a frame, or nothing at the end. False if it comes too late."""
-        if not message:
-            self.shutdown()
-            return True
-        kind = message[KIND]
-        if kind == REQUEST and self._answer is not None:
-            return self._answer_now(self._answer, message)
-        if kind == BYE:
-            self.ended_well = True
-            self.shutdown()
-        else:
-            if self._ended:
-                return False
-            self._hand_in(self.frame_of(message))
-        return True
+    def take(self, message: bytearray) -> bytes | None:
+        """Take what the proxy sends: a frame, or nothing at the end.
 
-    def _answer_now(self, answer: Answer, message: bytearray) -> bool:
+        Returns:
+            The answer; empty if it was sent already, or comes later, or never. None: it is too late to take anything.
+        """
+        answer = self._answer
+        if answer is None or not message or message[KIND] != REQUEST:
+            return self._take_aside(message)
         self._busy = True  # first: who shuts down looks at it afterwards
         try:
-            if self._ended:
-                return False
-            answer(self, message)
-            return True
+            return None if self._ended else answer(self, message)
         except PeerGoneError:  # nobody waits for the answer
-            return True
+            return b""
         finally:
             self._busy = False
             if self._ended:
                 self._part_once()
+
+    def _take_aside(self, message: bytearray) -> bytes | None:
+        if not message:
+            self.shutdown()
+        elif message[KIND] == BYE:
+            self.ended_well = True
+            self.shutdown()
+        elif self._ended:
+            return None
+        else:
+            self._hand_in(self.frame_of(message))
+        return b""
 
     def frame_of(self, message: bytearray) -> Frame:
         """The frame of a message; from here on, the memory of a large batch is ours."""
@@ -120,16 +120,13 @@ class LocalChannel:
         else:
             frame.region = ELSEWHERE
             addresses = (c_uint64 * len(tensors))(*map(_address, tensors))
-        self.send_message(pack(frame, tensors), addresses)
-
-    def send_message(self, message: bytes, addresses: Array[c_uint64] | None = None) -> None:
-        """Send a frame that is a message already; raises as :meth:`send`.
-
-        Args:
-            message: It.
-            addresses: Where its tensors lie, if not in it.
-        """
+        message = pack(frame, tensors)
         if not self._proxy.reply(self._number, message, len(message), addresses):
+            raise PeerGoneError("the server let the model go")
+
+    def send_message(self, message: bytes) -> None:
+        """Send a frame that is a message already; raises as :meth:`send`."""
+        if not self._proxy.reply(self._number, message, len(message), None):
             raise PeerGoneError("the server let the model go")
 
     def receive(self, answer: Callable[[bytearray], bool] | None = None) -> Frame:

@@ -1,7 +1,7 @@
 """The native proxy of a server in this process, as far as workers meet it here, through ctypes.
 
-Threads of the server call the two callbacks, which take the interpreter's lock; they stay as long as the process.
-Frames from workers go the other way in calls of ``pytriton_reply``.
+Threads of the server call the two callbacks, with the interpreter's lock; they stay as long as the process. Frames from
+workers go the other way as what is returned, or in calls of ``pytriton_reply``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,13 @@ __all__ = ["NativeProxy", "native_proxy"]
 LOGGER = logging.getLogger("pytriton.worker")
 
 MeetCallback = CFUNCTYPE(c_int, c_uint64, c_uint64)
-DeliverCallback = CFUNCTYPE(c_int, c_uint64, c_void_p, c_uint64)
 PYTHONS = (
+    "PyLong_FromUnsignedLongLong",
+    "PyByteArray_FromStringAndSize",
+    "PyObject_CallFunctionObjArgs",
+    "PyBytes_AsStringAndSize",
+    "PyErr_Clear",
+    "Py_DecRef",
     "PyGILState_Ensure",
     "PyGILState_Release",
     "PyGILState_GetThisThreadState",
@@ -43,15 +48,14 @@ WRITABLE = 0x200  # PyBUF_WRITE
 _lock = threading.Lock()
 _proxy: NativeProxy | None = None
 
-# Functions of the interpreter that keep its lock.
-_bytearray = ctypes.PYFUNCTYPE(py_object, c_void_p, c_size_t)(("PyByteArray_FromStringAndSize", pythonapi))
+# A function of the interpreter that keeps its lock.
 _memoryview = ctypes.PYFUNCTYPE(py_object, c_void_p, c_size_t, c_int)(("PyMemoryView_FromMemory", pythonapi))
 
 
 class Interpreter(ctypes.Structure):
     """``PytritonInterpreter`` of ``native/interpreter.h``."""
 
-    _fields_ = [("meet", MeetCallback), ("deliver", DeliverCallback), *((name, c_void_p) for name in PYTHONS)]
+    _fields_ = [("meet", MeetCallback), ("deliver", py_object), *((name, c_void_p) for name in PYTHONS)]
 
 
 class NativeProxy:
@@ -72,7 +76,7 @@ class NativeProxy:
         self._channels: dict[int, LocalChannel] = {}
         self._leases: dict[int, weakref.ref[Any]] = {}
         pythons = {name: ctypes.cast(getattr(pythonapi, name), c_void_p) for name in PYTHONS}
-        self._interpreter = Interpreter(MeetCallback(self._meet), DeliverCallback(self._deliver), **pythons)
+        self._interpreter = Interpreter(MeetCallback(self._meet), self._deliver, **pythons)
         self._functions.pytriton_introduce(byref(self._interpreter))
 
     def offer(self, path: str, meet: Meet) -> Callable[[], None]:
@@ -117,15 +121,15 @@ class NativeProxy:
         del self._channels[connection]
         return REFUSED
 
-    def _deliver(self, connection: int, message: int | None, size: int) -> int:
+    def _deliver(self, connection: int, message: bytearray) -> bytes | None:
         channel = self._channels.get(connection)
         if channel is None:
-            return REFUSED
+            return None
         try:
-            return int(channel.take(_bytearray(message, size)))
+            return channel.take(message)
         except BaseException:
             LOGGER.exception("a batch of the server in this process was lost")
-            return TAKEN
+            return b""
 
 
 def _function(library: ctypes.CDLL, name: str, *arguments: Any) -> Any:

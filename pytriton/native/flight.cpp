@@ -114,7 +114,7 @@ TRITONSERVER_Error* Flight::send() {
 
 char* Flight::next(int64_t wait_ns) {
   if (!news_ && sem_trywait(&waiting_) && !wait(wait_ns)) return nullptr;
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<BriefMutex> lock(mutex_);
   if (parcels_.empty()) return nullptr;
   Parcel parcel = std::move(parcels_.front());
   parcels_.pop_front();
@@ -126,7 +126,7 @@ bool Flight::finish(char* block) {
   const bool final = Parcel::is_final(block);
   std::free(block);
   if (!final) return false;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<BriefMutex> lock(mutex_);
   told_ = true;
   return !holders_;
 }
@@ -160,7 +160,7 @@ bool Flight::poll(int64_t end_ns) {
 
 void Flight::cancel() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<BriefMutex> lock(mutex_);
     if (!holders_) return;
     ++holders_;  // the request stays meanwhile
   }
@@ -174,7 +174,7 @@ bool Flight::drop() {
     end();
   }
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<BriefMutex> lock(mutex_);
     dropped_ = told_ = true;
     parcels_.clear();
     if (holders_) return false;
@@ -186,7 +186,7 @@ bool Flight::drop() {
 void Flight::complete(TRITONSERVER_InferenceResponse* response, bool final) {
   Parcel parcel(response, final);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<BriefMutex> lock(mutex_);
     if (!dropped_) parcels_.push_back(std::move(parcel));
   }
   if (news_) {
@@ -198,7 +198,7 @@ void Flight::complete(TRITONSERVER_InferenceResponse* response, bool final) {
 }
 
 void Flight::end() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<BriefMutex> lock(mutex_);
   if (--holders_) return;
   const bool dropped = dropped_, told = told_;
   const uint64_t number = plan_.number;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 
+#include "brief_mutex.h"
 #include "calls.h"
 #include "mailbox.h"
 #include "parcel.h"
@@ -102,7 +103,7 @@ class Flight {
   const std::shared_ptr<Mailbox> news_;
   TRITONSERVER_InferenceRequest* request_ = nullptr;
   sem_t waiting_{};  // as many as there are parcels; unlike a condition, it lets signals interrupt a wait
-  std::mutex mutex_;
+  BriefMutex mutex_;
   std::deque<Parcel> parcels_;
   int holders_ = 2;  // of the request: the server has it, and will send the last response; later also cancel()
   bool entered_ = false, sent_ = false, dropped_ = false, told_ = false;

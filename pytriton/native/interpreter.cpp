@@ -47,6 +47,36 @@ class Attachment {
 };
 thread_local Attachment attachment;
 
+// Keeps the interpreter's lock.
+class Lock {
+ public:
+  explicit Lock(const PytritonInterpreter& python) : python_(python), state_(python.PyGILState_Ensure()) {}
+  ~Lock() { python_.PyGILState_Release(state_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  const PytritonInterpreter& python_;
+  const int state_;
+};
+
+// One of the interpreter's objects, or null where it could not make it; with its lock.
+class Object {
+ public:
+  Object(const PytritonInterpreter& python, void* object) : python_(python), object_(object) {}
+  ~Object() {
+    if (object_) python_.Py_DecRef(object_);
+  }
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+
+  void* get() const { return object_; }
+
+ private:
+  const PytritonInterpreter& python_;
+  void* const object_;
+};
+
 std::shared_ptr<LocalChannel> find(uint64_t connection) {
   Meetings& all = meetings();
   const std::lock_guard lock(all.mutex);
@@ -83,11 +113,26 @@ std::shared_ptr<LocalChannel> connect_locally(const std::string& path) {
   return nullptr;
 }
 
-bool deliver(uint64_t connection, const char* message, size_t size) {
+bool deliver(uint64_t connection, std::string_view message, std::string& answer) {
   const PytritonInterpreter* python = interpreter;
   if (!python) return false;
   attachment.begin(*python);
-  return python->deliver(connection, message, size) != 0;
+  const Lock lock(*python);
+  const Object number(*python, python->PyLong_FromUnsignedLongLong(connection));
+  const Object copy(*python,
+                    python->PyByteArray_FromStringAndSize(message.data(), static_cast<ptrdiff_t>(message.size())));
+  if (number.get() && copy.get()) {
+    const Object returned(*python,
+                          python->PyObject_CallFunctionObjArgs(python->deliver, number.get(), copy.get(), nullptr));
+    char* text = nullptr;
+    ptrdiff_t size = 0;
+    if (returned.get() && python->PyBytes_AsStringAndSize(returned.get(), &text, &size) == 0) {
+      answer.assign(text, static_cast<size_t>(size));
+      return true;
+    }
+  }
+  python->PyErr_Clear();
+  return false;
 }
 
 }  // namespace pytriton

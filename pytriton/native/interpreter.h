@@ -1,19 +1,29 @@
 // The interpreter that the server shares its process with, if it does: its functions, and the workers in it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "local_channel.h"
 
 namespace pytriton {
 
 extern "C" {
-// What the interpreter gives us. The first two take its lock by themselves; the others are its own, of the same names.
+// What the interpreter gives us: two of ours, and functions of its own, by their names, with `void` for its types.
 struct PytritonInterpreter {
-  int (*meet)(uint64_t worker, uint64_t connection);                        // 0 if the worker has gone
-  int (*deliver)(uint64_t connection, const char* message, uint64_t size);  // likewise; an empty message is the end
+  int (*meet)(uint64_t worker, uint64_t connection);  // takes its lock by itself; 0 if the worker has gone
+  // An object to be called with a connection's number and a message; an empty message is the end. It returns bytes: the
+  // answer, or none if that comes later or never; something else if there is no worker any more.
+  void* deliver;
+  void* (*PyLong_FromUnsignedLongLong)(unsigned long long);
+  void* (*PyByteArray_FromStringAndSize)(const char*, ptrdiff_t);
+  void* (*PyObject_CallFunctionObjArgs)(void* callable, ...);
+  int (*PyBytes_AsStringAndSize)(void* object, char**, ptrdiff_t*);
+  void (*PyErr_Clear)();
+  void (*Py_DecRef)(void* object);
   int (*PyGILState_Ensure)();
   void (*PyGILState_Release)(int state);
   void* (*PyGILState_GetThisThreadState)();
@@ -41,7 +51,7 @@ void pytriton_free(void* memory);
 std::shared_ptr<LocalChannel> connect_locally(const std::string& path);
 
 // Hands a frame, or the end, over to a worker. Memory that a frame refers to is the interpreter's if that succeeds.
-// Returns false if there is no worker any more.
-bool deliver(uint64_t connection, const char* message, size_t size);
+// `answer` gets the worker's, if it has one at once. Returns false if there is no worker any more.
+bool deliver(uint64_t connection, std::string_view message, std::string& answer);
 
 }  // namespace pytriton

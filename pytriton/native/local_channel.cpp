@@ -24,8 +24,10 @@ void LocalChannel::send(Outgoing& frame) {
   }
   std::vector<char> message;
   pack(frame, message);
-  if (!deliver(number_, message.data(), message.size())) throw PeerGone("it serves the model no longer");
+  std::string answer;
+  if (!deliver(number_, {message.data(), message.size()}, answer)) throw PeerGone("it serves the model no longer");
   static_cast<void>(memory.release());
+  if (!answer.empty()) take(answer, nullptr);
 }
 
 bool LocalChannel::send_at_once(Outgoing& frame) {
@@ -78,7 +80,8 @@ void LocalChannel::lose() noexcept {
 }
 
 void LocalChannel::shutdown() {
-  if (!is_shut_.exchange(true)) deliver(number_, nullptr, 0);
+  std::string none;
+  if (!is_shut_.exchange(true)) deliver(number_, {}, none);
 }
 
 void LocalChannel::say_goodbye() {
@@ -87,7 +90,8 @@ void LocalChannel::say_goodbye() {
   frame.kind = Kind::goodbye;
   std::vector<char> message;
   pack(frame, message);
-  deliver(number_, message.data(), message.size());
+  std::string none;
+  deliver(number_, {message.data(), message.size()}, none);
 }
 
 }  // namespace pytriton

@@ -29,7 +29,7 @@ REQUEST, RESPONSE, ERROR, SPILL, END, CANCEL, RELEASE, ASK, BYE = KINDS = 1, 2, 
 INLINE, ROWS, MORE, APART = 1, 2, 4, 8
 
 HEADER = struct.Struct("<IBBHIIIIQ")  # length, kind, flags, released, sequence, requests, tensors, metadata, region
-KIND, NUMBER = 4, slice(8, 12)  # where a message has its kind, and its sequence
+KIND, NUMBER, COUNTS, REGION = 4, slice(8, 12), slice(12, 20), 24  # where a message has its kind, sequence and so on
 TENSOR = struct.Struct("<HBBIQQ")  # name index, dtype code, rank, request index, offset, size in bytes
 INLINE_LIMIT_BYTES = 32 * 1024
 NO_REGION = 0xFFFFFFFFFFFFFFFF

@@ -65,7 +65,7 @@ class LocalChannel(Channel, Protocol):
         """Have batches answered on the threads that bring them, instead of being received.
 
         Args:
-            answer: Called with the message of each batch.
+            answer: Called with the message of each batch, and may return the reply.
             part: Called at the end, once no batch is being answered.
         """
 
@@ -77,8 +77,8 @@ class LocalChannel(Channel, Protocol):
         """
 
 
-Answer = Callable[[LocalChannel, bytearray], None]
-
+Answer = Callable[[LocalChannel, bytearray], bytes]
+"""Answers a batch; returns the message of the reply, or nothing if that was sent."""
 
 Meet = Callable[[LocalChannel], bool]
 """Takes a connection; False refuses it."""

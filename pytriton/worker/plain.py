@@ -8,12 +8,25 @@ about the first one holds for those that follow. :mod:`pytriton.worker.inference
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pytriton.proxy.frames import HEADER, INLINE_LIMIT_BYTES, NO_REGION, NUMBER, REQUEST, TENSOR, Frame, pack, unpack
-from pytriton.proxy.tensors import ALIGN, BYTES, FrameError, Tensor, data_bytes
+from pytriton.proxy.frames import (
+    COUNTS,
+    HEADER,
+    INLINE_LIMIT_BYTES,
+    NO_REGION,
+    NUMBER,
+    REGION,
+    REQUEST,
+    TENSOR,
+    Frame,
+    pack,
+    unpack,
+)
+from pytriton.proxy.tensors import ALIGN, BYTES, FrameError, data_bytes
 from pytriton.worker.inference import Inference, Reply
 
 __all__ = ["PlainBatches"]
@@ -23,28 +36,50 @@ LONGEST_DESCRIPTION = 4096
 PADDING = bytes(ALIGN)
 
 
-class Reading(NamedTuple):
+@dataclass(slots=True)
+class Reading:
     """What messages of one description hold, and the replies to them.
 
     Attributes:
-        description: It.
-        size: Bytes of the data.
-        inputs: The name, shape, dtype and place in the data of each.
+        length: Bytes of such a message.
+        beginning: Of it.
+        counts: Of requests and tensors.
+        description: Of them, after the region.
+        inputs: The name, shape, dtype and place in the message of each.
         replies: By the names and shapes of outputs.
+        last: The one of these that was written last.
     """
 
+    length: int
+    beginning: bytes
+    counts: bytes
     description: bytes
-    size: int
     inputs: Sequence[tuple[str, tuple[int, ...], np.dtype[Any], int]]
     replies: dict[tuple[Any, ...], Writing]
+    last: Writing | None = None
+
+    def fits(self, message: bytearray) -> bool:
+        """Whether a message is of this description; its number and metadata may be any."""
+        return (
+            len(message) == self.length
+            and message.startswith(self.beginning)
+            and message.startswith(self.counts, COUNTS.start)
+            and message.startswith(self.description, REGION)
+        )
 
 
 class Writing(NamedTuple):
-    """What replies of one description consist of, beside the batch's number and the outputs."""
+    """What replies of one description consist of, beside the batch's number and the outputs.
+
+    Attributes:
+        before_number: Comes first.
+        after_number: Comes before the outputs.
+        outputs: The name, shape and dtype of each, and what follows it.
+    """
 
     before_number: bytes
     after_number: bytes
-    paddings: Sequence[bytes]
+    outputs: Sequence[tuple[str, tuple[int, ...], np.dtype[Any], bytes]]
 
 
 class PlainBatches:
@@ -57,6 +92,7 @@ class PlainBatches:
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
         self._readings: dict[tuple[int, ...], Reading] = {}  # by what of the header counts
+        self._last: Reading | None = None
 
     def answer(self, message: bytearray) -> bytes | tuple[Frame, Reply] | None:
         """Answer a batch, if it is plain and one like it was learned.
@@ -71,15 +107,15 @@ class PlainBatches:
         callee = self._inference.whole_batch_callee()
         if callee is None:
             return None
-        key, metadata = _key(message)
-        reading = self._readings.get(key)
-        if reading is None or not message.startswith(reading.description, HEADER.size):
-            return None
-        start = HEADER.size + len(reading.description) + metadata
-        start += -start % ALIGN
-        if start + reading.size != len(message):
-            return None
-        inputs = {name: np.ndarray(shape, dtype, message, start + at) for name, shape, dtype, at in reading.inputs}
+        reading = self._last
+        if reading is None or not reading.fits(message):
+            reading = self._readings.get(_key(message))
+            if reading is None or not reading.fits(message):
+                return None
+            self._last = reading
+        inputs = {}
+        for name, shape, dtype, at in reading.inputs:
+            inputs[name] = np.ndarray(shape, dtype, message, at)
         try:
             outputs = callee.answer_whole(inputs)
             reply = self._written(reading, message, outputs)
@@ -103,25 +139,26 @@ class PlainBatches:
         if size > LONGEST_DESCRIPTION:
             return
         message = frame.data.obj
-        description = bytes(message[HEADER.size : HEADER.size + size])
+        description = bytes(message[REGION : HEADER.size + size])
+        begin = len(message) - len(frame.data)
         names = self._inference.input_names
         try:
-            arrays = [(names[item.name], frame.array(item), item.offset) for item in frame.tensors]
+            arrays = [(names[item.name], frame.array(item), begin + item.offset) for item in frame.tensors]
         except (FrameError, IndexError):  # as the answer will say
             return
         inputs = [(name, array.shape, array.dtype, at) for name, array, at in arrays]
-        _put(self._readings, _key(message)[0], Reading(description, len(frame.data), inputs, {}))
+        beginning, counts = bytes(message[: NUMBER.start]), bytes(message[COUNTS])
+        _put(self._readings, _key(message), Reading(len(message), beginning, counts, description, inputs, {}))
 
     def _written(self, reading: Reading, message: bytearray, outputs: Any) -> bytes | None:
         """The reply with the outputs, if they are right at a glance, and one like it was learned."""
-        key = self._kind(outputs)
-        writing = None if key is None else reading.replies.get(key)
-        if writing is None:
-            return None
-        pieces: list[Any] = [writing.before_number, message[NUMBER], writing.after_number]
-        for array, padding in zip(outputs.values(), writing.paddings, strict=True):
-            pieces += array, padding
-        return b"".join(pieces)
+        reply = None if reading.last is None else _filled(reading.last, message, outputs)
+        if reply is None:
+            key = self._kind(outputs)
+            reading.last = None if key is None else reading.replies.get(key)
+            if reading.last is not None:
+                reply = _filled(reading.last, message, outputs)
+        return reply
 
     def _kind(self, outputs: Any) -> tuple[Any, ...] | None:
         """The names and shapes of outputs that have their declared dtypes and lie in C order; else None."""
@@ -145,20 +182,37 @@ class PlainBatches:
         if key is not None and size <= INLINE_LIMIT_BYTES and all(tensor.size for tensor in tensors):
             message = pack(frame, tensors)
             head, tail = message[: NUMBER.start], message[NUMBER.stop : len(message) - size]
-            _put(reading.replies, key, Writing(head, tail, [_padding(tensor) for tensor in tensors]))
+            written = [
+                (name, array.shape, array.dtype, PADDING[: -item.size % ALIGN])
+                for (name, array), item in zip(outputs.items(), tensors, strict=True)
+            ]
+            _put(reading.replies, key, Writing(head, tail, written))
         return reply
 
 
-def _key(message: bytearray) -> tuple[tuple[int, ...], int]:
-    """What is the same in messages of one description, and the bytes of metadata."""
+def _key(message: bytearray) -> tuple[int, ...]:
+    """What is the same in messages of one description."""
     if len(message) < HEADER.size:
-        return (), 0
-    length, kind, flags, released, _, requests, tensors, metadata, region = HEADER.unpack_from(message)
-    return (len(message), length, kind, flags, released, requests, tensors, region), metadata
+        return ()
+    length, kind, flags, released, _, requests, tensors, _, region = HEADER.unpack_from(message)
+    return len(message), length, kind, flags, released, requests, tensors, region
 
 
-def _padding(tensor: Tensor) -> bytes:
-    return PADDING[: -tensor.size % ALIGN]
+def _filled(writing: Writing, message: bytearray, outputs: Any) -> bytes | None:
+    """The reply to a message with the outputs, if they are such."""
+    if type(outputs) is not dict or len(outputs) != len(writing.outputs):
+        return None
+    pieces: list[Any] = [writing.before_number, message[NUMBER], writing.after_number]
+    for name, shape, dtype, padding in writing.outputs:
+        array = outputs.get(name)
+        if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+            return None
+        if not array.flags.c_contiguous:
+            return None
+        pieces.append(array)
+        if padding:
+            pieces.append(padding)
+    return b"".join(pieces)
 
 
 def _put(learned: dict[Any, Any], key: Any, value: Any) -> None:

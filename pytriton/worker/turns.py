@@ -54,27 +54,39 @@ class Turns:
         while True:  # nothing of a batch may stay referenced here while the next one is awaited
             self._answer_frame(channel, channel.receive(answer))
 
-    def answer(self, channel: LocalChannel, message: bytearray) -> None:
+    def answer(self, channel: LocalChannel, message: bytearray) -> bytes:
         """Answer one batch, on the calling thread.
+
+        Returns:
+            The reply; empty if it was sent.
 
         Raises:
             PeerGoneError: The proxy has gone.
             FrameError: It sent what is no frame.
         """
-        if not self._answer_plain(channel, message):
+        with self._turn:
+            reply = self._reply(channel, message)
+        if reply is None:
             self._answer_frame(channel, channel.frame_of(message))
+        return reply or b""
 
     def _answer_plain(self, channel: Channel, message: bytearray) -> bool:
         with self._turn:
-            answer = self._plain.answer(message)
-            if isinstance(answer, bytes):
-                channel.send_message(answer)
-            elif answer is not None:
-                self._send(channel, *answer)
-            else:
-                return False
-            self._last_batch = time.monotonic()
-            return True
+            reply = self._reply(channel, message)
+            if reply:
+                channel.send_message(reply)
+            return reply is not None
+
+    def _reply(self, channel: Channel, message: bytearray) -> bytes | None:
+        """The reply to a batch; empty if it was sent. None: the callable was not called."""
+        answer = self._plain.answer(message)
+        if answer is None:
+            return None
+        self._last_batch = time.monotonic()
+        if isinstance(answer, bytes):
+            return answer
+        self._send(channel, *answer)
+        return b""
 
     def _answer_frame(self, channel: Channel, frame: Frame) -> None:
         with self._turn:

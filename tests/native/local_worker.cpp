@@ -1,6 +1,6 @@
 #include "local_worker.h"
 
-#include <cstring>
+#include <cstdarg>
 #include <mutex>
 
 #include "failure.h"
@@ -28,20 +28,53 @@ int meet(uint64_t worker, uint64_t connection) {
   return 1;
 }
 
-int deliver(uint64_t connection, const char* message, uint64_t size) {
+struct Object {
+  uint64_t number = 0;
+  std::string text;
+  bool is_bytes = false;
+};
+thread_local bool has_error = false;
+
+void* new_number(unsigned long long number) { return new Object{number, {}, false}; }
+void* new_bytearray(const char* text, ptrdiff_t size) {
+  return new Object{0, {text, static_cast<size_t>(size)}, false};
+}
+void forget(void* object) { delete static_cast<Object*>(object); }
+void clear_error() { has_error = false; }
+
+int bytes_of(void* object, char** text, ptrdiff_t* size) {
+  auto& given = *static_cast<Object*>(object);
+  has_error = !given.is_bytes;
+  if (has_error) return -1;
+  *text = given.text.data();
+  *size = static_cast<ptrdiff_t>(given.text.size());
+  return 0;
+}
+
+void* call(void* callable, ...) {
+  if (has_error) broken("an error of the interpreter stays");
   if (!is_known) broken("a thread stays attached to the interpreter");
-  const std::lock_guard lock(interpreter_lock);
-  const auto found = workers_by_connection.find(connection);
-  return found != workers_by_connection.end() && found->second->deliver(connection, {message, size});
+  va_list given;
+  va_start(given, callable);
+  const auto* number = va_arg(given, const Object*);
+  const auto* message = va_arg(given, const Object*);
+  if (va_arg(given, void*)) broken("two arguments and a null");
+  va_end(given);
+  const auto found = workers_by_connection.find(number->number);
+  if (found == workers_by_connection.end()) return nullptr;  // as at an exception
+  std::string answer;
+  const bool taken = found->second->deliver(number->number, message->text, answer);
+  return new Object{0, answer, taken};
 }
 
 int ensure() {
   interpreter_lock.lock();
+  const int was_known = is_known;
   is_known = true;
-  return 1;
+  return was_known;
 }
-void release(int) {
-  is_known = false;
+void release(int was_known) {
+  is_known = was_known;
   interpreter_lock.unlock();
 }
 void* thread_state() { return is_known ? &is_known : nullptr; }
@@ -51,7 +84,9 @@ void* save_thread() {
 }
 void restore_thread(void*) { interpreter_lock.lock(); }
 
-const PytritonInterpreter kInterpreter{meet, deliver, ensure, release, thread_state, save_thread, restore_thread};
+const PytritonInterpreter kInterpreter{meet,         nullptr,     new_number,    new_bytearray, call,
+                                       bytes_of,     clear_error, forget,        ensure,        release,
+                                       thread_state, save_thread, restore_thread};
 
 bool hand_over(uint64_t connection, std::string_view message, const uint64_t* address) {
   interpreter_lock.unlock();
@@ -102,7 +137,7 @@ bool LocalWorker::meet(uint64_t connection) {
   return true;
 }
 
-bool LocalWorker::deliver(uint64_t connection, std::string_view message) {
+bool LocalWorker::deliver(uint64_t connection, std::string_view message, std::string& answer) {
   const auto found = connections_.find(connection);
   if (is_closing_ || found == connections_.end() || !found->second) return false;
   if (message.empty()) return true;
@@ -130,7 +165,11 @@ bool LocalWorker::deliver(uint64_t connection, std::string_view message) {
     changed_.notify_all();
   } else {
     if (up_to(random_, 10) == 0) ask(task);
-    if (up_to(random_, 100)) reply(task);
+    if (task.values.size() <= kInlineLimitBytes && up_to(random_, 3) == 0) {
+      answer = echo(task);
+    } else if (up_to(random_, 100)) {
+      reply(task);
+    }
   }
   return true;
 }
@@ -159,6 +198,26 @@ void LocalWorker::ask(const Task& task) {
   send(task, frame, false);
 }
 
+// A message with the right reply.
+std::string LocalWorker::echo(const Task& task) {
+  Outgoing frame = response_to(task);
+  std::vector<char> message;
+  pack(frame, message);
+  return {message.data(), message.size()};
+}
+
+Outgoing LocalWorker::response_to(const Task& task) {
+  Outgoing frame;
+  frame.kind = Kind::response;
+  frame.sequence = task.sequence;
+  frame.requests = task.requests;
+  frame.has_rows = true;
+  frame.rows = task.rows;
+  frame.tensors.push_back(
+      {0, kWholeBatch, 11, task.shape, task.values.size(), {{task.values.data(), task.values.size()}}});
+  return frame;
+}
+
 // Some reply; whether the batch may get another one.
 bool LocalWorker::reply(Task& task) {
   const uint64_t chance = up_to(random_, task.replies > 1 ? 1'500 : 150);
@@ -183,11 +242,7 @@ bool LocalWorker::reply(Task& task) {
     frame.kind = Kind::end;
     more = false;
   } else {
-    frame.kind = Kind::response;
-    frame.has_rows = true;
-    frame.rows = task.rows;
-    frame.tensors.push_back(
-        {0, kWholeBatch, 11, task.shape, task.values.size(), {{task.values.data(), task.values.size()}}});
+    frame = response_to(task);
     if (chance < 24) frame.metadata = R"({"errors":{"0":{"message":"no","code":"CANCELLED"}}})";
   }
   return send(task, frame, more) && more;

@@ -17,9 +17,10 @@ class LocalWorker {
   LocalWorker(const std::string& path, bool streams, uint64_t seed);
   ~LocalWorker();
 
-  // For the interpreter, with its lock: a new connection, or a frame; false if the worker does not take it.
+  // For the interpreter, with its lock: a new connection, or a frame, and the answer to that if there is one at once;
+  // false if the worker does not take it.
   bool meet(uint64_t connection);
-  bool deliver(uint64_t connection, std::string_view message);
+  bool deliver(uint64_t connection, std::string_view message, std::string& answer);
 
  private:
   struct Task {
@@ -34,6 +35,8 @@ class LocalWorker {
 
   static Task read(uint64_t connection, const pytriton::Frame& frame);
   static void ask(const Task& task);
+  static pytriton::Outgoing response_to(const Task& task);
+  static std::string echo(const Task& task);
   bool reply(Task& task);
   static bool send(const Task& task, pytriton::Outgoing& frame, bool more);
   void leave(uint64_t connection);
