@@ -12,6 +12,7 @@ from pytriton.inprocess.parameters import c_name
 from pytriton.inprocess.request import InferenceRequest
 
 if TYPE_CHECKING:
+    from pytriton.inprocess.response_reader import Plain
     from pytriton.inprocess.server import Server
 
 __all__ = ["Model", "ModelDictionary"]
@@ -27,6 +28,9 @@ class Model:
         state: READY, UNAVAILABLE, LOADING, UNLOADING or None, as the list of models said when it was made.
         reason: Of that state, if the server gave one.
 
+    Attributes:
+        plain_responses: What the model's responses are like, as :mod:`pytriton.inprocess.response_reader` learned it.
+
     Each method raises InvalidArgumentError while the server is not started, and the server's error, NotFoundError as a
     rule, if it has no such model.
     """
@@ -37,18 +41,11 @@ class Model:
         if not isinstance(version, int) or not -1 <= version < 1 << 63:
             raise InvalidArgumentError(f"model_version is {version!r}; give an integer, or -1 for the server's choice")
         self._key = c_name(name), version
-        self._answering: dict[tuple[str, int], Model] = {}
+        self.plain_responses: dict[bytes, Plain] = {}
         self.server, self.name, self.version, self.state, self.reason = server, name, version, state, reason
 
     def __repr__(self) -> str:
         return f"Model(name={self.name!r}, version={self.version}, state={self.state!r})"
-
-    def answering(self, name: str, version: int) -> Model:
-        """The model of a response to a request of this one: the same, with the version that the server chose."""
-        found = self._answering.get((name, version))
-        if found is None:
-            found = self._answering[name, version] = Model(self.server, name, version)
-        return found
 
     def ready(self) -> bool:
         """Whether it can be called now."""
@@ -81,7 +78,8 @@ class Model:
 
     def create_request(self, **kwargs: Any) -> InferenceRequest:
         """A request to this model; the arguments are those of :class:`InferenceRequest`."""
-        return InferenceRequest(**{**kwargs, "model": self})
+        kwargs["model"] = self
+        return InferenceRequest(**kwargs)
 
     def infer(
         self, inference_request: InferenceRequest | None = None, raise_on_error: bool = True, **kwargs: Any
@@ -109,9 +107,12 @@ class Model:
         return AsyncResponseIterator(self._request(inference_request, kwargs), raise_on_error)
 
     def _request(self, request: InferenceRequest | None, kwargs: dict[str, Any]) -> InferenceRequest:
-        if request is not None and kwargs:
+        if request is None:
+            kwargs["model"] = self
+            return InferenceRequest(**kwargs)
+        if kwargs:
             raise InvalidArgumentError(f"give a request, or its fields as keywords, not both: {', '.join(kwargs)}")
-        return request or self.create_request(**kwargs)
+        return request
 
     def _document(self, function: str, *arguments: int) -> dict[str, Any]:
         with self.server.running as (api, server):

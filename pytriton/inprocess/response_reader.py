@@ -1,12 +1,15 @@
-"""A response, read from the block in which C++ describes it; ``native/parcel.cpp`` has its layout."""
+"""A response, read from the block in which C++ describes it; ``native/parcel.cpp`` has its layout.
+
+Most responses of a model differ in the addresses of their outputs alone, which come last: the rest is read once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import string_at
 from functools import lru_cache
 from struct import Struct, unpack_from
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytriton.inprocess.cargo import Cargo
 from pytriton.inprocess.enums import DataType, MemoryType
@@ -18,16 +21,34 @@ from pytriton.inprocess.tensor import Tensor
 if TYPE_CHECKING:
     from pytriton.inprocess.model import Model
 
-__all__ = ["read"]
+__all__ = ["Plain", "read"]
 
-FIRST_BYTES = 512  # which each block has
+FIRST_BYTES = 256  # which each block has
 HEAD = Struct("<QqIi6I")
-OUTPUT = Struct("<QQQqiiII")
+SIZES = Struct("<Q16xI")  # of the block, and the number of outputs: the head's
+OUTPUT = Struct("<QQqiiII")
 PARAMETER = Struct("<qiIII")
 FINAL, EMPTY = 1, 2
 STRING, _INT, BOOL, DOUBLE = range(4)
-DESCRIPTION = 36  # where, in an output, that begins which is the same each time
+DESCRIPTION = 28  # where, in an output, that begins which is the same each time
 MEMORY_TYPES = [*MemoryType]  # which is faster than to call the class
+MOST = 256
+
+
+class Plain(NamedTuple):
+    """What is the same in responses whose outputs lie in memory that C++ allocated.
+
+    Attributes:
+        model: With its version.
+        final: Whether they are the last ones.
+        outputs: The name, data type, shape and bytes of each.
+        addresses: Reads their addresses.
+    """
+
+    model: Model
+    final: bool
+    outputs: Sequence[tuple[str, DataType, Sequence[int], int]]
+    addresses: Struct
 
 
 def read(block: int, model: Model, cargo: Cargo, free: Callable[[int], object]) -> InferenceResponse:
@@ -35,14 +56,28 @@ def read(block: int, model: Model, cargo: Cargo, free: Callable[[int], object]) 
 
     Args:
         block: Its address.
-        model: The one that was asked.
+        model: The one that was asked, which remembers what its responses are like.
         cargo: The request's, with the buffers that its allocator made.
         free: Frees what C++ allocated.
     """
     text = string_at(block, FIRST_BYTES)
-    size, version, flags, code, outputs, parameters, model_size, id_size, message_size, _ = HEAD.unpack_from(text)
+    size, count = SIZES.unpack_from(text)
     if size > FIRST_BYTES:
         text = string_at(block, size)
+    begin = size - 8 * count
+    plain = model.plain_responses.get(text[:begin])
+    if plain is None:
+        return _read_anew(text, begin, model, cargo, free)
+    outputs = {}
+    addresses = plain.addresses.unpack_from(text, begin)
+    for (name, data_type, shape, bytes_), base in zip(plain.outputs, addresses, strict=True):
+        buffer = MemoryBuffer(base, MemoryType.CPU, 0, bytes_, HostMemory(base, free))
+        outputs[name] = Tensor(data_type, shape, buffer)
+    return InferenceResponse(plain.model, "", {}, outputs, None, None, plain.final)
+
+
+def _read_anew(text: bytes, end: int, model: Model, cargo: Cargo, free: Callable[[int], object]) -> InferenceResponse:
+    _, version, flags, code, count, parameters, model_size, id_size, message_size, _ = HEAD.unpack_from(text)
     final = bool(flags & FINAL)
     if flags & EMPTY:
         return InferenceResponse(model, "", final=final)
@@ -50,30 +85,36 @@ def read(block: int, model: Model, cargo: Cargo, free: Callable[[int], object]) 
     name = text[HEAD.size : begin].decode(errors="replace")
     request_id = text[begin : begin + id_size].decode(errors="replace")
     begin += id_size
-    response = InferenceResponse(model.answering(name, version), request_id, final=final)
+    response = InferenceResponse(type(model)(model.server, name, version), request_id, final=final)
     if code >= 0:
         response.error = error_of(code, text[begin : begin + message_size].decode(errors="replace"))
         begin += message_size
-    if outputs:
-        begin = _read_outputs(text, begin, outputs, response.outputs, cargo, free)
+    addresses = Struct(f"<{count}Q")
+    is_plain = code < 0 and not parameters and not id_size
+    for base in addresses.unpack_from(text, end):
+        begin, is_own = _read_output(text, begin, base, response.outputs, cargo, free)
+        is_plain &= is_own
     if parameters:
         _read_parameters(text, begin, parameters, response.parameters)
+    if is_plain:
+        if len(model.plain_responses) >= MOST:
+            model.plain_responses.clear()
+        outputs = [(name, item.data_type, item.shape, item.size) for name, item in response.outputs.items()]
+        model.plain_responses[text[:end]] = Plain(response.model, final, outputs, addresses)
     return response
 
 
-def _read_outputs(
-    text: bytes, begin: int, count: int, found: dict[str, Tensor], cargo: Cargo, free: Callable[[int], object]
-) -> int:
-    for _ in range(count):
-        base, size, token, device, memory_type, _, rank, name_size = OUTPUT.unpack_from(text, begin)
-        end = begin + OUTPUT.size + 8 * rank + name_size
-        name, data_type, shape = _described(text[begin + DESCRIPTION : end])
-        begin = end
-        made = cargo.buffers.pop(token) if token else None
-        owner, capsule = (made.owner, made.capsule) if made else (HostMemory(base, free), None)
-        buffer = MemoryBuffer(base, MEMORY_TYPES[memory_type], device, size, owner, capsule)
-        found[name] = Tensor(data_type, shape, buffer)
-    return begin
+def _read_output(
+    text: bytes, begin: int, base: int, found: dict[str, Tensor], cargo: Cargo, free: Callable[[int], object]
+) -> tuple[int, bool]:
+    """Read an output; returns where it ends, and whether C++ has allocated its memory."""
+    size, token, device, memory_type, _, rank, name_size = OUTPUT.unpack_from(text, begin)
+    end = begin + OUTPUT.size + 8 * rank + name_size
+    name, data_type, shape = _described(text[begin + DESCRIPTION : end])
+    made = cargo.buffers.pop(token) if token else None
+    owner, capsule = (made.owner, made.capsule) if made else (HostMemory(base, free), None)
+    found[name] = Tensor(data_type, shape, MemoryBuffer(base, MEMORY_TYPES[memory_type], device, size, owner, capsule))
+    return end, made is None
 
 
 @lru_cache(maxsize=1024)

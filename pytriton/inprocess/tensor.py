@@ -21,7 +21,7 @@ from pytriton.inprocess.memory import MemoryBuffer, Place, place_of
 
 __all__ = ["DATA_TYPES", "Tensor", "tensor_of"]
 
-DTYPES: dict[DataType, Any] = {
+_SCALARS: dict[DataType, Any] = {
     DataType.BOOL: np.bool_,
     DataType.UINT8: np.uint8,
     DataType.UINT16: np.uint16,
@@ -35,7 +35,8 @@ DTYPES: dict[DataType, Any] = {
     DataType.FP32: np.float32,
     DataType.FP64: np.float64,
 }
-DATA_TYPES = {np.dtype(dtype): data_type for data_type, dtype in DTYPES.items()}
+DTYPES = [np.dtype(_SCALARS[data_type]) if data_type in _SCALARS else None for data_type in DataType]  # by number
+DATA_TYPES = {dtype: DataType(number) for number, dtype in enumerate(DTYPES) if dtype is not None}
 TEXTS = "OSU"  # kinds of dtypes of BYTES
 
 
@@ -159,7 +160,7 @@ class Tensor:
         on_gpu = self.memory_type == MemoryType.GPU
         if stream not in (None, 0) and not on_gpu:  # what lies on a GPU is complete, so that any stream may read it
             raise UnsupportedError(f"a tensor in memory of the CPU knows no stream; stream is {stream!r}")
-        if self.data_type in DTYPES and not on_gpu:
+        if not on_gpu and DTYPES[self.data_type] is not None:
             array = self._array()
             return (array.copy() if copy else array).__dlpack__()
         if self.data_type not in CODES:
@@ -178,19 +179,19 @@ class Tensor:
     def _needed(self, item_bytes: int) -> int:
         """Bytes of the shape, which must be there."""
         size = prod(self.shape) * item_bytes
-        if size > self.size:
+        if size > self.memory_buffer.size:
             raise InvalidArgumentError(f"the shape {tuple(self.shape)} takes {size} bytes, the memory has {self.size}")
         return size
 
     def _array(self) -> npt.NDArray[Any]:
         """A view of the memory, which keeps it."""
-        dtype = DTYPES.get(self.data_type)
+        dtype = DTYPES[self.data_type]
         if dtype is None:
             raise InvalidArgumentError(f"NumPy has no dtype for {self.data_type.name}")
-        size = self._needed(np.dtype(dtype).itemsize)
-        memory: Any = (ctypes.c_uint8 * size).from_address(self.data_ptr)
-        memory.owner = self.memory_buffer
-        return np.ndarray(tuple(self.shape), dtype, memory)
+        buffer = self.memory_buffer
+        memory: Any = (ctypes.c_uint8 * self._needed(dtype.itemsize)).from_address(buffer.data_ptr)
+        memory.owner = buffer
+        return np.ndarray(self.shape, dtype, memory)
 
 
 def tensor_of(value: Any) -> Tensor:

@@ -9,8 +9,8 @@ namespace pytriton {
 
 namespace {
 
-// The block consists of these, each followed by its texts, without padding. pytriton/inprocess/response_reader.py
-// knows them, too. All are of the size that their members add up to.
+// The block consists of these, each followed by its texts, and of the outputs' addresses, without padding.
+// pytriton/inprocess/response_reader.py knows them, too. All are of the size that their members add up to.
 struct Head {
   uint64_t size;
   int64_t version;
@@ -20,7 +20,7 @@ struct Head {
   uint32_t model_size, id_size, message_size, unused;
 };
 struct Output {
-  uint64_t base, size, token;
+  uint64_t size, token;
   int64_t device;
   int32_t memory, dtype;
   uint32_t rank, name_size;  // the shape comes first
@@ -92,11 +92,14 @@ void Parcel::describe(TRITONSERVER_InferenceResponse* response) {
   head.message_size = length(message);
   append(text_, &head);
   text_.append(seen(model)).append(seen(id)).append(message);
-  if (head.error < 0) describe_outputs(response);
+  std::vector<uint64_t> bases;
+  if (head.error < 0) bases = describe_outputs(response);
   describe_parameters(response);
+  append(text_, bases.data(), bases.size());
 }
 
-void Parcel::describe_outputs(TRITONSERVER_InferenceResponse* response) {
+std::vector<uint64_t> Parcel::describe_outputs(TRITONSERVER_InferenceResponse* response) {
+  std::vector<uint64_t> bases;
   uint32_t count = 0;
   calls.ignore(calls.InferenceResponseOutputCount(response, &count));
   for (uint32_t index = 0; index < count; ++index) {
@@ -114,7 +117,7 @@ void Parcel::describe_outputs(TRITONSERVER_InferenceResponse* response) {
       output.token = buffer->token;
       if (buffer->memory) memories_.push_back(std::move(buffer->memory));
     }
-    output.base = reinterpret_cast<uint64_t>(base);
+    bases.push_back(reinterpret_cast<uint64_t>(base));
     output.memory = memory;
     output.dtype = dtype;
     output.rank = static_cast<uint32_t>(rank);
@@ -123,6 +126,7 @@ void Parcel::describe_outputs(TRITONSERVER_InferenceResponse* response) {
     append(text_, shape, rank);
     text_.append(seen(name));
   }
+  return bases;
 }
 
 void Parcel::describe_parameters(TRITONSERVER_InferenceResponse* response) {

@@ -26,7 +26,7 @@ class Parcel {
  public:
   static constexpr uint32_t FINAL = 1, EMPTY = 2;
   // Python reads so many bytes at once, and more only if the block is longer; it has at least these.
-  static constexpr size_t LEAST_BYTES = 512;
+  static constexpr size_t LEAST_BYTES = 256;
 
   // Takes the response, which may be none, apart and deletes it.
   Parcel(TRITONSERVER_InferenceResponse* response, bool final);
@@ -37,7 +37,8 @@ class Parcel {
 
  private:
   void describe(TRITONSERVER_InferenceResponse* response);
-  void describe_outputs(TRITONSERVER_InferenceResponse* response);
+  // Returns their addresses.
+  std::vector<uint64_t> describe_outputs(TRITONSERVER_InferenceResponse* response);
   void describe_parameters(TRITONSERVER_InferenceResponse* response);
 
   bool final_;

@@ -233,11 +233,13 @@ struct Text {
 
 // Whether it was the last response. Its block names memory that is the caller's now.
 bool fetch(const char* block, const std::vector<char>& input) {
+  uint64_t size = 0;
   uint32_t flags = 0;
+  std::memcpy(&size, block, sizeof size);
   std::memcpy(&flags, block + 16, sizeof flags);
   if (!(flags & pytriton::Parcel::EMPTY)) {
     void* base = nullptr;
-    std::memcpy(static_cast<void*>(&base), block + 48 + std::strlen("model"), sizeof base);
+    std::memcpy(static_cast<void*>(&base), block + size - sizeof base, sizeof base);
     require(!std::memcmp(base, input.data(), BYTES), "the output is not the input");
     std::free(base);
   }

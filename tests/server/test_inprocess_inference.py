@@ -176,6 +176,27 @@ def test_a_request_without_an_id_gets_a_response_without_one(echo: Model):
     assert response.parameters == {}
 
 
+def test_responses_of_one_model_may_differ_in_all_that_they_say(echo: Model):
+    ids = ["", "a", "b"]
+    arrays = [np.full(shape, 7, dtype) for shape in [(1, 2), (2, 2), (2, 1)] for dtype in (np.float32, np.int64)]
+    for number in range(2 * len(arrays) * len(ids)):
+        array, request_id = arrays[number % len(arrays)] + number, ids[number % len(ids)]
+        name = "FP32" if array.dtype == np.float32 else "INT64"
+        (response,) = echo.infer(inputs={f"in_{name}": array}, request_id=request_id or None)
+        back = np.from_dlpack(response.outputs[f"out_{name}"])
+        assert (response.request_id, response.final, response.parameters) == (request_id, True, {})
+        assert (back.dtype, back.tolist()) == (array.dtype, array.tolist())
+
+
+def test_responses_that_are_alike_share_nothing_that_can_be_changed(echo: Model):
+    inputs = {"in_FP32": np.ones((1, 1), np.float32)}
+    for _ in range(3):
+        (response,) = echo.infer(inputs=inputs)
+        assert (response.parameters, [*response.outputs]) == ({}, ["out_FP32"])
+        response.outputs.clear()
+        response.parameters["a"] = 1
+
+
 def test_an_iterator_may_be_dropped_before_its_responses(server: Server):
     before = {*aloft}
     array = np.array([5], np.int32)

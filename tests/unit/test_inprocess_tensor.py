@@ -21,7 +21,7 @@ from pytriton.inprocess import (
     UnsupportedError,
 )
 from pytriton.inprocess.memory import place_of
-from pytriton.inprocess.tensor import DTYPES, tensor_of
+from pytriton.inprocess.tensor import DATA_TYPES, DTYPES, tensor_of
 
 OTHER_ORDER = ">" if sys.byteorder == "little" else "<"
 
@@ -50,7 +50,7 @@ def test_an_array_in_another_order_is_copied():
         assert np.from_dlpack(tensor_of(other)).tolist() == other.tolist()
 
 
-@pytest.mark.parametrize("data_type", DTYPES, ids=lambda data_type: data_type.name)
+@pytest.mark.parametrize("data_type", DATA_TYPES.values(), ids=lambda data_type: data_type.name)
 def test_other_libraries_and_back_share_one_memory(data_type: DataType):
     array = np.ones((2, 3), DTYPES[data_type])
     tensor = Tensor.from_dlpack(Foreign(array))
