@@ -118,11 +118,11 @@ class PlainBatches:
             inputs[name] = np.ndarray(shape, dtype, message, at)
         try:
             outputs = callee.answer_whole(inputs)
-            reply = self._written(reading, message, outputs)
-            if reply is not None:
-                return reply
-            frame = unpack(memoryview(message))
-            return frame, self._learn_reply(reading, self._inference.reply_whole(frame, outputs), outputs)
+            if reading.last is not None:
+                reply = _filled(reading.last, message, outputs)
+                if reply is not None:
+                    return reply
+            return self._other(reading, message, outputs)
         except BaseException as error:  # whatever the callable does, the model keeps serving
             frame = unpack(memoryview(message))
             return frame, self._inference.failed(frame, error)
@@ -150,15 +150,15 @@ class PlainBatches:
         beginning, counts = bytes(message[: NUMBER.start]), bytes(message[COUNTS])
         _put(self._readings, _key(message), Reading(len(message), beginning, counts, description, inputs, {}))
 
-    def _written(self, reading: Reading, message: bytearray, outputs: Any) -> bytes | None:
-        """The reply with the outputs, if they are right at a glance, and one like it was learned."""
+    def _other(self, reading: Reading, message: bytearray, outputs: Any) -> bytes | tuple[Frame, Reply]:
+        """A reply that is not like the last one."""
+        key = self._kind(outputs)
+        reading.last = None if key is None else reading.replies.get(key)
         reply = None if reading.last is None else _filled(reading.last, message, outputs)
-        if reply is None:
-            key = self._kind(outputs)
-            reading.last = None if key is None else reading.replies.get(key)
-            if reading.last is not None:
-                reply = _filled(reading.last, message, outputs)
-        return reply
+        if reply is not None:
+            return reply
+        frame = unpack(memoryview(message))
+        return frame, self._learn_reply(reading, self._inference.reply_whole(frame, outputs), outputs)
 
     def _kind(self, outputs: Any) -> tuple[Any, ...] | None:
         """The names and shapes of outputs that have their declared dtypes and lie in C order; else None."""

@@ -65,28 +65,28 @@ class Turns:
             FrameError: It sent what is no frame.
         """
         with self._turn:
-            reply = self._reply(channel, message)
-        if reply is None:
-            self._answer_frame(channel, channel.frame_of(message))
-        return reply or b""
+            answer = self._plain.answer(message)
+            if isinstance(answer, bytes):
+                self._last_batch = time.monotonic()
+                return answer
+            if answer is not None:
+                self._send(channel, *answer)
+                self._last_batch = time.monotonic()
+                return b""
+        self._answer_frame(channel, channel.frame_of(message))
+        return b""
 
     def _answer_plain(self, channel: Channel, message: bytearray) -> bool:
         with self._turn:
-            reply = self._reply(channel, message)
-            if reply:
-                channel.send_message(reply)
-            return reply is not None
-
-    def _reply(self, channel: Channel, message: bytearray) -> bytes | None:
-        """The reply to a batch; empty if it was sent. None: the callable was not called."""
-        answer = self._plain.answer(message)
-        if answer is None:
-            return None
-        self._last_batch = time.monotonic()
-        if isinstance(answer, bytes):
-            return answer
-        self._send(channel, *answer)
-        return b""
+            answer = self._plain.answer(message)
+            if isinstance(answer, bytes):
+                channel.send_message(answer)
+            elif answer is not None:
+                self._send(channel, *answer)
+            else:
+                return False
+            self._last_batch = time.monotonic()
+            return True
 
     def _answer_frame(self, channel: Channel, frame: Frame) -> None:
         with self._turn:
