@@ -51,7 +51,7 @@ int bytes_of(void* object, char** text, ptrdiff_t* size) {
   return 0;
 }
 
-void* call(void* callable, ...) {
+void* call(void* callable, ...) {  // NOLINT(modernize-avoid-variadic-functions): as the interpreter's
   if (has_error) broken("an error of the interpreter stays");
   if (!is_known) broken("a thread stays attached to the interpreter");
   va_list given;
