@@ -42,9 +42,9 @@ class Reading:
 
     Attributes:
         length: Bytes of such a message.
-        beginning: Of it.
-        counts: Of requests and tensors.
-        description: Of them, after the region.
+        beginning: How it begins, up to its number.
+        counts: Those of requests and tensors in it.
+        description: The rest, up to metadata: the region, and what is said of tensors and requests.
         inputs: The name, shape, dtype and place in the message of each.
         replies: By the names and shapes of outputs.
         last: The one of these that was written last.
