@@ -6,6 +6,7 @@ import threading
 from functools import partial
 from queue import SimpleQueue
 
+import gevent
 import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
@@ -13,7 +14,7 @@ from tritonclient.utils import InferenceServerException
 from pytriton.decorators import batch
 from tests.server.arrays import filled
 from tests.server.gated import Gated
-from tests.server.processes import DEADLINE_S
+from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.tritonclients import only, only_aio
 
 TOGETHER = 2
@@ -103,7 +104,7 @@ def test_http_has_as_many_requests_in_flight_as_its_concurrency(api, meeting):
 def test_http_results_can_be_waited_for_a_while_or_not_at_all(api, gated):
     with api.other(concurrency=2) as client:
         late = client.client.async_infer(gated.model, client.inputs({"x": filled(1)}))
-        gated.wait_called()
+        wait_for(lambda: gevent.sleep(0) or gated.seen, "the request, which is sent while gevent runs")
         for options in ({"block": False}, {"timeout": 0.01}):
             with pytest.raises(InferenceServerException, match="failed to obtain inference response"):
                 late.get_result(**options)
