@@ -14,6 +14,7 @@ from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
 )
+from pytriton.client.http_connection import HttpConnection
 from pytriton.exceptions import PyTritonModelConfigError
 from tests.unit.loopback import CONFIG, CONFIGURED, INFERRED, KNOWN, READY, X, listening, paths, unused_address
 from tests.unit.loops import in_loop, until
@@ -103,6 +104,18 @@ async def test_task_that_is_cancelled_while_the_client_closes_is_cancelled():
         await client.close()
         with pytest.raises(asyncio.CancelledError):
             await call
+
+
+@in_loop
+async def test_nobody_complains_of_a_lost_connection_whose_caller_has_gone():
+    open_ones = set()
+    with listening() as address:
+        host, port = address.split(":")
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(lambda: HttpConnection(open_ones), host, int(port))
+        connection.send(b"GET / HTTP/1.1\r\n\r\n", b"")
+        connection.abort()
+        await until(lambda: not open_ones)
 
 
 @in_loop
