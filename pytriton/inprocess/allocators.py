@@ -24,7 +24,6 @@ class _DeviceAllocator(MemoryAllocator):
         return allocated(size, (memory_type, memory_type_id))
 
 
-CPU = MemoryType.CPU
 _on_gpus = _DeviceAllocator()
 
 #: Who makes the buffers of outputs, by where they are to lie. One for ``MemoryType.GPU`` may be added; without one,
@@ -46,7 +45,7 @@ def made_by(allocator: MemoryAllocator | None, wish: Place | None) -> MemoryAllo
     """
     if allocator is not None:
         return allocator
-    memory_type = CPU if wish is None else wish[0]
+    memory_type = MemoryType.CPU if wish is None else wish[0]
     default = default_memory_allocators.get(memory_type)
     if default is None and memory_type == MemoryType.GPU and has_gpu():
         return _on_gpus

@@ -31,7 +31,7 @@ PARAMETER = Struct("<qiIII")
 FINAL, EMPTY = 1, 2
 STRING, _INT, BOOL, DOUBLE = range(4)
 DESCRIPTION = 28  # where, in an output, that begins which is the same each time
-CPU, MEMORY_TYPES = MemoryType.CPU, [*MemoryType]  # which is faster than to ask the class
+MEMORY_TYPES = [*MemoryType]  # which is faster than to call the class
 MOST = 256
 
 
@@ -71,7 +71,7 @@ def read(block: int, model: Model, cargo: Cargo, free: Callable[[int], object]) 
     outputs = {}
     addresses = plain.addresses.unpack_from(text, begin)
     for (name, data_type, shape, bytes_), base in zip(plain.outputs, addresses, strict=True):
-        buffer = MemoryBuffer(base, CPU, 0, bytes_, HostMemory(base, free))
+        buffer = MemoryBuffer(base, MemoryType.CPU, 0, bytes_, HostMemory(base, free))
         outputs[name] = Tensor(data_type, shape, buffer)
     return InferenceResponse(plain.model, "", {}, outputs, None, None, plain.final)
 

@@ -36,9 +36,7 @@ _SCALARS: dict[DataType, Any] = {
     DataType.FP64: np.float64,
 }
 DTYPES = [np.dtype(_SCALARS[data_type]) if data_type in _SCALARS else None for data_type in DataType]  # by number
-ON_CPU, ON_GPU = int(DLDeviceType.kDLCPU), int(DLDeviceType.kDLCUDA)
 DATA_TYPES = {dtype: DataType(number) for number, dtype in enumerate(DTYPES) if dtype is not None}
-CPU, GPU = MemoryType.CPU, MemoryType.GPU  # which are looked up faster than through their class
 TEXTS = "OSU"  # kinds of dtypes of BYTES
 
 
@@ -137,13 +135,13 @@ class Tensor:
         found = self.memory_type, self.memory_type_id
         if wanted == found:
             return self
-        if wanted[0] == CPU and self.memory_type == MemoryType.CPU_PINNED:
+        if wanted[0] == MemoryType.CPU and self.memory_type == MemoryType.CPU_PINNED:
             return self
         return Tensor(self.data_type, self.shape, copied(self.memory_buffer, self.size, wanted))
 
     def to_host(self) -> Tensor:
         """This tensor in memory of the CPU; errors as :meth:`to_device`."""
-        return self.to_device(CPU)
+        return self.to_device(MemoryType.CPU)
 
     def __dlpack__(
         self,
@@ -159,7 +157,7 @@ class Tensor:
             kind, number = dl_device
             place = (DLDeviceType(kind) if kind in {*DLDeviceType} else kind, number)
             return self.to_device(place).__dlpack__(stream=stream)
-        on_gpu = self.memory_buffer.memory_type == GPU
+        on_gpu = self.memory_type == MemoryType.GPU
         if stream not in (None, 0) and not on_gpu:  # what lies on a GPU is complete, so that any stream may read it
             raise UnsupportedError(f"a tensor in memory of the CPU knows no stream; stream is {stream!r}")
         if not on_gpu and DTYPES[self.data_type] is not None:
@@ -175,8 +173,8 @@ class Tensor:
         return lent(self.data_ptr, self.__dlpack_device__(), self.data_type, self.shape, self.memory_buffer)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        buffer = self.memory_buffer
-        return ON_GPU if buffer.memory_type == GPU else ON_CPU, buffer.memory_type_id
+        device = DLDeviceType.kDLCUDA if self.memory_type == MemoryType.GPU else DLDeviceType.kDLCPU
+        return int(device), self.memory_type_id
 
     def _needed(self, item_bytes: int) -> int:
         """Bytes of the shape, which must be there."""

@@ -133,8 +133,7 @@ class Inference:
 
     def whole_batch_callee(self) -> Callee | None:
         """What answers batches that nobody has to see request by request."""
-        callee = self._callee
-        return callee if callee.whole_batch is not None else None
+        return self._callee if self._callee.whole_batch is not None else None
 
     def reply_whole(self, frame: Frame, returned: Any) -> Reply:
         """The reply with what a whole-batch form has returned; raises what is wrong with it."""

@@ -90,8 +90,7 @@ class ObservedInference(Inference):
 
     def whole_batch_callee(self) -> Callee | None:
         """As :meth:`Inference.whole_batch_callee`; None while batches are observed."""
-        callee = self._callee
-        return callee if callee.whole_batch is not None and self._observation.is_idle() else None
+        return super().whole_batch_callee() if self._observation.is_idle() else None
 
     def stream(self, frame: Frame) -> Replies:
         """As :meth:`Inference.stream`."""
