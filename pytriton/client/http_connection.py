@@ -85,4 +85,4 @@ class HttpConnection(asyncio.Protocol):
         response, self._response = self._response, None
         if response is not None and not response.done():
             response.set_exception(error)
-            response.exception()  # which is no complaint, if the task that waits is cancelled before it sees it
+            response.exception()  # so that asyncio does not complain if whoever waits is cancelled before he sees it

@@ -120,13 +120,16 @@ class LocalChannel:
         else:
             frame.region = ELSEWHERE
             addresses = (c_uint64 * len(tensors))(*map(_address, tensors))
-        message = pack(frame, tensors)
-        if not self._proxy.reply(self._number, message, len(message), addresses):
-            raise PeerGoneError("the server let the model go")
+        self.send_message(pack(frame, tensors), addresses)
 
-    def send_message(self, message: bytes) -> None:
-        """Send a frame that is a message already; raises as :meth:`send`."""
-        if not self._proxy.reply(self._number, message, len(message), None):
+    def send_message(self, message: bytes, addresses: Array[c_uint64] | None = None) -> None:
+        """Send a frame that is a message already; raises as :meth:`send`.
+
+        Args:
+            message: It.
+            addresses: Where its tensors lie, if not in it.
+        """
+        if not self._proxy.reply(self._number, message, len(message), addresses):
             raise PeerGoneError("the server let the model go")
 
     def receive(self, answer: Callable[[bytearray], bool] | None = None) -> Frame:

@@ -68,9 +68,9 @@ class Callee(NamedTuple):
 
     def answer_whole(self, inputs: dict[str, NDArray[Any]]) -> Any:
         """Call the form that takes whole-batch inputs, which is there."""
-        if self.binding is not None and current_binding.get() is not self.binding:
-            current_binding.set(self.binding)
-        return self.whole_batch(inputs)  # type: ignore[misc]
+        self.enter()
+        assert self.whole_batch is not None
+        return self.whole_batch(inputs)
 
 
 class Inference:
