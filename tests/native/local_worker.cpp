@@ -17,7 +17,7 @@ constexpr uint64_t kManyReplies = 1'000;
 constexpr auto kPause = std::chrono::milliseconds(20);
 
 std::recursive_mutex interpreter_lock;
-thread_local bool is_known = false;
+thread_local int attachments = 0;                                 // of the thread to the interpreter
 std::map<uint64_t, LocalWorker*> workers, workers_by_connection;  // with the lock
 
 int meet(uint64_t worker, uint64_t connection) {
@@ -53,7 +53,7 @@ int bytes_of(void* object, char** text, ptrdiff_t* size) {
 
 void* call(void* callable, ...) {  // NOLINT(modernize-avoid-variadic-functions): as the interpreter's
   if (has_error) broken("an error of the interpreter stays");
-  if (!is_known) broken("a thread stays attached to the interpreter");
+  if (attachments < 2) broken("a thread stays attached to the interpreter between calls");
   va_list given;
   va_start(given, callable);
   const auto* number = va_arg(given, const Object*);
@@ -69,18 +69,16 @@ void* call(void* callable, ...) {  // NOLINT(modernize-avoid-variadic-functions)
 
 int ensure() {
   interpreter_lock.lock();
-  const int was_known = is_known;
-  is_known = true;
-  return was_known;
+  return ++attachments;
 }
-void release(int was_known) {
-  is_known = was_known;
+void release(int number) {
+  if (number != attachments--) broken("attachments end in the order in which they began, last first");
   interpreter_lock.unlock();
 }
-void* thread_state() { return is_known ? &is_known : nullptr; }
+void* thread_state() { return attachments ? &attachments : nullptr; }
 void* save_thread() {
   interpreter_lock.unlock();
-  return &is_known;
+  return &attachments;
 }
 void restore_thread(void*) { interpreter_lock.lock(); }
 
@@ -266,7 +264,7 @@ void LocalWorker::leave(uint64_t connection) {
 }
 
 void LocalWorker::serve() {
-  is_known = true;  // one of the interpreter's own threads
+  attachments = 1;  // one of the interpreter's own threads
   std::unique_lock lock(interpreter_lock);
   while (!is_closing_) {
     if (!refused_.empty()) {
