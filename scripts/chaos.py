@@ -1,7 +1,8 @@
-"""Kills servers, stubs and clients at random while clients call, and says what became of the calls.
+"""Kills and stops the processes of a system at random while clients call, and says what became of the calls.
 
-Usage: ``python scripts/chaos.py [--minutes 30] [--seed 0] [--json FILE]``. Exit status 1 means problems: wrong answers,
-calls that took longer than their timeouts, a server that was not back in time, something left behind.
+Usage: ``python scripts/chaos.py [--serve threads|processes|python-proxy] [--minutes 30] [--seed 0] [--json FILE]``.
+Exit status 1 means problems: wrong answers, calls that took longer than their timeouts, a system that was not back in
+time, something left behind, memory or files that grow.
 """
 
 from __future__ import annotations
@@ -11,36 +12,49 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
-from chaos_caller import LIMIT_S
-from processes import adopt_orphans, end_with_parent, names, open_files, resident_bytes
-from systems import MODEL, Host, find_system
+from callers import Caller, Found
+from processes import adopt_orphans, names
+from report import align
+from soak import Sample, grown, look
+from systems import MODEL, PYTHON_PROXY, STREAM, BenchError, Host, System, find_system
 from wire import HOST
 
 from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError
 
-CALLERS = ["http", "http", "grpc", "grpc", "asyncio"]
-PROTOCOL = {"http": "http", "grpc": "grpc", "asyncio": "http"}
+CALLERS = [("blocking", "http"), ("blocking", "http"), ("blocking", "grpc"), ("blocking", "grpc")]
+CALLERS += [("asyncio", "http"), ("streams", "grpc")]
+TIMEOUT_S = 5.0
+PROGRAMS = {"server": "tritonserver", "guard": "guard.py", "worker": "python -c", "stub": "triton_python_backend_stub"}
+TARGETS = {  # of the kills and stops, and how often each is chosen
+    "threads": {"server": 4, "guard": 2, "client": 3, "host": 1},
+    "processes": {"server": 3, "guard": 2, "worker": 8, "client": 3, "host": 1},
+    PYTHON_PROXY: {"server": 3, "guard": 2, "stub": 8, "client": 3, "host": 1},
+}
+WORKERS = 2
+KILL_SHARE = 0.6
 PAUSE_S = (2.0, 8.0)
+STOP_S = (2.0, 10.0)
 SERVER_PAUSE_S = 14.0
 """A server that dies more than five times a minute is given up."""
+HOST_LIFE_S = 150.0
+"""For so long each host lives at least, or growth could not be seen."""
 BACK_S = 2.0
 TRY_S = 0.3
+POLL_S = 0.05
 PATIENCE_S = 30.0
-SETTLED_S = 60.0
 
 
 @dataclass
@@ -48,109 +62,147 @@ class Chaos:
     """What happened.
 
     Attributes:
-        calls: Their number, by what they came to: ``right``, ``wrong``, or an error's class.
-        longest_s: The longest call.
-        kills: Number of processes killed, by what they were.
-        back_s: Seconds until the next right answer, for each kill of a server or stub.
-        rss_bytes: Of the hosting process: a minute after the start, and at the end.
-        files: Open ones of the same, at the same times.
+        found: By the callers.
+        attacks: Their number: ``kill`` or ``stop`` of what.
+        back_s: Seconds until the next right answer, by attack; from the kill, the end of the stop or a new host's start.
+        gone_s: Seconds until a host and all that belongs to it had gone, by the signal that it got.
+        lives: What each host held, looked at after each of these.
     """
 
-    calls: Counter[str] = field(default_factory=Counter)
-    longest_s: float = 0.0
-    kills: Counter[str] = field(default_factory=Counter)
-    back_s: dict[str, list[float]] = field(default_factory=lambda: {"server": [], "stub": []})
-    rss_bytes: list[int] = field(default_factory=list)
-    files: list[int] = field(default_factory=list)
+    found: Found = field(default_factory=lambda: Found(TIMEOUT_S))
+    attacks: Counter[str] = field(default_factory=Counter)
+    back_s: dict[str, list[float]] = field(default_factory=dict)
+    gone_s: dict[str, list[float]] = field(default_factory=dict)
+    lives: list[list[Sample]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
-class Caller:
-    """A client process, whose reports go into the result."""
+class Scene:
+    """A host and its callers, and what is done to them; a context.
 
-    def __init__(self, kind: str, host: Host, result: Chaos, lock: threading.Lock) -> None:
-        self.kind = kind
-        self._result, self._lock = result, lock
-        script = Path(__file__).with_name("chaos_caller.py")
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), kind, str(host.ports[PROTOCOL[kind]])],
-            stdout=subprocess.PIPE,
-            text=True,
-            preexec_fn=end_with_parent,
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
+    Args:
+        serve: What answers: one of TARGETS.
+        seed: Of the random choices.
+        folder: An empty one for the hosts' files.
+        result: Gets what happens.
+    """
 
-    def end(self, number: signal.Signals) -> None:
-        """End the process, and read what it still says."""
-        self.process.send_signal(number)
-        self.process.wait()
-        self._reader.join()
+    def __init__(self, serve: str, seed: int, folder: Path, result: Chaos) -> None:
+        self._targets, self._dice = TARGETS[serve], random.Random(seed)
+        self._system, self._folder, self._result = _find_system(serve), folder, result
+        self._hosts = ExitStack()
+        self._server_killed = time.monotonic()
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as output:
-            for line in output:
-                with suppress(json.JSONDecodeError):  # cut short by a kill
-                    report = json.loads(line)
-                    with self._lock:
-                        self._result.calls.update(report["counts"])
-                        self._result.longest_s = max(self._result.longest_s, report["longest_s"])
+    def __enter__(self) -> Scene:
+        self._start_host()
+        ports = self._host.ports
+        self._callers = [Caller(kind, protocol, ports[protocol], self._result.found) for kind, protocol in CALLERS]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._hosts:
+            for caller in self._callers:
+                caller.__exit__()
+            if kind is None:
+                self._look()
+                self._end_host(signal.SIGTERM)
+
+    def attack(self) -> str:
+        """Kill or stop a process after a pause; returns what was done to what, such as ``kill server``."""
+        time.sleep(self._dice.uniform(*PAUSE_S))
+        what = self._choose()
+        deed = "kill" if self._dice.random() < KILL_SHARE else "stop"
+        if deed == "kill":
+            self._kill(what)
+        else:
+            self._stop(what)
+        self._look()
+        return f"{deed} {what}"
+
+    def _choose(self) -> str:
+        """What is attacked next: something that may be killed now."""
+        now, targets = time.monotonic(), dict(self._targets)
+        if now < self._server_killed + SERVER_PAUSE_S:
+            del targets["server"], targets["guard"]
+        if now < self._host_started + HOST_LIFE_S:
+            del targets["host"]
+        return self._dice.choices(list(targets), list(targets.values()))[0]
+
+    def _kill(self, what: str) -> None:
+        if what == "client":
+            number = self._dice.randrange(len(self._callers))
+            self._callers[number] = self._callers[number].kill()
+        elif what == "host":
+            self._end_host(signal.SIGKILL)
+            self._start_host()
+        else:
+            with suppress(ProcessLookupError):
+                os.kill(self._find(what), signal.SIGKILL)
+            if what in ("server", "guard"):
+                self._server_killed = time.monotonic()
+            self._wait_back(f"kill {what}")
+
+    def _stop(self, what: str) -> None:
+        seconds = self._dice.uniform(*STOP_S)
+        if what == "client":
+            with self._dice.choice(self._callers).stopped():
+                time.sleep(seconds)
+            return
+        with suppress(ProcessLookupError):
+            pid = self._find(what)
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(seconds)
+            os.kill(pid, signal.SIGCONT)
+        self._wait_back(f"stop {what}")
+
+    def _find(self, what: str) -> int:
+        """One of the processes of this sort, once there is one."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            named = names(self._host.family())
+            if found := [pid for pid, name in named.items() if name.partition(" #")[0] == PROGRAMS[what]]:
+                return self._dice.choice(found)
+            time.sleep(POLL_S)
+        raise BenchError(f"there is no {what} after {PATIENCE_S} s; the last lines:\n{self._host.tail()}")
+
+    def _start_host(self) -> None:
+        """Start a host, where the last one was."""
+        lives = self._result.lives
+        ports = list(self._host.ports.values()) if lives else ()
+        folder = self._folder / str(len(lives))
+        self._host = self._hosts.enter_context(Host(self._system, folder, (STREAM, MODEL), ports))
+        first_s = self._host.wait_first_answer()
+        if lives:
+            self._result.back_s.setdefault("kill host", []).append(first_s)
+        lives.append([])
+        self._host_started = time.monotonic()
+
+    def _end_host(self, number: signal.Signals) -> None:
+        """End the host, and note what it leaves."""
+        self._result.gone_s.setdefault(number.name, []).append(self._host.stop(number))
+        status = 0 if number == signal.SIGTERM else -number
+        problems = self._host.left_behind(status, [caller.pid for caller in self._callers])
+        problems += grown(self._result.lives[-1], lasting=["host"])
+        if problems:
+            self._result.problems += [f"host {len(self._result.lives)}, {number.name}: {each}" for each in problems]
+            print(self._host.tail(), flush=True)
+
+    def _look(self) -> None:
+        self._result.lives[-1].append(look(self._host, time.monotonic() - self._host_started))
+
+    def _wait_back(self, after: str) -> None:
+        seconds = wait_right_answer(self._host)
+        self._result.back_s.setdefault(after, []).append(seconds)
+        if seconds > BACK_S:
+            self._result.problems.append(f"after {after}, it took {seconds:.2f} s to the next right answer")
+            print(self._host.tail(), flush=True)
 
 
-def cause(minutes: float, seed: int, folder: Path) -> Chaos:
-    """Run for so many minutes."""
-    result, lock, dice = Chaos(), threading.Lock(), random.Random(seed)
-    system = find_system("ours")
-    system.command[-1] = str(Path(__file__).with_name("hosts") / "restarted.py")
-    with Host(system, folder) as host:
-        host.wait_first_answer()
-        callers = [Caller(kind, host, result, lock) for kind in CALLERS]
-        began = server_killed = time.monotonic()
-        while time.monotonic() - began < 60 * minutes:
-            time.sleep(dice.uniform(*PAUSE_S))
-            if not result.files and time.monotonic() - began > SETTLED_S:
-                look(host, result)
-            what = dice.choice(["server", "stub", "stub", "client"])
-            if what == "server" and time.monotonic() - server_killed < SERVER_PAUSE_S:
-                what = "stub"
-            if what == "client":
-                number = dice.randrange(len(callers))
-                callers[number].end(signal.SIGKILL)
-                callers[number] = Caller(callers[number].kind, host, result, lock)
-            elif kill(host, {"server": "tritonserver", "stub": "triton_python_backend_stub"}[what]):
-                if what == "server":
-                    server_killed = time.monotonic()
-                result.back_s[what].append(wait_right_answer(host))
-            else:
-                continue
-            result.kills[what] += 1
-            print(f"{time.monotonic() - began:6.0f} s  {dict(result.kills)}  {dict(result.calls)}", flush=True)
-        for caller in callers:
-            if caller.process.poll() is not None:
-                result.problems.append(f"the {caller.kind} client ended by itself: {caller.process.returncode}")
-            caller.end(signal.SIGTERM)
-        look(host, result)
-        host.stop()
-        result.problems += host.left_behind()
-        judge(result, host)
-    return result
-
-
-def look(host: Host, result: Chaos) -> None:
-    """Note what the hosting process holds."""
-    host.family()
-    result.rss_bytes.append(resident_bytes(host.pid))
-    result.files.append(open_files(host.pid))
-
-
-def kill(host: Host, name: str) -> bool:
-    """Kill one process of the host's family; False if there is none of this name now."""
-    found = [pid for pid, its_name in names(host.family()).items() if its_name.startswith(name)]
-    with suppress(ProcessLookupError):
-        for pid in found[:1]:
-            os.kill(pid, signal.SIGKILL)
-    return bool(found)
+def _find_system(serve: str) -> System:
+    system = find_system("ours", proxy="python" if serve == PYTHON_PROXY else "native")
+    script = str(Path(__file__).with_name("hosts") / "restarted.py")
+    workers = [f"--workers={WORKERS}"] if serve == "processes" else []
+    return replace(system, command=[system.command[0], script, *workers])
 
 
 def wait_right_answer(host: Host) -> float:
@@ -171,35 +223,53 @@ def wait_right_answer(host: Host) -> float:
     return time.monotonic() - began
 
 
-def judge(result: Chaos, host: Host) -> None:
-    """Note what is worse than it may be."""
-    if result.calls["wrong"] or not result.calls["right"]:
-        result.problems.append(f"{result.calls['wrong']} wrong and {result.calls['right']} right answers")
-    if result.longest_s > LIMIT_S:
-        result.problems.append(f"a call took {result.longest_s:.1f} s, longer than its timeouts")
-    for what, seconds in result.back_s.items():
-        if seconds and max(seconds) > BACK_S:
-            result.problems.append(f"after a kill of the {what}, it took {max(seconds):.2f} s to the next right answer")
-    if len(result.files) == 2 and result.files[1] > result.files[0] + 5:
-        result.problems.append(f"open files of the host: {result.files[0]}, then {result.files[1]}")
-    if result.problems:
-        print(host.tail())
+def chaos_table(result: Chaos) -> str:
+    """A line for each sort of attack, and for what calls came to."""
+    lines = [["", "times", "next right answer after s: median", "longest"]]
+    for what, times in sorted(result.attacks.items()):
+        seconds = result.back_s.get(what)
+        back = [f"{median(seconds):.2f}", f"{max(seconds):.2f}"] if seconds else ["", ""]
+        lines.append([what, str(times), *back])
+    lines += [[f"calls, {what}", str(count), "", ""] for what, count in sorted(result.found.calls.items())]
+    lines.append(["longest wait for a response, s", f"{result.found.longest_s:.1f}", "", ""])
+    return align(lines)
+
+
+def as_json(result: Chaos) -> dict[str, Any]:
+    found = result.found
+    return {
+        **{"attacks": result.attacks, "calls": found.calls, "longest_s": found.longest_s},
+        **{"back_s": result.back_s, "gone_s": result.gone_s, "problems": result.problems},
+        "lives": [[asdict(sample) for sample in life] for life in result.lives],
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--serve", choices=list(TARGETS), default="threads", help="what answers (threads)")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=0, help="of the random choices")
     parser.add_argument("--json", type=Path, help="where to write the result")
     chosen = parser.parse_args(arguments)
     adopt_orphans()
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        result = cause(chosen.minutes, chosen.seed, Path(folder))
-    values: dict[str, Any] = {item.name: getattr(result, item.name) for item in fields(result)}
+    result = Chaos()
+    with (
+        tempfile.TemporaryDirectory(prefix="chaos-") as folder,
+        Scene(chosen.serve, chosen.seed, Path(folder), result) as scene,
+    ):
+        began = time.monotonic()
+        while (seconds := time.monotonic() - began) < 60 * chosen.minutes:
+            what = scene.attack()
+            result.attacks[what] += 1
+            print(f"{seconds:6.0f} s  {what}  {dict(result.found.calls)}", flush=True)
+    result.problems += result.found.problems
+    if not result.found.calls["right"]:
+        result.problems.append("no call was answered")
     if chosen.json:
-        chosen.json.write_text(json.dumps(values, indent=2))
-    for name, value in values.items():
-        print(f"{name}: {dict(value) if isinstance(value, Counter) else value}")
+        chosen.json.write_text(json.dumps(as_json(result), indent=2) + "\n")
+    print(chaos_table(result))
+    for problem in result.problems:
+        print(f"PROBLEM: {problem}")
     return 1 if result.problems else 0
 
 

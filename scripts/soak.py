@@ -1,27 +1,34 @@
-"""A long load of mixed sizes, and what becomes of memory and files meanwhile."""
+"""A long load of mixed sizes, streams and errors, and what becomes of memory and files meanwhile."""
 
 from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from callers import Caller, Found
 from processes import names, open_files, resident_bytes
 from report import align, number
 from rounds import Case, read_load, start_load
-from systems import Host, System
+from systems import ERRANT, MODEL, STREAM, Host, System
 
-__all__ = ["Sample", "Soak", "Trend", "soak", "soak_table", "trends"]
+__all__ = ["Sample", "Soak", "Trend", "grown", "look", "soak", "soak_table", "trends"]
 
-CASES = [Case("http", 4, floats) for floats in (16, 4 << 10, 64 << 10, 256 << 10)]
-SEGMENT_S = 20.0  # then the connections are made anew, and the answers verified
+SIZES = (16, 4 << 10, 64 << 10, 256 << 10)
+CASES = [*(Case("http", 4, floats) for floats in SIZES), *(Case("grpc", 2, floats) for floats in SIZES)]
+CALLERS = [("asyncio", "http"), ("asyncio", "grpc"), ("streams", "grpc")]
+BAD_CALLERS = [("bad", "http"), ("bad", "grpc")]
+TIMEOUT_S = 30.0  # of the callers, whose requests wait behind 1 MiB each on 12 connections
+SEGMENT_S = 60.0  # then the connections are made anew, and the answers verified
 SAMPLE_S = 5.0
 POLL_S = 0.1
 SETTLE_S = 60.0
 IDLE_S = 1.5
+SLACK_BYTES, SLACK_FILES = 64 << 20, 32  # of which connections of clients come and go
 
 
 @dataclass(frozen=True)
@@ -53,17 +60,23 @@ class Trend:
 
 @dataclass
 class Soak:
-    """What a soak found."""
+    """What a soak found.
+
+    Attributes:
+        requests: Their number by load, of those whose answers are verified once a segment.
+        calls: Their number by what they came to, of those that are each verified.
+    """
 
     system: str
     minutes: float
     requests: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 def soak(system: System, minutes: float, folder: Path, say: Callable[[str], None]) -> Soak:
-    """Load a system over 16 connections, four of each size.
+    """Load a system over HTTP and gRPC, with four sizes of requests, streams, and requests that fail.
 
     Args:
         system: What to load.
@@ -75,9 +88,18 @@ def soak(system: System, minutes: float, folder: Path, say: Callable[[str], None
         BenchError: The host did not start, or a load failed.
     """
     result = Soak(system.name, minutes, dict.fromkeys((case.title for case in CASES), 0))
-    with Host(system, folder) as host:
+    errs = system.name != "raw"  # which has no model for it
+    with Host(system, folder, (STREAM, *([ERRANT] if errs else []), MODEL)) as host, ExitStack() as callers:
         host.wait_first_answer()
+        found = Found(TIMEOUT_S)
+        for kind, protocol in [*CALLERS, *(BAD_CALLERS if errs else [])]:
+            callers.enter_context(Caller(kind, protocol, host.ports[protocol], found))
         _load_mixed(host, result, say)
+        callers.close()
+        result.calls = dict(sorted(found.calls.items()))
+        result.problems += found.problems
+        result.problems += [f"{count} calls: {what}" for what, count in found.calls.items() if what.endswith("Error")]
+        result.problems += grown(result.samples)
         time.sleep(IDLE_S)
         host.stop()
         result.problems += host.left_behind()
@@ -96,11 +118,11 @@ def _load_mixed(host: Host, result: Soak, say: Callable[[str], None]) -> None:
                 loads[case] = start_load(host, case, min(SEGMENT_S, end - now), warmup_s=0)
         if now >= next_sample:
             next_sample += SAMPLE_S
-            result.samples.append(_look(host, now - begin))
+            result.samples.append(look(host, now - begin))
             total = sum(result.samples[-1].rss_bytes.values()) / 2**20
             say(f"{result.system}, {now - begin:.0f} s: {total:.0f} MiB, {len(result.problems)} problems")
         time.sleep(POLL_S)
-    result.samples.append(_look(host, time.monotonic() - begin))
+    result.samples.append(look(host, time.monotonic() - begin))
     for case, load in loads.items():
         _count(result, host, case, load)
 
@@ -112,7 +134,8 @@ def _count(result: Soak, host: Host, case: Case, load: subprocess.Popen[str]) ->
         result.problems.append(f"{case.title}: {counted.errors} errors")
 
 
-def _look(host: Host, at_s: float) -> Sample:
+def look(host: Host, at_s: float) -> Sample:
+    """What the processes of a host hold at this moment."""
     named = names(host.family())
     return Sample(
         at_s,
@@ -136,18 +159,45 @@ def trends(samples: Sequence[Sample]) -> dict[str, Trend]:
 
 
 def _trend(at_s: Sequence[float], values: Sequence[float]) -> Trend:
-    settled_s = min(SETTLE_S, at_s[-1] / 2)
-    first = next(index for index, seconds in enumerate(at_s) if seconds >= settled_s)
+    first = _first_settled(at_s)
     if first == len(at_s) - 1:
         return Trend(values[first], values[-1], 0.0)
     slope = np.polyfit(np.array(at_s[first:]) / 60, values[first:], 1)[0]
     return Trend(values[first], values[-1], float(slope))
 
 
+def _first_settled(at_s: Sequence[float]) -> int:
+    settled_s = at_s[0] + min(SETTLE_S, (at_s[-1] - at_s[0]) / 2)
+    return next(index for index, seconds in enumerate(at_s) if seconds >= settled_s)
+
+
+def grown(samples: Sequence[Sample], lasting: Collection[str] = ()) -> list[str]:
+    """What grew from when it should have settled to the last sample.
+
+    Args:
+        samples: One at least.
+        lasting: Names of the processes that count; default: those of the last sample.
+    """
+    settled, last = samples[_first_settled([each.at_s for each in samples])], samples[-1]
+    problems = []
+    for what, before, after, slack in (
+        ("bytes", settled.rss_bytes, last.rss_bytes, SLACK_BYTES),
+        ("open files", settled.open_files, last.open_files, SLACK_FILES),
+        ("bytes", {"/dev/shm": settled.shared_memory_bytes}, {"/dev/shm": last.shared_memory_bytes}, SLACK_BYTES),
+        ("files", {"workspace": settled.workspace_files}, {"workspace": last.workspace_files}, SLACK_FILES),
+    ):
+        for name, amount in after.items():
+            counts = not lasting or name in (*lasting, "/dev/shm", "workspace")
+            if counts and amount > before.get(name, amount) + slack:
+                problems.append(f"{name}: {before[name]} {what}, then {amount}")
+    return problems
+
+
 def soak_table(result: Soak) -> str:
-    """A line for each quantity, and for the requests of each size."""
+    """A line for each quantity, for the requests of each size, and for what the verified calls came to."""
     lines = [[f"{result.system}, {number(result.minutes)} min", "settled", "end", "per min"]]
     for name, trend in trends(result.samples).items():
         lines.append([f"  {name}", number(trend.settled), number(trend.last), f"{trend.slope_per_min:+.3f}"])
     lines += [[f"  requests, {title}", "", str(count), ""] for title, count in result.requests.items()]
+    lines += [[f"  calls, {what}", "", str(count), ""] for what, count in result.calls.items()]
     return align(lines)

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +26,12 @@ from wire import HOST, LoadError, Target
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.server.native import uses_native
 
-__all__ = ["ECHO", "MODEL", "PYTHON_PROXY", "STREAM", "BenchError", "Host", "System", "find_system"]
+__all__ = ["ECHO", "ERRANT", "MODEL", "PYTHON_PROXY", "STREAM", "BenchError", "Host", "System", "find_system"]
 
 MODEL = "double"
 ECHO = "echo"  # gives byte strings back
 PYTHON_PROXY = "python-proxy"  # ours, with the proxy that it has besides the native one
+ERRANT = "errant"  # fails for negative values, and takes as many seconds as the largest one says
 STREAM = "stream"  # a decoupled model, which sends OUTPUT as often as COUNT says
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
@@ -116,6 +117,7 @@ class Host:
         system: What to start.
         folder: An empty one, for the log, temporary files and ``PYTRITON_HOME``.
         models: What it serves; the last one is asked for the first answer, and must be ``double``.
+        ports: Of HTTP, gRPC and metrics; default: free ones.
 
     Attributes:
         pid: Of the process.
@@ -123,12 +125,14 @@ class Host:
         home: The ``PYTRITON_HOME`` in which workspaces are made.
     """
 
-    def __init__(self, system: System, folder: Path, models: Sequence[str] = (MODEL,)) -> None:
+    def __init__(
+        self, system: System, folder: Path, models: Sequence[str] = (MODEL,), ports: Sequence[int] = ()
+    ) -> None:
         self._log, self.home, self._temporary = folder / "log", folder / "home", folder / "tmp"
         self.home.mkdir(parents=True)
         self._temporary.mkdir()
-        ports = _free_ports(3)
-        self.ports = {"http": ports[0], "grpc": ports[1]}
+        ports = ports or _free_ports(3)
+        self.ports = dict(zip(("http", "grpc", "metrics"), ports, strict=True))
         self._seen_shared_memory: set[str] = set()
         places = {"PYTRITON_HOME": str(self.home), "TMPDIR": str(self._temporary)}
         with self._log.open("wb") as log:
@@ -185,11 +189,11 @@ class Host:
             time.sleep(POLL_S)
         raise BenchError(f"no right answer (exit status {self._process.poll()}); the last lines:\n{self.tail()}")
 
-    def stop(self) -> float:
-        """Send the process SIGTERM; returns the seconds until it and its family were gone, 60 at most."""
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
+        """Send the process a signal; returns the seconds until it and its family were gone, 60 at most."""
         pids = self.family()
         began = perf_counter()
-        self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(number)
         wait_gone(pids, STOP_TIMEOUT_S)
         return perf_counter() - began
 
@@ -201,11 +205,17 @@ class Host:
                 sizes[path] = os.stat(path).st_size
         return sizes
 
-    def left_behind(self) -> list[str]:
-        """What is wrong after a stop: an exit status other than 0, processes, shared memory, files."""
-        status = self._process.poll()
-        problems = [f"exit status {status}"] if status else []
-        problems += [f"process left: {name}" for name in names([os.getpid(), *descendants()]).values()][1:]
+    def left_behind(self, status: int = 0, others: Collection[int] = ()) -> list[str]:
+        """What is wrong after a stop: another exit status, processes, shared memory, files.
+
+        Args:
+            status: That the process has to have.
+            others: Processes which this one has started besides, and which may go on.
+        """
+        found = self._process.poll()
+        problems = [] if found == status else [f"exit status {found}"]
+        left = names([os.getpid(), *(pid for pid in descendants() if pid not in others)])
+        problems += [f"process left: {name}" for name in left.values()][1:]
         problems += [f"shared memory left: {path}" for path in sorted(self.shared_memory())]
         files = [*self.home.iterdir(), *self._temporary.iterdir()]
         return problems + [f"file left: {path}" for path in sorted(files)]

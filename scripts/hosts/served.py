@@ -1,10 +1,11 @@
 """A hosting process for the benchmark: pytriton's public API alone, so that nvidia-pytriton runs it too.
 
 Usage: ``python served.py <HTTP port> <gRPC port> <metrics port> <model>...``, where the models are ``double``,
-``echo`` and ``stream``, which are loaded in the order given; SIGTERM ends it.
+``echo``, ``stream`` and ``errant``, which are loaded in the order given; SIGTERM ends it.
 """
 
 import sys
+import time
 
 import numpy as np
 
@@ -31,8 +32,16 @@ def echo(INPUT):
     return {"OUTPUT": INPUT}
 
 
-FUNCTIONS = {"double": double, "stream": stream, "echo": echo}
-DTYPES = {"double": np.float32, "stream": np.float32, "echo": bytes}
+@batch
+def errant(INPUT):
+    if INPUT.min() < 0:
+        raise ValueError("it was asked to fail")
+    time.sleep(float(INPUT.max()))
+    return {"OUTPUT": 2 * INPUT}
+
+
+FUNCTIONS = {"double": double, "stream": stream, "echo": echo, "errant": errant}
+DTYPES = {"double": np.float32, "stream": np.float32, "echo": bytes, "errant": np.float32}
 COUNTS = {"stream": [Tensor(name="COUNT", dtype=np.int32, shape=(1,))]}
 
 
