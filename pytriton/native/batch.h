@@ -5,14 +5,20 @@
 #include <chrono>
 #include <mutex>
 
+#include "cancelled.h"
 #include "codec.h"
 
 namespace pytriton {
 
 class Batch {
  public:
-  Batch(Calls calls, const Description& model, bool has_slot)
-      : has_slot(has_slot), calls_(std::move(calls)), model_(model), size_(batch_size(calls_, model)) {}
+  // Hands streams over to `cancelled` whose clients have gone.
+  Batch(Calls calls, const Description& model, bool has_slot, CancelledStreams& cancelled)
+      : has_slot(has_slot),
+        calls_(std::move(calls)),
+        model_(model),
+        cancelled_(cancelled),
+        size_(batch_size(calls_, model)) {}
 
   const bool has_slot;               // whether it counts as one of the batches in flight
   std::shared_ptr<Channel> channel;  // that it was sent over; guarded by whoever knows the batch
@@ -31,6 +37,10 @@ class Batch {
     times.compute_end = now_ns();
     for (const auto& call : calls_) {
       if (call->is_done()) continue;
+      if (model_.decoupled && call->is_cancelled()) {
+        if (last || call->has_failed()) finish(call);
+        continue;
+      }
       if (last || call->has_failed()) call->count(times);
       call->send(last);
     }
@@ -39,12 +49,12 @@ class Batch {
   void end() {
     const std::lock_guard lock(mutex_);
     times.compute_end = now_ns();
-    for (const auto& call : calls_) finish(*call);
+    for (const auto& call : calls_) finish(call);
   }
 
   void fail(Code code, const std::string& message) {
     const std::lock_guard lock(mutex_);
-    for (const auto& call : calls_) fail_one(*call, code, message);
+    for (const auto& call : calls_) fail_one(call, code, message);
   }
 
   // The requests that are not done, each as a batch of its own in place of this one.
@@ -52,7 +62,7 @@ class Batch {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<Batch>> batches;
     for (const auto& call : calls_) {
-      if (!call->is_done()) batches.push_back(std::make_shared<Batch>(Calls{call}, model_, false));
+      if (!call->is_done()) batches.push_back(std::make_shared<Batch>(Calls{call}, model_, false, cancelled_));
     }
     return batches;
   }
@@ -61,13 +71,9 @@ class Batch {
   void drop_cancelled() {
     const std::lock_guard lock(mutex_);
     for (size_t index = 0; index < calls_.size(); ++index) {
-      Call& call = *calls_[index];
-      if (call.is_done() || !call.is_cancelled()) continue;
-      if (model_.decoupled) {  // the server may keep a model for ever of which it got a response to a cancelled stream
-        finish(call);
-      } else {
-        fail_one(call, Code::cancelled, "the request was cancelled");
-      }
+      const auto& call = calls_[index];
+      if (call->is_done() || !call->is_cancelled()) continue;
+      fail_one(call, Code::cancelled, "the request was cancelled");
       untold.push_back(index);
     }
   }
@@ -89,22 +95,26 @@ class Batch {
   }
 
  private:
-  void finish(Call& call) const {
-    if (call.is_done()) return;
-    call.count(times);
-    call.end();
+  void finish(const std::shared_ptr<Call>& call) const {
+    if (call->is_done()) return;
+    call->count(times);
+    if (!call->is_cancelled()) return call->end();
+    call->stop();
+    cancelled_.add(call);
   }
 
-  void fail_one(Call& call, Code code, const std::string& message) const {
-    if (call.is_done()) return;
-    call.fail(code, message);
-    call.count(times);
-    call.send(true);
+  void fail_one(const std::shared_ptr<Call>& call, Code code, const std::string& message) const {
+    if (call->is_done()) return;
+    if (model_.decoupled && call->is_cancelled()) return finish(call);
+    call->fail(code, message);
+    call->count(times);
+    call->send(true);
   }
 
   std::mutex mutex_;
   Calls calls_;
   const Description& model_;
+  CancelledStreams& cancelled_;
   const uint64_t size_;
 };
 

@@ -1,6 +1,7 @@
 #include "call.h"
 
 #include <ctime>
+#include <utility>
 
 namespace pytriton {
 
@@ -101,10 +102,15 @@ void Call::send(bool last) noexcept {
   log_warning(std::string("a response could not be sent: ") + TRITONSERVER_ErrorMessage(refusal.get()));
 }
 
-void Call::end() noexcept {
+void Call::stop() noexcept {
   if (done_) return;
   response_.reset();
-  done_ = true;
+  done_ = stopped_ = true;
+}
+
+void Call::end() noexcept {
+  stop();
+  if (!std::exchange(stopped_, false)) return;
   if (factory_) ignore(TRITONBACKEND_ResponseFactorySendFlags(factory_.get(), TRITONSERVER_RESPONSE_COMPLETE_FINAL));
 }
 

@@ -28,7 +28,7 @@ class Call {
   Call& operator=(const Call&) = delete;
 
   TRITONBACKEND_Request* request() const { return request_; }
-  bool is_done() const { return done_; }  // whether the last response was sent
+  bool is_done() const { return done_; }  // whether the last response was sent, or none is to be any more
   bool is_cancelled() const;
   bool wants(const Output& output, size_t outputs) const;
 
@@ -41,7 +41,8 @@ class Call {
   bool has_failed() const { return failed_; }
 
   void send(bool last) noexcept;
-  // Says that no response follows.
+  // No response follows: nothing is sent any more, and end() tells the server so.
+  void stop() noexcept;
   void end() noexcept;
   // Has the server count the request. Before its last response is sent, so that whoever has got that finds it counted.
   void count(const Times& times) noexcept;
@@ -52,7 +53,7 @@ class Call {
   FactoryPointer factory_;
   ResponsePointer response_;
   ErrorPointer error_;
-  bool done_ = false, failed_ = false, counted_ = false;
+  bool done_ = false, stopped_ = false, failed_ = false, counted_ = false;
 };
 
 using Calls = std::vector<std::shared_ptr<Call>>;

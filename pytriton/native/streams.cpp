@@ -16,7 +16,12 @@ std::string gone(const std::string& reason) { return "the inference callable's p
 
 Streams::Streams(std::unique_ptr<Link> link, const Description& model, TRITONBACKEND_ModelInstance* instance,
                  int64_t limit)
-    : link_(std::move(link)), model_(model), instance_(instance), slots_(limit), current_(link_->channel()) {
+    : link_(std::move(link)),
+      model_(model),
+      instance_(instance),
+      cancelled_(!link_->channel()->is_local()),
+      slots_(limit),
+      current_(link_->channel()) {
   link_->pass_to(*this);
   start_reader(current_);
   try {
@@ -43,7 +48,7 @@ void Streams::close() {
 }
 
 void Streams::execute(Calls calls) {
-  const auto batch = std::make_shared<Batch>(std::move(calls), model_, true);
+  const auto batch = std::make_shared<Batch>(std::move(calls), model_, true, cancelled_);
   if (waited_ || !model_.has_sequences) batch->forget_cancelled();
   if (batch->is_done()) return;
   {
@@ -149,6 +154,7 @@ void Streams::watch() {
 // Tells the worker of batches that nobody waits for any more.
 double Streams::drop_cancelled() {
   const Clock::time_point start = Clock::now();
+  cancelled_.end_due();
   std::vector<std::pair<uint32_t, BatchPointer>> old;
   std::shared_ptr<Channel> current;
   {

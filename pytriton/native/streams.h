@@ -58,6 +58,7 @@ class Streams : public Batches, private Taker {
   std::unique_ptr<Link> link_;
   const Description& model_;
   TRITONBACKEND_ModelInstance* instance_;
+  CancelledStreams cancelled_;
 
   std::mutex sending_;  // not for a reader at work: the worker may be waiting for it to read
   std::list<Reading> readers_;

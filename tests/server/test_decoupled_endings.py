@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
 import pytest
@@ -23,6 +24,9 @@ from pytriton.triton import Triton
 from tests.server.counting import collect, of
 from tests.server.own_server import TENSORS, address, server_of
 from tests.server.processes import DEADLINE_S, wait_for
+from tests.unit.generators import count_up
+
+STOPPED_STREAMS = 250  # of each client
 
 
 class Endless:
@@ -166,6 +170,25 @@ def test_a_client_can_be_closed_from_another_thread_while_it_waits(grpc_url, bin
         next(responses)
     timer.join()
     release.set()
+
+
+def test_a_server_outlives_many_streams_that_are_stopped_while_their_responses_come(free_config):
+    with Triton(config=free_config) as triton:
+        triton.bind("counter", count_up, *TENSORS, config=ModelConfig(decoupled=True))
+        url, server = address(free_config, "grpc"), server_of(free_config)
+
+        def stop_streams():
+            with DecoupledModelClient(url, "counter", inference_timeout_s=DEADLINE_S) as client:
+                for number in range(STOPPED_STREAMS):
+                    with client.infer_batch(of(20)) as responses:
+                        for _ in range(1 + number % 3):
+                            next(responses)
+                return len(list(client.infer_batch(of(20))))
+
+        with ThreadPoolExecutor(4) as threads:
+            ended = [threads.submit(stop_streams) for _ in range(4)]
+            assert [each.result() for each in ended] == [20] * 4
+        assert server_of(free_config) == server
 
 
 def test_a_server_that_ends_in_mid_stream_is_a_connection_error(free_config):
