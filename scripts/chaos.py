@@ -35,7 +35,7 @@ from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError
 
 CALLERS = [("blocking", "http"), ("blocking", "http"), ("blocking", "grpc"), ("blocking", "grpc")]
-CALLERS += [("asyncio", "http"), ("streams", "grpc")]
+CALLERS += [("asyncio", "http"), ("stopped", "grpc")]
 TIMEOUT_S = 5.0
 PROGRAMS = {"server": "tritonserver", "guard": "guard.py", "worker": "python -c", "stub": "triton_python_backend_stub"}
 TARGETS = {  # of the kills and stops, and how often each is chosen
@@ -52,6 +52,7 @@ SERVER_PAUSE_S = 14.0
 HOST_LIFE_S = 150.0
 """For so long each host lives at least, or growth could not be seen."""
 BACK_S = 2.0
+SERVER_ENDED = "the server exited with failure"
 TRY_S = 0.3
 POLL_S = 0.05
 PATIENCE_S = 30.0
@@ -64,7 +65,7 @@ class Chaos:
     Attributes:
         found: By the callers.
         attacks: Their number: ``kill`` or ``stop`` of what.
-        back_s: Seconds until the next right answer, by attack; from the kill, the end of the stop or a new host's start.
+        back_s: Seconds until the next right answer, by attack: from the kill, the stop's end or a new host's start.
         gone_s: Seconds until a host and all that belongs to it had gone, by the signal that it got.
         lives: What each host held, looked at after each of these.
     """
@@ -140,6 +141,7 @@ class Scene:
                 os.kill(self._find(what), signal.SIGKILL)
             if what in ("server", "guard"):
                 self._server_killed = time.monotonic()
+                self._server_kills += 1
             self._wait_back(f"kill {what}")
 
     def _stop(self, what: str) -> None:
@@ -175,6 +177,7 @@ class Scene:
         if lives:
             self._result.back_s.setdefault("kill host", []).append(first_s)
         lives.append([])
+        self._server_kills = 0
         self._host_started = time.monotonic()
 
     def _end_host(self, number: signal.Signals) -> None:
@@ -183,6 +186,9 @@ class Scene:
         status = 0 if number == signal.SIGTERM else -number
         problems = self._host.left_behind(status, [caller.pid for caller in self._callers])
         problems += grown(self._result.lives[-1], lasting=["host"])
+        ended = self._host.output().count(SERVER_ENDED)
+        if ended != self._server_kills:
+            problems.append(f"the server ended {ended} times, of which {self._server_kills} were kills")
         if problems:
             self._result.problems += [f"host {len(self._result.lives)}, {number.name}: {each}" for each in problems]
             print(self._host.tail(), flush=True)

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from bad_requests import make_bad_requests
@@ -27,14 +28,14 @@ from wire import Target
 from pytriton.client import AsyncioModelClient, DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientError
 
-__all__ = ["Calls"]
+__all__ = ["KINDS", "Calls"]
 
 IN_FLIGHT = 8
 PAUSE_S = 0.02
 REPORT_S = 1.0
 SIZES = [16, 4 << 10, 64 << 10]
 RESPONSES = 20  # to each request, as it has to be the same for those that the server merges
-ABANDONED_SHARE = 0.2  # of the streams
+STOPPED_SHARE = 0.2
 
 
 class Calls:
@@ -109,30 +110,29 @@ async def call_at_once(server: str, calls: Calls) -> None:
         await asyncio.gather(*[repeat(client) for _ in range(IN_FLIGHT)])
 
 
-def call_streams(server: str, calls: Calls) -> None:
-    """Receive one stream of responses after the other, for ever; some are abandoned after the first response."""
+def call_streams(server: str, calls: Calls, stopped_share: float) -> None:
+    """Receive one stream of responses after the other, for ever; some are stopped after the first response."""
     timeout_s = calls.timeout_s
     with DecoupledModelClient(server, STREAM, init_timeout_s=timeout_s, inference_timeout_s=timeout_s) as client:
         while True:
             moments = [time.monotonic()]
             try:
-                calls.count(_receive(client, moments), *moments)
+                calls.count(_receive(client, moments, random.random() < stopped_share), *moments)
             except PyTritonClientError as error:
                 calls.count(type(error).__name__, *moments)
                 time.sleep(PAUSE_S)
 
 
-def _receive(client: DecoupledModelClient, moments: list[float]) -> str:
-    x = make_inputs()[:1]
-    abandoned, received = random.random() < ABANDONED_SHARE, 0
+def _receive(client: DecoupledModelClient, moments: list[float], stop: bool) -> str:
+    x, received = make_inputs()[:1], 0
     with client.infer_batch(INPUT=x, COUNT=np.array([[RESPONSES]], np.int32)) as responses:
         for response in responses:
             moments.append(time.monotonic())
             received += 1
             if (found := verdict(x, response["OUTPUT"])) != "right":
                 return found
-            if abandoned:
-                return "abandoned"
+            if stop:
+                return "right: stopped"
     return "right" if received == RESPONSES else f"wrong: {received} of {RESPONSES} responses"
 
 
@@ -150,7 +150,8 @@ def call_badly(server: str, calls: Calls) -> None:
 KINDS: dict[str, Callable[[str, Calls], None]] = {
     "blocking": call,
     "asyncio": lambda server, calls: asyncio.run(call_at_once(server, calls)),
-    "streams": call_streams,
+    "streams": partial(call_streams, stopped_share=0),
+    "stopped": partial(call_streams, stopped_share=STOPPED_SHARE),
     "bad": call_badly,
 }
 

@@ -21,7 +21,7 @@ __all__ = ["Sample", "Soak", "Trend", "grown", "look", "soak", "soak_table", "tr
 SIZES = (16, 4 << 10, 64 << 10, 256 << 10)
 CASES = [*(Case("http", 4, floats) for floats in SIZES), *(Case("grpc", 2, floats) for floats in SIZES)]
 CALLERS = [("asyncio", "http"), ("asyncio", "grpc"), ("streams", "grpc")]
-BAD_CALLERS = [("bad", "http"), ("bad", "grpc")]
+BAD_CALLERS = [("bad", "http"), ("bad", "grpc"), ("stopped", "grpc")]
 TIMEOUT_S = 30.0  # of the callers, whose requests wait behind 1 MiB each on 12 connections
 SEGMENT_S = 60.0  # then the connections are made anew, and the answers verified
 SAMPLE_S = 5.0
@@ -70,9 +70,9 @@ class Soak:
     system: str
     minutes: float
     requests: dict[str, int] = field(default_factory=dict)
-    calls: dict[str, int] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    calls: dict[str, int] = field(default_factory=dict)
 
 
 def soak(system: System, minutes: float, folder: Path, say: Callable[[str], None]) -> Soak:
@@ -88,7 +88,7 @@ def soak(system: System, minutes: float, folder: Path, say: Callable[[str], None
         BenchError: The host did not start, or a load failed.
     """
     result = Soak(system.name, minutes, dict.fromkeys((case.title for case in CASES), 0))
-    errs = system.name != "raw"  # which has no model for it
+    errs = system.name != "raw"  # which has no model for it, and after stopped streams does not end by itself
     with Host(system, folder, (STREAM, *([ERRANT] if errs else []), MODEL)) as host, ExitStack() as callers:
         host.wait_first_answer()
         found = Found(TIMEOUT_S)

@@ -27,15 +27,11 @@ class Form:
         workers: Processes; 0 is a thread of the host.
         loops: Of Python for each request.
         busy: Whether a thread of the host never rests.
-        ballast_mb: Of memory, which the factory makes in each worker.
-        max_requests: After which a worker is replaced; 0 is never.
     """
 
     workers: int = 0
     loops: int = 0
     busy: bool = False
-    ballast_mb: int = 0
-    max_requests: int = 0
 
 
 class WorkerHosts:

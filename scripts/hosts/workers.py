@@ -24,10 +24,9 @@ CHOSEN = json.loads(os.environ["BENCH_WORKERS"])
 
 def make():
     loops = CHOSEN["loops"]
-    ballast = np.ones(CHOSEN["ballast_mb"] << 17)
 
     @batch
-    def double(INPUT, ballast=ballast):
+    def double(INPUT):
         for _ in range(loops):
             pass
         return {"OUTPUT": 2 * INPUT}
@@ -38,8 +37,7 @@ def make():
 def callable_or_workers():
     if not CHOSEN["workers"]:
         return make()
-    limits = {"max_requests": CHOSEN["max_requests"] or None, "restart_period_s": 0.01}  # each death is like the first
-    return Processes(make, count=CHOSEN["workers"], **limits)
+    return Processes(make, count=CHOSEN["workers"])
 
 
 def spin():
