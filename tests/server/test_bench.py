@@ -11,6 +11,7 @@ import pytest
 pytestmark = pytest.mark.either_proxy
 
 BENCH = Path(__file__).parents[2] / "scripts" / "bench.py"
+CHAOS = BENCH.with_name("chaos.py")
 
 
 def bench(folder: Path, *arguments: str) -> dict[str, Any]:
@@ -64,3 +65,14 @@ def test_clients_streams_and_churn_are_measured_without_problems(tmp_path):
     assert values["ModelClient, grpc 1 x 64 B", "p50 us"]["tritonclient"]["median"] > 0
     sockets = [spreads["ours"]["median"] for (_, measure), spreads in values.items() if measure == "sockets after"]
     assert len(sockets) == 8
+
+
+def test_a_short_chaos_with_worker_processes_finds_no_problems(tmp_path):
+    result = tmp_path / "result.json"
+    how = ["--serve", "processes", "--minutes", "0.01", "--seed", "28", "--back", "30", "--json", str(result)]
+    ran = subprocess.run([sys.executable, str(CHAOS), *how], capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = json.loads(result.read_text())
+    assert found["attacks"] == {"kill worker": 1}
+    assert found["problems"] == []
+    assert found["calls"]["right"] > 0
