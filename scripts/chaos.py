@@ -98,12 +98,16 @@ class Scene:
         self._targets, self._dice, self._back_s = TARGETS[serve], random.Random(seed), back_s
         self._system, self._folder, self._result = _find_system(serve), folder, result
         self._hosts = ExitStack()
+        self._callers: list[Caller] = []
         self._server_killed = time.monotonic()
 
     def __enter__(self) -> Scene:
-        self._start_host()
-        ports = self._host.ports
-        self._callers = [Caller(kind, protocol, ports[protocol], self._result.found) for kind, protocol in CALLERS]
+        with ExitStack() as starting:
+            starting.push(self)
+            self._start_host()
+            for kind, protocol in CALLERS:
+                self._callers.append(Caller(kind, protocol, self._host.ports[protocol], self._result.found))
+            starting.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -14,7 +14,7 @@ from callers import Caller, Found
 from processes import names, open_files, resident_bytes
 from report import align, number
 from rounds import Case, read_load, start_load
-from systems import ERRANT, MODEL, STREAM, Host, System
+from systems import ERRANT, MODEL, STREAM, BenchError, Host, System
 
 __all__ = ["Sample", "Soak", "Trend", "grown", "look", "soak", "soak_table", "trends"]
 
@@ -85,7 +85,7 @@ def soak(system: System, minutes: float, folder: Path, say: Callable[[str], None
         say: Gets a line of progress at a time.
 
     Raises:
-        BenchError: The host did not start, or a load failed.
+        BenchError: The host did not start.
     """
     result = Soak(system.name, minutes, dict.fromkeys((case.title for case in CASES), 0))
     errs = system.name != "raw"  # which has no model for it, and after stopped streams does not end by itself
@@ -94,7 +94,10 @@ def soak(system: System, minutes: float, folder: Path, say: Callable[[str], None
         found = Found(TIMEOUT_S)
         for kind, protocol in [*CALLERS, *(BAD_CALLERS if errs else [])]:
             callers.enter_context(Caller(kind, protocol, host.ports[protocol], found))
-        _load_mixed(host, result, say)
+        try:
+            _load_mixed(host, result, say)
+        except BenchError as error:  # what was found so far counts all the same
+            result.problems.append(str(error))
         callers.close()
         result.calls = dict(sorted(found.calls.items()))
         result.problems += found.problems
