@@ -108,6 +108,7 @@ class Scene:
             self._start_host()
             for kind, protocol in CALLERS:
                 self._callers.append(Caller(kind, protocol, self._host.ports[protocol], self._result.found))
+            self._wait_first_call()
             starting.pop_all()
         return self
 
@@ -177,6 +178,13 @@ class Scene:
                 return self._dice.choice(found)
             time.sleep(POLL_S)
         raise BenchError(f"there is no {what} after {PATIENCE_S} s; the last lines:\n{self._host.tail()}")
+
+    def _wait_first_call(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._result.found.calls["right"]:
+            if time.monotonic() > deadline:
+                raise BenchError(f"no call was answered in {PATIENCE_S} s; the last lines:\n{self._host.tail()}")
+            time.sleep(POLL_S)
 
     def _start_host(self) -> None:
         """Start a host, where the last one was."""
@@ -293,8 +301,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BenchError as error:
             result.problems.append(str(error))
     result.problems += result.found.problems
-    if not result.found.calls["right"]:
-        result.problems.append("no call was answered")
     if chosen.json:
         chosen.json.write_text(json.dumps(as_json(result), indent=2) + "\n")
     print(chaos_table(result))
