@@ -100,7 +100,6 @@ class Scene:
         self._server_is_to_last = serve != PYTHON_PROXY  # Triton's Python backend may end it when a stub has died
         self._hosts = ExitStack()
         self._callers: list[Caller] = []
-        self._server_killed = time.monotonic()
 
     def __enter__(self) -> Scene:
         with ExitStack() as starting:
@@ -109,6 +108,7 @@ class Scene:
             for kind, protocol in CALLERS:
                 self._callers.append(Caller(kind, protocol, self._host.ports[protocol], self._result.found))
             self._wait_first_call()
+            self._server_killed = time.monotonic()
             starting.pop_all()
         return self
 

@@ -165,16 +165,17 @@ def main() -> None:
     chosen = parser.parse_args()
     calls = Calls(chosen.timeout)
 
+    ending = {signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)  # in all threads: the one that reports waits for it
+
     def report() -> None:
-        while True:
-            time.sleep(REPORT_S)
+        try:
+            while signal.sigtimedwait(ending, REPORT_S) is None:
+                calls.report()
             calls.report()
+        finally:  # or nobody reads the reports any more
+            os._exit(0)
 
-    def leave(*_: object) -> None:
-        calls.report()
-        os._exit(0)
-
-    signal.signal(signal.SIGTERM, leave)
     threading.Thread(target=report, daemon=True).start()
     KINDS[chosen.kind](url(chosen.protocol, Target(chosen.port, MODEL)), calls)
 

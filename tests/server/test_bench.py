@@ -18,7 +18,7 @@ def bench(folder: Path, *arguments: str) -> dict[str, Any]:
     """What the benchmark finds."""
     result = folder / "result.json"
     ran = subprocess.run(
-        [sys.executable, str(BENCH), *arguments, "--json", str(result)], capture_output=True, text=True, timeout=100
+        [sys.executable, str(BENCH), *arguments, "--json", str(result)], capture_output=True, text=True, timeout=300
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return json.loads(result.read_text())
@@ -70,7 +70,7 @@ def test_clients_streams_and_churn_are_measured_without_problems(tmp_path):
 def test_a_short_chaos_with_worker_processes_finds_no_problems(tmp_path):
     result = tmp_path / "result.json"
     how = ["--serve", "processes", "--minutes", "0.01", "--seed", "28", "--back", "30", "--json", str(result)]
-    ran = subprocess.run([sys.executable, str(CHAOS), *how], capture_output=True, text=True, timeout=100)
+    ran = subprocess.run([sys.executable, str(CHAOS), *how], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     found = json.loads(result.read_text())
     assert found["attacks"] == {"kill worker": 1}
