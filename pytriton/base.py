@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import signal
 import threading
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from pytriton import forks
 from pytriton.binder import ModelBinder
 from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.config import TritonConfig
@@ -67,6 +69,8 @@ class TritonBase(ModelBinder):
         self._stopping_lock = threading.Lock()
         self._stopped = threading.Event()
         self._wake = threading.Event()
+        self._process = os.getpid()
+        forks.register(self)
         atexit.register(self.stop)
 
     def __enter__(self: TritonT) -> TritonT:
@@ -95,7 +99,7 @@ class TritonBase(ModelBinder):
             tritonclient.utils.InferenceServerException: The server refused a model.
         """
         with self._lock:
-            self._check_running("connect")
+            self._check_may_start("connect")
             if self._control is None:
                 try:
                     self._control = self._reach()
@@ -139,6 +143,8 @@ class TritonBase(ModelBinder):
     def stop(self) -> bool:
         """Finish the requests in flight, unload the models and remove the workspace; from any thread.
 
+        In a process that was forked from this one, nothing happens.
+
         Returns:
             Whether models were served, and this call ended it.
         """
@@ -168,6 +174,14 @@ class TritonBase(ModelBinder):
             self._stopped.set()
             self._wake.set()
         return self._control is not None
+
+    def after_fork(self) -> None:
+        """In a forked child, be stopped: server, workers and files are those of the process that made this object."""
+        atexit.unregister(self.stop)
+        self._lock, self._stopping_lock = threading.RLock(), threading.Lock()
+        self._stopped, self._wake = threading.Event(), threading.Event()
+        self._stopping = True
+        self._stopped.set()
 
     def is_alive(self) -> bool:
         """Whether there is a server, and every bound model can be served."""
@@ -231,7 +245,7 @@ class TritonBase(ModelBinder):
         if address is None:
             address = metrics_address(self._config) if self._config else TRITON_LOCAL_IP
         with self._lock:
-            self._check_running("serve metrics")
+            self._check_may_start("serve metrics")
             if self._metrics_page is not None:
                 raise PyTritonInvalidOperationError(f"metrics are served already, at {self._metrics_page.url}")
             handler = prometheus.MetricsHandler.factory(registry)
@@ -270,8 +284,13 @@ class TritonBase(ModelBinder):
         """Wait for nothing any more."""
 
     def _check_running(self, what: str) -> None:
+        kind = type(self).__name__
+        if self._process != os.getpid():
+            raise PyTritonInvalidOperationError(
+                f"cannot {what}: this {kind} object belongs to process {self._process}, from which this process was "
+                f"forked; create a new {kind} in this process"
+            )
         if self._stopping:
-            kind = type(self).__name__
             raise PyTritonInvalidOperationError(f"cannot {what}: this {kind} object was stopped; create a new one")
 
     def _on_signal(self, number: signal.Signals) -> None:

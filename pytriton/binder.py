@@ -110,7 +110,7 @@ class ModelBinder(ABC):
         )
         abilities = self._abilities()
         with self._lock:
-            self._check_running(f"bind model {model_name!r}")
+            self._check_may_start(f"bind model {model_name!r}")
             self._models.check_beside(described)
             for wish in unmet_wishes(described, abilities) if abilities else ():
                 LOGGER.warning("model %s: %s", model_name, wish)
@@ -147,7 +147,7 @@ class ModelBinder(ABC):
             PyTritonWorkerError: A worker process cannot; all have the callables that they had.
         """
         with self._lock:
-            self._check_running(f"rebind model {model_name!r}")
+            self._check_may_start(f"rebind model {model_name!r}")
             model, *others = self._models.versions(model_name, model_version)
             if others:
                 raise PyTritonInvalidOperationError(
@@ -169,7 +169,7 @@ class ModelBinder(ABC):
             tritonclient.utils.InferenceServerException: The server refused; all stays as it was.
         """
         with self._lock:
-            self._check_running(f"scale model {model_name!r}")
+            self._check_may_start(f"scale model {model_name!r}")
             model, *others = self._models.versions(model_name, None)
             if others:
                 raise PyTritonInvalidOperationError(
@@ -177,6 +177,15 @@ class ModelBinder(ABC):
                 )
             control = self._control
             model.scale(count, lambda: control.load(model_name) if control is not None and model.loaded else None)
+
+    def _check_may_start(self, what: str) -> None:
+        """As :meth:`_check_running`; also raise where no thread may start, and none may get to run."""
+        self._check_running(what)
+        main = threading.main_thread()
+        if threading.current_thread() is main and not main.is_alive():
+            raise PyTritonInvalidOperationError(
+                f"cannot {what}: the interpreter is exiting, as this is an atexit handler; do it earlier"
+            )
 
     def _on_loaded(self, model: Model) -> None:
         """Have workers that were not waited for join the others."""

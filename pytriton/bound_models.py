@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 
 from tritonclient.utils import InferenceServerException
@@ -110,13 +111,9 @@ class BoundModels:
         for model in self._models:
             if not model.loaded:
                 by_name[model.name].append(model)
-        with _threads(len(by_name)) as pool:
-            results = [
-                pool.submit(self._load_versions, control, versions, name in preloaded)
-                for name, versions in by_name.items()
-            ]
-        for result in results:
-            result.result()
+        _call_at_once(
+            [partial(self._load_versions, control, versions, name in preloaded) for name, versions in by_name.items()]
+        )
 
     def _load_versions(self, control: ModelControl, models: Sequence[Model], is_preloaded: bool) -> None:
         try:
@@ -144,8 +141,7 @@ class BoundModels:
             InferenceServerException: The server refused one.
         """
         names = [name for name in self.names(loaded=True) if name not in preloaded]
-        with _threads(len(names)) as pool:
-            list(pool.map(control.load, names))
+        _call_at_once([partial(control.load, name) for name in names])
 
     def unload(self, control: ModelControl, models: Sequence[Model], timeout_s: float) -> None:
         """Have the server refuse new requests to versions of one model, answer those it has, and forget them.
@@ -192,9 +188,37 @@ class BoundModels:
         self._models.clear()
 
 
-def _threads(models: int) -> ThreadPoolExecutor:
-    """To load so many models with."""
-    return ThreadPoolExecutor(max(1, min(models, MOST_LOADS)), thread_name_prefix="pytriton-load")
+def _call_at_once(calls: Sequence[Callable[[], object]]) -> None:
+    """Make calls in parallel, up to MOST_LOADS at a time, and return when all have ended.
+
+    The executors of :mod:`concurrent.futures` take no work once the main thread has ended, though others go on.
+
+    Raises:
+        Exception: What the first of those that failed has raised.
+    """
+    errors: list[Exception | None] = [None] * len(calls)
+    waiting = iter(enumerate(calls))
+
+    def work() -> None:
+        for index, call in waiting:
+            try:
+                call()
+            except Exception as error:
+                errors[index] = error
+
+    helpers = [
+        threading.Thread(target=work, name=f"pytriton-load-{number}", daemon=True)
+        for number in range(1, min(len(calls), MOST_LOADS))
+    ]
+    for helper in helpers:
+        helper.start()
+    try:
+        work()
+    finally:
+        for helper in helpers:
+            helper.join()
+    for error in filter(None, errors):
+        raise error
 
 
 def wait_drained(models: Sequence[Model], deadline: float) -> bool:

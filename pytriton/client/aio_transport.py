@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import math
+import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from pytriton import forks
 from pytriton.client.aio_drive import AsyncTransport
 from pytriton.client.aio_http import http_client_class
 from pytriton.client.dialect import GrpcDialect, HttpDialect
@@ -110,7 +112,40 @@ def open_async_transport(
 def grpc_lease(url: TritonUrl, lib: Any, tls: Tls | None) -> Callable[[], Lease]:
     """What leases a tritonclient client with a channel of its own, whenever it is called."""
     connect = grpc_connector(url, lib, tls)
-    return lambda: _owned(connect())
+
+    def lease() -> Lease:
+        _grpc.begin()
+        return _owned(connect())
+
+    return lease
+
+
+class _GrpcProcess:
+    """Keeps gRPC for asyncio from being used where it crashes or hangs.
+
+    One thread serves all its channels. A forked child does not have that thread, and gRPC starts no other.
+    """
+
+    def __init__(self) -> None:
+        self._process: int | None = None
+        self._is_inherited = False
+        forks.register(self)
+
+    def begin(self) -> None:
+        """A channel is going to be made in this process; raises PyTritonClientClosedError if it would not work."""
+        if self._is_inherited:
+            raise PyTritonClientClosedError(
+                f"gRPC for asyncio was used in process {self._process}, from which this process was forked, and works "
+                "there alone; use an http:// URL or ModelClient here, or start this process with the method 'spawn' of "
+                "multiprocessing"
+            )
+        self._process = os.getpid()
+
+    def after_fork(self) -> None:
+        self._is_inherited = self._process is not None
+
+
+_grpc = _GrpcProcess()
 
 
 def _http_dialect(lib: Any, server: str, headers: Mapping[str, str]) -> HttpDialect:
@@ -171,7 +206,13 @@ class _Transport:
     def __init__(self, connect: Callable[[], Lease]) -> None:
         self._connect = connect
         self._connection: _Connection | None = None
+        self._parents: _Connection | None = None
         self._closed = False
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In a forked child, leave the connection to the parent, whose event loop has it."""
+        self._parents, self._connection = self._connection, None  # referred to: the end of it would need that loop
 
     async def sleep(self, seconds: float) -> None:
         """Pause."""

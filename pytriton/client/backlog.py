@@ -11,8 +11,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pytriton import forks
 from pytriton.client.callbacks import CallbackThread, DetachedFuture
-from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientQueueFullError
+from pytriton.client.exceptions import (
+    PyTritonClientClosedError,
+    PyTritonClientConnectionError,
+    PyTritonClientQueueFullError,
+)
 from pytriton.client.loop_thread import LoopThread
 
 __all__ = ["Backlog"]
@@ -47,12 +52,31 @@ class Backlog:
         self._max_running = max_running
         self._max_waiting = max_waiting
         self._patience_s = patience_s
+        self._closed = False
+        self._begin()
+        forks.register(self)
+
+    def _begin(self) -> None:
         self._changed = threading.Condition()
         self._waiting: deque[_Job] = deque()
-        self._running = 0
-        self._closed = False
+        self._running: set[_Job] = set()
         self._loop: LoopThread | None = None
-        self._callbacks = CallbackThread(f"callbacks of {owner}")
+        self._finalizer: weakref.finalize[..., Backlog] | None = None
+        self._callbacks = CallbackThread(f"callbacks of {self._owner}")
+
+    def after_fork(self) -> None:
+        """In a forked child, begin anew, with threads of its own; the work at hand is the parent's, and fails here."""
+        lost = [*self._running, *self._waiting]
+        if self._finalizer is not None:
+            self._finalizer.detach()  # it would wait for locks that the parent's threads may have held
+        self._begin()
+        for job in lost:
+            job.future.fail_after_fork(
+                PyTritonClientConnectionError(
+                    f"{self._owner}: the process from which this one was forked has sent this request, and gets the "
+                    "answer; send it again in this process"
+                )
+            )
 
     def add(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Have a coroutine run.
@@ -72,11 +96,11 @@ class Backlog:
                 raise PyTritonClientClosedError(f"{self._owner} is closed; make a new one")
             if not self._has_place():
                 raise PyTritonClientQueueFullError(
-                    f"{self._owner} has {self._running} requests under way and {len(self._waiting)} waiting, which is "
-                    "its limit; wait for some of them, or raise max_workers or max_queue_size"
+                    f"{self._owner} has {len(self._running)} requests under way and {len(self._waiting)} waiting, "
+                    "which is its limit; wait for some of them, or raise max_workers or max_queue_size"
                 )
             if self._may_run():
-                self._running += 1
+                self._running.add(job)
                 self._started_loop().start(lambda: self._work_off(job))
             else:
                 self._waiting.append(job)
@@ -106,13 +130,13 @@ class Backlog:
         return self._may_run() or self._max_waiting is None or len(self._waiting) < self._max_waiting
 
     def _may_run(self) -> bool:
-        return self._max_running is None or self._running < self._max_running
+        return self._max_running is None or len(self._running) < self._max_running
 
     def _started_loop(self) -> LoopThread:
         if self._loop is None:
             self._loop = LoopThread(self._owner)
             # Also at the interpreter's exit, where connections would otherwise be found open.
-            weakref.finalize(self, _end, self._loop, self._callbacks)
+            self._finalizer = weakref.finalize(self, _end, self._loop, self._callbacks)
         return self._loop
 
     async def _work_off(self, job: _Job | None) -> None:
@@ -126,15 +150,16 @@ class Backlog:
                         raise
                 except BaseException as error:
                     job.future.set_exception(error)
-            job = self._next()
+            job = self._next(job)
 
-    def _next(self) -> _Job | None:
+    def _next(self, done: _Job) -> _Job | None:
         with self._changed:
+            self._running.discard(done)
             if self._waiting:
                 job = self._waiting.popleft()
+                self._running.add(job)
                 self._changed.notify()
                 return job
-            self._running -= 1
             self._changed.notify()
             self._stop_when_done()
             return None

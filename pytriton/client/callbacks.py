@@ -77,6 +77,14 @@ class DetachedFuture(Future[T]):
         else:
             super().add_done_callback(lambda future: self._detached.run(lambda: fn(future)))
 
+    def fail_after_fork(self, error: Exception) -> None:
+        """In a forked child, be done with an error and call no callbacks: the parent alone gets the result."""
+        # Members of the base that are not public: another thread may have held the lock at the fork.
+        self._condition = threading.Condition()
+        self._done_callbacks: list[Callable[[Future[T]], Any]] = []
+        if not self.done():
+            self.set_exception(error)
+
     def when_done(self, fn: Callable[[], None]) -> None:
         """Call ``fn``, which must be brief, in the very thread that finishes or cancels the future."""
         super().add_done_callback(lambda _: fn())

@@ -77,7 +77,7 @@ class PyTritonClientModelUnavailableError(PyTritonClientError):
 
 
 class PyTritonClientClosedError(PyTritonClientError):
-    """The client was used after ``close()``."""
+    """The client was used after ``close()``, or in a forked process in which gRPC for asyncio does not work."""
 
 
 class PyTritonClientModelDoesntSupportBatchingError(PyTritonClientError):

@@ -68,6 +68,11 @@ class GrpcStreamTransport(GrpcTransport):
         self._responses: Responses | None = None
         self._closed = False
 
+    def after_fork(self) -> None:
+        """As :meth:`GrpcTransport.after_fork`; responses that are under way are the parent's, too."""
+        super().after_fork()
+        self._channel = self._stream = self._responses = None
+
     def stream(self, call: Call) -> Responses:
         """Send a request; its responses are received one by one.
 
@@ -99,6 +104,11 @@ class GrpcStreamTransport(GrpcTransport):
         """
         if self._closed:
             raise PyTritonClientClosedError("the client was closed before all responses had been received")
+        if stream is not self._stream:
+            raise PyTritonClientConnectionError(
+                "the request was sent by the process from which this one was forked, which gets the responses; send it "
+                "again in this process"
+            )
         self._watchdog.start(call.timeout_s, stream.cancel)
         try:
             received = stream.receive()
@@ -109,8 +119,10 @@ class GrpcStreamTransport(GrpcTransport):
             raise self._dialect.timeout(call)
         return received
 
-    def done(self, *, keep_stream: bool) -> None:
+    def done(self, responses: Responses, *, keep_stream: bool) -> None:
         """No more responses are wanted to the request that was sent last."""
+        if responses is not self._responses:  # but to one that was sent before a fork
+            return
         self._responses = None
         if not keep_stream:
             self._end_stream()
@@ -234,7 +246,7 @@ class Responses:
 
     def _end(self, *, keep_stream: bool) -> None:
         self._ended = True
-        self._transport.done(keep_stream=keep_stream)
+        self._transport.done(self, keep_stream=keep_stream)
 
 
 def _request(lib: Any, call: Call) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from pytriton import forks
 from pytriton.client.http_message import HttpResponse, ResponseReader
 
 __all__ = ["HttpConnection"]
@@ -52,6 +53,13 @@ class HttpConnection(asyncio.Protocol):
         self._transport = transport
         self.is_open = True
         self._open_ones.add(self)
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In a forked child, drop the connection, which the parent goes on with."""
+        self.is_open = False
+        self._open_ones.discard(self)
+        forks.abandon(self._transport.get_extra_info("socket").fileno())
 
     def data_received(self, data: bytes) -> None:
         """Something of the response has come, or something that nobody asked for."""

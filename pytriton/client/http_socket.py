@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any
 
+from pytriton import forks
 from pytriton.client.http_message import HttpResponse, ResponseReader
 from pytriton.client.url import TritonUrl
 
@@ -50,9 +51,15 @@ class HttpSocket:
         self._arrivals.register(self._socket, select.POLLIN)
         self._reader = ResponseReader()
         self._in_step = True
+        forks.register(self)
 
     def __del__(self) -> None:
         self.close()
+
+    def after_fork(self) -> None:
+        """In a forked child, drop the connection, which the parent goes on with: the next request makes a new one."""
+        self._in_step = False
+        forks.abandon(self._socket.fileno())
 
     def is_usable(self) -> bool:
         """Whether another request can be sent: the server has neither hung up nor said what nobody asked for."""
@@ -130,7 +137,10 @@ def _resolved(host: str, port: int, deadline: float) -> list[Any]:
         except OSError as error:
             answers.put(error)
 
-    threading.Thread(target=resolve, name="pytriton-resolve", daemon=True).start()
+    try:
+        threading.Thread(target=resolve, name="pytriton-resolve", daemon=True).start()
+    except RuntimeError:  # the interpreter is exiting, and starts no threads any more
+        resolve()
     try:
         answer = answers.get(timeout=_left_s(deadline))
     except queue.Empty:

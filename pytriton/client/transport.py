@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pytriton import forks
 from pytriton.client.arguments import check_timeout
 from pytriton.client.dialect import GrpcDialect, HttpDialect
 from pytriton.client.exceptions import PyTritonClientConnectionError
@@ -209,6 +210,11 @@ class GrpcTransport:
         self._dialect = dialect
         self._connect = connect
         self._client: Any = None
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In a forked child, leave the channel to the parent: the next call makes a new one."""
+        self._client = None
 
     def call(self, call: Call) -> Any:
         """Perform one call."""

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from pytriton import forks
+
 __all__ = ["Watchdog"]
 
 _IDLE_S = 5.0
@@ -19,6 +21,14 @@ class Watchdog:
     """
 
     def __init__(self) -> None:
+        self._watch_nothing()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In a forked child, begin anew: there is no thread."""
+        self._watch_nothing()
+
+    def _watch_nothing(self) -> None:
         self._condition = threading.Condition()
         self._deadline = math.inf
         self._act: Callable[[], object] | None = None

@@ -52,7 +52,7 @@ class LocalChannel:
 
     def __init__(self, proxy: Proxy, number: int) -> None:
         self.ended_well = False
-        self._proxy = proxy
+        self._proxy: Proxy = proxy
         self._number = number
         self._arrived: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -183,6 +183,10 @@ class LocalChannel:
         if first:
             self._part()
 
+    def abandon(self) -> None:
+        """As :meth:`pytriton.worker.channel.LocalChannel.abandon`."""
+        self._proxy, self._lock, self._ended = _Gone(), threading.Lock(), True
+
     def close(self) -> None:
         """End the connection; arrays that are still referenced stay valid."""
         self._ended = True
@@ -191,6 +195,19 @@ class LocalChannel:
             signal, self._signal = self._signal, -1
         if signal >= 0:
             os.close(signal)
+
+
+class _Gone:
+    """The proxy's side in a forked child, whose C++ half is the parent's."""
+
+    def reply(self, connection: int, message: bytes, size: int, addresses: Array[c_uint64] | None) -> int:
+        return 0
+
+    def lease(self, address: int, size: int) -> NDArray[np.uint8]:
+        raise PeerGoneError("this process was forked from the server's")
+
+    def leave(self, connection: int) -> None:
+        pass
 
 
 def _address(tensor: Tensor) -> int:

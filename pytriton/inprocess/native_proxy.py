@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.inprocess.local_channel import LocalChannel
+from pytriton.inprocess.running import is_forked
 from pytriton.server.native import LIBRARY
 from pytriton.worker.channel import Meet
 
@@ -149,5 +150,5 @@ def native_proxy() -> NativeProxy:
 
 @atexit.register
 def _part() -> None:
-    if _proxy is not None:
+    if _proxy is not None and not is_forked():
         _proxy.part()

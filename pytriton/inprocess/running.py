@@ -11,6 +11,7 @@ from ctypes import byref, c_void_p
 from functools import partial
 from types import TracebackType
 
+from pytriton import forks
 from pytriton.inprocess.backends import arrange
 from pytriton.inprocess.capi import Api
 from pytriton.inprocess.exceptions import InvalidArgumentError
@@ -27,8 +28,22 @@ __all__ = ["NOT_STARTED", "Running", "check_process", "is_forked"]
 NOT_STARTED = "the server is not started; call start() first"
 _alive: set[Running] = set()
 _lives = Lives()
-_home: int | None = None  # the process in which servers may be used: a forked one lacks their threads
-_forked = False  # whether this is such a one
+_forked = False  # whether this process was forked from one with a server, whose threads it lacks
+
+
+class _Home:
+    """The process in which servers may be used."""
+
+    def __init__(self) -> None:
+        self.process: int | None = None
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        global _forked
+        _forked = self.process is not None
+
+
+_home = _Home()
 
 
 class Running:
@@ -63,6 +78,11 @@ class Running:
         self.airspace: int = self.flights.airspace_new(self._pointer)
         weakref.finalize(self, self.flights.airspace_delete, self.airspace).atexit = False
         _alive.add(self)
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In a forked child, count as stopped: the server is the parent's."""
+        self._changed, self._ending = threading.Condition(threading.Lock()), True
 
     def __enter__(self) -> tuple[Api, c_void_p]:
         check_process()
@@ -118,19 +138,18 @@ def check_process() -> None:
     """
     if _forked:
         raise InvalidArgumentError(
-            f"this process was forked from process {_home}, which has started a server in itself: servers do not live "
-            "on in a fork. Start the process with the 'spawn' or 'forkserver' method of multiprocessing"
+            f"this process was forked from process {_home.process}, which has started a server in itself: servers do "
+            "not live on in a fork. Start the process with the 'spawn' or 'forkserver' method of multiprocessing"
         )
 
 
 def _new(api: Api, options: Options) -> c_void_p:
-    global _home
     pointer, server = c_void_p(), c_void_p()
     api.ServerOptionsNew(byref(pointer))
     try:
         for function, arguments in settings(options):
             getattr(api, f"ServerOptions{function}")(pointer, *arguments)
-        _home = os.getpid()
+        _home.process = os.getpid()
         _lives.begin()
         try:
             api.ServerNew(byref(server), pointer)
@@ -142,17 +161,9 @@ def _new(api: Api, options: Options) -> c_void_p:
     return server
 
 
-def _mark() -> None:
-    global _forked
-    _forked = _home is not None
-
-
 def is_forked() -> bool:
     """Whether servers, and what they have to do with, are another process's."""
     return _forked
-
-
-os.register_at_fork(after_in_child=_mark)
 
 
 @atexit.register

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -68,7 +67,6 @@ class Triton(TritonBase):
         self, options: Options | None = None, *, workspace: Workspace | str | Path | None = None, **kwargs: Any
     ) -> None:
         given = Server(options, **kwargs).options
-        self._process = os.getpid()
         super().__init__(workspace)
         self.server = Server(_with_store(given, self._workspace.model_store_path))
 
@@ -81,10 +79,6 @@ class Triton(TritonBase):
             settings: Those of :class:`ModelClient`.
         """
         return ModelClient(self.server, model_name, model_version, **settings)
-
-    def stop(self) -> bool:
-        """As :meth:`TritonBase.stop`; nothing in a process that was forked from the server's."""
-        return os.getpid() == self._process and super().stop()
 
     def _reach(self) -> ModelControl:
         try:

@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import socket
+import struct
 import threading
 import time
 import weakref
@@ -32,6 +33,7 @@ MAX_UNRELEASED_BYTES = 64 << 20
 MAX_AHEAD = 32
 TELL_TAKEN = 8
 RETRY_S = 0.01
+DESCRIPTOR = struct.Struct("i")
 
 
 class PeerGoneError(ConnectionError):
@@ -314,7 +316,10 @@ def _greet(connection: socket.socket, hello: dict[str, Any]) -> tuple[dict[str, 
 
 
 def _greeting(connection: socket.socket) -> tuple[dict[str, Any], mmap.mmap]:
-    message, fds, _, _ = socket.recv_fds(connection, MAX_GREETING_BYTES, 1)
+    # Not socket.recv_fds(): what is started meanwhile would inherit the descriptor.
+    space = socket.CMSG_LEN(DESCRIPTOR.size)
+    message, ancillary, _, _ = connection.recvmsg(MAX_GREETING_BYTES, space, socket.MSG_CMSG_CLOEXEC)
+    fds = [fd for _, kind, data in ancillary if kind == socket.SCM_RIGHTS for (fd,) in DESCRIPTOR.iter_unpack(data)]
     try:
         if not message:
             raise PeerGoneError("the connection was closed")

@@ -6,6 +6,7 @@ import socket
 import threading
 from socketserver import BaseRequestHandler, TCPServer, ThreadingMixIn
 
+from pytriton import forks
 from pytriton.exceptions import PyTritonServerError
 from pytriton.server.launch import local_host
 
@@ -42,7 +43,12 @@ class MetricsPage:
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(POLL_S,), name="pytriton-metrics", daemon=True
         )
+        forks.register(self)
         self._thread.start()
+
+    def after_fork(self) -> None:
+        """In a forked child, do not listen."""
+        forks.abandon(self._server.fileno())
 
     def close(self) -> None:
         """Stop listening. May be called twice."""

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from pytriton import forks
 from pytriton.exceptions import PyTritonServerError
 from pytriton.server.log import ServerLog, read_lines
 
@@ -54,7 +55,17 @@ class ServerProcess:
         )
         self._tell(_request(arguments, secrets))
         self._ended = threading.Event()
+        forks.register(self)
         threading.Thread(target=self._follow, name="pytriton-server-output", daemon=True).start()
+
+    def after_fork(self) -> None:
+        """In a forked child, drop the pipes of the guard, which is not its child."""
+        self._ended = threading.Event()
+        self._ended.set()
+        for pipe in (self._guard.stdin, self._guard.stdout):
+            if pipe is not None and not pipe.closed:
+                forks.abandon(pipe.fileno())
+        self._guard.poll()
 
     def is_alive(self) -> bool:
         """Whether the server still runs."""

@@ -11,7 +11,7 @@ import warnings
 import weakref
 from pathlib import Path
 
-from pytriton import constants
+from pytriton import constants, forks
 from pytriton.exceptions import PyTritonValidationError
 
 __all__ = ["CleanupWarning", "Workspace"]
@@ -45,11 +45,19 @@ class Workspace:
     def __init__(self, workspace_path: str | os.PathLike[str] | None = None) -> None:
         # Absolute, because the server need not share the working directory.
         self._path = (_temporary() if workspace_path is None else _created(Path(workspace_path))).absolute()
-        if workspace_path is None:
-            weakref.finalize(self, os.close, _locked(self._path))
+        self._mark = -1 if workspace_path is not None else _locked(self._path)
+        if self._mark >= 0:
+            weakref.finalize(self, os.close, self._mark)
+        self._is_inherited = False
         self.model_store_path = self._path / "model-store"
         self.model_store_path.mkdir()
         self.shared_memory_prefix = _shared_memory_prefix(self._path)
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In a forked child, leave the folder to the process that made it, also if that is killed."""
+        self._is_inherited = True
+        forks.abandon(self._mark)
 
     def __repr__(self) -> str:
         return f"Workspace({str(self._path)!r})"
@@ -68,7 +76,12 @@ class Workspace:
         return not self.exists() or all(entry.name.startswith(".") for entry in self._path.iterdir())
 
     def clean(self) -> None:
-        """Remove the folder; issues a ``CleanupWarning`` when something is left. May be called again."""
+        """Remove the folder; issues a ``CleanupWarning`` when something is left. May be called again.
+
+        In a process that was forked from this one, nothing happens.
+        """
+        if self._is_inherited:
+            return
         try:
             shutil.rmtree(self._path)
         except OSError as error:

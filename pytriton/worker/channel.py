@@ -69,6 +69,9 @@ class LocalChannel(Channel, Protocol):
             part: Called at the end, once no batch is being answered.
         """
 
+    def abandon(self) -> None:
+        """In a forked child, call ``part`` when the callable that forked it returns."""
+
     def frame_of(self, message: bytearray) -> Frame:
         """The frame of a message.
 

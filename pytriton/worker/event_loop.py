@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from contextlib import aclosing, suppress
 from contextvars import Context, copy_context
 from typing import Any
 
+from pytriton import forks
 from pytriton.proxy.arena import ArenaFullError
 from pytriton.proxy.channel import PeerGoneError
 from pytriton.proxy.frames import CANCEL, END, REQUEST, Frame
@@ -38,6 +40,7 @@ class EventLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        forks.register(self)
         self._draining = threading.Event()
 
     def serve(self, channel: Channel) -> None:
@@ -65,6 +68,11 @@ class EventLoop:
     def drain(self) -> None:
         """Have tasks finish instead of being cancelled when nothing more can come."""
         self._draining.set()
+
+    def after_fork(self) -> None:
+        """In a child that a coroutine forks, end it when that yields: the loop's selector is the parent's."""
+        if self._loop is not None and self._thread is threading.current_thread():
+            self._loop.call_soon(os._exit, 0)
 
     def close(self) -> None:
         """Cancel what still runs and end the thread. After the last :meth:`serve`."""

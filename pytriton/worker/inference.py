@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +101,7 @@ class Inference:
     ) -> None:
         self._callee = Callee(function, whole_batch, binding)
         self._model = model_config.model_name
+        self._process = os.getpid()
         self._decoupled = model_config.decoupled
         self._options = options
         self._on_unrecoverable = on_unrecoverable
@@ -203,7 +205,12 @@ class Inference:
         return callee.function(requests), requests
 
     def failed(self, frame: Frame, error: BaseException, begun: bool = False) -> Reply:
-        """Log what the callable raised; the reply that tells of it. After a first reply no call is made again."""
+        """Log what the callable raised; the reply that tells of it. After a first reply no call is made again.
+
+        A child that the callable has forked ends here: the request is the parent's to answer.
+        """
+        if self._process != os.getpid():
+            self._end_child(error)
         if isinstance(error, PyTritonUnrecoverableError):
             LOGGER.error("model %s: unrecoverable error, the server is going to stop", self._model, exc_info=error)
             self._on_unrecoverable()
@@ -224,6 +231,14 @@ class Inference:
         else:
             self._log_failure(error, "the inference call failed")
         return self.error(frame, error, isolate=isolate)
+
+    def _end_child(self, error: BaseException) -> NoReturn:
+        if isinstance(error, SystemExit):
+            status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        else:
+            LOGGER.error("model %s: a process that the callable has forked failed", self._model, exc_info=error)
+            status = 1
+        os._exit(status)
 
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
         """The reply that fails all requests of a frame, or asks for them one by one."""

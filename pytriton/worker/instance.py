@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from pytriton import forks
 from pytriton.proxy.channel import PeerGoneError, accept
 from pytriton.proxy.peer import stranger
 from pytriton.proxy.tensors import FrameError
@@ -64,10 +65,25 @@ class Instance:
         self._state = threading.Condition()
         self._connections: set[socket.socket | LocalChannel] = set()
         self._closed = self._draining = False
+        self._process = os.getpid()
         self._listener = Listener(path, inherited)
+        forks.register(self)
         self._thread = threading.Thread(target=self._listen, name=self._name, daemon=True)
         self._thread.start()
         self._withdraw = offer(path, self._meet) if offer else lambda: None
+
+    def after_fork(self) -> None:
+        """In a forked child, drop the connections: if a callable forks, only the parent answers its requests.
+
+        A child that lives longer would also keep the proxy from seeing the end of the parent.
+        """
+        self._state, self._closed = threading.Condition(), True
+        self._listener.abandon()
+        for connection in [*self._connections]:
+            if isinstance(connection, socket.socket):
+                forks.abandon(connection.fileno())
+            else:
+                connection.abandon()
 
     def is_alive(self) -> bool:
         """Whether the instance can serve."""
@@ -190,6 +206,8 @@ class Instance:
         channel.close()
 
     def _forget(self, connection: socket.socket | LocalChannel) -> None:
+        if self._is_inherited():
+            os._exit(0)  # a child that the callable forked has come back from there
         with self._state:
             self._connections.remove(connection)
             self._state.notify_all()
@@ -198,8 +216,12 @@ class Instance:
 
     def _part(self, channel: LocalChannel) -> None:
         """The end of a connection without a thread."""
-        self._end(channel)
+        if not self._is_inherited():
+            self._end(channel)
         self._forget(channel)
+
+    def _is_inherited(self) -> bool:
+        return self._process != os.getpid()
 
 
 def _shut_down(connection: socket.socket | LocalChannel, how: int = socket.SHUT_RDWR) -> None:

@@ -7,6 +7,7 @@ import select
 import socket
 from contextlib import suppress
 
+from pytriton import forks
 from pytriton.proxy.channel import short_path
 
 __all__ = ["Listener", "listening"]
@@ -61,6 +62,10 @@ class Listener:
                 self._socket.shutdown(socket.SHUT_RDWR)
             with suppress(OSError):
                 os.unlink(self._path)
+
+    def abandon(self) -> None:
+        """In a forked child, drop the sockets."""
+        forks.abandon(self._socket.fileno(), self._stopped.fileno(), self._stop.fileno())
 
     def close(self) -> None:
         """Give the descriptors back. By the one thread that accepts, after the stop."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
+from pytriton import forks
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
 
 __all__ = ["Autoscaler", "Load", "Scalable"]
@@ -101,6 +102,11 @@ class Autoscaler:
         self._before = Load()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"pytriton-autoscaler-{model_name}", daemon=True)
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In a forked child, there is no thread to tell of the end."""
+        self._stopped = threading.Event()
 
     def __enter__(self) -> Autoscaler:
         """Start."""

@@ -33,6 +33,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+from pytriton import forks
+
 __all__ = ["RecordSender", "Reports", "log_record"]
 
 
@@ -47,6 +49,13 @@ class Reports:
         self._connection = connection
         self._sending = threading.Lock()
         self._ending = threading.Lock()  # for whoever cannot wait until all is sent
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In a forked child, say and hear nothing: the other process would take it for the parent's."""
+        self._sending, self._ending = threading.Lock(), threading.Lock()
+        if not self._connection.closed:
+            forks.abandon(self._connection.fileno())
 
     def tell(self, word: str, value: Any = None) -> None:
         """Send a command or an event; nothing happens if the other process has ended."""
@@ -82,6 +91,12 @@ class RecordSender(logging.Handler):
     def __init__(self, reports: Reports) -> None:
         super().__init__()
         self._reports = reports
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In a child that the callable forks, write to standard error, whose lines get into the same log."""
+        logging.root.removeHandler(self)
+        logging.root.addHandler(logging.StreamHandler())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send a record in a form that can be pickled whatever its arguments are."""

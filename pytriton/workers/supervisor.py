@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from pytriton import forks
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.worker.listener import listening
 from pytriton.worker.observation import Observation
@@ -79,8 +81,14 @@ class Supervisor:
         self._closed = threading.Event()
         self._listener = listening(task.path)
         observation.follow(self._observe)
+        forks.register(self)
         self._thread = threading.Thread(target=self._supervise, name=f"pytriton-{task.name}", daemon=True)
         self._thread.start()
+
+    def after_fork(self) -> None:
+        """In a forked child, do not listen: proxies that connect after the parent's end would wait for ever."""
+        self._state = threading.Condition()
+        forks.abandon(self._listener.fileno())
 
     def wait_ready(self, deadline: float) -> None:
         """Wait until the callable is there and warmed up.
@@ -190,6 +198,8 @@ class Supervisor:
             with suppress(OSError):
                 os.unlink(self._task.path)
             self._observation.unfollow(self._observe)
+            with suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)  # also if somebody has inherited it
             self._listener.close()  # which tells the proxy that nobody comes
             with self._state:
                 self._state.notify_all()

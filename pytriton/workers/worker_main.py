@@ -20,6 +20,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
+from pytriton.signals import ignored_signals
 from pytriton.worker.channel import Channel
 from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.engine import Engine
@@ -50,8 +51,13 @@ def main(pipe: int, listener: int, parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # whatever the callable does, and whatever killed it
     if os.getppid() != parent:
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launching process decides
-    reports = Reports(Connection(pipe))
+    for descriptor in (pipe, listener):
+        os.set_inheritable(descriptor, False)  # else what the callable starts would hold the proxy's connections open
+    with ignored_signals():  # the launching process decides
+        _serve(Reports(Connection(pipe)), listener)
+
+
+def _serve(reports: Reports, listener: int) -> None:
     try:
         heard = reports.hear()
         if heard is None:

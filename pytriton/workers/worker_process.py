@@ -17,6 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Pipe
 from typing import Any
 
+from pytriton import forks
 from pytriton.workers.reports import Reports, log_record
 
 __all__ = ["WorkerProcess"]
@@ -73,6 +74,13 @@ class WorkerProcess:
         finally:
             theirs.close()
         self.pid = self._process.pid
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In a forked child, drop the worker's output; it is no child of this process."""
+        if self._process.stdout is not None and not self._process.stdout.closed:
+            forks.abandon(self._process.stdout.fileno())
+        self._process.poll()
 
     def tell(self, word: str, value: Any = None) -> None:
         """Send a command; from any thread."""

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -40,6 +42,13 @@ def stopper(x):
     return [x * 2]
 
 
+def forking(requests):
+    """Answers with the id of a child, which does nothing for ever."""
+    if not (child := os.fork()):
+        signal.pause()
+    return [{"y": request["x"] * 0 + child} for request in requests]
+
+
 def hang():
     (FOLDER / "ready").touch()
     threading.Event().wait()
@@ -57,7 +66,7 @@ if "workers" in sys.argv:  # the functions are the main module's, which has no g
 elif "hang" in sys.argv:
     functions = {"double": Processes(hang, count=1)}
 else:
-    functions = {function.__name__: function for function in (double, gated, fatal, stopper)}
+    functions = {function.__name__: function for function in (double, gated, fatal, stopper, forking)}
 for name, function in functions.items():
     tensor = Tensor(name="x", shape=(-1,), dtype=np.float32)
     triton.bind(

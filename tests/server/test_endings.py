@@ -6,6 +6,7 @@ import signal
 import socket
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -80,6 +81,62 @@ def test_a_second_signal_ends_requests_that_do_not_finish(host):
     host.output()
     assert host.process.returncode == 0
     host.assert_nothing_left()
+
+
+@pytest.mark.parametrize("form", [(), ("workers",)], ids=["threads", "workers"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_all_processes_at_once_lets_requests_in_flight_be_answered(tmp_path, free_config, form, number):
+    """As service managers send it: systemd to the control group, for one."""
+    host = Host(tmp_path, free_config, *form)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(infer, host, "gated")
+            wait_for((host.folder / "entered").exists, "the callable to be entered")
+            for pid in host.family:
+                os.kill(pid, number)
+            host.process.send_signal(number)
+            wait_for(lambda: refuses(host, "double"), "new requests to be refused")
+            (host.folder / "open").touch()
+            assert np.array_equal(answer.result(), X * 2)
+        assert "died" not in host.output()
+        assert host.process.returncode == 0
+        host.assert_nothing_left()
+    finally:
+        host.kill()
+
+
+def test_a_second_signal_to_all_processes_ends_requests_in_workers(tmp_path, free_config):
+    host = Host(tmp_path, free_config, "workers")
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(infer, host, "gated")
+            wait_for((host.folder / "entered").exists, "the callable to be entered")
+            for ends in (refuses, lambda *_: answer.done()):
+                for pid in (host.process.pid, *host.family):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGTERM)
+                wait_for(lambda ends=ends: ends(host, "double"), "the signal to be handled")
+            with pytest.raises(PyTritonClientError):
+                answer.result()
+            (host.folder / "open").touch()
+        host.output()
+        assert host.process.returncode == 0
+        host.assert_nothing_left()
+    finally:
+        host.kill()
+
+
+def test_signals_end_a_child_that_a_callable_has_forked_and_not_the_server(host):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        child = int(infer(host, "forking")[0, 0])
+        try:
+            for _ in range(2):
+                os.kill(child, number)
+            wait_for(lambda child=child: not is_alive(child), "the child to end", deadline_s=15)
+        finally:
+            os.kill(child, signal.SIGKILL)
+    assert np.array_equal(infer(host, "double"), X * 2)
+    assert host.process.poll() is None
 
 
 def test_the_hosts_death_by_sigkill_takes_the_server_down(host):

@@ -1,7 +1,10 @@
 """Starting, binding and stopping within one process."""
 
+import json
 import logging
 import socket
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +29,7 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
 from tests.server.conftest import local_config
 from tests.server.leftovers import nothing_left
-from tests.server.processes import is_alive, wait_for
+from tests.server.processes import DEADLINE_S, is_alive, wait_for
 
 pytestmark = pytest.mark.either_proxy
 
@@ -41,6 +44,44 @@ class TritonPythonModel:
         config.add_input({"name": "x", "data_type": "TYPE_FP32", "dims": [-1]})
         config.add_output({"name": "y", "data_type": "TYPE_FP32", "dims": [-1]})
         return config
+"""
+
+
+LATE = """
+import atexit, json, sys, threading
+import numpy as np
+from pytriton.client import ModelClient
+from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.triton import Triton, TritonConfig
+
+config = TritonConfig(**json.loads(sys.argv[1]))
+tensors = [[Tensor(name=name, shape=(-1,), dtype=np.float32)] for name in ("x", "y")]
+double = lambda requests: [{"y": request["x"] * 2} for request in requests]
+
+def serve():
+    with Triton(config=config) as triton:
+        for name in ("a", "b"):
+            triton.bind(name, double, *tensors)
+        with ModelClient(f"http://127.0.0.1:{config.http_port}", "b") as client:
+            print("answer", client.infer_batch(np.ones((1, 1), np.float32))["y"], flush=True)
+
+def serve_late():
+    threading.main_thread().join()
+    serve()
+
+def try_to_serve():
+    try:
+        triton = Triton(config=config)
+        triton.bind("a", double, *tensors)
+        triton.run()
+    except PyTritonInvalidOperationError as error:
+        print("error", error, flush=True)
+
+if sys.argv[2] == "thread":
+    threading.Thread(target=serve_late).start()
+else:
+    atexit.register(try_to_serve)
 """
 
 
@@ -347,3 +388,18 @@ def test_bind_refuses_what_is_wrong_before_anything_starts(free_config, tmp_path
 def test_both_protocols_off_is_refused_at_construction():
     with pytest.raises(PyTritonValidationError, match="allow_http and allow_grpc"):
         Triton(config=TritonConfig(allow_http=False, allow_grpc=False))
+
+
+def run_late(config, where):
+    """What a program prints that serves models when its main thread has ended."""
+    options = json.dumps({name: value for name, value in config.to_dict().items() if value is not None})
+    command = [sys.executable, "-c", LATE, options, where]
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE_S, check=True).stdout
+
+
+def test_models_are_served_by_a_thread_that_outlives_the_main_thread(free_config):
+    assert "answer [[2.]]" in run_late(free_config, "thread")
+
+
+def test_an_exit_handler_cannot_serve_models_and_is_told_so(free_config):
+    assert "error cannot bind model 'a': the interpreter is exiting" in run_late(free_config, "atexit")

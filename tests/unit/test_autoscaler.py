@@ -4,6 +4,7 @@ import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.workers.autoscaler import Autoscaler, Load
+from tests.unit.children import in_child
 
 
 class Scripted:
@@ -68,3 +69,8 @@ def test_counters_that_begin_anew_with_a_load_are_understood(triton):
 def test_limits_that_cannot_be_are_refused(triton, options):
     with pytest.raises(PyTritonBadParameterError):
         make(triton, **options)
+
+
+def test_a_forked_child_may_leave_the_block(triton):
+    with make(triton, period_s=60.0) as autoscaler:
+        in_child(autoscaler.stop)

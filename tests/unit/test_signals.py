@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from pytriton.signals import ENDING, ending_signals
+from pytriton.signals import ENDING, IGNORED, ending_signals, ignored_signals
+from tests.unit.children import in_child, in_child_of_a_thread
 
 
 class Calls(list):
@@ -122,3 +123,31 @@ def test_a_handler_that_python_does_not_know_becomes_the_default():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
+
+
+@pytest.mark.parametrize("fork", [in_child, in_child_of_a_thread])
+def test_a_forked_child_has_the_handlers_that_the_program_had(fork):
+    calls = Calls()
+
+    def actions():
+        found = [signal.getsignal(number) for number in ENDING]
+        return [action in (signal.SIG_IGN, signal.SIG_DFL) and action for action in found]
+
+    with handler(signal.SIGINT, signal.SIG_IGN), handler(signal.SIGTERM, signal.SIG_DFL):
+        with ending_signals(calls.first, calls.again), ending_signals(calls.first, calls.again):
+            assert fork(actions) == [signal.SIG_IGN, signal.SIG_DFL]
+            signal.raise_signal(signal.SIGTERM)
+            assert calls == 2 * [("first", signal.SIGTERM)]
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        assert fork(actions) == [signal.SIG_IGN, signal.SIG_IGN]
+
+
+@pytest.mark.parametrize("number", IGNORED)
+def test_ignored_signals_do_nothing_here_but_end_what_is_started(number):
+    program = [sys.executable, "-c", f"import signal; print(signal.getsignal({number}) is signal.SIG_IGN)"]
+    with handler(number, signal.SIG_DFL):
+        with ignored_signals():
+            signal.raise_signal(number)
+            assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "False\n"
+            assert in_child(lambda: signal.getsignal(number) is signal.SIG_DFL)
+        assert signal.getsignal(number) is signal.SIG_DFL

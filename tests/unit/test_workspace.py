@@ -11,6 +11,8 @@ import pytest
 from pytriton import constants
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.utils.workspace import CleanupWarning, Workspace
+from tests.server.processes import wait_for
+from tests.unit.children import in_child
 
 
 @pytest.fixture
@@ -122,3 +124,38 @@ def test_clean_warns_when_the_folder_cannot_be_removed(tmp_path):
     with pytest.warns(CleanupWarning, match="remove it by hand"):
         workspace.clean()
     assert moved.is_dir()
+
+
+def test_a_forked_child_does_not_remove_its_parents_workspace(home):
+    workspace = Workspace()
+    in_child(workspace.clean)
+    assert workspace.exists()
+    workspace.clean()
+    assert not workspace.exists()
+
+
+def test_a_child_that_lives_on_does_not_keep_the_workspace_of_a_killed_process(home):
+    program = (
+        "import os, signal\n"
+        "from pytriton.utils.workspace import Workspace\n"
+        "workspace = Workspace()\n"
+        "if not (child := os.fork()): signal.pause()\n"
+        "print(child, workspace.path, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = {**os.environ, "PYTRITON_HOME": str(home)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        child, folder = process.stdout.readline().split()
+        process.wait()
+        try:
+            assert Path(folder).exists()
+
+            def is_swept():
+                Workspace().clean()
+                return not Path(folder).exists()
+
+            wait_for(is_swept, "the child to drop the lock, and the next workspace to remove the folder")
+        finally:
+            os.kill(int(child), signal.SIGKILL)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from pytriton import forks
 from pytriton.client.callbacks import CallbackThread, DetachedFuture
 from pytriton.compat.tensorrtserver.connection import Connection
 from pytriton.compat.tensorrtserver.context import Context
@@ -74,11 +75,21 @@ class InferContext(Context):
         except BaseException:
             connection.close()
             raise
-        self._workers = ThreadPoolExecutor(1 if streaming else REQUESTS_AT_ONCE, thread_name_prefix="pytriton-infer")
-        self._callbacks = CallbackThread("pytriton-infer-callbacks")
-        weakref.finalize(self, self._callbacks.stop)
-        self._pending: dict[int, Future[Answer]] = {}
+        self._requests_at_once = 1 if streaming else REQUESTS_AT_ONCE
         self._last: Answer | None = None
+        self._start_threads()
+        forks.register(self)
+
+    def _start_threads(self) -> None:
+        self._workers = ThreadPoolExecutor(self._requests_at_once, thread_name_prefix="pytriton-infer")
+        self._callbacks = CallbackThread("pytriton-infer-callbacks")
+        self._finalizer = weakref.finalize(self, self._callbacks.stop)
+        self._pending: dict[int, Future[Answer]] = {}
+
+    def after_fork(self) -> None:
+        """In a forked child, have threads of its own; the parent alone gets the results of requests under way."""
+        self._finalizer.detach()
+        self._start_threads()
 
     def run(
         self,

@@ -1,0 +1,63 @@
+"""What objects do in a process that was forked from the one which made them.
+
+A forked child has copies of all objects, but none of the threads behind them. It shares sockets and pipes with its
+parent, and a lock that another thread held at the fork is never released. So every object that owns a process, a
+thread, a descriptor, a hook or files registers here. In the child, its :meth:`Owner.after_fork` drops what belongs to
+the parent. The parent and its peers notice nothing of that.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from contextlib import suppress
+from typing import Protocol
+
+__all__ = ["Owner", "abandon", "register"]
+
+
+class Owner(Protocol):
+    """An object that a forked child must not use as its own."""
+
+    def after_fork(self) -> None:
+        """Drop, in a forked child, what belongs to the parent.
+
+        Replace locks, as another thread may have held them. :func:`abandon` descriptors. Wait for nothing.
+        """
+
+
+_owners: weakref.WeakKeyDictionary[Owner, None] = weakref.WeakKeyDictionary()
+
+
+def register(owner: Owner) -> None:
+    """Have ``owner.after_fork()`` called in every process that is forked while the object exists.
+
+    Args:
+        owner: Not kept alive by this.
+    """
+    _owners[owner] = None
+
+
+def abandon(*descriptors: int) -> None:
+    """Let go of a file, socket or pipe in a forked child; the parent keeps it.
+
+    The descriptor then refers to ``/dev/null``: whoever closes it later does not close another file that has got the
+    same number, and whoever flushes a buffer into it does not write to the parent's pipe.
+
+    Args:
+        descriptors: Negative ones are ignored.
+    """
+    for descriptor in descriptors:
+        if descriptor >= 0:
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(null, descriptor, inheritable=False)
+            os.close(null)
+
+
+def _tell_owners() -> None:
+    for owner in reversed(list(_owners)):  # the newest first, as handlers of signals have to be removed
+        with suppress(OSError):  # out of descriptors: the others still drop theirs
+            owner.after_fork()
+
+
+os.register_at_fork(after_in_child=_tell_owners)
