@@ -94,8 +94,7 @@ class TritonBase(ModelBinder):
             PyTritonInvalidOperationError: This object was stopped before, or meanwhile.
             tritonclient.utils.InferenceServerException: The server refused a model.
         """
-        with self._lock:
-            self._check_running("connect")
+        with self._changing("connect"):
             if self._control is None:
                 try:
                     self._control = self._reach()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -72,12 +73,22 @@ class ServerProcess:
         """Kill the server at once, and its stubs."""
         self._tell(b"kill\n")
 
+    def killed_by(self) -> signal.Signals | None:
+        """The signal that ended the server, or its guard; None if it runs, or has exited by itself."""
+        status = self._guard.poll() or 0
+        try:
+            return signal.Signals(-status if status < 0 else status - 128)
+        except ValueError:
+            return None
+
     def failure(self, what: str) -> PyTritonServerError:
         """An error for a server that has ended by itself, with its last words."""
         telling = ("E", "F", "error", "Bad option", "invalid")  # the last two after a flag that the server refuses
         words = [line for line in self._tail if line.startswith(telling) or "rror" in line] or self._tail
         last = "; its last lines:\n" + "\n".join(words) if any(words) else ""
-        return PyTritonServerError(f"{what} (exit status {self._guard.poll()}){last}")
+        number = self.killed_by()
+        status = f"exit status {self._guard.poll()}" + (f": {number.name}" if number else "")
+        return PyTritonServerError(f"{what} ({status}){last}")
 
     def _tell(self, command: bytes) -> None:
         assert self._guard.stdin is not None

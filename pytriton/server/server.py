@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -83,7 +84,7 @@ class Server:
             server_environment(installation, folder, python),
             f"/dev/shm/{prefix}*",
             workspace,
-            lambda _: on_exit(self),
+            lambda _: self._ended(folder, on_exit),
             restrictions.secrets(),
         )
         try:
@@ -95,6 +96,10 @@ class Server:
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._process.is_alive()
+
+    def was_killed(self) -> bool:
+        """Whether a signal ended the process, or the guard that it dies with; false while it runs."""
+        return not self.is_alive() and self._process.killed_by() is not None
 
     def failure(self, what: str) -> PyTritonServerError:
         """An error for a server that has ended, with its last lines."""
@@ -150,6 +155,10 @@ class Server:
         """End the process at once."""
         self._process.kill()
         self._process.wait(KILL_TIMEOUT_S)
+
+    def _ended(self, folder: Path, on_exit: Callable[[Server], None]) -> None:
+        shutil.rmtree(folder, ignore_errors=True)  # the next one has a folder of its own
+        on_exit(self)
 
     def _check_ready(self, may_come: Callable[[], bool]) -> None:
         def may_be_ready() -> bool:

@@ -13,7 +13,7 @@ from tritonclient.utils import InferenceServerException
 from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.model_config import ModelConfig
-from pytriton.triton import Triton, TritonLifecyclePolicy
+from pytriton.triton import Triton
 from tests.server.conftest import local_config
 from tests.server.gated import Gated
 from tests.server.own_server import TENSORS, address, double, server_of
@@ -160,7 +160,7 @@ def test_models_bound_before_the_start_may_be_used_by_an_ensemble(free_config, e
 
 
 def test_a_server_that_comes_back_has_the_repository_again(free_config, ensembles):
-    with beside(free_config, ensembles, triton_lifecycle_policy=TritonLifecyclePolicy(restart_server=True)) as triton:
+    with beside(free_config, ensembles) as triton:
         bind(triton)
         server = server_of(free_config)
         os.kill(server, signal.SIGKILL)

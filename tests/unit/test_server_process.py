@@ -75,6 +75,7 @@ def test_output_and_exit_status_arrive(launch, capfd):
     process = launch.start(launch.script("echo out; echo err >&2; exit 3"))
     assert launch.status() == 3
     assert process.wait(0.0)
+    assert process.killed_by() is None
     assert not process.is_alive()
     assert capfd.readouterr().out == "out\nerr\n"
 
@@ -92,7 +93,9 @@ def test_a_server_killed_by_a_signal_has_the_status_of_a_shell(launch):
     process = launch.start(launch.script(FOREVER))
     os.kill(launch.pid(), signal.SIGSEGV)
     assert launch.status() == 128 + signal.SIGSEGV
-    assert f"(exit status {128 + signal.SIGSEGV})" in str(process.failure("the server has ended"))
+    assert process.wait(TIMEOUT_S)
+    assert process.killed_by() == signal.SIGSEGV
+    assert f"(exit status {128 + signal.SIGSEGV}: SIGSEGV)" in str(process.failure("the server has ended"))
 
 
 def test_a_missing_executable_is_named(launch):
@@ -241,6 +244,7 @@ def test_the_guards_death_ends_the_server(launch):
     server = launch.pid()
     os.kill(process._guard.pid, signal.SIGKILL)
     assert launch.status() == -signal.SIGKILL
+    assert process.killed_by() == signal.SIGKILL
     wait_for(lambda: not is_alive(server), "the server to end", TIMEOUT_S)
     assert not any(path.exists() for path in launch.shared_memory)
 
