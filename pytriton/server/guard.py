@@ -10,6 +10,7 @@ exit, ``kill`` kills it. The hosting process is gone when the pipe has ended or,
 open, when its process has.
 """
 
+import contextlib
 import ctypes
 import glob
 import os
@@ -28,13 +29,24 @@ def main(shared_memory: str, workspace: str) -> int:
     """Run a server to its end; returns its exit status, 128 + n if signal n ended it."""
     arguments, secrets = receive()
     PRCTL(PR_SET_CHILD_SUBREAPER, 1)  # a dead server's stubs become our children
+    host = os.pidfd_open(os.getppid())
+    try:
+        return watch(arguments, secrets, host)
+    finally:
+        kill_children()
+        remove(shared_memory)
+        if is_gone(host):
+            shutil.rmtree(workspace, ignore_errors=True)
+
+
+def watch(arguments: list[bytes], secrets: list[bytes], host: int) -> int:
+    """Start a server, do what the hosting process, a pidfd, says, and wait for the server's end; as :func:`main`."""
     wake, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the hosting process decides
     server = start(arguments)
-    host = os.pidfd_open(os.getppid())
     host_gone, status = False, None
     while status is None:
         ready, _, _ = select.select([wake, *(() if host_gone else (0, host))], [], [], POLL_S if secrets else None)
@@ -48,11 +60,6 @@ def main(shared_memory: str, workspace: str) -> int:
         if secrets and status is None and has_read_arguments(server):
             conceal(server, secrets)
             secrets = []
-    kill_children()
-    for path in glob.glob(shared_memory):
-        os.unlink(path)
-    if host_gone or host in select.select([host], [], [], 0)[0]:
-        shutil.rmtree(workspace, ignore_errors=True)
     return status if status >= 0 else 128 - status
 
 
@@ -90,7 +97,8 @@ def conceal(server: int, secrets: list[bytes]) -> None:
     except OSError as error:
         failure = str(error)
     if failure:
-        print(f"the access token cannot be removed from the server's command line: {failure}", flush=True)
+        with contextlib.suppress(OSError):  # nobody may be there to read it
+            print(f"the access token cannot be removed from the server's command line: {failure}", flush=True)
 
 
 def stat(pid: int) -> list[bytes]:
@@ -139,14 +147,31 @@ def reap(server: int) -> int | None:
 
 def kill_children() -> None:
     """Kill what the server left: its stubs, and theirs."""
-    while True:
+    killed = True
+    while killed:  # whose children become ours
+        killed = False
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            for pid in file.read().split():
-                os.kill(int(pid), signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
+            children = [int(pid) for pid in file.read().split()]
+        for pid in children:
+            with contextlib.suppress(PermissionError):  # it has become another user's
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                killed = True
+
+
+def remove(pattern: str) -> None:
+    """Remove the files that match; what cannot be removed is somebody else's, and stays."""
+    for path in glob.glob(pattern):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def is_gone(host: int) -> bool:
+    """Whether the hosting process has died, or has closed the pipe."""
+    poll = select.poll()
+    poll.register(0, 0)  # for the end of the pipe alone
+    poll.register(host, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 if __name__ == "__main__":

@@ -117,9 +117,14 @@ def _sweep(home: Path) -> None:
         with contextlib.suppress(OSError), open(lock, opener=_open_mark) as file:  # in use, or just being removed
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent, ignore_errors=True)
-            prefix = _shared_memory_prefix(lock.parent)
-            for region in [name for name in os.listdir(SHARED_MEMORY) if name.startswith(prefix)]:
-                (SHARED_MEMORY / region).unlink(missing_ok=True)
+            _remove_shared_memory(_shared_memory_prefix(lock.parent))
+
+
+def _remove_shared_memory(prefix: str) -> None:
+    for name in os.listdir(SHARED_MEMORY):
+        if name.startswith(prefix):
+            with contextlib.suppress(OSError):  # somebody else's, who may choose any name
+                os.unlink(SHARED_MEMORY / name)
 
 
 def _shared_memory_prefix(folder: Path) -> str:

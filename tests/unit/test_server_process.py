@@ -6,6 +6,8 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -217,6 +219,45 @@ def test_what_the_server_leaves_behind_is_ended_and_removed(launch):
     assert not any(path.exists() for path in launch.shared_memory)
     assert (launch.folder / "other").exists()
     assert launch.workspace.exists()  # its owner lives and removes it
+
+
+def test_what_cannot_be_removed_does_not_keep_the_rest(launch):
+    foreign = launch.folder / "shm-0"
+    foreign.mkdir()  # which nobody can unlink
+    launch.start(launch.script("exit 7"))
+    assert launch.status() == 7
+    assert foreign.exists()
+    assert not any(path.exists() for path in launch.shared_memory)
+
+
+NOBODY = 65534
+AS_NOBODY = """
+import contextlib, ctypes, glob, os, select, shutil, signal, sys
+guard, user = compile(open(sys.argv[1]).read(), sys.argv[1], "exec"), int(sys.argv[2])
+del sys.argv[1:3]
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+exec(guard)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_users_file_does_not_keep_a_guard_that_is_not_root_from_removing_the_rest():
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        folder = Path(name)
+        folder.chmod(0o1777)  # as /dev/shm
+        own, foreign, workspace = (folder / name for name in ("shm-own", "shm-foreign", "workspace"))
+        for file in (own, foreign):
+            file.touch()
+        workspace.mkdir()
+        for path in (own, workspace):
+            os.chown(path, NOBODY, NOBODY)
+        command = [sys.executable, "-c", AS_NOBODY, GUARD, str(NOBODY), str(folder / "shm-*"), str(workspace)]
+        server = b"/bin/sleep\0" + b"1000"
+        guard = subprocess.run(command, input=b"0 %d\n%s" % (len(server), server), check=False, timeout=TIMEOUT_S)
+        assert guard.returncode == 128 + signal.SIGKILL
+        assert [path.name for path in folder.iterdir()] == ["shm-foreign"]
 
 
 def test_commands_after_the_end_do_nothing(launch):
