@@ -93,7 +93,7 @@ class Triton(TritonBase):
         self._restrictions = Restrictions.merge(merged, self._security)
         self._installation = find_installation()
         self._server: Server | None = None
-        self._foreign_models = ForeignModels(self._installation)
+        self._foreign_models = ForeignModels(self._installation, merged.model_repository)
         self._preloaded: list[str] = []
         self._restarts: deque[float] = deque(maxlen=MOST_RESTARTS)  # times of the last ones
         self._restarting = False
@@ -108,6 +108,7 @@ class Triton(TritonBase):
     def run(self) -> None:
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""
         self.connect()
+        self._foreign_models.warn_of_lacks()
         if not self._announced:
             self._announced = True
             LOGGER.info(
