@@ -240,7 +240,7 @@ class Triton(TritonBase):
                 reason = error
                 if server is not None or self._stopping or not isinstance(error, PyTritonServerError):
                     break  # it refuses a model or hangs, or its options are no longer right
-        if server is not None:
+        if server is not None and not self._stopping:
             server.kill()
         raise PyTritonServerError(f"it died and cannot be launched again: {reason}") from reason
 
@@ -272,6 +272,8 @@ class Triton(TritonBase):
     def _revive(self, control: ModelControl, model: Model) -> None:
         with self._lock:
             if self._control is not control or not self._is_lost(model):
+                return
+            if self._server is None or not self._server.is_alive():  # somebody else may listen on its ports
                 return
             try:
                 if not control.is_model_ready(model.name, model.version):  # a client has unloaded it

@@ -2,7 +2,7 @@
 
 :mod:`pytriton.server.process` runs it as a script that imports the standard library alone::
 
-    guard.py <pattern of the server's shared-memory files> <workspace>
+    guard.py <pattern of the server's shared-memory files> <notes of its temporary folders> <workspace>
 
 Standard input is a pipe from the hosting process. First come secrets and the server's arguments: a line with the number
 of the former and the bytes of both, then both with NUL bytes between them. Afterwards ``interrupt`` asks the server to
@@ -25,7 +25,7 @@ POLL_S = 0.001
 PRCTL = ctypes.CDLL(None, use_errno=True).prctl
 
 
-def main(shared_memory: str, workspace: str) -> int:
+def main(shared_memory: str, notes: str, workspace: str) -> int:
     """Run a server to its end; returns its exit status, 128 + n if signal n ended it."""
     arguments, secrets = receive()
     PRCTL(PR_SET_CHILD_SUBREAPER, 1)  # a dead server's stubs become our children
@@ -34,7 +34,7 @@ def main(shared_memory: str, workspace: str) -> int:
         return watch(arguments, secrets, host)
     finally:
         kill_children()
-        remove(shared_memory)
+        remove(shared_memory, notes)
         if is_gone(host):
             shutil.rmtree(workspace, ignore_errors=True)
 
@@ -159,11 +159,14 @@ def kill_children() -> None:
                 killed = True
 
 
-def remove(pattern: str) -> None:
-    """Remove the files that match; what cannot be removed is somebody else's, and stays."""
-    for path in glob.glob(pattern):
+def remove(shared_memory: str, notes: str) -> None:
+    """Remove the files that match, and the folders that were noted; what cannot be removed is somebody else's."""
+    for path in glob.glob(shared_memory):
         with contextlib.suppress(OSError):
             os.unlink(path)
+    with contextlib.suppress(OSError), open(notes, "rb") as file:
+        for folder in file.read().split(b"\0")[:-1]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_gone(host: int) -> bool:
@@ -175,4 +178,4 @@ def is_gone(host: int) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    sys.exit(main(*sys.argv[1:]))

@@ -23,6 +23,7 @@ from pytriton.server.installation import Installation, overlay, server_environme
 from pytriton.server.launch import check_ports, command_line, endpoints
 from pytriton.server.process import ServerProcess
 from pytriton.server.restrictions import Restrictions
+from pytriton.utils.workspace import SERVER_PREFIX, TEMPORARY_FOLDERS
 
 LOGGER = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Server:
         check_clouds(config, models)
         self.control = ModelControl(Access.to_own(config, restrictions))
         check_ports(config)
-        name = f"pytriton-{uuid4().hex[:12]}"
+        name = f"{SERVER_PREFIX}{uuid4().hex[:12]}"
         folder, prefix = workspace / name, f"{name}-"
         python = overlay(installation, folder)
         if config.trace_config:  # see _write_traces: idle connections must not hold up its exit, which we drain before
@@ -83,6 +84,7 @@ class Server:
             ],
             server_environment(installation, folder, python),
             f"/dev/shm/{prefix}*",
+            folder / TEMPORARY_FOLDERS,
             workspace,
             lambda _: self._ended(folder, on_exit),
             restrictions.secrets(),

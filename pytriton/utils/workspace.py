@@ -14,10 +14,14 @@ from pathlib import Path
 from pytriton import constants
 from pytriton.exceptions import PyTritonValidationError
 
-__all__ = ["CleanupWarning", "Workspace"]
+__all__ = ["SERVER_PREFIX", "TEMPORARY_FOLDERS", "CleanupWarning", "Workspace"]
 
 PREFIX = "workspace_"
 LOCK = ".lock"
+SERVER_PREFIX = (
+    "pytriton-"  # of folders for servers that we launch, and with the rest of the name of their shared memory
+)
+TEMPORARY_FOLDERS = "temporary-folders"  # the file in them for names of what those servers have below /tmp
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -47,6 +51,7 @@ class Workspace:
         self._path = (_temporary() if workspace_path is None else _created(Path(workspace_path))).absolute()
         if workspace_path is None:
             weakref.finalize(self, os.close, _locked(self._path))
+        self._is_temporary = workspace_path is None
         self.model_store_path = self._path / "model-store"
         self.model_store_path.mkdir()
         self.shared_memory_prefix = _shared_memory_prefix(self._path)
@@ -68,7 +73,13 @@ class Workspace:
         return not self.exists() or all(entry.name.startswith(".") for entry in self._path.iterdir())
 
     def clean(self) -> None:
-        """Remove the folder; issues a ``CleanupWarning`` when something is left. May be called again."""
+        """Remove the folder; issues a ``CleanupWarning`` when something is left. May be called again.
+
+        With a folder below ``PYTRITON_HOME`` goes its shared memory, which a server in this process leaves if it cannot
+        be stopped.
+        """
+        if self._is_temporary:
+            _remove_shared_memory(self._path)
         try:
             shutil.rmtree(self._path)
         except OSError as error:
@@ -116,15 +127,25 @@ def _sweep(home: Path) -> None:
     for lock in home.glob(f"{PREFIX}*/{LOCK}"):
         with contextlib.suppress(OSError), open(lock, opener=_open_mark) as file:  # in use, or just being removed
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove_shared_memory(lock.parent)
+            for server in lock.parent.glob(f"{SERVER_PREFIX}*"):  # whose guard was killed, too
+                _remove_shared_memory(server)
+                _remove_noted(server / TEMPORARY_FOLDERS)
             shutil.rmtree(lock.parent, ignore_errors=True)
-            _remove_shared_memory(_shared_memory_prefix(lock.parent))
 
 
-def _remove_shared_memory(prefix: str) -> None:
+def _remove_shared_memory(folder: Path) -> None:
+    prefix = _shared_memory_prefix(folder)
     for name in os.listdir(SHARED_MEMORY):
         if name.startswith(prefix):
             with contextlib.suppress(OSError):  # somebody else's, who may choose any name
                 os.unlink(SHARED_MEMORY / name)
+
+
+def _remove_noted(notes: Path) -> None:
+    with contextlib.suppress(OSError):
+        for folder in notes.read_bytes().split(b"\0")[:-1]:
+            shutil.rmtree(os.fsdecode(folder), ignore_errors=True)
 
 
 def _shared_memory_prefix(folder: Path) -> str:

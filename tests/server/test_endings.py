@@ -119,7 +119,6 @@ def test_a_killed_server_is_served_again_and_a_signal_still_ends_the_host_with_s
     assert host.process.returncode == 0
     assert output.count("launching the server again (restart 1 of at most 5 in 60 s): it died (exit status ") == 1
     assert ": SIGKILL)" in output
-    assert output.count("the server was launched again") == 1
     assert "serve returned" in output
     assert "Traceback" not in output
     host.assert_nothing_left()

@@ -24,7 +24,8 @@ from pytriton.triton import RemoteTriton, Triton, TritonLifecyclePolicy, Vertext
 from pytriton.workers import Processes
 from tests.server.own_server import TENSORS, address, double, server_of, servers_of, serving
 from tests.server.ports import reserved_ports
-from tests.server.processes import DEADLINE_S, is_alive, wait_for
+from tests.server.processes import DEADLINE_S, is_alive, temporary_folders, wait_for
+from tests.server.proxies import native_part_only
 
 pytestmark = pytest.mark.either_proxy
 
@@ -168,6 +169,24 @@ def test_a_server_that_comes_back_gets_the_models_that_another_object_has_bound(
         remote.wait_for_ready(DEADLINE_S)
         with ModelClient(url, "theirs") as client:
             assert np.array_equal(client.infer_batch(X)["y"], X * 2)
+
+
+@native_part_only
+def test_what_the_server_has_below_tmp_goes_with_it(free_config):
+    url = address(free_config, "http")
+    with serving(free_config) as triton, RemoteTriton(url, access_token=triton.get_access_token()) as remote:
+        remote.bind("theirs", double, *TENSORS)
+        first = temporary_folders(triton._workspace.path)
+        assert {folder.name[:6] for folder in first} == {"python", "folder"}  # of the back end, and of the model
+        assert all(folder.is_dir() for folder in first)
+        kill_server(free_config)
+        wait_for(lambda: answers(free_config), "our model to be served again")
+        remote.wait_for_ready(DEADLINE_S)
+        second = temporary_folders(triton._workspace.path)
+        assert {folder.name[:6] for folder in second} == {"python", "folder"}
+        assert not {*first} & {*second}
+        triton.stop()
+    assert not any(folder.exists() for folder in (*first, *second))
 
 
 def test_models_are_bound_and_unbound_while_the_server_is_dead(free_config):

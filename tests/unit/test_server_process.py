@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytriton.server.process import GUARD, TAIL_LINES, ServerProcess
+from pytriton.server.process import GUARD, NOTER, TAIL_LINES, ServerProcess
 from tests.server.processes import command_line, is_alive, wait_for
 
 TIMEOUT_S = 20.0
@@ -43,6 +44,7 @@ class Launch:
         return {
             "environment": {"PATH": os.environ["PATH"]},
             "shared_memory": str(self.folder / "shm-*"),
+            "notes": self.folder / "notes",
             "workspace": self.workspace,
         }
 
@@ -163,7 +165,7 @@ guard["conceal"](gone.pid, [b"s3cret"])
 
 
 def test_a_guard_without_a_host_ends(launch):
-    command = [sys.executable, "-I", "-S", str(GUARD), "none", str(launch.workspace)]
+    command = [sys.executable, "-I", "-S", str(GUARD), "none", "none", str(launch.workspace)]
     assert subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 1
 
 
@@ -253,11 +255,49 @@ def test_another_users_file_does_not_keep_a_guard_that_is_not_root_from_removing
         workspace.mkdir()
         for path in (own, workspace):
             os.chown(path, NOBODY, NOBODY)
-        command = [sys.executable, "-c", AS_NOBODY, GUARD, str(NOBODY), str(folder / "shm-*"), str(workspace)]
+        command = [sys.executable, "-c", AS_NOBODY, GUARD, str(NOBODY), str(folder / "shm-*"), "none", str(workspace)]
         server = b"/bin/sleep\0" + b"1000"
         guard = subprocess.run(command, input=b"0 %d\n%s" % (len(server), server), check=False, timeout=TIMEOUT_S)
         assert guard.returncode == 128 + signal.SIGKILL
         assert [path.name for path in folder.iterdir()] == ["shm-foreign"]
+
+
+TEMPORARY = f"""#!{sys.executable}
+import ctypes, sys
+make = ctypes.CDLL(None).mkdtemp
+make.restype = ctypes.c_char_p
+for name in ("python_env_", "folder", "other_"):
+    folder = make(b"/tmp/" + name.encode() + b"XXXXXX").decode()
+    open(folder + "/file", "w").close()
+    print(folder, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not NOTER.is_file(), reason="without a C++ compiler, nobody notes the folders")
+@pytest.mark.parametrize("ending", ["its own end", "the guard's death"])
+def test_temporary_folders_of_the_server_are_removed_and_those_of_others_stay(launch, capfd, ending):
+    path = launch.folder / "server"
+    path.write_text(TEMPORARY.replace("sys.stdin.read()", "import time; time.sleep(1000)" if "guard" in ending else ""))
+    path.chmod(0o755)
+    process = launch.start(str(path))
+    output = ""
+
+    def folders():
+        nonlocal output
+        output += capfd.readouterr().out
+        return [Path(line) for line in output.splitlines()]
+
+    wait_for(lambda: len(folders()) == 3, "the folders", TIMEOUT_S)
+    if "guard" in ending:
+        os.kill(process._guard.pid, signal.SIGKILL)
+    launch.status()
+    *tritons, other = folders()
+    try:
+        assert not any(folder.exists() for folder in tritons)
+        assert other.exists()
+    finally:
+        shutil.rmtree(other)
 
 
 def test_commands_after_the_end_do_nothing(launch):
@@ -305,7 +345,8 @@ import json, os, sys, time
 from pathlib import Path
 from pytriton.server.process import ServerProcess
 arguments, options, child = json.loads(sys.argv[1])
-process = ServerProcess(arguments, **{**options, "workspace": Path(options["workspace"])}, on_exit=print)
+options.update({name: Path(options[name]) for name in ("workspace", "notes")})
+process = ServerProcess(arguments, **options, on_exit=print)
 pid = os.fork() if child else 0
 if child and pid == 0:
     time.sleep(1000)
@@ -317,7 +358,7 @@ time.sleep(1000)
 @pytest.mark.parametrize("child", [False, True], ids=["alone", "a child holds the pipe"])
 def test_the_hosts_death_ends_the_server_and_removes_everything(launch, child):
     script = launch.script(f"setsid sleep 1000 & echo $! > {launch.folder}/child", FOREVER, trap="trap '' INT")
-    options = {**launch.arguments(), "workspace": str(launch.workspace)}
+    options = {**launch.arguments(), "workspace": str(launch.workspace), "notes": str(launch.folder / "notes")}
     described = json.dumps([[script], options, child])
     with subprocess.Popen([sys.executable, "-c", HOST, described], stdout=subprocess.PIPE, text=True) as host:
         guard, forked = map(int, host.stdout.readline().split())

@@ -74,6 +74,25 @@ def test_what_cannot_be_removed_from_shared_memory_does_not_keep_the_rest(home):
             region.unlink(missing_ok=True)
 
 
+def test_what_the_server_of_a_killed_process_left_is_removed_if_its_guard_was_killed_too(home, tmp_path):
+    server = home / "workspace_left" / f"pytriton-{os.getpid()}"
+    server.mkdir(parents=True)
+    (server.parent / ".lock").touch()
+    noted, other = tmp_path / "noted", tmp_path / "other"
+    for folder in (noted, other):
+        folder.mkdir()
+        (folder / "file").touch()
+    (server / "temporary-folders").write_bytes(bytes(noted) + b"\0")
+    region = Path(f"/dev/shm/{server.name}-region")
+    region.touch()
+    try:
+        Workspace()
+        assert not any(path.exists() for path in (server, noted, region))
+        assert other.exists()
+    finally:
+        region.unlink(missing_ok=True)
+
+
 def test_a_given_path_is_never_swept(home):
     given = Workspace(home / "workspace_given")
     folder = given.path
