@@ -251,6 +251,7 @@ def test_a_server_whose_port_is_taken_meanwhile_is_given_up_and_serve_returns(fr
         wait_for(lambda: answers(free_config), "the model to be served")
         with triton._lock:  # which holds the restart up
             kill_server(free_config)
+            wait_for(lambda: not triton.is_connected(), "its end to be noticed")
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind((free_config.http_address, free_config.http_port))
             other.listen()
