@@ -75,6 +75,7 @@ class ForeignModels:
             self._problems[name] = problem
             if problem and not self._may_pass(name, problem):
                 self._warn(name)
+        self._loaded.update(name for name, is_ready in models.items() if is_ready)  # the server loads some by itself
         for name in [name for name in self._problems if models.get(name) or not self._problems[name]]:
             del self._problems[name]
             if self._told.pop(name, ""):

@@ -128,7 +128,8 @@ def start(arguments: list[bytes]) -> int:
             os.execv(arguments[0], arguments)
     except OSError as error:
         print(f"{os.fsdecode(arguments[0])}: {error.strerror}", file=sys.stderr, flush=True)
-    os._exit(127)
+    finally:  # whatever happened: the rest is for the guard alone
+        os._exit(127)
 
 
 def reap(server: int) -> int | None:

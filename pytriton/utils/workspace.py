@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -18,9 +19,7 @@ __all__ = ["SERVER_PREFIX", "TEMPORARY_FOLDERS", "CleanupWarning", "Workspace"]
 
 PREFIX = "workspace_"
 LOCK = ".lock"
-SERVER_PREFIX = (
-    "pytriton-"  # of folders for servers that we launch, and with the rest of the name of their shared memory
-)
+SERVER_PREFIX = "pytriton-"  # of folders of servers that we launch, whose shared memory begins with the folder's name
 TEMPORARY_FOLDERS = "temporary-folders"  # the file in them for names of what those servers have below /tmp
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -135,11 +134,9 @@ def _sweep(home: Path) -> None:
 
 
 def _remove_shared_memory(folder: Path) -> None:
-    prefix = _shared_memory_prefix(folder)
-    for name in os.listdir(SHARED_MEMORY):
-        if name.startswith(prefix):
-            with contextlib.suppress(OSError):  # somebody else's, who may choose any name
-                os.unlink(SHARED_MEMORY / name)
+    for path in SHARED_MEMORY.glob(f"{glob.escape(_shared_memory_prefix(folder))}*"):
+        with contextlib.suppress(OSError):  # somebody else's, who may choose any name
+            path.unlink()
 
 
 def _remove_noted(notes: Path) -> None:
