@@ -35,7 +35,8 @@ LEFT_OUT = ("python_backend_stubs/3.8/", "python_backend_stubs/3.9/", "lib/libpy
 TARGET = Path("pytriton", "tritonserver")
 SKIP = "PYTRITON_BUILD_WITHOUT_SERVER"
 NATIVE = Path("pytriton", "native")
-LIBRARIES = ("libtriton_pytriton.so", "libpytriton_inprocess.so", "libpytriton_calls.so")
+TARGETS = ("pytriton_inprocess", "pytriton_calls", "pytriton_temporary")
+LIBRARIES = ("libtriton_pytriton.so", *(f"lib{target}.so" for target in TARGETS))
 SKIP_NATIVE = "PYTRITON_BUILD_WITHOUT_NATIVE"
 
 
@@ -75,7 +76,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
             configure = ["cmake", "-G", "Ninja", *options, "-S", str(source), "-B", folder]
             for command in (
                 configure,
-                ["cmake", "--build", folder, "--target", "pytriton_inprocess", "pytriton_calls"],
+                ["cmake", "--build", folder, "--target", *TARGETS],
             ):
                 done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                 if done.returncode:

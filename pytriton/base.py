@@ -98,8 +98,7 @@ class TritonBase(ModelBinder):
             PyTritonInvalidOperationError: This object was stopped before, or meanwhile.
             tritonclient.utils.InferenceServerException: The server refused a model.
         """
-        with self._lock:
-            self._check_may_start("connect")
+        with self._changing("connect"):
             if self._control is None:
                 try:
                     self._control = self._reach()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pytriton.bound_models import BoundModels
@@ -109,8 +110,7 @@ class ModelBinder(ABC):
             config.model_warmup or (),
         )
         abilities = self._abilities()
-        with self._lock:
-            self._check_may_start(f"bind model {model_name!r}")
+        with self._changing(f"bind model {model_name!r}"):
             self._models.check_beside(described)
             for wish in unmet_wishes(described, abilities) if abilities else ():
                 LOGGER.warning("model %s: %s", model_name, wish)
@@ -146,8 +146,7 @@ class ModelBinder(ABC):
                 ``async def``), which takes other proxies; :meth:`unbind` and :meth:`bind` the model instead.
             PyTritonWorkerError: A worker process cannot; all have the callables that they had.
         """
-        with self._lock:
-            self._check_may_start(f"rebind model {model_name!r}")
+        with self._changing(f"rebind model {model_name!r}"):
             model, *others = self._models.versions(model_name, model_version)
             if others:
                 raise PyTritonInvalidOperationError(
@@ -168,8 +167,7 @@ class ModelBinder(ABC):
             PyTritonWorkerError: A worker could not be started; all stays as it was.
             tritonclient.utils.InferenceServerException: The server refused; all stays as it was.
         """
-        with self._lock:
-            self._check_may_start(f"scale model {model_name!r}")
+        with self._changing(f"scale model {model_name!r}"):
             model, *others = self._models.versions(model_name, None)
             if others:
                 raise PyTritonInvalidOperationError(
@@ -216,8 +214,7 @@ class ModelBinder(ABC):
             PyTritonInvalidOperationError: There is no such model, or this is a call of it.
             tritonclient.utils.InferenceServerException: The server refused; the model is forgotten here all the same.
         """
-        with self._lock:
-            self._check_running(f"unbind model {model_name!r}")
+        with self._changing(f"unbind model {model_name!r}", self._check_running):
             models = self._models.versions(model_name, model_version)
             served = current_binding.get()
             if served is not None and served.model_config in [model.config for model in models]:
@@ -230,6 +227,18 @@ class ModelBinder(ABC):
                     self._models.remove(model)
             else:
                 self._models.unload(self._control, models, UNLOAD_TIMEOUT_S)
+
+    @contextmanager
+    def _changing(self, what: str, check: Callable[[str], None] | None = None) -> Iterator[None]:
+        """Hold the lock for a change of the models.
+
+        Args:
+            what: The change, for the error's message.
+            check: Raises if it is not possible; default: :meth:`_check_may_start`.
+        """
+        with self._lock:
+            (check or self._check_may_start)(what)
+            yield
 
     def _load(self, control: ModelControl) -> None:
         """Have the server load what it has not loaded yet."""

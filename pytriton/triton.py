@@ -6,10 +6,11 @@ import logging
 import os
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pytriton.base import MONITORING_PERIOD_S, TritonBase
-from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.config import TritonConfig, merge_configs
 from pytriton.exceptions import PyTritonServerError
 from pytriton.lifecycle import DefaultTritonLifecyclePolicy, TritonLifecyclePolicy, VertextAILifecyclePolicy
@@ -25,6 +26,7 @@ from pytriton.server.clouds import on_vertex_ai
 from pytriton.server.control import REFUSED, ModelControl
 from pytriton.server.foreign_models import ForeignModels
 from pytriton.server.installation import find_installation
+from pytriton.server.launch import check_ports
 from pytriton.server.restrictions import Restrictions
 from pytriton.server.server import Server
 from pytriton.utils.workspace import Workspace
@@ -51,7 +53,8 @@ LOGGER = logging.getLogger(__name__)
 
 MONITORING_PERIOD_SEC = MONITORING_PERIOD_S
 MOST_RESTARTS, RESTARTS_PERIOD_S = 5, 60.0
-START_ATTEMPTS, START_PAUSE_S = 10, 0.3
+PORTS_TIMEOUT_S, PORTS_POLL_S = 3.0, 0.1
+DEATH_NOTICE_S = 2.0
 
 
 class Triton(TritonBase):
@@ -65,7 +68,8 @@ class Triton(TritonBase):
         workspace: Folder for the model repository and sockets, which must not exist; default: a new one below
             ``PYTRITON_HOME``. It is removed at the end.
         triton_lifecycle_policy: When the server is launched, and whether again when it has died; default: on entering
-            the context and once, or for Vertex AI, if ``config`` allows it, :data:`VertextAILifecyclePolicy`.
+            the context, and again when a signal has killed it; for Vertex AI, if ``config`` allows it,
+            :data:`VertextAILifecyclePolicy`.
         security_config: Which endpoints need the access token; default: those that calling a model does not need.
 
     Attributes:
@@ -90,9 +94,11 @@ class Triton(TritonBase):
         self._restrictions = Restrictions.merge(merged, self._security)
         self._installation = find_installation()
         self._server: Server | None = None
-        self._foreign_models = ForeignModels(self._installation)
+        self._foreign_models = ForeignModels(self._installation, merged.model_repository)
         self._preloaded: list[str] = []
-        self._deaths: deque[float] = deque(maxlen=MOST_RESTARTS)
+        self._restarts: deque[float] = deque(maxlen=MOST_RESTARTS)  # times of the last ones
+        self._restarting = False
+        self._gave_up = False
         self._announced = False
         if triton_lifecycle_policy is None:
             for_vertex_ai = merged.allow_vertex_ai  # whose endpoint needs it, whoever has asked for that
@@ -103,6 +109,7 @@ class Triton(TritonBase):
     def run(self) -> None:
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""
         self.connect()
+        self._foreign_models.warn_of_lacks()
         if not self._announced:
             self._announced = True
             LOGGER.info(
@@ -151,15 +158,27 @@ class Triton(TritonBase):
         if self._config.log_verbose:
             LOGGER.warning("the server runs with log_verbose=%d, which slows inference down", self._config.log_verbose)
 
-    def _is_running(self) -> bool:
-        # A server that has died and will be launched again counts as running: nothing has ended for good.
+    def is_connected(self) -> bool:
+        """Whether there is a server, and every bound model was loaded; false while a server is launched again."""
         server = self._server
-        return super()._is_running() and server is not None and (server.is_alive() or self._policy.restart_server)
+        return super().is_connected() and server is not None and server.is_alive() and not self._restarting
+
+    def _is_running(self) -> bool:
+        # A server that has died counts as running until it is clear that it will not be launched again.
+        return super()._is_running() and self._server is not None and not self._gave_up
 
     def _check_running(self, what: str) -> None:
         super()._check_running(what)
         if self._server is not None and not self._is_running():
             raise self._server.failure(f"cannot {what}: the server has ended")
+
+    @contextmanager
+    def _changing(self, what: str, check: Callable[[str], None] | None = None) -> Iterator[None]:
+        with super()._changing(what, check):
+            if self._server is not None:
+                self._restart(self._server)  # before a change that a dead server would fail
+                self._check_running(what)
+            yield
 
     def _end(self, control: ModelControl) -> None:
         if self._server is not None and self._server.is_alive():  # else somebody else may listen on its ports
@@ -173,59 +192,89 @@ class Triton(TritonBase):
 
     def _on_server_exit(self, server: Server) -> None:
         with self._lock:  # whoever starts a server notices its end by himself
-            if server is not self._server and not self._stopping:
+            if not self._stopping and (server is not self._server or self._restart(server)):
                 return
-        if not self._stopping:
-            LOGGER.warning("the server exited with failure: %s", server.failure("it ended by itself"))
-            if self._policy.restart_server and self._restart():
-                return
-            self.stop()
         self._models.disconnect()  # nobody waits for the callables' answers any more
+        if not self._stopping:
+            self.stop()
 
-    def _restart(self) -> bool:
-        """Launch a server that has died again, with all its models; returns whether that worked."""
+    def _restart(self, server: Server) -> bool:
+        """Launch a server again, with all its models, if it has died; with the lock held.
+
+        Returns:
+            Whether there is a server; if not, :meth:`_is_running` is false from now on.
+        """
+        if server.is_alive() or self._gave_up:
+            return not self._gave_up
         died = time.monotonic()
-        with self._lock:
-            while not self._stopping and self._may_restart():
-                try:
-                    self._server = self._start_again()
-                    self._control = self._server.control
-                    self._models.reload(self._control, self._preloaded)
-                    self._load(self._control)
-                except (PyTritonServerError, PyTritonClientTimeoutError, *REFUSED):
-                    if self._stopping:
-                        return False
-                    if self._server is None or self._server.is_alive():
-                        LOGGER.exception("the server cannot be launched again")
-                        return False
-                    LOGGER.warning("the server died while it was launched again", exc_info=True)
-                else:
-                    LOGGER.warning("the server was launched again, %.1f s after it had died", time.monotonic() - died)
-                    return True
-        return False
+        self._restarting = True
+        try:
+            wanted = self._policy.restart_server
+            if not (server.was_killed() if wanted is None else wanted):
+                raise server.failure("it ended by itself")
+            self._launch_again(server.failure("it died"))
+            LOGGER.warning("the server was launched again, %.1f s after it had died", time.monotonic() - died)
+        except PyTritonServerError as error:
+            self._gave_up = True
+            if not self._stopping:
+                LOGGER.error("the server exited with failure: %s", error)
+        finally:
+            self._restarting = False
+        return not self._gave_up
 
-    def _may_restart(self) -> bool:
-        """Count a death; whether there were not too many."""
-        now = time.monotonic()
-        if len(self._deaths) == MOST_RESTARTS and now - self._deaths[0] < RESTARTS_PERIOD_S:
-            LOGGER.error("the server died %d times in %.0f s; giving up", MOST_RESTARTS + 1, now - self._deaths[0])
-            return False
-        self._deaths.append(now)
-        return True
-
-    def _start_again(self) -> Server:
-        for _ in range(START_ATTEMPTS):
+    def _launch_again(self, reason: Exception) -> None:
+        for _ in range(MOST_RESTARTS):
+            self._count_restart(reason)
+            server = None
             try:
-                return self._start_server()
-            except PyTritonServerError as error:  # the ports of a dead server may stay in use for a moment
-                LOGGER.debug("the server cannot be launched again yet: %s", error)
-                if self._stopped.wait(START_PAUSE_S) or self._stopping:
-                    break
-        return self._start_server()
+                self._wait_for_ports()
+                server = self._server = self._start_server()
+                self._control = server.control
+                self._models.reload(server.control, self._preloaded)
+                self._load(server.control)
+                return
+            except Exception as error:  # whatever it is, serve() must not wait for ever
+                if server is not None and server.ends_within(DEATH_NOTICE_S):
+                    reason = server.failure("it died while its models were loaded")
+                    continue
+                LOGGER.debug("the server was not launched again", exc_info=True)
+                reason = error
+                if server is not None or self._stopping or not isinstance(error, PyTritonServerError):
+                    break  # it refuses a model or hangs, or its options are no longer right
+        if server is not None and not self._stopping:
+            server.kill()
+        raise PyTritonServerError(f"it died and cannot be launched again: {reason}") from reason
+
+    def _count_restart(self, reason: Exception) -> None:
+        """Announce a restart; raises PyTritonServerError if there were too many."""
+        now = time.monotonic()
+        if len(self._restarts) == MOST_RESTARTS and now - self._restarts[0] < RESTARTS_PERIOD_S:
+            deaths = f"it died {MOST_RESTARTS + 1} times in {now - self._restarts[0]:.0f} s"
+            raise PyTritonServerError(f"{deaths} and is not launched again; the last time, {reason}")
+        self._restarts.append(now)
+        number = sum(now - each < RESTARTS_PERIOD_S for each in self._restarts)
+        LOGGER.warning(
+            "launching the server again (restart %d of at most %d in %.0f s): %s",
+            number,
+            MOST_RESTARTS,
+            RESTARTS_PERIOD_S,
+            reason,
+        )
+
+    def _wait_for_ports(self) -> None:
+        """Those of a dead server may stay in use for a moment; the start says so if it is longer."""
+        deadline = time.monotonic() + PORTS_TIMEOUT_S
+        while not self._stopping and time.monotonic() < deadline:
+            try:
+                return check_ports(self._config)
+            except PyTritonServerError:
+                time.sleep(PORTS_POLL_S)
 
     def _revive(self, control: ModelControl, model: Model) -> None:
         with self._lock:
             if self._control is not control or not self._is_lost(model):
+                return
+            if self._server is None or not self._server.is_alive():  # somebody else may listen on its ports
                 return
             try:
                 if not control.is_model_ready(model.name, model.version):  # a client has unloaded it

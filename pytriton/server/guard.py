@@ -2,7 +2,7 @@
 
 :mod:`pytriton.server.process` runs it as a script that imports the standard library alone::
 
-    guard.py <pattern of the server's shared-memory files> <workspace>
+    guard.py <pattern of the server's shared-memory files> <notes of its temporary folders> <workspace>
 
 Standard input is a pipe from the hosting process. First come secrets and the server's arguments: a line with the number
 of the former and the bytes of both, then both with NUL bytes between them. Afterwards ``interrupt`` asks the server to
@@ -10,6 +10,7 @@ exit, ``kill`` kills it. The hosting process is gone when the pipe has ended or,
 open, when its process has.
 """
 
+import contextlib
 import ctypes
 import glob
 import os
@@ -24,17 +25,28 @@ POLL_S = 0.001
 PRCTL = ctypes.CDLL(None, use_errno=True).prctl
 
 
-def main(shared_memory: str, workspace: str) -> int:
+def main(shared_memory: str, notes: str, workspace: str) -> int:
     """Run a server to its end; returns its exit status, 128 + n if signal n ended it."""
     arguments, secrets = receive()
     PRCTL(PR_SET_CHILD_SUBREAPER, 1)  # a dead server's stubs become our children
+    host = os.pidfd_open(os.getppid())
+    try:
+        return watch(arguments, secrets, host)
+    finally:
+        kill_children()
+        remove(shared_memory, notes)
+        if is_gone(host):
+            shutil.rmtree(workspace, ignore_errors=True)
+
+
+def watch(arguments: list[bytes], secrets: list[bytes], host: int) -> int:
+    """Start a server, do what the hosting process, a pidfd, says, and wait for the server's end; as :func:`main`."""
     wake, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the hosting process decides
     server = start(arguments)
-    host = os.pidfd_open(os.getppid())
     host_gone, status = False, None
     while status is None:
         ready, _, _ = select.select([wake, *(() if host_gone else (0, host))], [], [], POLL_S if secrets else None)
@@ -48,11 +60,6 @@ def main(shared_memory: str, workspace: str) -> int:
         if secrets and status is None and has_read_arguments(server):
             conceal(server, secrets)
             secrets = []
-    kill_children()
-    for path in glob.glob(shared_memory):
-        os.unlink(path)
-    if host_gone or host in select.select([host], [], [], 0)[0]:
-        shutil.rmtree(workspace, ignore_errors=True)
     return status if status >= 0 else 128 - status
 
 
@@ -90,7 +97,8 @@ def conceal(server: int, secrets: list[bytes]) -> None:
     except OSError as error:
         failure = str(error)
     if failure:
-        print(f"the access token cannot be removed from the server's command line: {failure}", flush=True)
+        with contextlib.suppress(OSError):  # nobody may be there to read it
+            print(f"the access token cannot be removed from the server's command line: {failure}", flush=True)
 
 
 def stat(pid: int) -> list[bytes]:
@@ -120,7 +128,8 @@ def start(arguments: list[bytes]) -> int:
             os.execv(arguments[0], arguments)
     except OSError as error:
         print(f"{os.fsdecode(arguments[0])}: {error.strerror}", file=sys.stderr, flush=True)
-    os._exit(127)
+    finally:  # whatever happened: the rest is for the guard alone
+        os._exit(127)
 
 
 def reap(server: int) -> int | None:
@@ -139,15 +148,35 @@ def reap(server: int) -> int | None:
 
 def kill_children() -> None:
     """Kill what the server left: its stubs, and theirs."""
-    while True:
+    killed = True
+    while killed:  # whose children become ours
+        killed = False
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            for pid in file.read().split():
-                os.kill(int(pid), signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
+            children = [int(pid) for pid in file.read().split()]
+        for pid in children:
+            with contextlib.suppress(PermissionError):  # it has become another user's
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                killed = True
+
+
+def remove(shared_memory: str, notes: str) -> None:
+    """Remove the files that match, and the folders that were noted; what cannot be removed is somebody else's."""
+    for path in glob.glob(shared_memory):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    with contextlib.suppress(OSError), open(notes, "rb") as file:
+        for folder in file.read().split(b"\0")[:-1]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_gone(host: int) -> bool:
+    """Whether the hosting process has died, or has closed the pipe."""
+    poll = select.poll()
+    poll.register(0, 0)  # for the end of the pipe alone
+    poll.register(host, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    sys.exit(main(*sys.argv[1:]))

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from pytriton import forks
 from pytriton.exceptions import PyTritonServerError
+from pytriton.server.guard import remove
 from pytriton.server.log import ServerLog, read_lines
 
 GUARD = Path(__file__).with_name("guard.py")
+NOTER = Path(__file__).parent.parent / "native" / "libpytriton_temporary.so"
 TAIL_LINES = 50
 
 
@@ -27,6 +29,7 @@ class ServerProcess:
         arguments: Path of the executable, then its arguments.
         environment: Of the server.
         shared_memory: Pattern of the shared-memory files to remove once the server has ended.
+        notes: File for the names of the temporary folders that the server makes, to be removed then, too.
         workspace: Folder that the guard removes if this process dies first.
         on_exit: Called with the exit status, on a thread of its own, when the server has ended for whatever reason.
         secrets: Values of arguments ``--name=...value`` that are to vanish from the process's command line, which every
@@ -38,19 +41,20 @@ class ServerProcess:
         arguments: Sequence[str],
         environment: dict[str, str],
         shared_memory: str,
+        notes: Path,
         workspace: Path,
         on_exit: Callable[[int], None],
         secrets: Collection[str] = (),
     ) -> None:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._on_exit = on_exit
-        self._shared_memory = shared_memory
+        self._leftovers = shared_memory, str(notes)
         self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(GUARD), shared_memory, str(workspace)],
+            [sys.executable, "-I", "-S", str(GUARD), *self._leftovers, str(workspace)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=_noting(environment, notes),
             start_new_session=True,  # Ctrl+C in a terminal reaches this process alone
         )
         self._tell(_request(arguments, secrets))
@@ -83,12 +87,22 @@ class ServerProcess:
         """Kill the server at once, and its stubs."""
         self._tell(b"kill\n")
 
+    def killed_by(self) -> signal.Signals | None:
+        """The signal that ended the server, or its guard; None if it runs, or has exited by itself."""
+        status = self._guard.poll() or 0
+        try:
+            return signal.Signals(-status if status < 0 else status - 128)
+        except ValueError:
+            return None
+
     def failure(self, what: str) -> PyTritonServerError:
         """An error for a server that has ended by itself, with its last words."""
         telling = ("E", "F", "error", "Bad option", "invalid")  # the last two after a flag that the server refuses
         words = [line for line in self._tail if line.startswith(telling) or "rror" in line] or self._tail
         last = "; its last lines:\n" + "\n".join(words) if any(words) else ""
-        return PyTritonServerError(f"{what} (exit status {self._guard.poll()}){last}")
+        number = self.killed_by()
+        status = f"exit status {self._guard.poll()}" + (f": {number.name}" if number else "")
+        return PyTritonServerError(f"{what} ({status}){last}")
 
     def _tell(self, command: bytes) -> None:
         assert self._guard.stdin is not None
@@ -107,13 +121,19 @@ class ServerProcess:
                 log.add(line)
             log.flush()
         status = self._guard.wait()
-        for path in glob.glob(self._shared_memory):  # left by a guard that was killed
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+        remove(*self._leftovers)  # of a guard that was killed
         with contextlib.suppress(OSError):
             self._guard.stdin.close()
         self._ended.set()
         self._on_exit(status)
+
+
+def _noting(environment: Mapping[str, str], notes: Path) -> dict[str, str]:
+    """An environment in which a server notes its temporary folders, if our library for that was compiled."""
+    if not NOTER.is_file():
+        return dict(environment)
+    preloaded = filter(None, [str(NOTER), environment.get("LD_PRELOAD", "")])
+    return {**environment, "LD_PRELOAD": ":".join(preloaded), "PYTRITON_TEMPORARY_FOLDERS": str(notes)}
 
 
 def _request(arguments: Sequence[str], secrets: Collection[str]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -22,6 +23,7 @@ from pytriton.server.installation import Installation, overlay, server_environme
 from pytriton.server.launch import check_ports, command_line, endpoints
 from pytriton.server.process import ServerProcess
 from pytriton.server.restrictions import Restrictions
+from pytriton.utils.workspace import SERVER_PREFIX, TEMPORARY_FOLDERS
 
 LOGGER = logging.getLogger(__name__)
 
@@ -69,7 +71,7 @@ class Server:
         check_clouds(config, models)
         self.control = ModelControl(Access.to_own(config, restrictions))
         check_ports(config)
-        name = f"pytriton-{uuid4().hex[:12]}"
+        name = f"{SERVER_PREFIX}{uuid4().hex[:12]}"
         folder, prefix = workspace / name, f"{name}-"
         python = overlay(installation, folder)
         if config.trace_config:  # see _write_traces: idle connections must not hold up its exit, which we drain before
@@ -82,8 +84,9 @@ class Server:
             ],
             server_environment(installation, folder, python),
             f"/dev/shm/{prefix}*",
+            folder / TEMPORARY_FOLDERS,
             workspace,
-            lambda _: on_exit(self),
+            lambda _: self._ended(folder, on_exit),
             restrictions.secrets(),
         )
         try:
@@ -95,6 +98,14 @@ class Server:
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._process.is_alive()
+
+    def ends_within(self, timeout_s: float) -> bool:
+        """Whether the process has ended, or ends within some seconds; its connections fail before that is known."""
+        return self._process.wait(timeout_s)
+
+    def was_killed(self) -> bool:
+        """Whether a signal ended the process, or the guard that it dies with; false while it runs."""
+        return not self.is_alive() and self._process.killed_by() is not None
 
     def failure(self, what: str) -> PyTritonServerError:
         """An error for a server that has ended, with its last lines."""
@@ -150,6 +161,10 @@ class Server:
         """End the process at once."""
         self._process.kill()
         self._process.wait(KILL_TIMEOUT_S)
+
+    def _ended(self, folder: Path, on_exit: Callable[[Server], None]) -> None:
+        shutil.rmtree(folder, ignore_errors=True)  # the next one has a folder of its own
+        on_exit(self)
 
     def _check_ready(self, may_come: Callable[[], bool]) -> None:
         def may_be_ready() -> bool:

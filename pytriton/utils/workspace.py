@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -14,10 +15,12 @@ from pathlib import Path
 from pytriton import constants, forks
 from pytriton.exceptions import PyTritonValidationError
 
-__all__ = ["CleanupWarning", "Workspace"]
+__all__ = ["SERVER_PREFIX", "TEMPORARY_FOLDERS", "CleanupWarning", "Workspace"]
 
 PREFIX = "workspace_"
 LOCK = ".lock"
+SERVER_PREFIX = "pytriton-"  # of folders of servers that we launch, whose shared memory begins with the folder's name
+TEMPORARY_FOLDERS = "temporary-folders"  # the file in them for names of what those servers have below /tmp
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -46,7 +49,7 @@ class Workspace:
         # Absolute, because the server need not share the working directory.
         self._path = (_temporary() if workspace_path is None else _created(Path(workspace_path))).absolute()
         self._mark = -1 if workspace_path is not None else _locked(self._path)
-        if self._mark >= 0:
+        if self._mark >= 0:  # it is below PYTRITON_HOME
             weakref.finalize(self, os.close, self._mark)
         self._is_inherited = False
         self.model_store_path = self._path / "model-store"
@@ -78,10 +81,13 @@ class Workspace:
     def clean(self) -> None:
         """Remove the folder; issues a ``CleanupWarning`` when something is left. May be called again.
 
-        In a process that was forked from this one, nothing happens.
+        With a folder below ``PYTRITON_HOME`` goes its shared memory, which a server in this process leaves if it cannot
+        be stopped. In a process that was forked from this one, nothing happens.
         """
         if self._is_inherited:
             return
+        if self._mark >= 0:
+            _remove_shared_memory(self._path)
         try:
             shutil.rmtree(self._path)
         except OSError as error:
@@ -129,10 +135,23 @@ def _sweep(home: Path) -> None:
     for lock in home.glob(f"{PREFIX}*/{LOCK}"):
         with contextlib.suppress(OSError), open(lock, opener=_open_mark) as file:  # in use, or just being removed
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove_shared_memory(lock.parent)
+            for server in lock.parent.glob(f"{SERVER_PREFIX}*"):  # whose guard was killed, too
+                _remove_shared_memory(server)
+                _remove_noted(server / TEMPORARY_FOLDERS)
             shutil.rmtree(lock.parent, ignore_errors=True)
-            prefix = _shared_memory_prefix(lock.parent)
-            for region in [name for name in os.listdir(SHARED_MEMORY) if name.startswith(prefix)]:
-                (SHARED_MEMORY / region).unlink(missing_ok=True)
+
+
+def _remove_shared_memory(folder: Path) -> None:
+    for path in SHARED_MEMORY.glob(f"{glob.escape(_shared_memory_prefix(folder))}*"):
+        with contextlib.suppress(OSError):  # somebody else's, who may choose any name
+            path.unlink()
+
+
+def _remove_noted(notes: Path) -> None:
+    with contextlib.suppress(OSError):
+        for folder in notes.read_bytes().split(b"\0")[:-1]:
+            shutil.rmtree(os.fsdecode(folder), ignore_errors=True)
 
 
 def _shared_memory_prefix(folder: Path) -> str:

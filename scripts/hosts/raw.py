@@ -19,7 +19,7 @@ from pytriton.proxy import abi
 from pytriton.server.installation import MALLOC_SETTINGS, find_installation, overlay, server_environment
 from pytriton.server.launch import command_line
 from pytriton.server.process import ServerProcess
-from pytriton.utils.workspace import Workspace
+from pytriton.utils.workspace import TEMPORARY_FOLDERS, Workspace
 
 HOST = "127.0.0.1"
 
@@ -55,6 +55,7 @@ def main() -> int:
         ],
         environment,
         f"/dev/shm/{prefix}*",
+        overlaid / TEMPORARY_FOLDERS,
         workspace.path,
         lambda status: (statuses.append(status), ended.set()),
     )

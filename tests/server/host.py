@@ -58,7 +58,7 @@ FOLDER = Path(sys.argv[1])
 logging.basicConfig(level=logging.INFO)
 triton = Triton(
     config=TritonConfig(**json.loads(sys.argv[2])),
-    triton_lifecycle_policy=TritonLifecyclePolicy(restart_server="restart" in sys.argv),
+    triton_lifecycle_policy=TritonLifecyclePolicy(restart_server=False if "final" in sys.argv else None),
 )
 if "workers" in sys.argv:  # the functions are the main module's, which has no guard
     functions = {"double": Processes(lambda: double, count=2), "gated": Processes(lambda: gated, count=1)}

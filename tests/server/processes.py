@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytriton.config import TritonConfig
+from pytriton.utils.workspace import TEMPORARY_FOLDERS
 
 HOST = Path(__file__).with_name("host.py")
 DEADLINE_S = 30.0
@@ -51,6 +52,11 @@ def descendants(pid: int) -> list[int]:
             for child in path.read_text().split():
                 found += [int(child), *descendants(int(child))]
     return found
+
+
+def temporary_folders(folder: Path) -> list[Path]:
+    """What servers below a folder have noted of their temporary folders."""
+    return [Path(name) for notes in folder.rglob(TEMPORARY_FOLDERS) for name in notes.read_text().split("\0")[:-1]]
 
 
 def workers_of(model: str) -> list[int]:
@@ -111,6 +117,7 @@ class Host:
             word.split("=")[-1] for word in command_line(self.server) if word.startswith("--backend-config=python,shm")
         ]
         self.prefix = prefix
+        self.temporary = temporary_folders(self.home)
 
     def _only(self, name: str, position: int) -> int:
         (pid,) = [pid for pid in self.family if os.path.basename(command_line(pid)[position]) == name]
@@ -138,6 +145,7 @@ class Host:
         wait_for(lambda: not any(map(is_alive, self.family)), "all processes to end")
         wait_for(lambda: not [*Path("/dev/shm").glob(f"{self.prefix}*")], "shared memory to be removed")
         wait_for(lambda: not [*self.home.iterdir()], "the workspace to be removed")
+        assert not any(folder.exists() for folder in self.temporary)
 
     def kill(self) -> None:
         """Make sure that nothing outlives the test."""

@@ -14,7 +14,7 @@ import pytest
 
 from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInferenceServerError
-from tests.server.processes import Host, is_alive, wait_for
+from tests.server.processes import Host, descendants, is_alive, wait_for
 from tests.server.proxies import python_proxy_only
 
 X = np.array([[1.0, 2.0]], np.float32)
@@ -144,18 +144,40 @@ def test_the_hosts_death_by_sigkill_takes_the_server_down(host):
     host.assert_nothing_left()
 
 
-def test_the_servers_death_ends_serve(host):
-    os.kill(host.server, signal.SIGKILL)
+def test_the_death_of_a_server_that_is_not_to_be_launched_again_ends_serve(tmp_path, free_config):
+    host = Host(tmp_path, free_config, "final")
+    try:
+        os.kill(host.server, signal.SIGKILL)
+        output = host.output()
+        assert host.process.returncode == 0
+        assert "the server exited with failure: it ended by itself (exit status 137: SIGKILL)" in output
+        assert "serve returned" in output
+        host.assert_nothing_left()
+    finally:
+        host.kill()
+
+
+def test_a_server_that_exits_by_itself_ends_serve(host):
+    os.kill(host.server, signal.SIGTERM)  # which it handles
     output = host.output()
     assert host.process.returncode == 0
-    assert "the server exited with failure" in output
+    assert "the server exited with failure: it ended by itself (exit status 0)" in output
     assert "serve returned" in output
     host.assert_nothing_left()
 
 
-def test_the_guards_death_ends_server_and_serve(host):
-    os.kill(host.guard, signal.SIGKILL)
-    assert "serve returned" in host.output()
+@pytest.mark.parametrize("killed", ["server", "guard"])  # the kernel kills the server of a dead guard
+def test_a_killed_server_is_served_again_and_a_signal_still_ends_the_host_with_status_0(host, killed):
+    os.kill(getattr(host, killed), signal.SIGKILL)
+    wait_for(lambda: not is_alive(host.server), "the server to die")
+    wait_for(lambda: serves(host, "double"), "the model to be served again")
+    host.family += descendants(host.process.pid)
+    output = host.end(signal.SIGINT)
+    assert host.process.returncode == 0
+    assert output.count("launching the server again (restart 1 of at most 5 in 60 s): it died (exit status ") == 1
+    assert ": SIGKILL)" in output
+    assert "serve returned" in output
+    assert "Traceback" not in output
     host.assert_nothing_left()
 
 
@@ -165,14 +187,7 @@ def test_a_dead_proxy_is_replaced(host):
     old = host.stub("double")
     os.kill(old, signal.SIGKILL)
     wait_for(lambda: not is_alive(old), "the proxy to die")
-
-    def served():
-        try:
-            return np.array_equal(infer(host, "double"), X * 2)
-        except PyTritonClientError:
-            return False
-
-    wait_for(served, "the model to be served again")
+    wait_for(lambda: serves(host, "double"), "the model to be served again")
     assert host.stub("double") != old
     assert "its proxy in the server died" in host.end(signal.SIGTERM)
     host.assert_nothing_left()
@@ -216,6 +231,14 @@ def test_leaving_the_program_without_stop_cleans_up(tmp_path, free_config):
     host.output()
     assert host.process.returncode == 3
     host.assert_nothing_left()
+
+
+def serves(host, model):
+    try:
+        with ModelClient(host.url, model, init_timeout_s=1, inference_timeout_s=5) as client:
+            return np.array_equal(client.infer_batch(X)["y"], X * 2)
+    except PyTritonClientError:
+        return False
 
 
 def refuses(host, model):

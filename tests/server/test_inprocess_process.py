@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pytriton.utils.workspace import Workspace
-from tests.server.inprocess_repository import write_echo
-from tests.server.processes import DEADLINE_S
+from tests.server.inprocess_repository import ECHO, write_echo, write_model
+from tests.server.processes import DEADLINE_S, descendants
 from tests.server.proxies import native_part_only
 
 pytestmark = [pytest.mark.either_proxy, native_part_only]
@@ -96,6 +96,35 @@ def test_shared_memory_of_a_killed_process_is_removed_by_the_next_one(tmp_path: 
     assert {*regions} <= {*os.listdir("/dev/shm")}
     Workspace().clean()
     assert not {*regions} & {*os.listdir("/dev/shm")}
+
+
+def test_a_stop_that_fails_leaves_no_shared_memory(tmp_path: Path):
+    write_model(
+        tmp_path,
+        "waiting",
+        ECHO.replace("responses = []", "time.sleep(1000)"),
+        'input { name: "in" data_type: TYPE_FP32 dims: [1] }\noutput { name: "out" data_type: TYPE_FP32 dims: [1] }',
+    )
+    program = (
+        "import os, signal, sys\nimport numpy as np\n"
+        "from pytriton.inprocess import Server, TritonError\n"
+        "server = Server(model_repository=sys.argv[1], exit_timeout=0).start()\n"
+        "name = server.running._workspace.shared_memory_prefix\n"
+        "def regions(): return len([*filter(lambda region: region.startswith(name), os.listdir('/dev/shm'))])\n"
+        "before = regions()\n"
+        "responses = server.model('waiting').infer(inputs={'in': np.zeros(1, np.float32)})\n"
+        "try: server.stop()\n"
+        "except TritonError as error: print(before, regions(), error, flush=True)\n"
+        "for pid in sys.stdin.readline().split(): os.kill(int(pid), signal.SIGKILL)\n"
+        "os._exit(0)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdout
+        told = process.stdout.readline()
+        process.communicate(" ".join(map(str, descendants(process.pid))))  # the model's process, which sleeps
+    assert told == "1 0 Exit timeout expired. Exiting immediately.\n"
 
 
 def test_other_libraries_of_the_process_see_nothing_of_the_server(tmp_path: Path):

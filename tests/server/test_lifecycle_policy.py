@@ -3,23 +3,29 @@
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
+import tritonclient.http
 
 from pytriton.client import ModelClient
+from pytriton.client.auth import create_auth_headers
 from pytriton.client.exceptions import PyTritonClientError
-from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
-from pytriton.triton import Triton, TritonLifecyclePolicy, VertextAILifecyclePolicy
+from pytriton.exceptions import PyTritonServerError, PyTritonUnrecoverableError, PyTritonValidationError
+from pytriton.triton import RemoteTriton, Triton, TritonLifecyclePolicy, VertextAILifecyclePolicy
+from pytriton.workers import Processes
 from tests.server.own_server import TENSORS, address, double, server_of, servers_of, serving
 from tests.server.ports import reserved_ports
-from tests.server.processes import DEADLINE_S, Host, descendants, is_alive, wait_for
+from tests.server.processes import DEADLINE_S, is_alive, temporary_folders, wait_for
+from tests.server.proxies import native_part_only
 
 pytestmark = pytest.mark.either_proxy
 
@@ -27,7 +33,12 @@ X = np.array([[1.0, 2.0]], np.float32)
 AT_RUN = TritonLifecyclePolicy(launch_triton_on_startup=False)
 STORE = TritonLifecyclePolicy(local_model_store=True)
 RESTART = TritonLifecyclePolicy(restart_server=True)
-LOGGER = "pytriton.triton"
+LONG_NAME = {f"file:{256 * 'x'}": b""}  # longer than Linux allows
+
+
+def doubling():
+    """For worker processes."""
+    return double
 
 
 def infer(config, protocol="http", **options):
@@ -93,7 +104,7 @@ def test_a_killed_server_comes_back_and_clients_that_retry_notice_nothing(free_c
                 assert np.array_equal(client.infer_batch(X)["y"], X * 2)
                 answered[0] += 1
 
-    with serving(free_config, triton_lifecycle_policy=RESTART) as triton, ThreadPoolExecutor(2) as pool:
+    with serving(free_config) as triton, ThreadPoolExecutor(2) as pool:
         triton.rebind("m", lambda requests: double(requests))
         try:
             calls = [pool.submit(call, protocol) for protocol in ("http", "grpc")]
@@ -113,40 +124,165 @@ def test_a_killed_server_comes_back_and_clients_that_retry_notice_nothing(free_c
         triton.unbind("later")
     assert not triton.is_alive()
     texts = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [text.partition(":")[0] for text in texts if text.startswith("launching")] == [
+        "launching the server again (restart 1 of at most 5 in 60 s)",
+        "launching the server again (restart 2 of at most 5 in 60 s)",
+    ]
+    assert sum("it died (exit status 137: SIGKILL)" in text for text in texts) == 2
     assert sum("the server was launched again" in text for text in texts) == 2
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+def test_a_file_name_that_aborts_the_server_is_no_outage(free_config, caplog):
+    """Whoever has the access token may send it."""
+    with serving(free_config) as triton:
+        triton.bind("other", double, *TENSORS)
+        token = create_auth_headers(triton.get_access_token(), "http")
+        host = address(free_config, "http").removeprefix("http://")
+        with (
+            tritonclient.http.InferenceServerClient(host) as client,
+            pytest.raises(Exception),  # noqa: B017, PT011 (the connection is lost)
+        ):
+            client.load_model("new", headers=token, config=json.dumps({"backend": "python"}), files=LONG_NAME)
+        wait_for(lambda: "the server was launched again" in caplog.text, "the next server")
+        assert "it died (exit status 134: SIGABRT)" in caplog.text
+        assert triton.is_connected()
+        for model in ("m", "other"):
+            with ModelClient(address(free_config, "grpc"), model) as client:
+                assert np.array_equal(client.infer_batch(X)["y"], X * 2)
+
+
+def test_models_in_worker_processes_are_served_again(free_config):
+    with Triton(config=free_config) as triton:
+        triton.bind("m", Processes(doubling, count=2), *TENSORS)
+        kill_server(free_config)
+        wait_for(lambda: answers(free_config), "the model to be served again")
+        assert triton.is_alive()
+
+
+def test_a_server_that_comes_back_gets_the_models_that_another_object_has_bound(free_config):
+    url = address(free_config, "http")
+    with serving(free_config) as triton, RemoteTriton(url, access_token=triton.get_access_token()) as remote:
+        remote.bind("theirs", double, *TENSORS)
+        kill_server(free_config)
+        wait_for(lambda: answers(free_config), "our model to be served again")
+        remote.wait_for_ready(DEADLINE_S)
+        with ModelClient(url, "theirs") as client:
+            assert np.array_equal(client.infer_batch(X)["y"], X * 2)
+
+
+@native_part_only
+def test_what_the_server_has_below_tmp_goes_with_it(free_config):
+    url = address(free_config, "http")
+    with serving(free_config) as triton, RemoteTriton(url, access_token=triton.get_access_token()) as remote:
+        remote.bind("theirs", double, *TENSORS)
+        first = temporary_folders(triton._workspace.path)
+        assert {folder.name[:6] for folder in first} == {"python", "folder"}  # of the back end, and of the model
+        assert all(folder.is_dir() for folder in first)
+        kill_server(free_config)
+        wait_for(lambda: answers(free_config), "our model to be served again")
+        remote.wait_for_ready(DEADLINE_S)
+        second = temporary_folders(triton._workspace.path)
+        assert {folder.name[:6] for folder in second} == {"python", "folder"}
+        assert not {*first} & {*second}
+        triton.stop()
+    assert not any(folder.exists() for folder in (*first, *second))
+
+
+def test_models_are_bound_and_unbound_while_the_server_is_dead(free_config):
+    with serving(free_config) as triton:
+        for change in (lambda: triton.bind("later", double, *TENSORS), lambda: triton.unbind("later")):
+            with triton._lock:  # which holds the restart up until the change is made
+                kill_server(free_config)
+                wait_for(lambda: not triton.is_connected(), "its end to be noticed")
+                assert triton.is_alive()
+                change()
+            assert triton.is_connected()
+            assert answers(free_config)
+        assert [each.name for each in triton.statistics()] == ["m"]
+
+
+def test_with_the_policy_a_server_that_has_exited_by_itself_comes_back(free_config, caplog):
+    with serving(free_config, triton_lifecycle_policy=RESTART):
+        os.kill(server_of(free_config), signal.SIGTERM)  # which it handles
+        wait_for(lambda: "the server was launched again" in caplog.text, "the next server")
+        assert answers(free_config)
+    assert "it died (exit status 0)" in caplog.text
+
+
 def test_a_server_that_loads_models_at_its_start_does_so_when_it_comes_back(free_config, tmp_path):
     config = replace(free_config, log_file=tmp_path / "server.log")
-    with serving(config, triton_lifecycle_policy=TritonLifecyclePolicy(local_model_store=True, restart_server=True)):
+    with serving(config, triton_lifecycle_policy=STORE):
         kill_server(config)
         wait_for(lambda: answers(config, "grpc"), "the model to be served again")
     assert (tmp_path / "server.log").read_text().count("successfully loaded 'm'") <= 2
 
 
-def test_a_server_that_dies_too_often_is_given_up_and_serve_returns(free_config, caplog):
-    triton = serving(free_config, triton_lifecycle_policy=RESTART)
+@contextmanager
+def in_serve(triton):
+    """``serve`` on another thread, which is to return within the block."""
     thread = threading.Thread(target=triton.serve, kwargs={"monitoring_period_s": 0.1})
     thread.start()
     try:
-        for _ in range(6):
-            wait_for(lambda: answers(free_config), "the model to be served")
-            kill_server(free_config)
+        yield
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
     finally:
         triton.stop()
     assert not triton.is_alive()
-    assert any("the server died 6 times" in record.getMessage() for record in caplog.records)
+
+
+def test_a_server_that_dies_too_often_is_given_up_and_serve_returns(free_config, caplog):
+    triton = serving(free_config)
+    with in_serve(triton):
+        for _ in range(6):
+            wait_for(lambda: answers(free_config), "the model to be served")
+            kill_server(free_config)
+    (error,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert re.match(
+        r"the server exited with failure: it died 6 times in \d+ s and is not launched again; .*KILL", error
+    )
+
+
+def test_a_server_whose_port_is_taken_meanwhile_is_given_up_and_serve_returns(free_config, caplog, monkeypatch):
+    monkeypatch.setattr("pytriton.triton.PORTS_TIMEOUT_S", 0.2)
+    triton = serving(free_config)
+    with in_serve(triton), socket.socket() as other:
+        wait_for(lambda: answers(free_config), "the model to be served")
+        with triton._lock:  # which holds the restart up
+            kill_server(free_config)
+            wait_for(lambda: not triton.is_connected(), "its end to be noticed")
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind((free_config.http_address, free_config.http_port))
+            other.listen()
+        wait_for(lambda: not triton.is_alive(), "the host to give up")
+    (error,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert "cannot be launched again: the http endpoint cannot listen on" in error
+
+
+def test_an_unrecoverable_error_is_final_although_the_server_was_killed(free_config):
+    entered, killed = threading.Event(), threading.Event()
+
+    def fatal(requests):
+        entered.set()
+        killed.wait(DEADLINE_S)
+        raise PyTritonUnrecoverableError("the device is lost")
+
+    triton = serving(free_config, fatal)
+    with in_serve(triton), ThreadPoolExecutor(1) as pool:
+        wait_for(triton.is_connected, "the server")
+        call = pool.submit(infer, free_config)
+        entered.wait(DEADLINE_S)
+        kill_server(free_config)
+        killed.set()
+        with pytest.raises(PyTritonClientError):
+            call.result()
+    assert not servers_of(free_config)
 
 
 def test_a_stop_ends_a_restart_whose_server_hangs(free_config, tmp_path):
     workspace = tmp_path / "workspace"
-    with (
-        serving(free_config, triton_lifecycle_policy=RESTART, workspace=workspace) as triton,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with serving(free_config, workspace=workspace) as triton, ThreadPoolExecutor(1) as pool:
         kill_server(free_config)
         wait_for(lambda: servers_of(free_config), "the next server")
         os.kill(server_of(free_config), signal.SIGSTOP)
@@ -154,30 +290,6 @@ def test_a_stop_ends_a_restart_whose_server_hangs(free_config, tmp_path):
     assert not triton.is_alive()
     assert not servers_of(free_config)
     assert not workspace.exists()
-
-
-def test_ctrl_c_ends_a_host_whose_server_has_come_back(free_config, tmp_path):
-    host = Host(tmp_path, free_config, "restart")
-    try:
-        os.kill(host.server, signal.SIGKILL)
-        wait_for(lambda: _serves(host), "the model to be served again")
-        host.family += descendants(host.process.pid)
-        output = host.end(signal.SIGINT)
-        assert host.process.returncode == 0
-        assert "the server was launched again" in output
-        assert "serve returned" in output
-        assert "Traceback" not in output
-        host.assert_nothing_left()
-    finally:
-        host.kill()
-
-
-def _serves(host):
-    try:
-        with ModelClient(host.url, "double", init_timeout_s=1, inference_timeout_s=5) as client:
-            return np.array_equal(client.infer_batch(X)["y"], X * 2)
-    except PyTritonClientError:
-        return False
 
 
 @pytest.fixture

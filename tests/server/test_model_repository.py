@@ -1,5 +1,6 @@
 """A model repository of the user's own, beside the models that are bound."""
 
+import logging
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from tritonclient.utils import InferenceServerException
 from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.model_config import ModelConfig
-from pytriton.triton import Triton, TritonLifecyclePolicy
+from pytriton.triton import Triton
 from tests.server.conftest import local_config
 from tests.server.gated import Gated
 from tests.server.own_server import TENSORS, address, double, server_of
@@ -50,6 +51,18 @@ ensemble_scheduling {{
   step {{ model_name: "{model}" model_version: -1
          input_map {{ key: "x" value: "x" }} output_map {{ key: "y" value: "between" }} }}
   step {{ model_name: "{model}" model_version: -1
+         input_map {{ key: "x" value: "between" }} output_map {{ key: "y" value: "y" }} }}
+}}
+"""
+TWO_MODELS = """
+platform: "ensemble"
+max_batch_size: 4
+input {{ name: "x" data_type: TYPE_FP32 dims: [-1] }}
+output {{ name: "y" data_type: TYPE_FP32 dims: [-1] }}
+ensemble_scheduling {{
+  step {{ model_name: "first" model_version: -1
+         input_map {{ key: "x" value: "x" }} output_map {{ key: "y" value: "between" }} }}
+  step {{ model_name: "second" model_version: -1
          input_map {{ key: "x" value: "between" }} output_map {{ key: "y" value: "y" }} }}
 }}
 """
@@ -144,6 +157,53 @@ def test_a_broken_model_is_a_warning_with_its_reason_and_not_repeated(free_confi
     assert "no such device" in warnings[0]
 
 
+def warnings_of(caplog):
+    """Those about models of the repository, without reasons."""
+    found = [record.getMessage().partition(":")[0] for record in caplog.records if record.levelno >= logging.WARNING]
+    return [text for text in found if "of the model repository" in text]
+
+
+def test_an_ensemble_whose_models_are_bound_one_by_one_is_no_warning(free_config, tmp_path, caplog):
+    write(tmp_path, "both", TWO_MODELS)
+    with beside(free_config, tmp_path) as triton:
+        bind(triton, "first")
+        bind(triton, "second")
+        triton.run()
+        assert np.array_equal(infer(free_config, "both"), X * 4)
+    assert warnings_of(caplog) == []
+
+
+def test_an_ensemble_that_lacks_a_model_is_a_warning_which_is_taken_back_when_it_is_bound(
+    free_config, tmp_path, caplog
+):
+    write(tmp_path, "both", TWO_MODELS)
+    with beside(free_config, tmp_path) as triton:
+        bind(triton, "first")
+        for _ in range(2):
+            triton.run()
+        assert warnings_of(caplog) == ["model both of the model repository is not served"]
+        for _ in range(2):
+            bind(triton, "second")
+            triton.unbind("second")
+        bind(triton, "second")
+        assert np.array_equal(infer(free_config, "both"), X * 4)
+    assert warnings_of(caplog)[1:] == ["model both of the model repository is served now"]
+
+
+def test_a_broken_model_that_a_client_loads_later_is_known_to_be_served(free_config, tmp_path, caplog):
+    write(tmp_path, "copy", CONFIG, BROKEN_MODEL)
+    with beside(free_config, tmp_path) as triton:
+        (tmp_path / "copy" / "1" / "model.py").write_text(BACKEND_MODEL)
+        triton._control.load("copy")
+        bind(triton)
+        bind(triton, "another")
+        assert np.array_equal(infer(free_config, "copy"), X)
+    assert warnings_of(caplog) == [
+        "model copy of the model repository is not served",
+        "model copy of the model repository is served now",
+    ]
+
+
 def test_a_name_that_is_in_the_repository_too_is_refused_with_where(triton, config, repository):
     for _ in range(2):
         with pytest.raises(InferenceServerException, match="copy"):
@@ -160,7 +220,7 @@ def test_models_bound_before_the_start_may_be_used_by_an_ensemble(free_config, e
 
 
 def test_a_server_that_comes_back_has_the_repository_again(free_config, ensembles):
-    with beside(free_config, ensembles, triton_lifecycle_policy=TritonLifecyclePolicy(restart_server=True)) as triton:
+    with beside(free_config, ensembles) as triton:
         bind(triton)
         server = server_of(free_config)
         os.kill(server, signal.SIGKILL)

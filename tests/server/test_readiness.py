@@ -16,7 +16,7 @@ from tests.server.processes import DEADLINE_S, is_alive, wait_for
 pytestmark = pytest.mark.either_proxy
 
 X = np.array([[1.0, 2.0]], np.float32)
-POLICY = TritonLifecyclePolicy(launch_triton_on_startup=False, restart_server=True)
+POLICY = TritonLifecyclePolicy(launch_triton_on_startup=False)
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

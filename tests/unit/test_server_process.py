@@ -3,13 +3,16 @@
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from pytriton.server.process import GUARD, TAIL_LINES, ServerProcess
+from pytriton.server.process import GUARD, NOTER, TAIL_LINES, ServerProcess
 from tests.server.processes import command_line, is_alive, wait_for
 
 TIMEOUT_S = 20.0
@@ -41,6 +44,7 @@ class Launch:
         return {
             "environment": {"PATH": os.environ["PATH"]},
             "shared_memory": str(self.folder / "shm-*"),
+            "notes": self.folder / "notes",
             "workspace": self.workspace,
         }
 
@@ -75,6 +79,7 @@ def test_output_and_exit_status_arrive(launch, capfd):
     process = launch.start(launch.script("echo out; echo err >&2; exit 3"))
     assert launch.status() == 3
     assert process.wait(0.0)
+    assert process.killed_by() is None
     assert not process.is_alive()
     assert capfd.readouterr().out == "out\nerr\n"
 
@@ -92,7 +97,9 @@ def test_a_server_killed_by_a_signal_has_the_status_of_a_shell(launch):
     process = launch.start(launch.script(FOREVER))
     os.kill(launch.pid(), signal.SIGSEGV)
     assert launch.status() == 128 + signal.SIGSEGV
-    assert f"(exit status {128 + signal.SIGSEGV})" in str(process.failure("the server has ended"))
+    assert process.wait(TIMEOUT_S)
+    assert process.killed_by() == signal.SIGSEGV
+    assert f"(exit status {128 + signal.SIGSEGV}: SIGSEGV)" in str(process.failure("the server has ended"))
 
 
 def test_a_missing_executable_is_named(launch):
@@ -158,7 +165,7 @@ guard["conceal"](gone.pid, [b"s3cret"])
 
 
 def test_a_guard_without_a_host_ends(launch):
-    command = [sys.executable, "-I", "-S", str(GUARD), "none", str(launch.workspace)]
+    command = [sys.executable, "-I", "-S", str(GUARD), "none", "none", str(launch.workspace)]
     assert subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 1
 
 
@@ -216,6 +223,83 @@ def test_what_the_server_leaves_behind_is_ended_and_removed(launch):
     assert launch.workspace.exists()  # its owner lives and removes it
 
 
+def test_what_cannot_be_removed_does_not_keep_the_rest(launch):
+    foreign = launch.folder / "shm-0"
+    foreign.mkdir()  # which nobody can unlink
+    launch.start(launch.script("exit 7"))
+    assert launch.status() == 7
+    assert foreign.exists()
+    assert not any(path.exists() for path in launch.shared_memory)
+
+
+NOBODY = 65534
+AS_NOBODY = """
+import contextlib, ctypes, glob, os, select, shutil, signal, sys
+guard, user = compile(open(sys.argv[1]).read(), sys.argv[1], "exec"), int(sys.argv[2])
+del sys.argv[1:3]
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+exec(guard)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_users_file_does_not_keep_a_guard_that_is_not_root_from_removing_the_rest():
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        folder = Path(name)
+        folder.chmod(0o1777)  # as /dev/shm
+        own, foreign, workspace = (folder / name for name in ("shm-own", "shm-foreign", "workspace"))
+        for file in (own, foreign):
+            file.touch()
+        workspace.mkdir()
+        for path in (own, workspace):
+            os.chown(path, NOBODY, NOBODY)
+        command = [sys.executable, "-c", AS_NOBODY, GUARD, str(NOBODY), str(folder / "shm-*"), "none", str(workspace)]
+        server = b"/bin/sleep\0" + b"1000"
+        guard = subprocess.run(command, input=b"0 %d\n%s" % (len(server), server), check=False, timeout=TIMEOUT_S)
+        assert guard.returncode == 128 + signal.SIGKILL
+        assert [path.name for path in folder.iterdir()] == ["shm-foreign"]
+
+
+TEMPORARY = f"""#!{sys.executable}
+import ctypes, sys
+make = ctypes.CDLL(None).mkdtemp
+make.restype = ctypes.c_char_p
+for name in ("python_env_", "folder", "other_"):
+    folder = make(b"/tmp/" + name.encode() + b"XXXXXX").decode()
+    open(folder + "/file", "w").close()
+    print(folder, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not NOTER.is_file(), reason="without a C++ compiler, nobody notes the folders")
+@pytest.mark.parametrize("ending", ["its own end", "the guard's death"])
+def test_temporary_folders_of_the_server_are_removed_and_those_of_others_stay(launch, capfd, ending):
+    path = launch.folder / "server"
+    path.write_text(TEMPORARY.replace("sys.stdin.read()", "import time; time.sleep(1000)" if "guard" in ending else ""))
+    path.chmod(0o755)
+    process = launch.start(str(path))
+    output = ""
+
+    def folders():
+        nonlocal output
+        output += capfd.readouterr().out
+        return [Path(line) for line in output.splitlines()]
+
+    wait_for(lambda: len(folders()) == 3, "the folders", TIMEOUT_S)
+    if "guard" in ending:
+        os.kill(process._guard.pid, signal.SIGKILL)
+    launch.status()
+    *tritons, other = folders()
+    try:
+        assert not any(folder.exists() for folder in tritons)
+        assert other.exists()
+    finally:
+        shutil.rmtree(other)
+
+
 def test_commands_after_the_end_do_nothing(launch):
     process = launch.start(launch.script("exit 0"))
     launch.status()
@@ -241,6 +325,7 @@ def test_the_guards_death_ends_the_server(launch):
     server = launch.pid()
     os.kill(process._guard.pid, signal.SIGKILL)
     assert launch.status() == -signal.SIGKILL
+    assert process.killed_by() == signal.SIGKILL
     wait_for(lambda: not is_alive(server), "the server to end", TIMEOUT_S)
     assert not any(path.exists() for path in launch.shared_memory)
 
@@ -260,7 +345,8 @@ import json, os, sys, time
 from pathlib import Path
 from pytriton.server.process import ServerProcess
 arguments, options, child = json.loads(sys.argv[1])
-process = ServerProcess(arguments, **{**options, "workspace": Path(options["workspace"])}, on_exit=print)
+options.update({name: Path(options[name]) for name in ("workspace", "notes")})
+process = ServerProcess(arguments, **options, on_exit=print)
 pid = os.fork() if child else 0
 if child and pid == 0:
     time.sleep(1000)
@@ -272,7 +358,7 @@ time.sleep(1000)
 @pytest.mark.parametrize("child", [False, True], ids=["alone", "a child holds the pipe"])
 def test_the_hosts_death_ends_the_server_and_removes_everything(launch, child):
     script = launch.script(f"setsid sleep 1000 & echo $! > {launch.folder}/child", FOREVER, trap="trap '' INT")
-    options = {**launch.arguments(), "workspace": str(launch.workspace)}
+    options = {**launch.arguments(), "workspace": str(launch.workspace), "notes": str(launch.folder / "notes")}
     described = json.dumps([[script], options, child])
     with subprocess.Popen([sys.executable, "-c", HOST, described], stdout=subprocess.PIPE, text=True) as host:
         guard, forked = map(int, host.stdout.readline().split())

@@ -57,6 +57,44 @@ def test_a_new_one_removes_what_a_killed_process_left_behind_and_nothing_else(ho
     assert {entry.name for entry in home.iterdir()} == kept
 
 
+def test_what_cannot_be_removed_from_shared_memory_does_not_keep_the_rest(home):
+    left = home / "workspace_left"
+    left.mkdir(parents=True)
+    (left / ".lock").touch()
+    regions = [Path(f"/dev/shm/{left.name}-{os.getpid()}-{number}") for number in range(3)]
+    foreign = Path(f"/dev/shm/{left.name}-{os.getpid()}-foreign")
+    try:
+        for region in regions:
+            region.touch()
+        foreign.mkdir()  # which nobody can unlink; tmpfs lists what is new first
+        Workspace()
+        assert not left.exists()
+        assert not any(region.exists() for region in regions)
+    finally:
+        foreign.rmdir()
+        for region in regions:
+            region.unlink(missing_ok=True)
+
+
+def test_what_the_server_of_a_killed_process_left_is_removed_if_its_guard_was_killed_too(home, tmp_path):
+    server = home / "workspace_left" / f"pytriton-{os.getpid()}"
+    server.mkdir(parents=True)
+    (server.parent / ".lock").touch()
+    noted, other = tmp_path / "noted", tmp_path / "other"
+    for folder in (noted, other):
+        folder.mkdir()
+        (folder / "file").touch()
+    (server / "temporary-folders").write_bytes(bytes(noted) + b"\0")
+    region = Path(f"/dev/shm/{server.name}-region")
+    region.touch()
+    try:
+        Workspace()
+        assert not any(path.exists() for path in (server, noted, region))
+        assert other.exists()
+    finally:
+        region.unlink(missing_ok=True)
+
+
 def test_a_given_path_is_never_swept(home):
     given = Workspace(home / "workspace_given")
     folder = given.path
