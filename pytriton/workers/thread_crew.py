@@ -92,6 +92,7 @@ class ThreadCrew:
 
     def close(self) -> None:
         """As :meth:`Crew.close`."""
+        self._served.failures.flush()  # the program may end before the callables' threads do
         self.disconnect()
         self.members.clear()
         self._callables.clear()
