@@ -45,8 +45,8 @@ class BaseModelClient(ABC):
         tls: Encrypts the connection, and says whom to trust; None does not encrypt. The URL's scheme stays ``http`` or
             ``grpc``.
         max_response_bytes: The longest response to take, as it travels and after decompression; None for any. 4 GiB,
-            and over gRPC never more than 2 GiB, as it travels. A longer one is a
-            :class:`PyTritonClientInferenceServerError`, and over HTTP ends the connection.
+            and over gRPC never more than 2 GiB. A longer one is a :class:`PyTritonClientInferenceServerError`, and over
+            HTTP ends the connection.
 
     Raises:
         PyTritonClientInvalidUrlError: The URL cannot be understood.

@@ -44,6 +44,8 @@ _GRPC_CONNECTION_TEXTS = (
 
 _GRPC_TLS_TEXTS = ("handshake failed", "verification check failed")
 
+_GRPC_LENGTH_TEXTS = ("Received message larger than max", "Decompressed message larger than max")
+
 _UNAVAILABLE = {"503", "StatusCode.UNAVAILABLE"}
 _NOT_FOUND = {"404", "StatusCode.NOT_FOUND"}
 
@@ -184,7 +186,7 @@ class GrpcDialect(HttpDialect):
                     return self.tls_failure(call, error)
                 if any(cause in lowered for cause in _GRPC_CONNECTION_TEXTS):
                     return self.connection_failure(call, error)
-            if "Received message larger than max" in text:
+            if any(cause in text for cause in _GRPC_LENGTH_TEXTS):
                 return PyTritonClientInferenceServerError(
                     f"{text}; if the model may answer so, make the client with a higher max_response_bytes"
                 )

@@ -87,12 +87,12 @@ class ThreadCrew:
 
     def disconnect(self) -> None:
         """As :meth:`Crew.disconnect`."""
+        self._served.failures.flush()  # the program may end before the callables' threads do
         for member in list(self.members):
             member.close()
 
     def close(self) -> None:
         """As :meth:`Crew.close`."""
-        self._served.failures.flush()  # the program may end before the callables' threads do
         self.disconnect()
         self.members.clear()
         self._callables.clear()

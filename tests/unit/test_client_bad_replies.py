@@ -8,6 +8,7 @@ import gzip
 import json
 import socket
 
+import grpc
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -297,9 +298,11 @@ def test_a_bad_message_is_an_error_of_the_client(infer, bad):
 
 
 @BOTH
-def test_a_message_beyond_the_limit_is_an_error_that_says_so(infer):
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+def test_a_message_beyond_the_limit_is_an_error_that_says_so(infer, compression):
     with serving_grpc() as server:
-        server.answer = message([Y.tobytes() * 1000], shape=[1000, 2])
+        server.hold = lambda context: context.set_compression(compression)
+        server.answer = message([bytes(8000)], shape=[1000, 2])
         with pytest.raises(PyTritonClientInferenceServerError, match="higher max_response_bytes"):
             infer(f"grpc://{server.address}", max_response_bytes=1000)
 
