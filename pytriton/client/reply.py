@@ -18,6 +18,7 @@ __all__ = ["GrpcReply", "HttpReply", "Reply"]
 
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 _LENGTH_BYTES = 4  # before each of BYTES
+_LONG_TEXT = 1024
 
 
 class Output(NamedTuple):
@@ -165,11 +166,13 @@ def _from_strings(data: memoryview | bytes, count: int) -> NDArray[Any]:
     """Texts, each after its length; exactly ``count`` of them."""
     if len(data) < count * _LENGTH_BYTES:
         raise ValueError(f"its {len(data)} bytes are too few for {count} BYTES")
-    content, end, texts = bytes(data), 0, []
+    # Slices of bytes are cheaper than those of views, if copying all of them is cheap.
+    content = data if len(data) > count * _LONG_TEXT else bytes(data)
+    end, texts = 0, []
     for _ in range(count):
         begin = end + _LENGTH_BYTES
         end = begin + int.from_bytes(content[begin - _LENGTH_BYTES : begin], "little")
-        texts.append(content[begin:end])
+        texts.append(bytes(content[begin:end]))
     if end != len(content):
         raise ValueError(f"its {count} BYTES have {end} bytes, but {len(content)} came")
     array = np.empty(count, object)

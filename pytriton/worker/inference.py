@@ -281,8 +281,9 @@ class Inference:
         self._validator.validate_responses(requests, responses)
         tensors: list[Tensor] = []
         errors = {}
+        declared = self._outputs.keys()
         for index, (request, response) in enumerate(zip(requests, responses, strict=True)):
-            if not isinstance(response, BaseException):
+            if not isinstance(response, BaseException) and response.keys() != declared:
                 response = self._incomplete(response, request.requested_output_names) or response
             if isinstance(response, BaseException):
                 self._log_failure(response, "the inference callable failed one request")
@@ -296,8 +297,6 @@ class Inference:
 
     def _incomplete(self, outputs: Mapping[str, Any], wanted: Sequence[str] | None = None) -> ValueError | None:
         """The error of outputs that lack a declared (and wanted) one; warns of those that are not declared."""
-        if outputs.keys() == self._outputs.keys():
-            return None
         if undeclared := [name for name in outputs if name not in self._outputs]:
             self.failures.warn_once(
                 f"its callable returned {_listed(undeclared)}, which is not sent, as the model's outputs are "
