@@ -117,7 +117,11 @@ def test_an_unknown_encoding_is_an_error(encoding):
         ResponseReader().feed(response(b"x", b"Content-Encoding: " + encoding))
 
 
-@pytest.mark.parametrize("body", [b"x", gzip.compress(b"abc")[:-1], gzip.compress(b"abc") * 2, zlib.compress(b"abc")])
+@pytest.mark.parametrize(
+    "body",
+    [b"x", gzip.compress(b"abc")[:-1], gzip.compress(b"abc") * 2, zlib.compress(b"abc")],
+    ids=["other data", "cut short", "two streams", "deflate"],
+)
 def test_a_body_that_is_not_compressed_as_it_says_is_an_error(body):
     with pytest.raises(PyTritonClientInferenceServerError, match="cannot be decompressed by gzip"):
         ResponseReader().feed(response(body, b"Content-Encoding: gzip"))
