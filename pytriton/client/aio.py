@@ -30,7 +30,7 @@ class AsyncioClient(BaseModelClient):
         self._in_flight = CallsInFlight()
 
     def _make_transport(self) -> AsyncTransport:
-        return open_async_transport(self._url, self._lib, self._headers, self._tls)
+        return open_async_transport(self._url, self._lib, self._headers, self._tls, self._max_response_bytes)
 
     async def __aenter__(self: ClientT) -> ClientT:
         """Wait for the model, if the client was made with ``lazy_init=False``.

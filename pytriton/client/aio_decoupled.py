@@ -34,7 +34,7 @@ class AsyncioDecoupledModelClient(AsyncioClient):
 
     def _make_transport(self) -> AsyncTransport:
         check_streams(self._url.scheme)
-        return open_async_stream_transport(self._url, self._lib, self._headers, self._tls)
+        return open_async_stream_transport(self._url, self._lib, self._headers, self._tls, self._max_response_bytes)
 
     def infer_sample(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any

@@ -11,7 +11,9 @@ from typing import Any
 
 from pytriton.client.aio_transport import AsyncGrpcTransport, Lease, grpc_lease
 from pytriton.client.dialect import GrpcDialect
+from pytriton.client.exceptions import PyTritonClientError
 from pytriton.client.flows import Call
+from pytriton.client.reply import GrpcReply
 from pytriton.client.tls import Tls
 from pytriton.client.transport import grpc_dialect
 from pytriton.client.url import TritonUrl
@@ -25,10 +27,15 @@ __all__ = ["AsyncGrpcStreamTransport", "open_async_stream_transport"]
 
 
 def open_async_stream_transport(
-    url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None
+    url: TritonUrl,
+    lib: Any,
+    headers: Mapping[str, str],
+    tls: Tls | None,
+    max_response_bytes: int | None,
 ) -> AsyncGrpcStreamTransport:
     """A transport that connects at its first call; the arguments are those of :func:`open_async_transport`."""
-    return AsyncGrpcStreamTransport(grpc_dialect(url, lib, headers, tls), grpc_lease(url, lib, tls), lib)
+    lease = grpc_lease(url, lib, tls, max_response_bytes)
+    return AsyncGrpcStreamTransport(grpc_dialect(url, lib, headers, tls), lease, lib)
 
 
 class AsyncGrpcStreamTransport(AsyncGrpcTransport):
@@ -45,8 +52,8 @@ class AsyncGrpcStreamTransport(AsyncGrpcTransport):
         self._lib = lib
         self._rpc_error = importlib.import_module("grpc").RpcError
 
-    async def stream(self, call: Call) -> AsyncGenerator[Any, None]:
-        """Send a request; the responses to it, each a tritonclient ``InferResult``, as they come.
+    async def stream(self, call: Call) -> AsyncGenerator[GrpcReply, None]:
+        """Send a request; the responses to it, as they come.
 
         The call's timeout bounds the wait for each response. Closing the generator cancels the request.
 
@@ -69,13 +76,15 @@ class AsyncGrpcStreamTransport(AsyncGrpcTransport):
                         return
                 if error is not None:
                     raise error
-                yield result
+                yield GrpcReply(result.get_response())
         except asyncio.TimeoutError as error:  # in Python 3.10 it is not the built-in TimeoutError
             raise self._dialect.timeout(call) from error
         except self._rpc_error as error:
             # As tritonclient does for all other calls.
             failed = self._lib.InferenceServerException(error.details(), str(error.code()))
             raise self._failure(connection, call, failed) from error
+        except PyTritonClientError:
+            raise
         except Exception as error:
             raise self._failure(connection, call, error) from error
         finally:

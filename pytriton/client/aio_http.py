@@ -6,23 +6,24 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from pytriton.client.http_infer import infer_request
 from pytriton.client.http_message import HttpResponse
 from pytriton.client.http_pool import HttpPool
+from pytriton.client.reply import HttpReply
 
 __all__ = ["http_client_class"]
 
 
 class Response:
-    """A response as tritonclient's client looks at it."""
+    """A response as tritonclient's client looks at it, whose own ``infer`` is not used."""
 
     def __init__(self, response: HttpResponse) -> None:
         self.status = response.status
-        self.headers = response.headers
-        self._body = response.body
+        self._response = response
 
     async def read(self) -> bytes:
         """The body."""
-        return self._body
+        return self._response.understood()
 
 
 @cache
@@ -48,6 +49,13 @@ def http_client_class(lib: Any) -> Any:
 
         async def close(self) -> None:
             await self._pool.close()
+
+        async def infer(self, model_name: str, inputs: list[Any], **options: Any) -> HttpReply:
+            request = infer_request(lib, model_name, inputs, **options)
+            response = await self._pool.request(b"POST", request.uri, request.headers, request.body)
+            if response.status != 200:
+                raise lib.InferenceServerException(response.refusal(), str(response.status))
+            return HttpReply(response)
 
         async def _get(self, request_uri: str, headers: Mapping[str, Any], query_params: Any) -> Response:
             return Response(await self._pool.request(b"GET", request_uri, headers, b""))

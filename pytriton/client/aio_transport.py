@@ -14,6 +14,7 @@ from typing import Any
 from pytriton import forks
 from pytriton.client.aio_drive import AsyncTransport
 from pytriton.client.aio_http import http_client_class
+from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES
 from pytriton.client.dialect import GrpcDialect, HttpDialect
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
@@ -89,7 +90,11 @@ def adopt_async_client(client: Any, headers: Mapping[str, str]) -> AsyncTranspor
 
 
 def open_async_transport(
-    url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None = None
+    url: TritonUrl,
+    lib: Any,
+    headers: Mapping[str, str],
+    tls: Tls | None = None,
+    max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
 ) -> AsyncTransport:
     """A transport that connects at its first call. It may be made anywhere, also outside event loops.
 
@@ -98,20 +103,21 @@ def open_async_transport(
         lib: What :func:`load_async_lib` gives for the URL's scheme.
         headers: Sent with every call.
         tls: None does not encrypt.
+        max_response_bytes: The longest response to take; None for any.
     """
     if url.scheme == "grpc":
-        return AsyncGrpcTransport(grpc_dialect(url, lib, headers, tls), grpc_lease(url, lib, tls))
+        return AsyncGrpcTransport(grpc_dialect(url, lib, headers, tls), grpc_lease(url, lib, tls, max_response_bytes))
     client_class = http_client_class(lib)
     context = tls.context() if tls else None
     return AsyncHttpTransport(
         HttpDialect(lib, url.with_scheme, headers, secured=tls is not None),
-        lambda: _owned(client_class(HttpPool(url, _HTTP_CONNECTIONS, context))),
+        lambda: _owned(client_class(HttpPool(url, _HTTP_CONNECTIONS, context, max_response_bytes))),
     )
 
 
-def grpc_lease(url: TritonUrl, lib: Any, tls: Tls | None) -> Callable[[], Lease]:
+def grpc_lease(url: TritonUrl, lib: Any, tls: Tls | None, max_response_bytes: int | None) -> Callable[[], Lease]:
     """What leases a tritonclient client with a channel of its own, whenever it is called."""
-    connect = grpc_connector(url, lib, tls)
+    connect = grpc_connector(url, lib, tls, max_response_bytes)
 
     def lease() -> Lease:
         _grpc.begin()
@@ -260,6 +266,8 @@ class AsyncHttpTransport(_Transport):
             return self._dialect.answer(call, raw)
         except asyncio.TimeoutError as error:  # in Python 3.10 it is not the built-in TimeoutError
             raise self._dialect.timeout(call) from error
+        except PyTritonClientError:
+            raise
         except Exception as error:
             raise self._dialect.translate(call, error) from error
 
@@ -282,6 +290,8 @@ class AsyncGrpcTransport(_Transport):
         try:
             raw = await getattr(connection.client, call.method)(**self._dialect.arguments(call))
             return self._dialect.answer(call, raw)
+        except PyTritonClientError:
+            raise
         except Exception as error:
             raise self._failure(connection, call, error) from error
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pytriton.client.arguments import check_token
 from pytriton.client.exceptions import PyTritonClientValueError
 
 __all__ = ["create_auth_headers", "extract_access_token_from_headers"]
@@ -20,14 +21,14 @@ def create_auth_headers(access_token: str | None, protocol: str) -> dict[str, st
         protocol: ``http`` or ``grpc``, in any case.
 
     Raises:
-        PyTritonClientValueError: The token is empty or None, or the protocol is another one.
+        PyTritonClientValueError: The token is empty or None or cannot travel in a header, or the protocol is another
+            one.
     """
-    if not access_token:
-        raise PyTritonClientValueError("access_token must not be empty")
+    token = check_token(access_token)
     header = _HEADERS.get(str(protocol).lower())
     if header is None:
         raise PyTritonClientValueError(f"protocol must be 'http' or 'grpc', got {protocol!r}")
-    return {header: access_token}
+    return {header: token}
 
 
 def extract_access_token_from_headers(headers: Mapping[str, str]) -> str | None:

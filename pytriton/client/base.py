@@ -8,7 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from pytriton.client.arguments import Parameters
+from pytriton.client.arguments import (
+    DEFAULT_MAX_RESPONSE_BYTES,
+    Parameters,
+    check_headers,
+    check_max_response_bytes,
+    check_metadata,
+)
 from pytriton.client.auth import create_auth_headers
 from pytriton.client.options import DEFAULT_OPTIONS
 from pytriton.client.request import InferRequest
@@ -38,6 +44,9 @@ class BaseModelClient(ABC):
         access_token: Token of a server with restricted endpoints; sent with every call.
         tls: Encrypts the connection, and says whom to trust; None does not encrypt. The URL's scheme stays ``http`` or
             ``grpc``.
+        max_response_bytes: The longest response to take, as it travels and after decompression; None for any. 4 GiB,
+            and over gRPC never more than 2 GiB. A longer one is a :class:`PyTritonClientInferenceServerError`, and over
+            HTTP ends the connection.
 
     Raises:
         PyTritonClientInvalidUrlError: The URL cannot be understood.
@@ -57,11 +66,13 @@ class BaseModelClient(ABC):
         ensure_model_is_ready: bool = True,
         access_token: str | None = None,
         tls: Tls | None = None,
+        max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
     ) -> None:
         self._url = TritonUrl.from_url(url)
         self._lazy_init = lazy_init
         self._access_token = access_token
         self._tls = tls
+        self._max_response_bytes = check_max_response_bytes(max_response_bytes)
         self._options = DEFAULT_OPTIONS
         self._headers = {} if access_token is None else create_auth_headers(access_token, self._url.scheme)
         self._lib = self.get_lib()
@@ -94,6 +105,7 @@ class BaseModelClient(ABC):
             ensure_model_is_ready=not session.model_ready,
             access_token=existing_client._access_token,
             tls=existing_client._tls,
+            max_response_bytes=existing_client._max_response_bytes,
             **(existing_client._own_settings() if isinstance(existing_client, cls) else {}),
         )
         client._options = existing_client._options
@@ -132,6 +144,8 @@ class BaseModelClient(ABC):
         sample: bool,
     ) -> InferRequest:
         """One inference, with this client's options."""
+        if headers and self._url.scheme == "grpc":
+            check_metadata(check_headers(headers))
         return InferRequest(inputs, named_inputs, parameters, headers, sample, self._options)
 
     @abstractmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -164,7 +163,7 @@ class Codec:
         """The outputs of one response.
 
         Args:
-            result: tritonclient's ``InferResult``.
+            result: A :class:`Reply`.
             sample: Take the batch axis away, if the model has one.
 
         Returns:
@@ -172,22 +171,22 @@ class Codec:
             Arrays of numbers are read-only views of the response.
 
         Raises:
-            PyTritonClientInferenceServerError: The response contradicts itself.
+            PyTritonClientInferenceServerError: The response contradicts itself, or the model's configuration.
         """
         outputs: Arrays = {}
         for name, dtype in self._outputs.items():
-            try:
-                array = result.as_numpy(name)
-                if array is not None:
-                    if not array.size:
-                        # Older versions of tritonclient give every empty array the dtype float64.
-                        array = array.astype(dtype, copy=False)
-                    # The ellipsis keeps an array where [0] would give a scalar.
-                    outputs[name] = array[0, ...] if sample and self.batching else array
-            except (IndexError, TypeError, ValueError, struct.error) as error:
-                raise PyTritonClientInferenceServerError(
-                    f"output {name!r} of model {self._model_name!r} cannot be decoded: {error}"
-                ) from error
+            array = result.as_numpy(name)
+            if array is None:
+                continue
+            if array.dtype != dtype:
+                self._raise_other_dtype(name, array.dtype, dtype)
+            if sample and self.batching:
+                if not array.shape or not array.shape[0]:
+                    raise PyTritonClientInferenceServerError(
+                        f"output {name!r} of model {self._model_name!r} has shape {array.shape}, without a row"
+                    )
+                array = array[0, ...]  # the ellipsis keeps an array where [0] would give a scalar
+            outputs[name] = array
         return outputs
 
     def _checked(self, spec: _Input, value: Any, has_axis: bool) -> NDArray[Any]:
@@ -247,6 +246,12 @@ class Codec:
             f"batch; {reason}"
         )
 
+    def _raise_other_dtype(self, name: str, found: np.dtype[Any], expected: np.dtype[Any]) -> None:
+        raise PyTritonClientInferenceServerError(
+            f"output {name!r} of model {self._model_name!r} came back as {_datatype(found)}, but its configuration "
+            f"says {_datatype(expected)}; if the model has been replaced, make a new client"
+        )
+
     def _raise_missing(self, arrays: Mapping[str, Any]) -> None:
         missing = ", ".join(repr(name) for name in self._inputs if name in self._required and name not in arrays)
         raise PyTritonClientInputError(
@@ -260,6 +265,10 @@ class Codec:
 
 def _array_dtype(spec: TensorSpec) -> np.dtype[Any]:
     return np.dtype(object if triton_name(spec.dtype) == "BYTES" else spec.dtype)
+
+
+def _datatype(dtype: np.dtype[Any]) -> str:
+    return "BYTES" if dtype.hasobject else triton_name(dtype)
 
 
 def _checked_bytes(name: str, array: NDArray[Any]) -> NDArray[Any]:

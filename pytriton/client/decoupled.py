@@ -36,7 +36,7 @@ class DecoupledModelClient(SyncClient):
 
     def _make_transport(self) -> Transport:
         check_streams(self._url.scheme)
-        return open_stream_transport(self._url, self._lib, self._headers, self._tls)
+        return open_stream_transport(self._url, self._lib, self._headers, self._tls, self._max_response_bytes)
 
     def infer_sample(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any

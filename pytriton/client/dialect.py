@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
+from pytriton.client.arguments import check_metadata, check_model
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
@@ -17,6 +18,7 @@ from pytriton.client.exceptions import (
     PyTritonClientTlsError,
 )
 from pytriton.client.flows import Call
+from pytriton.client.reply import GrpcReply
 
 __all__ = ["GrpcDialect", "HttpDialect"]
 
@@ -41,6 +43,8 @@ _GRPC_CONNECTION_TEXTS = (
 )
 
 _GRPC_TLS_TEXTS = ("handshake failed", "verification check failed")
+
+_GRPC_LENGTH_TEXTS = ("Received message larger than max", "Decompressed message larger than max")
 
 _UNAVAILABLE = {"503", "StatusCode.UNAVAILABLE"}
 _NOT_FOUND = {"404", "StatusCode.NOT_FOUND"}
@@ -74,13 +78,30 @@ class HttpDialect:
         self._hint = "; a server that demands clients' certificates closes those without one it trusts" * secured
 
     def arguments(self, call: Call) -> dict[str, Any]:
-        """Keyword arguments of the client's method."""
-        # A new dict each time: tritonclient adds its own headers to it.
-        arguments = {**call.arguments, "headers": {**self._headers, **call.headers}}
+        """Keyword arguments of the client's method.
+
+        Raises:
+            PyTritonClientValueError: The name or version of a model cannot be part of a path.
+        """
+        self._check_model(call.arguments)
+        # A new dict each time: the client adds its own headers to it.
+        arguments = {**call.arguments, "headers": self._joined(call.headers)}
         if call.compression:
             arguments["request_compression_algorithm"] = call.compression
             arguments["response_compression_algorithm"] = call.compression
         return arguments
+
+    @staticmethod
+    def _check_model(arguments: Mapping[str, Any]) -> None:
+        if name := arguments.get("model_name"):
+            check_model(name, arguments.get("model_version") or None)
+
+    def _joined(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """A call's headers and those of every call, of which it replaces some; none is sent twice."""
+        if not headers or not self._headers:
+            return {**self._headers, **headers}
+        replaced = {name.lower() for name in headers}
+        return {**{name: value for name, value in self._headers.items() if name.lower() not in replaced}, **headers}
 
     def answer(self, call: Call, raw: Any) -> Any:
         """What the flow gets for what the client's method returned."""
@@ -128,9 +149,15 @@ class GrpcDialect(HttpDialect):
     """gRPC."""
 
     def arguments(self, call: Call) -> dict[str, Any]:
-        """Keyword arguments of the client's method."""
+        """Keyword arguments of the client's method.
+
+        Raises:
+            PyTritonClientValueError: As over HTTP, or a header cannot travel as metadata.
+        """
+        self._check_model(call.arguments)
+        check_metadata(call.headers)
         # gRPC refuses upper-case letters in the names of metadata.
-        headers = {name.lower(): value for name, value in {**self._headers, **call.headers}.items()}
+        headers = {name.lower(): value for name, value in self._joined(call.headers).items()}
         timeout_s = None if math.isinf(call.timeout_s) else call.timeout_s
         arguments = {**call.arguments, "headers": headers, "client_timeout": timeout_s}
         if call.method in ("get_model_config", "get_model_repository_index"):
@@ -145,7 +172,7 @@ class GrpcDialect(HttpDialect):
             return raw["config"]
         if call.method == "get_model_repository_index":
             return raw.get("models", [])
-        return raw
+        return GrpcReply(raw.get_response()) if call.method == "infer" else raw
 
     def translate(self, call: Call, error: Exception) -> PyTritonClientError:
         """The clients' error for anything that the client's method raised."""
@@ -159,6 +186,10 @@ class GrpcDialect(HttpDialect):
                     return self.tls_failure(call, error)
                 if any(cause in lowered for cause in _GRPC_CONNECTION_TEXTS):
                     return self.connection_failure(call, error)
+            if any(cause in text for cause in _GRPC_LENGTH_TEXTS):
+                return PyTritonClientInferenceServerError(
+                    f"{text}; if the model may answer so, make the client with a higher max_response_bytes"
+                )
         return super().translate(call, error)
 
 

@@ -233,7 +233,7 @@ def fetch_model_config(model_name: str, model_version: str | None, deadline: Dea
     config = yield from poll.answer(deadline)
     try:
         return ModelConfigParser.from_dict(config)
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError) as error:
         raise PyTritonModelConfigError(
             f"the server's configuration of model {model_name!r} cannot be understood: {type(error).__name__} {error}"
         ) from error

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from pytriton.client.aio_drive import AsyncTransport, drive_async
 from pytriton.client.aio_transport import load_async_lib, open_async_transport
-from pytriton.client.arguments import Parameters
+from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, Parameters
 from pytriton.client.backlog import Backlog
 from pytriton.client.base import BaseModelClient
 from pytriton.client.codec import Arrays
@@ -75,6 +75,7 @@ class FuturesModelClient(BaseModelClient):
         ensure_model_is_ready: bool = True,
         access_token: str | None = None,
         tls: Tls | None = None,
+        max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
     ) -> None:
         _check_limit("max_workers", max_workers)
         _check_limit("max_queue_size", max_queue_size)
@@ -89,6 +90,7 @@ class FuturesModelClient(BaseModelClient):
             ensure_model_is_ready=ensure_model_is_ready,
             access_token=access_token,
             tls=tls,
+            max_response_bytes=max_response_bytes,
         )
         self._backlog = Backlog(
             f"the futures client of model {model_name!r}",
@@ -104,7 +106,8 @@ class FuturesModelClient(BaseModelClient):
         self._transport = self._make_transport()
 
     def _make_transport(self) -> AsyncTransport:
-        return open_async_transport(self._url, load_async_lib(self._url.scheme), self._headers, self._tls)
+        lib = load_async_lib(self._url.scheme)
+        return open_async_transport(self._url, lib, self._headers, self._tls, self._max_response_bytes)
 
     def __enter__(self) -> FuturesModelClient:
         return self

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES
 from pytriton.client.dialect import GrpcDialect
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
@@ -16,31 +17,39 @@ from pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
 )
 from pytriton.client.flows import Call
+from pytriton.client.reply import GrpcReply
 from pytriton.client.tls import Tls
-from pytriton.client.transport import GRPC_CHANNEL_ARGUMENTS, GrpcTransport, grpc_connector, grpc_dialect
+from pytriton.client.transport import GrpcTransport, grpc_channel_arguments, grpc_connector, grpc_dialect
 from pytriton.client.url import TritonUrl
 from pytriton.client.watchdog import Watchdog
 
 __all__ = ["GrpcStreamTransport", "Responses", "open_stream_transport"]
 
 
-def open_stream_transport(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None) -> GrpcStreamTransport:
+def open_stream_transport(
+    url: TritonUrl,
+    lib: Any,
+    headers: Mapping[str, str],
+    tls: Tls | None,
+    max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
+) -> GrpcStreamTransport:
     """A transport that connects at its first call; the arguments are those of :func:`open_transport`."""
     return GrpcStreamTransport(
         grpc_dialect(url, lib, headers, tls),
-        grpc_connector(url, lib, tls),
-        lambda: _channel(url.without_scheme, tls),
+        grpc_connector(url, lib, tls, max_response_bytes),
+        lambda: _channel(url.without_scheme, tls, max_response_bytes),
         lib,
     )
 
 
-def _channel(address: str, tls: Tls | None) -> Any:
+def _channel(address: str, tls: Tls | None, max_response_bytes: int | None) -> Any:
     grpc = importlib.import_module("grpc")
+    options = grpc_channel_arguments(max_response_bytes)
     if tls is None:
-        return grpc.insecure_channel(address, options=GRPC_CHANNEL_ARGUMENTS)
+        return grpc.insecure_channel(address, options=options)
     files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
     credentials = grpc.ssl_channel_credentials(*(None if path is None else Path(path).read_bytes() for path in files))
-    return grpc.secure_channel(address, credentials, options=GRPC_CHANNEL_ARGUMENTS)
+    return grpc.secure_channel(address, credentials, options=options)
 
 
 class GrpcStreamTransport(GrpcTransport):
@@ -96,7 +105,7 @@ class GrpcStreamTransport(GrpcTransport):
         self._responses = Responses(self, self._stream, call)
         return self._responses
 
-    def receive(self, stream: _Stream, call: Call) -> tuple[Any, bool]:
+    def receive(self, stream: _Stream, call: Call) -> tuple[GrpcReply, bool]:
         """The next response to a request that was sent with :meth:`stream`, and whether it is the last one.
 
         Raises:
@@ -111,13 +120,13 @@ class GrpcStreamTransport(GrpcTransport):
             )
         self._watchdog.start(call.timeout_s, stream.cancel)
         try:
-            received = stream.receive()
+            response, final = stream.receive()
         except Exception as error:
             late = self._watchdog.stop()
             raise self._dialect.timeout(call) if late else self._failure(call, error) from error
         if self._watchdog.stop():
             raise self._dialect.timeout(call)
-        return received
+        return GrpcReply(response), final
 
     def done(self, responses: Responses, *, keep_stream: bool) -> None:
         """No more responses are wanted to the request that was sent last."""
@@ -192,7 +201,7 @@ class _Stream:
         if received.error_message:
             raise self._lib.InferenceServerException(received.error_message)
         response = received.infer_response
-        return self._lib.InferResult(response), response.parameters["triton_final_response"].bool_param
+        return response, response.parameters["triton_final_response"].bool_param
 
     def is_open(self) -> bool:
         """Whether another request can be sent, as far as is known."""
@@ -221,8 +230,8 @@ class Responses:
         self._call = call
         self._ended = False
 
-    def next(self) -> Any:
-        """Wait for the next response, a tritonclient ``InferResult``; None if there is none.
+    def next(self) -> GrpcReply | None:
+        """Wait for the next response; None if there is none.
 
         Raises:
             PyTritonClientError: It did not come in time, it is an error, or the connection failed.

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from pytriton import forks
+from pytriton.client.exceptions import PyTritonClientError
 from pytriton.client.http_message import HttpResponse, ResponseReader
 
 __all__ = ["HttpConnection"]
@@ -16,19 +17,22 @@ class HttpConnection(asyncio.Protocol):
 
     Args:
         open_ones: Where the connection is to be found for as long as its socket is open.
+        max_response_bytes: As of :class:`ResponseReader`.
 
     Attributes:
         is_open: Whether another request can be sent.
     """
 
-    def __init__(self, open_ones: set[HttpConnection]) -> None:
+    def __init__(self, open_ones: set[HttpConnection], max_response_bytes: int | None = None) -> None:
         self.is_open = False
         self._open_ones = open_ones
-        self._reader = ResponseReader()
+        self._reader = ResponseReader(max_response_bytes)
         self._response: asyncio.Future[HttpResponse] | None = None
 
     def send(self, head: bytes, body: bytes) -> asyncio.Future[HttpResponse]:
-        """Send a request; the future has the response, or ConnectionError. Cancelling it does not end the connection.
+        """Send a request; the future has the response, or what :meth:`ResponseReader.feed` raises.
+
+        Cancelling the future does not end the connection.
 
         Args:
             head: Request line and headers, with the empty line at their end.
@@ -68,7 +72,7 @@ class HttpConnection(asyncio.Protocol):
             return
         try:
             responses = self._reader.feed(data)
-        except ConnectionError as error:
+        except (ConnectionError, PyTritonClientError) as error:
             self._fail(error)
             self.abort()
             return
@@ -89,7 +93,7 @@ class HttpConnection(asyncio.Protocol):
         elif not response.done():
             response.set_result(answer)
 
-    def _fail(self, error: ConnectionError) -> None:
+    def _fail(self, error: ConnectionError | PyTritonClientError) -> None:
         response, self._response = self._response, None
         if response is not None and not response.done():
             response.set_exception(error)

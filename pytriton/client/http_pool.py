@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 
+from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES
 from pytriton.client.http_connection import HttpConnection
 from pytriton.client.http_message import HttpResponse, RequestWriter
 from pytriton.client.url import TritonUrl
@@ -20,12 +21,20 @@ class HttpPool:
         url: The server.
         limit: Most connections; further requests wait for each other.
         tls: None does not encrypt.
+        max_response_bytes: As of :class:`ResponseReader`.
     """
 
-    def __init__(self, url: TritonUrl, limit: int, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        url: TritonUrl,
+        limit: int,
+        tls: ssl.SSLContext | None,
+        max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
+    ) -> None:
         self._host = url.hostname.strip("[]")
         self._port = url.port
         self._tls = tls
+        self._max_response_bytes = max_response_bytes
         self._writer = RequestWriter(url)
         self._places = asyncio.Semaphore(limit)
         self._idle: list[HttpConnection] = []
@@ -37,11 +46,13 @@ class HttpPool:
         Args:
             method: Such as ``b"POST"``.
             uri: Below the server's path, without a slash at its beginning; quoted.
-            headers: Without Host and Content-Length. Names and values have been checked.
+            headers: Without Host and Content-Length.
             body: May be empty.
 
         Raises:
             OSError: The connection could not be made, or ended early.
+            PyTritonClientValueError: As :meth:`RequestWriter.head`.
+            PyTritonClientInferenceServerError: As :meth:`ResponseReader.feed`.
         """
         head = self._writer.head(method, uri, headers, len(body))
         async with self._places:
@@ -71,7 +82,7 @@ class HttpPool:
             if connection.is_open:
                 return connection
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: HttpConnection(self._open),
+            lambda: HttpConnection(self._open, self._max_response_bytes),
             self._host,
             self._port,
             ssl=self._tls,

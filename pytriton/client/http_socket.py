@@ -29,13 +29,16 @@ class HttpSocket:
         url: The server.
         tls: None does not encrypt.
         deadline: For connecting, in :func:`time.monotonic` seconds; may be infinite.
+        max_response_bytes: As of :class:`ResponseReader`.
 
     Raises:
         TimeoutError: The deadline has come.
         OSError: The connection could not be made.
     """
 
-    def __init__(self, url: TritonUrl, tls: ssl.SSLContext | None, deadline: float) -> None:
+    def __init__(
+        self, url: TritonUrl, tls: ssl.SSLContext | None, deadline: float, max_response_bytes: int | None = None
+    ) -> None:
         host = url.hostname.strip("[]")
         self._socket = _connected(host, url.port, deadline)
         try:
@@ -49,7 +52,7 @@ class HttpSocket:
         # Unlike select(), it knows the sockets of programs with more than 1,024 files open.
         self._arrivals = select.poll()
         self._arrivals.register(self._socket, select.POLLIN)
-        self._reader = ResponseReader()
+        self._reader = ResponseReader(max_response_bytes)
         self._in_step = True
         forks.register(self)
 
@@ -76,6 +79,7 @@ class HttpSocket:
         Raises:
             TimeoutError: The deadline has come.
             OSError: The connection ended.
+            PyTritonClientInferenceServerError: As :meth:`ResponseReader.feed`.
         """
         for part in (head + body,) if len(body) <= JOINED_BYTES else (head, body):
             self._socket.settimeout(_left_s(deadline))

@@ -7,7 +7,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pytriton.client.arguments import check_timeout
+from pytriton.client.arguments import check_text, check_timeout
 from pytriton.client.exceptions import PyTritonClientValueError
 
 __all__ = ["DEFAULT_OPTIONS", "RequestOptions"]
@@ -102,10 +102,7 @@ def _count(name: str, value: Any, hint: str) -> int:
 def _check_request_id(request_id: str) -> None:
     if not isinstance(request_id, str) or not request_id:
         raise PyTritonClientValueError(f"request_id must be a non-empty str, or None for a number, got {request_id!r}")
-    try:
-        request_id.encode()
-    except UnicodeEncodeError as error:
-        raise PyTritonClientValueError(f"request_id {request_id!r} cannot be sent as UTF-8: {error}") from error
+    check_text(f"request_id {request_id!r}", request_id)
 
 
 DEFAULT_OPTIONS = RequestOptions()

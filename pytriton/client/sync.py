@@ -30,7 +30,7 @@ class SyncClient(BaseModelClient):
                 raise
 
     def _make_transport(self) -> Transport:
-        return open_transport(self._url, self._lib, self._headers, self._tls)
+        return open_transport(self._url, self._lib, self._headers, self._tls, self._max_response_bytes)
 
     def __enter__(self: ClientT) -> ClientT:
         return self

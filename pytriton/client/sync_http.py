@@ -8,29 +8,26 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES
+from pytriton.client.http_infer import infer_request
 from pytriton.client.http_message import HttpResponse, RequestWriter
 from pytriton.client.http_socket import HttpSocket
+from pytriton.client.reply import HttpReply
 from pytriton.client.url import TritonUrl
 
 __all__ = ["http_client_class"]
 
 
 class Response:
-    """A response as tritonclient's client looks at it."""
+    """A response as tritonclient's client looks at it, whose own ``infer`` is not used."""
 
     def __init__(self, response: HttpResponse) -> None:
         self.status_code = response.status
-        self.get = response.headers.get
-        self._body = response.body
-        self._offset = 0
+        self._response = response
 
-    def read(self, length: int = -1) -> bytes | memoryview:
-        """The next bytes of the body, or all that are left; the latter without a copy."""
-        start = self._offset
-        if length < 0:
-            return memoryview(self._body)[start:] if start else self._body
-        self._offset += length
-        return self._body[start : self._offset]
+    def read(self) -> bytes:
+        """The body."""
+        return self._response.understood()
 
 
 @cache
@@ -50,17 +47,24 @@ def http_client_class(lib: Any) -> Any:
         Args:
             url: The server.
             tls: None does not encrypt.
+            max_response_bytes: As of :class:`ResponseReader`.
 
         Attributes:
             deadline: For the next request, in :func:`time.monotonic` seconds; infinite unless it is set.
         """
 
-        def __init__(self, url: TritonUrl, tls: ssl.SSLContext | None = None) -> None:
+        def __init__(
+            self,
+            url: TritonUrl,
+            tls: ssl.SSLContext | None = None,
+            max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
+        ) -> None:
             # Not the base's, which would make a pool of greenlets; it sets this, too.
             self._verbose = False
             self._plugin = None
             self._url = url
             self._tls = tls
+            self._max_response_bytes = max_response_bytes
             self._writer = RequestWriter(url)
             self._connection: HttpSocket | None = None
             self.deadline = math.inf
@@ -70,28 +74,35 @@ def http_client_class(lib: Any) -> Any:
             if connection is not None:
                 connection.close()
 
+        def infer(self, model_name: str, inputs: list[Any], **options: Any) -> HttpReply:
+            request = infer_request(lib, model_name, inputs, **options)
+            response = self._request(b"POST", request.uri, request.headers, request.body)
+            if response.status != 200:
+                raise lib.InferenceServerException(response.refusal(), str(response.status))
+            return HttpReply(response)
+
         def _get(self, request_uri: str, headers: Mapping[str, Any] | None, query_params: Any) -> Response:
-            return self._request(b"GET", request_uri, headers, b"")
+            return Response(self._request(b"GET", request_uri, headers, b""))
 
         def _post(
             self, request_uri: str, request_body: bytes | str, headers: Mapping[str, Any] | None, query_params: Any
         ) -> Response:
             body = request_body.encode() if isinstance(request_body, str) else request_body
-            return self._request(b"POST", request_uri, headers, body)
+            return Response(self._request(b"POST", request_uri, headers, body))
 
-        def _request(self, method: bytes, uri: str, headers: Mapping[str, Any] | None, body: bytes) -> Response:
+        def _request(self, method: bytes, uri: str, headers: Mapping[str, Any] | None, body: bytes) -> HttpResponse:
             head = self._writer.head(method, uri, headers or {}, len(body))
             connection, self._connection = self._connection, None
             if connection is None or not connection.is_usable():
                 if connection is not None:
                     connection.close()
-                connection = HttpSocket(self._url, self._tls, self.deadline)
+                connection = HttpSocket(self._url, self._tls, self.deadline, self._max_response_bytes)
             try:
                 response = connection.exchange(head, body, self.deadline)
             except BaseException:
                 connection.close()  # else the answer would be that to the next request
                 raise
             self._connection = connection
-            return Response(response)
+            return response
 
     return HttpClient

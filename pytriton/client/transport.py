@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytriton import forks
-from pytriton.client.arguments import check_timeout
+from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, check_timeout
 from pytriton.client.dialect import GrpcDialect, HttpDialect
-from pytriton.client.exceptions import PyTritonClientConnectionError
+from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientError
 from pytriton.client.flows import NETWORK_TIMEOUT_S, Call, Transport
 from pytriton.client.sync_http import http_client_class
 from pytriton.client.tls import Tls
@@ -20,13 +20,13 @@ from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 
 __all__ = [
-    "GRPC_CHANNEL_ARGUMENTS",
     "GeventTransport",
     "GrpcTransport",
     "HttpTransport",
     "adopt_client",
     "bare_client",
     "create_client",
+    "grpc_channel_arguments",
     "grpc_connector",
     "grpc_dialect",
     "load_lib",
@@ -34,13 +34,8 @@ __all__ = [
     "passing_client",
 ]
 
-GRPC_CHANNEL_ARGUMENTS = [
-    # tritonclient's own defaults, which channel arguments replace.
-    ("grpc.max_send_message_length", 2**31 - 1),
-    ("grpc.max_receive_message_length", 2**31 - 1),
-    # Every client has a connection of its own, and none inherits another one's pause after a failure.
-    ("grpc.use_local_subchannel_pool", 1),
-]
+_LARGEST_MESSAGE = 2**31 - 1
+"""Of gRPC."""
 
 
 def load_lib(scheme: str) -> Any:
@@ -104,7 +99,13 @@ def adopt_client(client: Any, headers: Mapping[str, str]) -> Transport:
     return GeventTransport(load_lib("http"), client, headers)
 
 
-def open_transport(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None = None) -> Transport:
+def open_transport(
+    url: TritonUrl,
+    lib: Any,
+    headers: Mapping[str, str],
+    tls: Tls | None = None,
+    max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
+) -> Transport:
     """A transport that connects at its first call.
 
     Args:
@@ -112,11 +113,13 @@ def open_transport(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tl
         lib: What :func:`load_lib` gives for the URL's scheme.
         headers: Sent with every call.
         tls: None does not encrypt.
+        max_response_bytes: The longest response to take; None for any.
     """
     if url.scheme == "grpc":
-        return GrpcTransport(grpc_dialect(url, lib, headers, tls), grpc_connector(url, lib, tls))
+        connect = grpc_connector(url, lib, tls, max_response_bytes)
+        return GrpcTransport(grpc_dialect(url, lib, headers, tls), connect)
     dialect = HttpDialect(lib, url.with_scheme, headers, secured=tls is not None)
-    return HttpTransport(dialect, http_client_class(lib)(url, tls.context() if tls else None))
+    return HttpTransport(dialect, http_client_class(lib)(url, tls.context() if tls else None, max_response_bytes))
 
 
 def grpc_dialect(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None) -> GrpcDialect:
@@ -124,10 +127,21 @@ def grpc_dialect(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls 
     return GrpcDialect(lib, url.with_scheme, headers, secured=tls is not None)
 
 
-def grpc_connector(url: TritonUrl, lib: Any, tls: Tls | None) -> Callable[[], Any]:
+def grpc_channel_arguments(max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES) -> list[tuple[str, int]]:
+    """Options of a channel, which replace tritonclient's own."""
+    return [
+        ("grpc.max_send_message_length", _LARGEST_MESSAGE),
+        ("grpc.max_receive_message_length", min(max_response_bytes or _LARGEST_MESSAGE, _LARGEST_MESSAGE)),
+        # Every client has a connection of its own, and none inherits another one's pause after a failure.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+
+
+def grpc_connector(url: TritonUrl, lib: Any, tls: Tls | None, max_response_bytes: int | None) -> Callable[[], Any]:
     """What makes a tritonclient client with a channel of its own, whenever it is called."""
     trust = tls.grpc_arguments() if tls else {}
-    return lambda: lib.InferenceServerClient(url.without_scheme, channel_args=GRPC_CHANNEL_ARGUMENTS, **trust)
+    options = grpc_channel_arguments(max_response_bytes)
+    return lambda: lib.InferenceServerClient(url.without_scheme, channel_args=options, **trust)
 
 
 class HttpTransport:
@@ -148,6 +162,8 @@ class HttpTransport:
         try:
             raw = getattr(self._client, call.method)(**self._dialect.arguments(call))
             return self._dialect.answer(call, raw)
+        except PyTritonClientError:
+            raise
         except Exception as error:
             raise self._dialect.translate(call, error) from error
 
@@ -223,6 +239,8 @@ class GrpcTransport:
         try:
             raw = getattr(self._client, call.method)(**self._dialect.arguments(call))
             return self._dialect.answer(call, raw)
+        except PyTritonClientError:
+            raise
         except Exception as error:
             translated = self._dialect.translate(call, error)
             if isinstance(translated, PyTritonClientConnectionError):

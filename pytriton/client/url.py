@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -10,6 +11,8 @@ from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
 
 __all__ = ["TritonUrl"]
 
+_HOST = re.compile(r"[^\x00-\x20\x7f\"#/<>?@\\^`{|}]+")
+_PATH = re.compile(r"(/[!$-;=@-Z_a-z~]*)?")
 _DEFAULT_PORTS = {"http": DEFAULT_HTTP_PORT, "grpc": DEFAULT_GRPC_PORT}
 
 
@@ -17,17 +20,33 @@ _DEFAULT_PORTS = {"http": DEFAULT_HTTP_PORT, "grpc": DEFAULT_GRPC_PORT}
 class TritonUrl:
     """A parsed server URL.
 
+    It becomes the beginning of every request, so that no part of it may have spaces or control characters.
+
     Args:
         scheme: ``http`` or ``grpc``.
         hostname: Name or address; an IPv6 address keeps its brackets.
         port: 1 to 65535.
         path: Base path of a server behind an HTTP proxy, with a leading and without a trailing slash; may be empty.
+            Percent-encoded.
+
+    Raises:
+        PyTritonClientInvalidUrlError: A part cannot be sent.
     """
 
     scheme: str
     hostname: str
     port: int
     path: str = ""
+
+    def __post_init__(self) -> None:
+        if not _HOST.fullmatch(self.hostname):
+            raise _invalid(self.with_scheme, "it needs a host without spaces, quotes and control characters")
+        try:
+            self.hostname.encode("idna")  # as for looking it up
+        except UnicodeError as error:
+            raise _invalid(self.with_scheme, f"its host cannot be looked up: {error}") from error
+        if not _PATH.fullmatch(self.path):
+            raise _invalid(self.with_scheme, "its path must be percent-encoded, as urllib.parse.quote does it")
 
     @classmethod
     def from_url(cls, url: str) -> TritonUrl:
@@ -52,7 +71,8 @@ class TritonUrl:
         if parts.scheme not in _DEFAULT_PORTS:
             hint = "; keep http:// or grpc:// and pass tls=Tls() to the client" if parts.scheme[-1:] == "s" else ""
             raise _invalid(url, f"scheme {parts.scheme!r} is not supported{hint}")
-        if not hostname or any(character.isspace() for character in text):
+        # urlsplit drops tabs and line ends, and spaces at the beginning.
+        if not hostname or not text.isprintable() or any(character.isspace() for character in text):
             raise _invalid(url, "it needs a host without spaces")
         if text is not url and hostname in _DEFAULT_PORTS:
             raise _invalid(url, f"for a host called {hostname!r} write 'http://{url}'")

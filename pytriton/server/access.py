@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from pytriton.client.auth import create_auth_headers
-from pytriton.client.transport import GRPC_CHANNEL_ARGUMENTS, load_lib, passing_client
+from pytriton.client.transport import grpc_channel_arguments, load_lib, passing_client
 from pytriton.client.url import TritonUrl
 from pytriton.config import TritonConfig
 from pytriton.server.certificates import own_trust, uses_tls
@@ -70,5 +70,5 @@ class Access:
         if self._trust is None:
             return passing_client(self._url, CONVERSATION_TIMEOUT_S)
         arguments, name = self._trust
-        options = [*GRPC_CHANNEL_ARGUMENTS, ("grpc.ssl_target_name_override", name)]
+        options = [*grpc_channel_arguments(), ("grpc.ssl_target_name_override", name)]
         return load_lib("grpc").InferenceServerClient(self._url.without_scheme, channel_args=options, **arguments)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from socketserver import BaseRequestHandler, TCPServer, ThreadingMixIn
+from typing import Any
 
 from pytriton import forks
 from pytriton.exceptions import PyTritonServerError
 from pytriton.server.launch import local_host
 
 __all__ = ["MetricsPage"]
+
+LOGGER = logging.getLogger("pytriton.server")
 
 POLL_S = 0.1  # the longest wait of close()
 
@@ -61,6 +65,10 @@ class _Server(ThreadingMixIn, TCPServer):
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False  # a slow reader of the page shall not hold up our end
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that goes away is no news; the base would print each one's traceback."""
+        LOGGER.debug("the page of metrics could not be sent to %s", client_address, exc_info=True)
 
 
 class _Server6(_Server):

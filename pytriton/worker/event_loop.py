@@ -60,10 +60,19 @@ class EventLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = Context().run(asyncio.new_event_loop)  # which would keep the current one
-                self._loop.set_exception_handler(_report)
+                self._loop.set_exception_handler(self._report)
                 self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
                 self._thread.start()
             return self._loop
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log what nobody awaits: the end of a task that the callable has left behind, for one."""
+        error = context.get("exception")
+        if error is None:
+            loop.default_exception_handler(context)
+        # gRPC before 1.80, which callables may use, wakes all event loops of a process for what one of them gets.
+        elif not isinstance(error, BlockingIOError):
+            self._inference.failures.add(error, f"its event loop says: {context['message']}")
 
     def drain(self) -> None:
         """Have tasks finish instead of being cancelled when nothing more can come."""
@@ -81,12 +90,6 @@ class EventLoop:
             self._thread.join()
             wind_up(self._loop)
         self._inference.close()
-
-
-def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    # gRPC before 1.80, which callables may use, wakes all event loops of a process for what one of them gets.
-    if not isinstance(context.get("exception"), BlockingIOError):
-        loop.default_exception_handler(context)
 
 
 class Conversation:

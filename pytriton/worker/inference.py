@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
@@ -22,6 +22,7 @@ from pytriton.proxy.tensors import BYTES, MAX_RANK, WHOLE_BATCH, Tensor, dtype_c
 from pytriton.proxy.types import Request, ResponseBatch
 from pytriton.proxy.validators import TritonResultsValidator
 from pytriton.worker.context import Binding, current_binding
+from pytriton.worker.failure_log import FailureLog
 from pytriton.worker.failures import describe, text_of
 from pytriton.worker.requests import has_sequences, requests_of
 from pytriton.worker.results import Results, each_async
@@ -84,8 +85,10 @@ class Inference:
         on_unrecoverable: Called after the callable raised PyTritonUnrecoverableError.
         whole_batch: The callable's form that takes whole-batch inputs by name, and returns such outputs, if it has one.
         binding: What a thread that calls it serves; None leaves that to the thread.
+        failures: The model's, which its instances share; None is one of its own.
 
     Attributes:
+        failures: What the callable does wrong.
         input_names: Of the model.
         numbers: The index, dtype and its code, of each output that is not of texts; none if all have to be checked.
     """
@@ -98,7 +101,9 @@ class Inference:
         on_unrecoverable: Callable[[], None],
         whole_batch: WholeBatchForm | None = None,
         binding: Binding | None = None,
+        failures: FailureLog | None = None,
     ) -> None:
+        self.failures = failures or FailureLog(model_config.model_name)
         self._callee = Callee(function, whole_batch, binding)
         self._model = model_config.model_name
         self._process = os.getpid()
@@ -115,6 +120,7 @@ class Inference:
 
     def rebind(self, binding: Binding, whole_batch: WholeBatchForm | None) -> None:
         """Have another callable answer the frames that come from now on; from any thread."""
+        self.failures.flush(forget=True)
         self._callee = Callee(binding.callable, whole_batch, binding)
 
     def enter(self) -> None:
@@ -122,8 +128,9 @@ class Inference:
         self._callee.enter()
 
     def close(self) -> None:
-        """Close the event loop that ran coroutines, if any did."""
+        """Close the event loop that ran coroutines, if any did, and log what was not logged yet."""
         self._results.close()
+        self.failures.flush()
 
     def answer(self, frame: Frame) -> Reply:
         """Call the callable with the requests of a frame; whatever it raises becomes an error reply."""
@@ -222,12 +229,12 @@ class Inference:
         for watch in frame.watches:
             watch.failed(error, again=isolate)
         if cancelled:
-            LOGGER.info("model %s: an inference call was cancelled", self._model)
+            self.failures.add(error, "an inference call was cancelled", level=logging.INFO, with_traceback=False)
         elif isolate:
-            LOGGER.warning(
-                "model %s: a call with %d merged requests raised %s; calling again with each alone",
-                self._model, frame.requests, text_of(error),
-            )  # fmt: skip
+            text = (
+                f"a call with {frame.requests} merged requests raised {text_of(error)}; calling again with each alone"
+            )
+            self.failures.add(error, "a call with merged requests failed", text=text, with_traceback=False)
         else:
             self._log_failure(error, "the inference call failed")
         return self.error(frame, error, isolate=isolate)
@@ -247,20 +254,23 @@ class Inference:
 
     def _log_failure(self, error: BaseException, what: str) -> None:
         if isinstance(error, PyTritonRequestError):  # meant for the client
-            LOGGER.info("model %s: %s, %s: %s", self._model, what, error.code.value, error.message)
+            text = f"{what}, {error.code.value}: {error.message}"
+            self.failures.add(error, what, text=text, level=logging.INFO, with_traceback=False)
         else:
-            LOGGER.warning("model %s: %s", self._model, what, exc_info=error)
+            self.failures.add(error, what)
 
     def _reply_joined(self, frame: Frame, rows: Sequence[int], outputs: Any, more: bool = False) -> Reply:
         tensors = self._plain_tensors(outputs, sum(rows))
         if tensors is None:
             self._validator.validate_columns(outputs, rows)
+            if (incomplete := self._incomplete(outputs)) is not None:
+                raise incomplete
             tensors = self._tensors(outputs, WHOLE_BATCH)
         return Frame(RESPONSE, frame.sequence, frame.requests, rows, more=more), tensors
 
     def _plain_tensors(self, outputs: Any, rows: int) -> list[Tensor] | None:
         """Whole-batch outputs if they are right at a glance, as nearly all are; None if they want a closer look."""
-        if type(outputs) is not dict:
+        if type(outputs) is not dict or len(outputs) != len(self._outputs):
             return None
         tensors = []
         for name, array in outputs.items():
@@ -286,7 +296,10 @@ class Inference:
         self._validator.validate_responses(requests, responses)
         tensors: list[Tensor] = []
         errors = {}
+        declared = self._outputs.keys()
         for index, (request, response) in enumerate(zip(requests, responses, strict=True)):
+            if not isinstance(response, BaseException) and response.keys() != declared:
+                response = self._incomplete(response, request.requested_output_names) or response
             if isinstance(response, BaseException):
                 self._log_failure(response, "the inference callable failed one request")
                 errors[index] = describe(response, self._options.send_traceback)
@@ -296,6 +309,25 @@ class Inference:
                 tensors += self._tensors(response, index, request.requested_output_names)
         metadata = json.dumps({"errors": errors}).encode() if errors else b""
         return Frame(RESPONSE, frame.sequence, frame.requests, metadata=metadata, more=more), tensors
+
+    def _incomplete(self, outputs: Mapping[str, Any], wanted: Sequence[str] | None = None) -> ValueError | None:
+        """The error of outputs that lack a declared (and wanted) one; warns of those that are not declared.
+
+        A decoupled model may spread its outputs over the responses to a request, but each response has one of them.
+        """
+        if undeclared := [name for name in outputs if name not in self._outputs]:
+            self.failures.warn_once(
+                f"its callable returned {_listed(undeclared)}, which is not sent, as the model's outputs are "
+                f"{_listed(self._outputs)}; declare it in bind, or do not return it"
+            )
+        expected = self._outputs if wanted is None else wanted
+        missing = [name for name in expected if name in self._outputs and name not in outputs]
+        if not missing or (self._decoupled and len(missing) < len(expected)):
+            return None
+        return ValueError(
+            f"the callable returned {_listed(outputs)}, but not {_listed(missing)}; return every output that the model "
+            "declares and request.requested_output_names has"
+        )
 
     def _tensors(
         self, outputs: Mapping[str, NDArray[Any]], request: int, wanted: Sequence[str] | None = None
@@ -309,6 +341,10 @@ class Inference:
                     array = array.astype(dtype)
                 tensors.append(tensor(index, array, request))
         return tensors
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "no output"
 
 
 def _numpy_dtype(spec: TensorSpec) -> np.dtype[Any]:

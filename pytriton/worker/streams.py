@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from typing import NamedTuple
@@ -15,8 +14,6 @@ from pytriton.worker.activity import Activity
 from pytriton.worker.cancellation import Cancellation
 from pytriton.worker.channel import Channel
 from pytriton.worker.inference import Inference, Replies
-
-LOGGER = logging.getLogger("pytriton.worker")
 
 
 class Streams:
@@ -183,7 +180,7 @@ class Conversation:
         try:
             with self._turn:
                 running.replies.close()
-        except BaseException:  # the callable's own clean-up
-            LOGGER.warning("the inference callable could not be closed", exc_info=True)
+        except BaseException as error:  # the callable's own clean-up
+            self._inference.failures.add(error, "the inference callable could not be closed")
         finally:
             self._activity.end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pytriton.decorators.batching import whole_batch_form
@@ -12,6 +12,7 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.worker.channel import Offer
 from pytriton.worker.context import Binding, TritonContext
 from pytriton.worker.engine import Engine, make_engine
+from pytriton.worker.failure_log import FailureLog
 from pytriton.worker.inference import Options
 from pytriton.worker.instance import Instance
 from pytriton.worker.observation import Observation, ObservedInference
@@ -30,6 +31,7 @@ class Served:
         observation: Who observes the batches.
         trace_config: Of the server that traces the requests.
         offer: Has proxies in this process connect without a socket.
+        failures: What the callables do wrong.
     """
 
     config: TritonModelConfig
@@ -38,6 +40,10 @@ class Served:
     observation: Observation
     trace_config: Sequence[str] | None = None
     offer: Offer | None = None
+    failures: FailureLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "failures", FailureLog(self.config.model_name))
 
 
 class ServedCallable:
@@ -64,6 +70,7 @@ class ServedCallable:
             on_unrecoverable,
             whole_batch_form(function),
             self.binding,
+            served.failures,
         )
         self.engine: Engine = make_engine(function, self._inference, several, name)
         self._instance: Instance | None = None

@@ -87,6 +87,7 @@ class ThreadCrew:
 
     def disconnect(self) -> None:
         """As :meth:`Crew.disconnect`."""
+        self._served.failures.flush()  # the program may end before the callables' threads do
         for member in list(self.members):
             member.close()
 

@@ -50,6 +50,21 @@ def test_samples_have_no_batch_axis(grpc_url, counter):
     assert asyncio.run(run()) == [(2,)] * 2
 
 
+def test_responses_of_a_stream_may_have_some_of_the_outputs_each_but_not_none(grpc_url, bind):
+    def words_then_total(requests):
+        yield [{"word": request["x"]} for request in requests]
+        yield [{"total": request["x"] * 2} for request in requests]
+        yield [{"undeclared": request["x"]} for request in requests]
+
+    outputs = [Tensor(name=name, shape=(-1,), dtype=np.float32) for name in ("word", "total")]
+    model = bind(words_then_total, outputs=outputs, decoupled=True)
+    with DecoupledModelClient(grpc_url, model) as client:
+        responses = client.infer_batch(of(1))
+        assert [next(responses).keys(), next(responses).keys()] == [{"word"}, {"total"}]
+        with pytest.raises(PyTritonClientInferenceServerError, match="but not 'word', 'total'"):
+            next(responses)
+
+
 @pytest.mark.parametrize("model", ["counter", "async_counter"])
 def test_many_streams_at_once_on_one_model_keep_their_responses_apart(grpc_url, request, model):
     model = request.getfixturevalue(model)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonRuntimeError
+from pytriton.workers import Processes
 from tests.server.arrays import assert_same, filled
 
 
@@ -20,10 +22,17 @@ class OddError(Exception):
 
 
 class Raiser:
-    """Raises what the test chooses, once; then doubles."""
+    """Raises what the test chooses, once; then doubles.
 
-    def __init__(self):
+    Args:
+        bind: The fixture.
+        form: Name of the method that is bound.
+        options: Of bind.
+    """
+
+    def __init__(self, bind, form, **options):
         self.error = None
+        self.model = bind(getattr(self, form), **options)
 
     def of(self, x):
         error, self.error = self.error, None
@@ -46,11 +55,12 @@ class Raiser:
         yield self.plain(requests)
 
 
-@pytest.fixture(scope="module", params=["plain", "batch", "coroutine", "async_generator"])
+FORMS = ["plain", "batch", "coroutine", "async_generator"]
+
+
+@pytest.fixture(scope="module", params=FORMS)
 def raiser(bind, request):
-    raiser = Raiser()
-    raiser.model = bind(getattr(raiser, request.param))
-    return raiser
+    return Raiser(bind, request.param)
 
 
 def failure_of(traffic, model, x=None):
@@ -94,7 +104,9 @@ def test_exceptions_that_python_itself_uses_are_errors_too(raiser, traffic, erro
     assert_same(traffic.infer(raiser.model, filled(4))["y"], filled(8))
 
 
-def test_the_traceback_stays_in_the_log(raiser, traffic, caplog):
+@pytest.mark.parametrize("form", FORMS)
+def test_the_traceback_stays_in_the_log(bind, traffic, caplog, form):
+    raiser = Raiser(bind, form)
     raiser.error = ValueError("a wrong value")
     with caplog.at_level(logging.WARNING, "pytriton"):
         text = failure_of(traffic, raiser.model)
@@ -108,10 +120,9 @@ def test_the_traceback_stays_in_the_log(raiser, traffic, caplog):
 
 
 def test_clients_get_the_traceback_where_the_model_says_so(bind, traffic):
-    raiser = Raiser()
-    model = bind(raiser.plain, send_traceback=True)
+    raiser = Raiser(bind, "plain", send_traceback=True)
     raiser.error = ValueError("a wrong value")
-    text = failure_of(traffic, model)
+    text = failure_of(traffic, raiser.model)
     assert "Traceback" in text
     assert "in of" in text
     assert "ValueError: a wrong value" in text
@@ -125,3 +136,72 @@ def test_errors_in_a_row_do_not_wear_the_model_out(bind, traffic):
     large = np.ones((1, 50_000), np.float32)
     for number in range(30):
         assert "as always" in failure_of(traffic, model, large if number % 2 else None)
+
+
+def failing(requests):
+    raise ValueError(f"no {requests[0]['x'].sum()}")
+
+
+async def failing_async(requests):
+    failing(requests)
+
+
+def failing_stream(requests):
+    yield failing(requests)
+
+
+FAILING = [
+    failing,
+    failing_async,
+    failing_stream,
+    batch(lambda **inputs: failing([inputs])),
+    Processes(lambda: failing, count=1),
+]
+
+
+@pytest.mark.parametrize("function", FAILING, ids=["plain", "coroutine", "generator", "batch", "processes"])
+def test_a_failure_that_repeats_is_logged_once_and_counted(bind, triton, traffic, caplog, function):
+    model = bind(function)
+    with caplog.at_level(logging.WARNING, "pytriton"):
+        for number in range(100):
+            failure_of(traffic, model, np.full((1, 1), number, np.float32))
+        triton.unbind(model)
+    first, *others = [record.getMessage() for record in caplog.records if f"model {model}:" in record.getMessage()]
+    assert "the inference call failed" in first
+    told = [re.search(r"ValueError at .*:\d+, (\d+) more times? in the last", text) for text in others]
+    assert sum(int(each[1]) for each in told) == 99
+    assert others[-1].endswith("ValueError: no 99.0")
+    assert caplog.text.count("Traceback") == 1
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda function: function,
+        batch,
+        lambda function: Processes(lambda: function, count=1),
+    ],
+    ids=["plain", "batch", "processes"],
+)
+def test_a_declared_output_that_is_missing_is_an_error(bind, traffic, form, strict):
+    def plain(requests=None, x=None):
+        return [{} for _ in requests] if requests is not None else {}
+
+    assert "returned no output, but not 'y'" in failure_of(traffic, bind(form(plain), strict=strict))
+
+
+def test_an_undeclared_output_in_place_of_a_declared_one_is_an_error_that_names_both(bind, traffic, caplog):
+    model = bind(batch(lambda x: {"z": x}))
+    with caplog.at_level(logging.WARNING, "pytriton"):
+        assert "returned 'z', but not 'y'" in failure_of(traffic, model)
+    assert f"model {model}: its callable returned 'z', which is not sent" in caplog.text
+
+
+def test_an_undeclared_output_beside_the_declared_ones_is_warned_of_once(bind, traffic, caplog):
+    model = bind(batch(lambda x: {"y": x, "z": x}))
+    with caplog.at_level(logging.WARNING, "pytriton"):
+        for _ in range(3):
+            assert traffic.infer(model, filled(4)).keys() == {"y"}
+    (record,) = [record for record in caplog.records if model in record.getMessage()]
+    assert "returned 'z', which is not sent" in record.getMessage()

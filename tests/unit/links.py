@@ -7,6 +7,7 @@ import importlib
 import json
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,8 +25,10 @@ from tests.unit.backend import InferenceRequest
 CONFIG = TritonModelConfig(
     "m",
     inputs=[TensorSpec("x", (-1,), np.float32), TensorSpec("s", (-1,), np.bytes_, optional=True)],
-    outputs=[TensorSpec("y", (-1,), np.float32), TensorSpec("z", (-1,), np.bytes_)],
+    outputs=[TensorSpec("y", (-1,), np.float32)],
 )
+BOTH = replace(CONFIG, outputs=[*CONFIG.outputs, TensorSpec("z", (-1,), np.bytes_)])
+"""With a second output."""
 
 
 @contextmanager

@@ -72,8 +72,6 @@ def test_requests_are_complete_and_answers_are_found_again():
         for body in (b"", b"body"):
             response = ask(client, body, name="value")
             assert (response.status_code, response.read()) == (200, b"ok")
-            assert response.get("content-LENGTH") == "2"
-            assert response.get("other") is None
     assert script.connections == 1
     for request, method, body in zip(script.requests, [b"GET", b"POST"], [b"", b"body"], strict=True):
         head, _, sent = request.partition(b"\r\n\r\n")
@@ -105,12 +103,6 @@ def test_answers_of_all_shapes_are_read_to_their_end(pieces, body):
         assert ask(client).read() == body
         assert ask(client).read() == b"ok"
     assert script.connections == 1
-
-
-def test_a_body_can_be_read_in_parts():
-    with client_of(Script([OK])) as client:
-        response = ask(client)
-        assert [response.read(1), bytes(response.read())] == [b"o", b"k"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,8 +22,10 @@ CONFIG = TritonModelConfig(
     "model",
     batching=True,
     inputs=[TensorSpec("x", (-1,), np.float32), TensorSpec("s", (1,), np.bytes_, optional=True)],
-    outputs=[TensorSpec("y", (-1,), np.float32), TensorSpec("t", (1,), np.bytes_), TensorSpec("n", (), np.int64)],
+    outputs=[TensorSpec("y", (-1,), np.float32)],
 )
+TEXT = replace(CONFIG, outputs=[TensorSpec("t", (1,), np.bytes_)])
+BOTH = replace(CONFIG, outputs=[*CONFIG.outputs, *TEXT.outputs])
 X = [np.array([[1, 2], [3, 4]], np.float32), np.array([[5, 6]], np.float32)]
 S = [np.array([[b"a"], [b"\0"]], object), np.array([[b""]], object)]
 
@@ -106,7 +109,7 @@ def test_a_block_reaches_the_callable_as_requests_that_know_it(answers):
 
 
 def test_a_batched_answer_goes_back_as_a_block(answers):
-    reply = answers.of(batch(lambda x, s: {"y": x * 2, "t": s}), whole_batch(X, S))
+    reply = answers.of(batch(lambda x, s: {"y": x * 2, "t": s}), whole_batch(X, S), BOTH)
     assert outputs_of(reply) == {
         (0, WHOLE_BATCH): [[2, 4], [6, 8], [10, 12]],
         (1, WHOLE_BATCH): [[b"a"], [b"\0"], [b""]],
@@ -205,8 +208,8 @@ def test_requests_have_their_parameters_less_those_for_the_server(answers):
     reserved = ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"]
     hidden = dict.fromkeys([*reserved, "triton_enable_empty_final_response"], 1)
     told = {"text": "ä", "count": 3, "flag": True, "ratio": 0.5, "tritonic": "x"}
-    answers.of(function, whole_batch(X, metadata=metadata(r1=({**told, **hidden}, ["t"]))))
-    assert seen == [({}, ["y", "t", "n"]), (told, ["t"])]
+    answers.of(function, whole_batch(X, metadata=metadata(r1=({**told, **hidden}, ["t"]))), BOTH)
+    assert seen == [({}, ["y", "t"]), (told, ["t"])]
 
 
 def test_requests_do_not_share_their_lists_and_dicts(answers):
@@ -214,23 +217,23 @@ def test_requests_do_not_share_their_lists_and_dicts(answers):
         requests[0].parameters["a"] = 1
         requests[0].requested_output_names.clear()
         assert requests[1].parameters == {}
-        assert requests[1].requested_output_names == ["y", "t", "n"]
-        return [{} for _ in requests]
+        assert requests[1].requested_output_names == ["y"]
+        return [{"y": request["x"]} for request in requests]
 
-    assert outputs_of(answers.of(function, whole_batch(X))) == {}
+    assert outputs_of(answers.of(function, whole_batch(X))) == {(0, 1): [[5, 6]]}
 
 
 def test_only_declared_and_requested_outputs_go_back(answers):
     def function(requests):
         return [{"t": request["s"], "undeclared": request["x"], "y": request["x"]} for request in requests]
 
-    frame = whole_batch(X, S, metadata=metadata(r0=({}, ["t", "n"])))
-    assert sorted(outputs_of(answers.of(function, frame))) == [(0, 1), (1, 0), (1, 1)]
+    frame = whole_batch(X, S, metadata=metadata(r0=({}, ["t"])))
+    assert sorted(outputs_of(answers.of(function, frame, BOTH))) == [(0, 1), (1, 0), (1, 1)]
 
 
 def test_a_batched_answer_respects_requested_outputs_too(answers):
     frame = whole_batch(X, S, metadata=metadata(r1=({}, ["y"])), apart=True)
-    reply = answers.of(batch(lambda x, s: {"y": x, "t": s}), frame)
+    reply = answers.of(batch(lambda x, s: {"y": x, "t": s}), frame, BOTH)
     assert sorted(outputs_of(reply)) == [(0, 0), (0, 1), (1, 0)]
 
 
@@ -247,8 +250,8 @@ def test_outputs_are_cast_to_their_declared_dtype(answers, dtype):
     ids=lambda strings: strings.dtype.kind,
 )
 def test_text_and_bytes_go_back_as_bytes(answers, strings):
-    reply = answers.of(batch(lambda x: {"t": strings}), whole_batch(X))
-    assert outputs_of(reply) == {(1, WHOLE_BATCH): [["ä".encode()]] * 3}
+    reply = answers.of(batch(lambda x: {"t": strings}), whole_batch(X), TEXT)
+    assert outputs_of(reply) == {(0, WHOLE_BATCH): [["ä".encode()]] * 3}
 
 
 @pytest.mark.parametrize("kind", [dict, Response, Request])
@@ -273,10 +276,13 @@ def test_coroutines_and_generators_are_answered_likewise(answers):
         assert outputs_of(reply) == {(0, 0): [[1, 2], [3, 4]], (0, 1): [[5, 6]]}
 
 
-@pytest.mark.parametrize(("name", "sent_back"), [("y", [(0, WHOLE_BATCH)]), ("other", [])])
-def test_strict_refuses_what_is_else_cast_or_dropped(answers, name, sent_back):
-    function = batch(lambda x: {name: np.ones((3, 1))})
-    assert list(outputs_of(answers.of(function, whole_batch(X)))) == sent_back
+ROWS = np.ones((3, 1), np.float32)
+
+
+@pytest.mark.parametrize("returned", [{"y": ROWS.astype(float)}, {"y": ROWS, "other": ROWS}])
+def test_strict_refuses_what_is_else_cast_or_dropped(answers, returned):
+    function = batch(lambda x: returned)
+    assert list(outputs_of(answers.of(function, whole_batch(X)))) == [(0, WHOLE_BATCH)]
     assert status_of(answers.of(function, whole_batch(X), strict=True))["message"].startswith("ValueError: output")
 
 
@@ -288,7 +294,7 @@ def test_strict_refuses_what_is_else_cast_or_dropped(answers, name, sent_back):
         ([{}, 3], "ValueError: response 1 is a int"),
         ([{}, {"y": [1.0]}], "ValueError: output 'y' of response 1 is a list"),
         ([{}, {"y": np.ones((2, 1))}], "ValueError: output 'y' of response 1 has 2 rows, expected 1"),
-        ([{}, {"t": np.array([[b"a", 1]], object)}], "TypeError: a bytes tensor holds int"),
+        ([{}, {"y": np.array([[b"a", 1]], object)}], "ValueError: could not convert"),
     ],
 )
 def test_a_wrong_answer_fails_the_batch_with_what_is_wrong(answers, returned, message):
@@ -377,3 +383,82 @@ def test_not_a_number_and_infinity_go_back_unharmed(answers):
     assert np.isnan(values).all()
     (values,) = outputs_of(answers.of(batch(lambda x: {"y": x * math.inf}), whole_batch(X))).values()
     assert np.isinf(values).all()
+
+
+def texts_of(caplog):
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("function", [batch(lambda x, s: {"y": x}), batch(lambda x, s: {})])
+def test_a_declared_output_that_is_missing_fails_the_batch(answers, caplog, function, strict):
+    reply = answers.of(function, whole_batch(X, S), BOTH, strict=strict, isolate_errors=False)
+    assert "but not 't'" in status_of(reply)["message"].replace("'y', 't'", "'t'")
+    assert [record.exc_info[0] for record in caplog.records] == [ValueError]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_declared_output_that_is_missing_fails_its_request_alone(answers, caplog, strict):
+    def function(requests):
+        return [{"y": requests[0]["x"]}, {"y": requests[1]["x"], "t": requests[1]["s"]}]
+
+    reply = answers.of(function, whole_batch(X, S), BOTH, strict=strict)
+    assert sorted(outputs_of(reply)) == [(0, 1), (1, 1)]
+    ((number, error),) = json.loads(reply.metadata)["errors"].items()
+    assert number == "0"
+    assert error["message"].startswith("ValueError: the callable returned 'y', but not 't'; return every output")
+    assert [record.exc_info[0] for record in caplog.records] == [ValueError]
+
+
+def test_an_output_that_nobody_asked_for_may_be_missing(answers, caplog):
+    def function(requests):
+        return [dict.fromkeys(request.requested_output_names, request["x"]) for request in requests]
+
+    outputs = [*CONFIG.outputs, TensorSpec("z", (-1,), np.float32)]
+    frame = whole_batch(X, metadata=metadata(r0=({}, ["y"]), r1=({}, ["z"])), apart=True)
+    assert sorted(outputs_of(answers.of(function, frame, replace(CONFIG, outputs=outputs)))) == [(0, 0), (1, 1)]
+    assert not caplog.records
+
+
+def test_a_stream_lacks_no_output_either(answers):
+    def function(requests):
+        yield [{"y": requests[0]["x"]}]
+        yield [{}]
+
+    inference = Inference(function, replace(CONFIG, decoupled=True), Options(), answers.stop)
+    answers.made.append(inference)
+    first, second, *_ = [sent(*reply) for reply in inference.stream(whole_batch(X[:1]))]
+    assert outputs_of(first) == {(0, 0): X[0].tolist()}
+    assert "but not 'y'" in json.loads(second.metadata)["errors"]["0"]["message"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        batch(lambda x: {"y": x, "other": x}),
+        lambda requests: [{"y": request["x"], "other": request["x"]} for request in requests],
+    ],
+)
+def test_an_output_that_is_not_declared_is_warned_of_once(answers, caplog, function):
+    inference = Inference(function, CONFIG, Options(), answers.stop, whole_batch_form(function))
+    answers.made.append(inference)
+    for _ in range(3):
+        assert {name for name, _ in outputs_of(sent(*inference.answer(whole_batch(X))))} == {0}
+    (text,) = texts_of(caplog)
+    assert text.startswith("model model: its callable returned 'other', which is not sent")
+
+
+def test_failures_that_are_alike_are_counted(answers, caplog):
+    def function(requests):
+        raise ValueError(f"no {requests[0]['x'][0, 0]}")
+
+    inference = Inference(function, CONFIG, Options(), answers.stop)
+    for number in range(1000):
+        inference.answer(whole_batch([np.full((1, 1), number, np.float32)]))
+    inference.close()
+    (first, last) = caplog.records
+    assert first.exc_info[0] is ValueError
+    assert "ValueError at " in last.getMessage()
+    assert "test_inference.py:" in last.getMessage()
+    assert "999 more times in the last " in last.getMessage()
+    assert last.getMessage().endswith("ValueError: no 999.0")

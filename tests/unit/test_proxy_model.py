@@ -20,7 +20,7 @@ from pytriton.proxy.tensors import tensor
 from pytriton.proxy.types import RequestBatch
 from pytriton.worker.listener import listening
 from tests.unit.backend import InferenceRequest
-from tests.unit.links import CONFIG, Link
+from tests.unit.links import BOTH, CONFIG, Link
 
 X = [np.array([[1, 2]], np.float32), np.array([[3, 4], [5, 6]], np.float32)]
 LARGE = [np.full((1, 20_000), 7, np.float32), np.full((2, 20_000), 8, np.float32)]
@@ -54,7 +54,7 @@ def test_requests_of_one_shape_are_merged_and_get_their_rows_back(link, arrays):
 
 
 def test_strings_and_numbers_travel_together(link):
-    link.serve(double)
+    link.serve(double, BOTH)
     s = [np.array([[b"a\0", b""]], object), np.array([["ä".encode(), b"b"]] * 2, object)]
     assert link.infer({"x": X[0], "s": s[0]}, {"x": X[1], "s": s[1]}) == [
         {"y": [[2, 4]], "z": [[b"a\0", b""]]},
@@ -127,7 +127,7 @@ def test_parameters_reach_the_callable(link):
 
 def test_only_wanted_outputs_are_sent(link):
     s = np.array([[b"a"]], object)
-    link.serve(double)
+    link.serve(double, BOTH)
     wanted = [InferenceRequest({"x": X[0], "s": s}, outputs) for outputs in (["z"], ["y", "z"], ["y"])]
     assert [list(response.outputs) for response in link.model.execute(wanted)] == [["z"], ["y", "z"], ["y"]]
 

@@ -16,7 +16,7 @@ from pytriton.proxy.types import Request
 from pytriton.worker.requests import has_sequences, requests_of
 from tests.unit.backend import InferenceRequest
 from tests.unit.batches import answers
-from tests.unit.links import CONFIG, Link
+from tests.unit.links import BOTH, CONFIG, Link
 
 X = np.array([[1, 2]], np.float32)
 OUTPUTS = ["y", "z"]
@@ -103,7 +103,7 @@ def test_batch_stays_on_its_short_way_whatever_requests_say(link):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pytriton.worker.requests.Request", Counted)
-        link.serve(batch(lambda x: {"y": x}))
+        link.serve(batch(lambda x: {"y": x, "z": x.astype(bytes)}), BOTH)
         request = server_request(name="a", sequence=3, timeout_us=7, mine=1)
         (response,) = link.model.execute([request])
         assert response.outputs["y"].tolist() == X.tolist()
