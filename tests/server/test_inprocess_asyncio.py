@@ -19,7 +19,7 @@ STREAM = f"""{HEAD}
         for request in requests:
             sender, x = request.get_response_sender(), get(request, "x").as_numpy()
             for number in range(x[0]):
-                sender.send(pb_utils.InferenceResponse([self.tensor("y", x * 0 + number)]))
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", x * 0 + number)]))
             if x[0] < 0:
                 sender.send(pb_utils.InferenceResponse([], pb_utils.TritonError("negative on purpose")))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)

@@ -42,8 +42,9 @@ TOLD = 'output { name: "told" data_type: TYPE_STRING dims: [1] }'
 COUNTER = f"""{HEAD}
         for request in requests:
             sender = request.get_response_sender()
-            for number in range(get(request, "x").as_numpy()[0]):
-                sender.send(pb_utils.InferenceResponse([self.tensor("y", get(request, "x").as_numpy() * 0 + number)]))
+            x = get(request, "x").as_numpy()
+            for number in range(x[0]):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", x * 0 + number)]))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 TELLER = f"""{HEAD}
@@ -57,7 +58,7 @@ TELLER = f"""{HEAD}
             told = {{"id": request.request_id(), "correlation": request.correlation_id(), "flags": request.flags(),
                     "timeout": request.timeout(), "parameters": json.loads(request.parameters())}}
             told = np.array([json.dumps(told).encode()], np.object_)
-            responses.append(pb_utils.InferenceResponse([self.tensor("told", told)]))
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("told", told)]))
         return responses
 """
 REFUSER = f"""{HEAD}
