@@ -83,10 +83,10 @@ def find_system(name: str, peer_python: str | None = None, proxy: str | None = N
         return _find_peer(peer_python, environment)
     versions = _describe(sys.executable, environment)
     del versions["libdir"]
-    if name == "raw":  # under NumPy 2 the server's Python backend runs no model as it is
+    if name == "raw":
         plain = int(versions["numpy"].partition(".")[0]) < 2
         versions["malloc"] = "as in ours" if os.environ.get("BENCH_RAW_MALLOC") else "without pytriton's settings"
-        versions["tensors"] = "plain" if plain else "through pytriton.proxy.abi, which NumPy 2 needs"
+        versions["tensors"] = "plain" if plain else "through pytriton.proxy.abi, as NumPy 2 needs it"
         return System(name, [sys.executable, str(_HOSTS / "raw.py")], environment, versions)
     proxy = "python" if name == PYTHON_PROXY else proxy
     if proxy:

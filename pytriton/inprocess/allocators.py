@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytriton.inprocess.devices import allocated, has_gpu
 from pytriton.inprocess.enums import MemoryType
-from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError
 from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer, Place
 
 __all__ = ["default_memory_allocators", "made_by"]
@@ -41,9 +41,12 @@ def made_by(allocator: MemoryAllocator | None, wish: Place | None) -> MemoryAllo
         wish: Where they are to lie, as far as the request says.
 
     Raises:
+        InvalidTypeError: The allocator is none.
         InvalidArgumentError: They are to lie in memory that nobody makes.
     """
     if allocator is not None:
+        if not callable(getattr(allocator, "allocate", None)):
+            raise InvalidTypeError(f"output_memory_allocator is {allocator!r:.200}; give a MemoryAllocator")
         return allocator
     memory_type = MemoryType.CPU if wish is None else wish[0]
     default = default_memory_allocators.get(memory_type)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError
 
 __all__ = ["decode", "encode"]
 
@@ -22,13 +22,13 @@ def encode(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         array: Texts, which are encoded in UTF-8, or bytes; of any shape.
 
     Raises:
-        InvalidArgumentError: An element is neither.
+        InvalidTypeError: An element is neither.
     """
     parts = []
     for element in array.ravel():
         data = element.encode() if isinstance(element, str) else element
         if not isinstance(data, bytes):
-            raise InvalidArgumentError(f"an element is {element!r}; give texts or bytes")
+            raise InvalidTypeError(f"an element is {element!r:.200}; give texts or bytes")
         parts += [LENGTH.pack(len(data)), data]
     return np.frombuffer(b"".join(parts), np.uint8)
 

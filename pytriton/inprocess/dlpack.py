@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from pytriton.inprocess.enums import DataType, DLDeviceType
-from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError
 
 __all__ = ["DATA_TYPES", "NAME", "DLTensor", "Description", "capsule_of", "describe"]
 
@@ -68,10 +68,11 @@ def capsule_of(owner: Any) -> Any:
     """The capsule of a tensor of another library.
 
     Raises:
+        InvalidTypeError: It has no ``__dlpack__``.
         InvalidArgumentError: It gives none.
     """
     if not hasattr(owner, "__dlpack__"):
-        raise InvalidArgumentError(f"{type(owner).__name__} has no __dlpack__; give an array or a Tensor")
+        raise InvalidTypeError(f"{type(owner).__name__} has no __dlpack__; give an array or a Tensor")
     try:
         return owner.__dlpack__()
     except Exception as error:  # each library has its own
@@ -84,7 +85,10 @@ def describe(capsule: Any) -> Description:
     Raises:
         InvalidArgumentError: It has a dtype that the server does not know, lies elsewhere, or not in C order.
     """
-    tensor = DLTensor.from_address(_pointer(capsule, NAME))
+    try:
+        tensor = DLTensor.from_address(_pointer(capsule, NAME))
+    except ValueError as error:
+        raise InvalidArgumentError(f"{capsule!r:.200} is no unused capsule of DLPack: {error}") from error
     shape = tuple(tensor.shape[: tensor.rank])
     data_type = DATA_TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if data_type is None:

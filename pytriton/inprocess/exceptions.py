@@ -8,6 +8,7 @@
         ├── InternalError
         ├── NotFoundError          also a LookupError
         ├── InvalidArgumentError   also a ValueError
+        │   └── InvalidTypeError   also a TypeError
         ├── UnavailableError
         ├── UnsupportedError       also a NotImplementedError
         ├── AlreadyExistsError
@@ -23,6 +24,7 @@ __all__ = [
     "CancelledError",
     "InternalError",
     "InvalidArgumentError",
+    "InvalidTypeError",
     "NotFoundError",
     "TritonError",
     "UnavailableError",
@@ -50,6 +52,10 @@ class NotFoundError(TritonError, LookupError):
 
 class InvalidArgumentError(TritonError, ValueError):
     """An argument is wrong, or the server is not in the state for the call: not started, for example."""
+
+
+class InvalidTypeError(InvalidArgumentError, TypeError):
+    """An argument, an option or a field of a request has the wrong type."""
 
 
 class UnavailableError(TritonError):

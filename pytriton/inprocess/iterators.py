@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import threading
 from collections.abc import AsyncIterator, Iterator
 
 from pytriton.inprocess.arrivals import arrivals_of_this_process, arrivals_on
-from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.exceptions import InvalidTypeError
 from pytriton.inprocess.flight import Flight
 from pytriton.inprocess.request import InferenceRequest
 from pytriton.inprocess.response import InferenceResponse
@@ -46,6 +47,8 @@ class _Responses:
 class ResponseIterator(_Responses, Iterator[InferenceResponse]):
     """Waits for each response in turn, and ends after the final one.
 
+    Threads may share it: each response goes to one of them.
+
     Args:
         request: Is sent by the constructor.
         raise_on_error: Whether a response with an error is raised: the error then, whose ``args`` end with the
@@ -59,7 +62,8 @@ class ResponseIterator(_Responses, Iterator[InferenceResponse]):
         super().__init__(raise_on_error)
         copies = request.response_queue
         if copies is not None and not isinstance(copies, queue.SimpleQueue):
-            raise InvalidArgumentError(f"response_queue is {copies!r}; infer() takes a queue.SimpleQueue")
+            raise InvalidTypeError(f"response_queue is {copies!r}; infer() takes a queue.SimpleQueue")
+        self._turn = threading.Lock()
         self._responses: queue.SimpleQueue[InferenceResponse] | None = None
         if copies is None:
             self._flight = Flight(request, None)
@@ -69,15 +73,16 @@ class ResponseIterator(_Responses, Iterator[InferenceResponse]):
             self._flight = arrivals_of_this_process(request).send(request, self._responses, copies)
 
     def __next__(self) -> InferenceResponse:
-        if self._ended:
-            raise StopIteration
-        response = self._flight.next() if self._responses is None else self._responses.get()
-        assert response is not None
-        return self._given(response)
+        with self._turn:  # else a thread would wait for ever for what follows the final response
+            if self._ended:
+                raise StopIteration
+            response = self._flight.next() if self._responses is None else self._responses.get()
+            assert response is not None
+            return self._given(response)
 
 
 class AsyncResponseIterator(_Responses, AsyncIterator[InferenceResponse]):
-    """The same for coroutines, on the loop that runs when it is made.
+    """The same for coroutines, on the loop that runs when it is made. Tasks may share it.
 
     Args:
         request: Is sent by the constructor.
@@ -98,8 +103,8 @@ class AsyncResponseIterator(_Responses, AsyncIterator[InferenceResponse]):
         super().__init__(raise_on_error)
         copies = request.response_queue
         if copies is not None and not isinstance(copies, asyncio.Queue):
-            raise InvalidArgumentError(f"response_queue is {copies!r}; async_infer() takes an asyncio.Queue")
-        self._responses: asyncio.Queue[InferenceResponse] = asyncio.Queue()
+            raise InvalidTypeError(f"response_queue is {copies!r}; async_infer() takes an asyncio.Queue")
+        self._responses: asyncio.Queue[InferenceResponse | None] = asyncio.Queue()
         queues = [self._responses] if copies is None else [self._responses, copies]
         loop = asyncio.get_running_loop() if loop is None else loop
         self._flight = arrivals_on(loop, request).send(request, *queues)
@@ -107,4 +112,9 @@ class AsyncResponseIterator(_Responses, AsyncIterator[InferenceResponse]):
     async def __anext__(self) -> InferenceResponse:
         if self._ended:
             raise StopAsyncIteration
-        return self._given(await self._responses.get())
+        response = await self._responses.get()
+        if response is None or response.final:
+            self._responses.put_nowait(None)  # for the next task that waits
+        if response is None:
+            raise StopAsyncIteration
+        return self._given(response)

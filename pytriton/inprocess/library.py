@@ -10,7 +10,6 @@ linked with it: Triton's own are, and ours is tied to it by ``libpytriton_inproc
 from __future__ import annotations
 
 import ctypes
-import re
 import threading
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from pytriton.server.native import LIBRARY
 __all__ = ["installation", "load"]
 
 TIE = LIBRARY.with_name("libpytriton_inprocess.so")
-_MISSING = re.compile(r"([^/:]+): cannot open shared object file")
 _lock = threading.Lock()
 _api: Api | None = None
 _kept: list[ctypes.CDLL] = []  # companions and backends, which stay loaded
@@ -83,9 +81,9 @@ def _open(library: Path, folder: Path) -> ctypes.CDLL:
         try:
             return ctypes.CDLL(str(library))
         except OSError as error:
-            missing = _MISSING.match(str(error))
-            companion = folder / missing[1] if missing else library
-            if companion in tried or not companion.is_file():
+            missing = str(error).partition(":")[0]  # what follows is in the language of the process's locale
+            companion = folder / missing
+            if "/" in missing or companion in tried or not companion.is_file():
                 raise
             tried.add(companion)
             _kept.append(_open(companion, folder))

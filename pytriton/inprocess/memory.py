@@ -12,6 +12,7 @@ import numpy as np
 from pytriton.inprocess.dlpack import capsule_of, describe
 from pytriton.inprocess.enums import DLDeviceType, MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.parameters import plain
 
 __all__ = [
     "HostMemory",
@@ -66,7 +67,9 @@ class MemoryBuffer:
     def from_capsule(capsule: Any, owner: Any) -> MemoryBuffer:
         """As :meth:`from_dlpack`, from the capsule that ``owner`` gave."""
         found = describe(capsule)
-        return MemoryBuffer(found.data_ptr, _DEVICES[found.device], found.device_id, found.size, owner, capsule)
+        # An array's capsule only refers to the array, whose memory is its own; others may refer to anything.
+        kept = None if isinstance(owner, np.ndarray) else capsule
+        return MemoryBuffer(found.data_ptr, _DEVICES[found.device], found.device_id, found.size, owner, kept)
 
     @staticmethod
     def from_array(array: np.ndarray[Any, Any]) -> MemoryBuffer:
@@ -107,6 +110,7 @@ def place_of(device: object) -> Place:
         number = int(digits) if digits.isdecimal() else -1 if colon else 0
     if isinstance(kind, DLDeviceType):
         kind = _DEVICES[kind]
+    number = plain(number)
     if not isinstance(kind, MemoryType) or not isinstance(number, int) or number < 0:
         raise InvalidArgumentError(
             f"{device!r} is no kind of memory; give a MemoryType, 'cpu', 'cpu_pinned', 'gpu' or 'gpu:<number>'"

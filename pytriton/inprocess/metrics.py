@@ -9,9 +9,9 @@ from ctypes import byref, c_double, c_void_p
 from typing import Any
 
 from pytriton.inprocess.enums import MetricKind
-from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.exceptions import InvalidTypeError
 from pytriton.inprocess.library import load
-from pytriton.inprocess.parameters import encoded, parameters
+from pytriton.inprocess.parameters import encoded, mapping, parameters, plain
 
 __all__ = ["Metric", "MetricFamily"]
 
@@ -30,7 +30,7 @@ class MetricFamily:
 
     def __init__(self, kind: MetricKind, name: str, description: str) -> None:
         if not isinstance(kind, MetricKind):
-            raise InvalidArgumentError(f"kind is {kind!r}; give MetricKind.COUNTER or MetricKind.GAUGE")
+            raise InvalidTypeError(f"kind is {kind!r}; give MetricKind.COUNTER or MetricKind.GAUGE")
         self.kind = kind
         api, self._pointer = load(), c_void_p()
         api.MetricFamilyNew(byref(self._pointer), kind, encoded(name), encoded(description))
@@ -49,12 +49,15 @@ class Metric:
     """
 
     def __init__(self, family: MetricFamily, labels: Mapping[str, str] | None = None) -> None:
-        self._api, self._pointer = load(), c_void_p()
-        self._kind = family.kind
-        for name, label in (labels or {}).items():
+        if not isinstance(family, MetricFamily):
+            raise InvalidTypeError(f"family is {family!r}; give a MetricFamily")
+        labels = mapping("labels", labels)
+        for name, label in labels.items():
             encoded(name)
             encoded(label)
-        with parameters(self._api, labels or {}) as array:
+        self._api, self._pointer = load(), c_void_p()
+        self._kind = family.kind
+        with parameters(self._api, labels) as array:
             self._api.MetricNew(byref(self._pointer), family._pointer, array, len(array))
         # The family goes last: the finaliser keeps it.
         weakref.finalize(self, _delete, self._api.MetricDelete, self._pointer, os.getpid(), family)
@@ -81,9 +84,10 @@ class Metric:
 
 
 def _number(value: object) -> float:
-    if not isinstance(value, (int, float)):
-        raise InvalidArgumentError(f"value is {value!r}; give a number")
-    return float(value)
+    number = plain(value)
+    if not isinstance(number, (int, float)):
+        raise InvalidTypeError(f"value is {value!r}; give a number")
+    return float(number)
 
 
 def _delete(delete: Callable[[c_void_p], Any], pointer: c_void_p, process: int, family: object = None) -> None:

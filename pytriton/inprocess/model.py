@@ -6,9 +6,9 @@ from ctypes import byref, c_bool, c_uint32
 from typing import TYPE_CHECKING, Any
 
 from pytriton.inprocess.enums import ModelBatchFlag, ModelTxnPropertyFlag
-from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError
 from pytriton.inprocess.iterators import AsyncResponseIterator, ResponseIterator
-from pytriton.inprocess.parameters import c_name
+from pytriton.inprocess.parameters import c_name, integer
 from pytriton.inprocess.request import InferenceRequest
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pytriton.inprocess.server import Server
 
 __all__ = ["Model", "ModelDictionary"]
+
+VERSIONS = range(-1, 1 << 63)
 
 
 class Model:
@@ -38,8 +40,10 @@ class Model:
     def __init__(
         self, server: Server, name: str, version: int = -1, state: str | None = None, reason: str | None = None
     ) -> None:
-        if not isinstance(version, int) or not -1 <= version < 1 << 63:
-            raise InvalidArgumentError(f"model_version is {version!r}; give an integer, or -1 for the server's choice")
+        if type(version) is not int or version not in VERSIONS:
+            version = integer("model_version", version, VERSIONS)
+        if not isinstance(name, str):
+            raise InvalidTypeError(f"a model's name is {name!r:.200}; give a text")
         self._key = c_name(name), version
         self.plain_responses: dict[bytes, Plain] = {}
         self.server, self.name, self.version, self.state, self.reason = server, name, version, state, reason
@@ -60,9 +64,7 @@ class Model:
 
     def config(self, config_version: int = 1) -> dict[str, Any]:
         """The configuration, as the server completed it; ``config_version`` is that of its layout: 1."""
-        if not isinstance(config_version, int) or not 0 <= config_version < 1 << 32:
-            raise InvalidArgumentError(f"config_version is {config_version!r}; give 1")
-        return self._document("ServerModelConfig", config_version)
+        return self._document("ServerModelConfig", integer("config_version", config_version, range(1 << 32)))
 
     def statistics(self) -> dict[str, Any]:
         """Counts and nanoseconds of requests so far: ``{"model_stats": [...]}``, one for each version."""
@@ -112,6 +114,12 @@ class Model:
             return InferenceRequest(**kwargs)
         if kwargs:
             raise InvalidArgumentError(f"give a request, or its fields as keywords, not both: {', '.join(kwargs)}")
+        if not isinstance(request, InferenceRequest):
+            raise InvalidTypeError(f"inference_request is {request!r:.200}; give an InferenceRequest")
+        if not isinstance(request.model, Model):
+            raise InvalidTypeError(
+                f"the request's model is {request.model!r:.200}; give a Model, or use create_request()"
+            )
         return request
 
     def _document(self, function: str, *arguments: int) -> dict[str, Any]:

@@ -62,9 +62,9 @@ class Options:
         exit_on_error: Whether a start during which a model cannot be loaded fails.
         strict_readiness: Whether the server is ready only while all of its models are.
         exit_timeout: Seconds that a stop waits for requests.
-        buffer_manager_thread_count: Threads that copy tensors; 0: the models' own.
-        model_load_thread_count: Threads that load models. Each model of the Python backend forks the process for a
-            moment: two at once make gRPC abort it, if channels of gRPC's are open in it. Hence one.
+        buffer_manager_thread_count: Threads that copy tensors, at most 1023; 0: the models' own.
+        model_load_thread_count: Threads that load models, at most 1023. Each model of the Python backend forks the
+            process for a moment: two at once make gRPC abort it, if channels of gRPC's are open in it. Hence one.
         model_load_retry_count: How often loading is tried again.
         model_namespacing: Whether models of one name in several repositories are told apart.
         enable_peer_access: Whether GPUs may read each other's memory.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from ctypes import addressof, c_char, c_void_p
 from functools import lru_cache
 from math import prod
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytriton.inprocess.capi import Api
+from pytriton.inprocess.dlpack_export import CODES
 from pytriton.inprocess.enums import MemoryType
-from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError
 from pytriton.inprocess.memory import MemoryBuffer, Place
-from pytriton.inprocess.parameters import INT64, c_name, c_text, encoded
+from pytriton.inprocess.parameters import INT64, c_name, c_text, encoded, integer, mapping, plain
 from pytriton.inprocess.tensor import DATA_TYPES, Tensor, tensor_of
 
 if TYPE_CHECKING:
@@ -47,13 +47,11 @@ def packed(
         allocate: Whether an allocator in Python makes the memory of outputs.
 
     Raises:
-        InvalidArgumentError: An input is none, or its shape or memory is not of integers.
+        InvalidArgumentError: An input is none, or has a wrong shape, data type or memory.
     """
     flags = (HOLD if hold else 0) | (ALLOCATE if allocate else 0)
     memory_type, memory_type_id = (-1, 0) if wish is None else wish
-    inputs = request.inputs
-    if not isinstance(inputs, (dict, Mapping)):
-        raise InvalidArgumentError(f"inputs are {inputs!r}; give a dictionary, by name")
+    inputs = mapping("inputs", request.inputs)
     text = b"" if request.request_id is None else c_text(request.request_id)
     plan = PLAN.pack(request.model.version, number, news, memory_type_id, memory_type, flags, len(inputs), len(text))
     parts = [plan, text]
@@ -77,13 +75,23 @@ def _described(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes
 
 
 def _packed_tensor(name: str, tensor: Tensor) -> bytes:
-    buffer, rank, text = tensor.memory_buffer, len(tensor.shape), c_name(name)
+    buffer, text = tensor.memory_buffer, c_name(name)
+    if not isinstance(buffer, MemoryBuffer) or not hasattr(tensor.shape, "__len__"):
+        raise InvalidTypeError(f"input {name!r} is {tensor!r:.200}; give it a MemoryBuffer, and a shape of integers")
+    rank = len(tensor.shape)
     place = buffer.memory_type_id, buffer.memory_type
     try:
         head = INPUT.pack(buffer.data_ptr, buffer.size, *place, tensor.data_type, rank, len(text))
-        return head + struct.pack(f"<{rank}q", *tensor.shape) + text
+        packed = head + struct.pack(f"<{rank}q", *tensor.shape) + text
     except struct.error as error:
-        raise InvalidArgumentError(f"input {name!r} is {tensor!r}: {error}") from error
+        raise InvalidArgumentError(f"input {name!r} is {tensor!r:.200}: {error}") from error
+    # Exactly, as the server's own product of a shape may overflow.
+    needed = prod(map(int, tensor.shape)) * CODES[tensor.data_type][1] // 8 if tensor.data_type in CODES else None
+    if min(tensor.shape, default=0) < 0 or needed not in (None, buffer.size):
+        raise InvalidArgumentError(
+            f"input {name!r} has the shape {tuple(tensor.shape)}, which takes {needed} bytes; it has {buffer.size}"
+        )
+    return packed
 
 
 def _address(array: Any) -> int:
@@ -112,35 +120,28 @@ def write_details(api: Api, handle: c_void_p, request: InferenceRequest) -> None
         TritonError: A value is wrong.
     """
     if request.flags:
-        api.InferenceRequestSetFlags(handle, _number("flags", request.flags, UINT32))
+        api.InferenceRequestSetFlags(handle, integer("flags", request.flags, UINT32))
     if isinstance(request.correlation_id, str):
         api.InferenceRequestSetCorrelationIdString(handle, encoded(request.correlation_id))
     elif request.correlation_id is not None:
-        api.InferenceRequestSetCorrelationId(handle, _number("correlation_id", request.correlation_id, UINT64))
+        api.InferenceRequestSetCorrelationId(handle, integer("correlation_id", request.correlation_id, UINT64))
     if request.priority:
-        api.InferenceRequestSetPriorityUInt64(handle, _number("priority", request.priority, UINT64))
+        api.InferenceRequestSetPriorityUInt64(handle, integer("priority", request.priority, UINT64))
     if request.timeout:
-        api.InferenceRequestSetTimeoutMicroseconds(handle, _number("timeout", request.timeout, UINT64))
-    if not isinstance(request.parameters, (dict, Mapping)):
-        raise InvalidArgumentError(f"parameters are {request.parameters!r}; give a dictionary, by name")
-    for key, value in request.parameters.items():
+        api.InferenceRequestSetTimeoutMicroseconds(handle, integer("timeout", request.timeout, UINT64))
+    for key, value in mapping("parameters", request.parameters).items():
         _write_parameter(api, handle, key, value)
 
 
-def _write_parameter(api: Api, handle: c_void_p, key: str, value: Any) -> None:
+def _write_parameter(api: Api, handle: c_void_p, key: str, given: Any) -> None:
+    value = plain(given)
     if isinstance(value, str):
         api.InferenceRequestSetStringParameter(handle, encoded(key), encoded(value))
     elif isinstance(value, bool):
         api.InferenceRequestSetBoolParameter(handle, encoded(key), value)
-    elif isinstance(value, int) and value in INT64:
-        api.InferenceRequestSetIntParameter(handle, encoded(key), value)
+    elif isinstance(value, int):
+        api.InferenceRequestSetIntParameter(handle, encoded(key), integer(f"parameter {key!r}", value, INT64))
     elif isinstance(value, float):
         api.InferenceRequestSetDoubleParameter(handle, encoded(key), value)
     else:
-        raise InvalidArgumentError(f"parameter {key!r} is {value!r}; give a text, an int64, a boolean or a float")
-
-
-def _number(name: str, value: object, numbers: range) -> int:
-    if not isinstance(value, int) or value not in numbers:
-        raise InvalidArgumentError(f"{name} is {value!r}; give an integer from 0 to {numbers[-1]}")
-    return value
+        raise InvalidTypeError(f"parameter {key!r} is {given!r:.200}; give a text, an integer, a boolean or a float")

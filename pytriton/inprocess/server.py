@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -10,12 +12,13 @@ from types import TracebackType
 from typing import Any
 
 from pytriton.inprocess.enums import MetricFormat
-from pytriton.inprocess.exceptions import InvalidArgumentError, UnavailableError
+from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError, UnavailableError
+from pytriton.inprocess.load_parameters import checked_model_name, checked_parameters
 from pytriton.inprocess.model import Model, ModelDictionary
 from pytriton.inprocess.options import Options
-from pytriton.inprocess.parameters import encoded, parameters
+from pytriton.inprocess.parameters import encoded, mapping, parameters, seconds
 from pytriton.inprocess.rest import wait_for_rest
-from pytriton.inprocess.running import NOT_STARTED, Running
+from pytriton.inprocess.running import NOT_STARTED, Running, check_process
 
 __all__ = ["Server"]
 
@@ -35,6 +38,7 @@ class Server:
 
     Raises:
         InvalidArgumentError: Both are given, or there is no such field.
+        InvalidTypeError: ``options`` are of another type.
     """
 
     def __init__(self, options: Options | None = None, **kwargs: Any) -> None:
@@ -42,7 +46,10 @@ class Server:
             raise InvalidArgumentError(f"give options, or their fields as keywords, not both: {', '.join(kwargs)}")
         if unknown := kwargs.keys() - Options.__dataclass_fields__.keys():
             raise InvalidArgumentError(f"Options has no {', '.join(map(repr, sorted(unknown)))}")
+        if options is not None and not isinstance(options, Options):
+            raise InvalidTypeError(f"options are {options!r:.200}; give Options, or their fields as keywords")
         self.options = options if options is not None else Options(**kwargs)
+        self._starting = threading.Lock()
         self._running: Running | None = None
         self._forgotten: weakref.finalize[..., Server] | None = None
 
@@ -50,7 +57,8 @@ class Server:
         return f"Server({self.options.server_id!r}, {'started' if self._running else 'not started'})"
 
     def __enter__(self) -> Server:
-        return self if self._running else self.start()
+        self._start(only_if_needed=True)
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -80,14 +88,21 @@ class Server:
             UnavailableError: It was not ready in time, but goes on; or there is no server here.
             TritonError: It cannot start, or a model cannot be loaded and ``exit_on_error`` is set.
         """
-        if self._running is not None:
-            raise InvalidArgumentError("the server is started already")
-        running = Running(self.options)
-        self._running, self._forgotten = running, weakref.finalize(self, running.stop_aside)
-        self._forgotten.atexit = False  # Running sees to that
-        if wait_until_ready and not _wait(self.ready, polling_interval, timeout):
+        pause_s, limit_s = seconds("polling_interval", polling_interval), seconds("timeout", timeout, math.inf)
+        self._start()
+        if wait_until_ready and not _wait(self.ready, pause_s, limit_s):
             raise UnavailableError(f"the server was not ready within {timeout} s")
         return self
+
+    def _start(self, only_if_needed: bool = False) -> None:
+        check_process()
+        with self._starting:
+            if self._running is None:
+                running = Running(self.options)
+                self._running, self._forgotten = running, weakref.finalize(self, running.stop_aside)
+                self._forgotten.atexit = False  # Running sees to that
+            elif not only_if_needed:
+                raise InvalidArgumentError("the server is started already")
 
     def stop(self) -> Server:
         """Answer the requests in flight, for ``exit_timeout`` seconds at most, and unload all. It may start again.
@@ -118,7 +133,7 @@ class Server:
     def metrics(self, metric_format: MetricFormat = MetricFormat.PROMETHEUS) -> str:
         """All metrics in Prometheus' text format."""
         if not isinstance(metric_format, MetricFormat):
-            raise InvalidArgumentError(f"metric_format is {metric_format!r}; give MetricFormat.PROMETHEUS")
+            raise InvalidTypeError(f"metric_format is {metric_format!r}; give MetricFormat.PROMETHEUS")
         metrics, text, size = c_void_p(), c_void_p(), c_size_t()
         with self.running as (api, server):
             api.ServerMetrics(server, byref(metrics))
@@ -146,8 +161,14 @@ class Server:
             model_name: Its name.
             parameters: ``config``: a configuration in JSON, in place of the model's own; ``file:<path>``: a file, in
                 place of the model's folder.
+
+        Raises:
+            InvalidTypeError: The configuration is no text, or a file is not of bytes.
+            InvalidArgumentError: The configuration is not JSON, or a file's path is not one below a model's folder.
+            TritonError: The server refuses to load it.
         """
-        self._call("ServerLoadModelWithParameters", encoded(model_name), values=parameters or {})
+        values = checked_parameters(parameters)
+        self._call("ServerLoadModelWithParameters", checked_model_name(model_name), values=values)
         return Model(self, model_name)
 
     def unload(
@@ -170,9 +191,10 @@ class Server:
         Raises:
             UnavailableError: It has not gone in time.
         """
+        pause_s, limit_s = seconds("polling_interval", polling_interval), seconds("timeout", timeout, math.inf)
         name = model.name if isinstance(model, Model) else model
         self._call(f"ServerUnloadModel{'AndDependents' if unload_dependents else ''}", encoded(name))
-        if wait_until_unloaded and not _wait(lambda: self._gone(name), polling_interval, timeout):
+        if wait_until_unloaded and not _wait(lambda: self._gone(name), pause_s, limit_s):
             raise UnavailableError(f"model {name!r} was not unloaded within {timeout} s")
 
     def register_model_repository(self, repository_path: str, name_mapping: Mapping[str, str] | None = None) -> Server:
@@ -182,7 +204,9 @@ class Server:
             repository_path: The folder.
             name_mapping: Names to serve models by, by the names of their folders.
         """
-        self._call("ServerRegisterModelRepository", encoded(repository_path), values=name_mapping or {})
+        self._call(
+            "ServerRegisterModelRepository", encoded(repository_path), values=mapping("name_mapping", name_mapping)
+        )
         return self
 
     def unregister_model_repository(self, repository_path: str) -> Server:
@@ -215,11 +239,11 @@ class Server:
         return all(model.state in GONE for (found, _), model in self.models().items() if found == name)
 
 
-def _wait(reached: Callable[[], bool], interval_s: float, timeout_s: float | None) -> bool:
+def _wait(reached: Callable[[], bool], interval_s: float, timeout_s: float) -> bool:
     """Whether a state was reached in time."""
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s
     while not reached():
-        if deadline is not None and time.monotonic() >= deadline:
+        if time.monotonic() >= deadline:
             return False
         time.sleep(interval_s)
     return True

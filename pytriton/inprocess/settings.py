@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
 from pytriton.inprocess.enums import InstanceGroupKind, LogFormat, ModelControlMode, RateLimitMode
-from pytriton.inprocess.exceptions import InvalidArgumentError
+from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError
 from pytriton.inprocess.options import ModelLoadDeviceLimit, Options, RateLimiterResource
+from pytriton.inprocess.parameters import integer, plain
 
 __all__ = ["Setting", "settings"]
 
@@ -45,12 +47,12 @@ _FLAGS = {
 }
 _COUNTS = {  # and the number of bits
     "pinned_memory_pool_size": ("SetPinnedMemoryPoolByteSize", 64),
-    "exit_timeout": ("SetExitTimeout", 32),
-    "buffer_manager_thread_count": ("SetBufferManagerThreadCount", 32),
-    "model_load_thread_count": ("SetModelLoadThreadCount", 32),
+    "exit_timeout": ("SetExitTimeout", 31),  # the server takes larger ones for negative
+    "buffer_manager_thread_count": ("SetBufferManagerThreadCount", 10),  # it ends the process if there are too many
+    "model_load_thread_count": ("SetModelLoadThreadCount", 10),
     "model_load_retry_count": ("SetModelLoadRetryCount", 32),
     "log_verbose": ("SetLogVerbose", 31),
-    "metrics_interval": ("SetMetricsInterval", 64),
+    "metrics_interval": ("SetMetricsInterval", 31),
 }
 _ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "model_control_mode": ("SetModelControlMode", ModelControlMode),
@@ -62,13 +64,17 @@ _GROUPS = {
     "host_policies": "SetHostPolicy",
     "metrics_configuration": "SetMetricsConfig",
 }
+# Digits of numbers in these texts: the server, or a backend, ends the process at a number that it has no type for.
+_DIGITS = {"backend_configuration": 18, "host_policies": 9}
+_NAMES = {"shm-region-prefix-name"}  # settings whose digits are no number
 
 
 def settings(options: Options) -> Iterator[Setting]:
     """The calls that tell a server these options.
 
     Raises:
-        InvalidArgumentError: A value has the wrong type or is out of range; the message names the field.
+        InvalidTypeError: A value has the wrong type; the message names the field.
+        InvalidArgumentError: A value is out of range; as well.
     """
     yield from _repositories(options)
     for name, function in _TEXTS.items():
@@ -82,7 +88,10 @@ def settings(options: Options) -> Iterator[Setting]:
     for name, function in _GROUPS.items():
         for group, values in _items(name, getattr(options, name)):
             for key, value in _items(name, values):
-                yield Setting(function, (_text(name, group), _text(name, key), _text(name, value)))
+                setting = _text(name, group), _text(name, key), _text(name, value)
+                if key not in _NAMES:
+                    _check_digits(name, value)
+                yield Setting(function, setting)
     yield from _logging(options)
     yield from _devices(options)
     for cache, values in _items("cache_config", options.cache_config):
@@ -92,8 +101,10 @@ def settings(options: Options) -> Iterator[Setting]:
 def _repositories(options: Options) -> Iterator[Setting]:
     paths = options.model_repository
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    if not isinstance(paths, (list, tuple)) or not paths:
+    if paths is None or paths in ([], ()):
         raise InvalidArgumentError(f"model_repository is {paths!r}; give at least one folder of models")
+    if not isinstance(paths, (list, tuple)):
+        raise _wrong("model_repository", paths, "a folder of models, or a list of them")
     for path in paths:
         text = os.fspath(path) if isinstance(path, os.PathLike) else path
         absolute = os.path.abspath(os.fsdecode(_text("model_repository", text)))
@@ -130,27 +141,37 @@ def _devices(options: Options) -> Iterator[Setting]:
 
 
 def _text(name: str, value: object) -> bytes:
-    if not isinstance(value, str) or "\0" in value:
-        raise _wrong(name, value, "a text without NUL")
+    if not isinstance(value, str):
+        raise _wrong(name, value, "a text")
+    if "\0" in value:
+        raise InvalidArgumentError(f"{name} is or contains {value!r}; give a text without NUL")
     return os.fsencode(value)
 
 
+def _check_digits(name: str, text: str) -> None:
+    most = _DIGITS.get(name, math.inf)
+    if any(len(digits.lstrip("0")) > most for digits in re.findall("[0-9]+", text)):
+        raise InvalidArgumentError(f"{name} contains {text!r:.80}; give numbers of at most {most} digits")
+
+
 def _flag(name: str, value: object) -> bool:
+    value = plain(value)
     if not isinstance(value, bool):
         raise _wrong(name, value, "True or False")
     return value
 
 
 def _count(name: str, value: object, bits: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << bits:
-        raise _wrong(name, value, f"an integer from 0 to {(1 << bits) - 1}")
-    return value
+    return integer(name, value, range(1 << bits))
 
 
 def _number(name: str, value: object, highest: float) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= highest:
+    number = plain(value)
+    if not isinstance(number, (int, float)) or isinstance(number, bool):
         raise _wrong(name, value, f"a number from 0 to {highest}")
-    return float(value)
+    if not 0 <= number <= highest:
+        raise InvalidArgumentError(f"{name} is or contains {number}; give a number from 0 to {highest}")
+    return float(number)
 
 
 def _member(name: str, value: object, kind: type[_Enum]) -> int:
@@ -178,5 +199,5 @@ def _list(name: str, value: object, kind: type[_Item]) -> Iterable[_Item]:
     return value
 
 
-def _wrong(name: str, value: object, wanted: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{name} is or contains {value!r}; give {wanted}")
+def _wrong(name: str, value: object, wanted: str) -> InvalidTypeError:
+    return InvalidTypeError(f"{name} is or contains {value!r}; give {wanted}")

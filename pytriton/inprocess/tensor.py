@@ -16,7 +16,7 @@ from pytriton.inprocess.devices import copied
 from pytriton.inprocess.dlpack import capsule_of, describe
 from pytriton.inprocess.dlpack_export import CODES, lent
 from pytriton.inprocess.enums import DataType, DLDeviceType, MemoryType
-from pytriton.inprocess.exceptions import InvalidArgumentError, UnsupportedError
+from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError, UnsupportedError
 from pytriton.inprocess.memory import MemoryBuffer, Place, place_of
 
 __all__ = ["DATA_TYPES", "Tensor", "tensor_of"]
@@ -86,25 +86,25 @@ class Tensor:
         return Tensor(found.data_type, found.shape, MemoryBuffer.from_capsule(capsule, obj))
 
     @staticmethod
-    def from_bytes_array(array: Sequence[str | bytes] | npt.NDArray[Any]) -> Tensor:
+    def from_bytes_array(bytes_array: Sequence[str | bytes] | npt.NDArray[Any]) -> Tensor:
         """A BYTES tensor in memory of its own.
 
         Args:
-            array: Texts or bytes, a list of them, or an array of dtype object, ``S`` or ``U``.
+            bytes_array: Texts or bytes: a list of them, or an array of dtype object, ``S`` or ``U``. NumPy drops NULs
+                at the end of the elements of ``S`` and ``U`` arrays; lists and arrays of dtype object keep them.
 
         Raises:
-            InvalidArgumentError: It is something else.
+            InvalidTypeError: It is something else.
         """
-        if isinstance(array, list):
-            array = np.array(array, np.object_)
+        array = np.array(bytes_array, np.object_) if isinstance(bytes_array, list) else bytes_array
         if not isinstance(array, np.ndarray) or array.dtype.kind not in TEXTS:
-            raise InvalidArgumentError(f"{array!r} is no list or array of texts or bytes")
+            raise InvalidTypeError(f"{bytes_array!r:.200} is no list or array of texts or bytes")
         return Tensor(DataType.BYTES, array.shape, MemoryBuffer.from_array(encode(array)))
 
     @staticmethod
-    def from_string_array(array: Sequence[str] | npt.NDArray[Any]) -> Tensor:
+    def from_string_array(string_array: Sequence[str] | npt.NDArray[Any]) -> Tensor:
         """As :meth:`from_bytes_array`."""
-        return Tensor.from_bytes_array(array)
+        return Tensor.from_bytes_array(string_array)
 
     def to_bytes_array(self) -> npt.NDArray[np.object_]:
         """The elements of a BYTES tensor as ``bytes``, in an array of the tensor's shape.
@@ -118,9 +118,16 @@ class Tensor:
         return decode(ctypes.string_at(host.data_ptr, host.size), tuple(self.shape))
 
     def to_string_array(self) -> npt.NDArray[np.str_]:
-        """The elements of a BYTES tensor as texts, from UTF-8; errors as :meth:`to_bytes_array`."""
+        """The elements of a BYTES tensor as texts, from UTF-8. NumPy drops NULs at the end of a text.
+
+        Raises:
+            InvalidArgumentError: It has another data type, or an element is not UTF-8.
+        """
         elements = self.to_bytes_array()
-        texts = [element.decode() for element in elements.ravel()]
+        try:
+            texts = [element.decode() for element in elements.ravel()]
+        except UnicodeDecodeError as error:
+            raise InvalidArgumentError(f"an element is no text in UTF-8: {error}; use to_bytes_array()") from error
         return np.array(texts, np.str_).reshape(elements.shape)
 
     def to_device(self, device: MemoryType | Place | tuple[DLDeviceType, int] | tuple[int, int] | str) -> Tensor:
@@ -160,7 +167,7 @@ class Tensor:
         on_gpu = self.memory_type == MemoryType.GPU
         if stream not in (None, 0) and not on_gpu:  # what lies on a GPU is complete, so that any stream may read it
             raise UnsupportedError(f"a tensor in memory of the CPU knows no stream; stream is {stream!r}")
-        if not on_gpu and DTYPES[self.data_type] is not None:
+        if not on_gpu and self._dtype() is not None:
             array = self._array()
             return (array.copy() if copy else array).__dlpack__()
         if self.data_type not in CODES:
@@ -176,6 +183,11 @@ class Tensor:
         device = DLDeviceType.kDLCUDA if self.memory_type == MemoryType.GPU else DLDeviceType.kDLCPU
         return int(device), self.memory_type_id
 
+    def _dtype(self) -> np.dtype[Any] | None:
+        if not isinstance(self.data_type, DataType):
+            raise InvalidTypeError(f"data_type is {self.data_type!r}; give a DataType")
+        return DTYPES[self.data_type]
+
     def _needed(self, item_bytes: int) -> int:
         """Bytes of the shape, which must be there."""
         size = prod(self.shape) * item_bytes
@@ -185,7 +197,7 @@ class Tensor:
 
     def _array(self) -> npt.NDArray[Any]:
         """A view of the memory, which keeps it."""
-        dtype = DTYPES[self.data_type]
+        dtype = self._dtype()
         if dtype is None:
             raise InvalidArgumentError(f"NumPy has no dtype for {self.data_type.name}")
         buffer = self.memory_buffer
@@ -198,15 +210,13 @@ def tensor_of(value: Any) -> Tensor:
     """A tensor of what a caller gives: without a copy, if it is in C order and in this machine's byte order.
 
     Raises:
-        InvalidArgumentError: It is no tensor, array, scalar, list, nor has ``__dlpack__``; or has an unknown dtype.
+        InvalidTypeError: It is no tensor, array, scalar, list, nor has ``__dlpack__``.
+        InvalidArgumentError: It has an unknown dtype.
     """
     if isinstance(value, Tensor):
         return value
     if isinstance(value, (list, np.generic)):
-        try:
-            value = np.array(value)
-        except ValueError as error:  # rows of several lengths
-            raise InvalidArgumentError(f"a list makes no array: {error}") from error
+        value = _array_of(value)
     if not isinstance(value, np.ndarray):
         return Tensor.from_dlpack(value)
     if value.dtype.kind in TEXTS:
@@ -217,3 +227,16 @@ def tensor_of(value: Any) -> Tensor:
     if not value.flags.c_contiguous or not value.dtype.isnative:
         value = np.array(value, value.dtype.newbyteorder("="), order="C")
     return Tensor(data_type, value.shape, MemoryBuffer.from_array(value))
+
+
+def _array_of(value: Any) -> npt.NDArray[Any]:
+    try:
+        array = np.array(value)
+        if array.dtype.kind not in TEXTS:
+            return array
+        # Of texts and bytes, NumPy would keep neither NULs at the end nor which are which.
+        found = np.empty(array.shape, np.object_)
+        found[...] = value if isinstance(value, list) else value[:]  # a slice is of Python's type
+    except ValueError as error:  # rows of several lengths
+        raise InvalidArgumentError(f"a list makes no array: {error}") from error
+    return found

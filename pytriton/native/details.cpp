@@ -1,7 +1,8 @@
 #include "details.h"
 
+#include <array>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <ctime>
 
 #include "handles.h"
@@ -32,9 +33,8 @@ void begin(std::string& fields, std::string_view key) {
 std::string shown(double number) {
   if (std::isnan(number)) return "NaN";
   if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", number);
-  const std::string digits = text;
+  std::array<char, 40> text{};  // not by printf(), which writes the decimal point of the process's locale
+  const std::string digits(text.data(), std::to_chars(text.begin(), text.end(), number).ptr);
   return digits.find_first_of(".e") == std::string::npos ? digits + ".0" : digits;
 }
 

@@ -10,6 +10,8 @@
 #include <new>
 #include <utility>
 
+#include "python_call.h"
+
 namespace pytriton {
 
 Calls calls;
@@ -226,8 +228,8 @@ TRITONSERVER_Error* Flight::allocate(TRITONSERVER_ResponseAllocator* /*allocator
   if (plan.flags & Plan::ALLOCATE) {
     const bool wished = plan.wished_memory >= 0;
     Made made{};
-    if (auto* error = allocate_in_python(plan.number, size, wished ? plan.wished_memory : memory,
-                                         wished ? plan.wished_device : device, &made)) {
+    if (auto* error = call_python(allocate_in_python, plan.number, size, wished ? plan.wished_memory : memory,
+                                  wished ? plan.wished_device : device, &made)) {
       return error;
     }
     *base = made.base;

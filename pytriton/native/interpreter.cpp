@@ -5,6 +5,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "python_call.h"
+
 #define PYTRITON_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace pytriton {
@@ -30,15 +32,15 @@ class Attachment {
  public:
   void begin(const PytritonInterpreter& python) {
     if (thread_ || python.PyGILState_GetThisThreadState()) return;  // attached, or one of the interpreter's own
-    state_ = python.PyGILState_Ensure();
-    thread_ = python.PyEval_SaveThread();
+    state_ = call_python(python.PyGILState_Ensure);
+    thread_ = call_python(python.PyEval_SaveThread);
   }
 
   ~Attachment() {
     const PytritonInterpreter* python = interpreter;
     if (!thread_ || !python) return;
-    python->PyEval_RestoreThread(thread_);
-    python->PyGILState_Release(state_);
+    call_python(python->PyEval_RestoreThread, thread_);
+    call_python(python->PyGILState_Release, state_);
   }
 
  private:
@@ -50,8 +52,8 @@ thread_local Attachment attachment;
 // Keeps the interpreter's lock.
 class Lock {
  public:
-  explicit Lock(const PytritonInterpreter& python) : python_(python), state_(python.PyGILState_Ensure()) {}
-  ~Lock() { python_.PyGILState_Release(state_); }
+  explicit Lock(const PytritonInterpreter& python) : python_(python), state_(call_python(python.PyGILState_Ensure)) {}
+  ~Lock() { call_python(python_.PyGILState_Release, state_); }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
@@ -65,7 +67,7 @@ class Object {
  public:
   Object(const PytritonInterpreter& python, void* object) : python_(python), object_(object) {}
   ~Object() {
-    if (object_) python_.Py_DecRef(object_);
+    if (object_) call_python(python_.Py_DecRef, object_);
   }
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
@@ -108,7 +110,7 @@ std::shared_ptr<LocalChannel> connect_locally(const std::string& path) {
     all.channels[connection] = channel;
   }
   attachment.begin(*python);
-  if (python->meet(worker, connection)) return channel;
+  if (call_python(python->meet, worker, connection)) return channel;
   forget(connection);
   return nullptr;
 }
@@ -118,20 +120,20 @@ bool deliver(uint64_t connection, std::string_view message, std::string& answer)
   if (!python) return false;
   attachment.begin(*python);
   const Lock lock(*python);
-  const Object number(*python, python->PyLong_FromUnsignedLongLong(connection));
-  const Object copy(*python,
-                    python->PyByteArray_FromStringAndSize(message.data(), static_cast<ptrdiff_t>(message.size())));
+  const Object number(*python, call_python(python->PyLong_FromUnsignedLongLong, connection));
+  const Object copy(*python, call_python(python->PyByteArray_FromStringAndSize, message.data(),
+                                         static_cast<ptrdiff_t>(message.size())));
   if (number.get() && copy.get()) {
-    const Object returned(*python,
-                          python->PyObject_CallFunctionObjArgs(python->deliver, number.get(), copy.get(), nullptr));
+    const Object returned(
+        *python, call_python(python->PyObject_CallFunctionObjArgs, python->deliver, number.get(), copy.get(), nullptr));
     char* text = nullptr;
     ptrdiff_t size = 0;
-    if (returned.get() && python->PyBytes_AsStringAndSize(returned.get(), &text, &size) == 0) {
+    if (returned.get() && call_python(python->PyBytes_AsStringAndSize, returned.get(), &text, &size) == 0) {
       answer.assign(text, static_cast<size_t>(size));
       return true;
     }
   }
-  python->PyErr_Clear();
+  call_python(python->PyErr_Clear);
   return false;
 }
 

@@ -1,5 +1,6 @@
 #include "json.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
@@ -121,10 +122,9 @@ class JsonReader {
 
   double read_number() {
     const size_t end = std::min(text_.find_first_not_of("+-.0123456789eE", at_), text_.size());
-    const std::string digits(text_.substr(at_, end - at_));
-    char* stop = nullptr;
-    const double number = std::strtod(digits.c_str(), &stop);
-    if (digits.empty() || *stop) fail();
+    double number = 0;  // not by strtod(), which expects the decimal point of the process's locale
+    const auto read = std::from_chars(text_.data() + at_, text_.data() + end, number);
+    if (read.ec != std::errc() || read.ptr != text_.data() + end) fail();
     at_ = end;
     return number;
   }

@@ -6,8 +6,11 @@ first), and outputs with 0 bytes. Two changes within the stub's process set this
 
 - pybind11 takes NumPy's C functions from a table. It gets a copy in which ``PyArray_NewFromDescr`` disregards the
   strides it is given, and makes C-contiguous arrays, which is what all of the stub's are.
-- While a ``Tensor`` is constructed from an output, the flags of the array's descriptor hold the item size. The
-  descriptor is a private copy of its dtype, so nobody else ever sees these flags.
+- ``Tensor.__init__`` hands the stub a view of its array with a descriptor of its own. While the stub looks at it, the
+  descriptor's flags hold the item size. No other array has this descriptor, so nobody else ever sees these flags.
+
+The proxies call :func:`adapt`, for servers that run elsewhere. Where we launch the server,
+:mod:`pytriton.server.python_backend` has every stub call it before the stub imports the model.
 
 pybind11 also copies each input, since it does not know who owns the server's shared memory. :func:`lend_inputs` spares
 that, through the same table.
@@ -20,6 +23,9 @@ from __future__ import annotations
 import ctypes
 import importlib
 import struct
+import threading
+from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -30,6 +36,25 @@ ITEM_SIZE_OFFSET = 40  # where NumPy 2 has it
 TABLE_LENGTH = 300  # pybind11 uses no later entry
 NEW_COPY = 85
 NEW_FROM_DESCR = 94
+DTYPES = [
+    np.dtype(name)
+    for name in (
+        "bool",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "float32",
+        "float64",
+    )
+]
+# What the stub sees of arrays that become tensors: strings as their bytes.
+VIEWED = {**{dtype: dtype for dtype in DTYPES}, np.dtype(object): np.dtype(np.uint8)}
 
 NewFromDescr = ctypes.PYFUNCTYPE(
     ctypes.c_void_p,
@@ -44,22 +69,37 @@ NewFromDescr = ctypes.PYFUNCTYPE(
 )
 
 
-def adapt(pb_utils: Any) -> Any:
-    """Make the stub's tensors right in both directions; call it before the stub has made any.
+def adapt(pb_utils: Any, tensor: Any) -> None:
+    """Make the stub's tensors right in both directions; call it before the stub has made any. Again it does nothing.
 
     Args:
         pb_utils: The module ``triton_python_backend_utils``.
-
-    Returns:
-        What makes a tensor from a name and a C-contiguous array: ``pb_utils.Tensor``, or what stands in for it.
+        tensor: The stub's class ``Tensor``, which is changed in place.
 
     Raises:
         RuntimeError: This NumPy is laid out in another way than the stub can be adapted to.
     """
-    if np.lib.NumpyVersion(np.__version__) < "2.0.0":
-        return pb_utils.Tensor
+    if np.lib.NumpyVersion(np.__version__) < "2.0.0" or isinstance(tensor.__init__, FunctionType):
+        return
+    check_layout()
     _make_arrays_contiguous()
-    return Tensors(pb_utils)
+    tensor.__init__ = _constructor(pb_utils, tensor.__init__)
+
+
+def check_layout() -> None:
+    """Check that descriptors are laid out as NumPy 2 documents it.
+
+    Raises:
+        RuntimeError: They are not.
+    """
+    for dtype in DTYPES:
+        descriptor = Descriptor(dtype)
+        item_size = ctypes.c_ssize_t.from_address(id(descriptor.dtype) + ITEM_SIZE_OFFSET).value
+        if descriptor.dtype is dtype or item_size != dtype.itemsize or descriptor.flags.value != dtype.flags:
+            raise RuntimeError(
+                f"the server's Python backend was built for NumPy 1 and cannot be adapted to NumPy {np.__version__}: "
+                "its models would get wrong arrays. Install numpy<2 in the environment that they run in"
+            )
 
 
 class Descriptor:
@@ -67,56 +107,47 @@ class Descriptor:
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = np.dtype(dtype, copy=True)
-        self._flags = ctypes.c_uint32.from_address(id(self.dtype) + FLAGS_OFFSET)
-        item_size = ctypes.c_ssize_t.from_address(id(self.dtype) + ITEM_SIZE_OFFSET).value
-        if self.dtype is dtype or item_size != dtype.itemsize or self._flags.value != dtype.flags:
-            raise RuntimeError(f"the server's Python backend cannot be adapted to NumPy {np.__version__}")
+        self.flags = ctypes.c_uint32.from_address(id(self.dtype) + FLAGS_OFFSET)
 
     def __enter__(self) -> None:
-        self._flags.value = self.dtype.itemsize
+        self.flags.value = self.dtype.itemsize
 
     def __exit__(self, *_: object) -> None:
-        self._flags.value = 0
+        self.flags.value = 0
 
 
-class Tensors:
-    """Makes the stub's tensors from arrays.
+def _constructor(pb_utils: Any, construct: Callable[[Any, str, NDArray[Any]], None]) -> Any:
+    """The ``__init__`` of the stub's tensors that goes before the stub's own, ``construct``."""
+    serialize = pb_utils.serialize_byte_tensor
+    shown = threading.local()  # the descriptor for the bytes of the tensor that this thread constructs
 
-    Args:
-        pb_utils: The module ``triton_python_backend_utils``.
-    """
+    def serialize_byte_tensor(input_tensor: NDArray[Any]) -> Any:
+        descriptor = getattr(shown, "descriptor", None)
+        if descriptor is None:  # a model calls it, not the stub
+            return serialize(input_tensor)
+        try:
+            encoded = interleave(input_tensor)
+        except TypeError:  # not only bytes
+            encoded = serialize(input_tensor)
+        return np.ndarray(len(encoded), descriptor.dtype, encoded)
 
-    def __init__(self, pb_utils: Any) -> None:
-        self._tensor = pb_utils.Tensor
-        names = [
-            "bool",
-            "uint8",
-            "uint16",
-            "uint32",
-            "uint64",
-            "int8",
-            "int16",
-            "int32",
-            "int64",
-            "float16",
-            "float32",
-            "float64",
-        ]
-        self._descriptors = {np.dtype(name): Descriptor(np.dtype(name)) for name in names}
-        self._encoded: NDArray[np.uint8]
-        pb_utils.serialize_byte_tensor = lambda _: self._encoded  # what the stub calls for an object array
-
-    def __call__(self, name: str, array: NDArray[Any]) -> Any:
-        """A tensor of a C-contiguous array; object arrays hold ``bytes``."""
+    def __init__(self: Any, name: str, array: NDArray[Any]) -> None:
+        if not isinstance(array, np.ndarray) or array.dtype not in VIEWED:
+            construct(self, name, array)  # the stub refuses it
+            return
+        descriptor = Descriptor(VIEWED[array.dtype])
         if array.dtype.hasobject:
-            encoded = interleave(array)
-            descriptor = self._descriptors[np.dtype(np.uint8)]
-            self._encoded = np.ndarray(len(encoded), descriptor.dtype, encoded)
+            shown.descriptor = descriptor
         else:
-            descriptor = self._descriptors[array.dtype]
-            array = np.ndarray(array.shape, descriptor.dtype, array)
-        with descriptor:
-            return self._tensor(name, array)
+            array = np.ndarray(array.shape, descriptor.dtype, np.ascontiguousarray(array))
+        try:
+            with descriptor:
+                construct(self, name, array)
+        finally:
+            shown.descriptor = None
+
+    pb_utils.serialize_byte_tensor = serialize_byte_tensor
+    return __init__
 
 
 def interleave(strings: NDArray[np.object_]) -> bytes:

@@ -93,7 +93,7 @@ def find_installation(environment: Mapping[str, str] = os.environ) -> Installati
 
 
 def overlay(installation: Installation, folder: Path, native: Path = LIBRARY) -> PythonBackend | None:
-    """Make what depends on this interpreter, in a folder of the workspace, by links alone.
+    """Make what depends on this interpreter, in a folder of the workspace.
 
     ``backends/`` is the installation's with the stub for this Python, and the native proxy if it was built; ``lib/``
     gives that stub our libpython under the name that it was linked against.

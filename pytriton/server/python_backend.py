@@ -16,6 +16,18 @@ from pytriton.exceptions import PyTritonServerError
 __all__ = ["REFUSAL", "STUB", "PythonBackend", "find_libpython", "find_stub"]
 
 STUB = "triton_python_backend_stub"
+UTILITIES = "triton_python_backend_utils.py"  # the module that each model imports
+ABI = Path(__file__).parent.parent / "proxy" / "abi.py"
+# At the end of that module: without it, models would get wrong arrays under NumPy 2.
+ADAPTATION = """
+
+import sys
+
+import c_python_backend_utils
+import pytriton_abi
+
+pytriton_abi.adapt(sys.modules[__name__], c_python_backend_utils.Tensor)
+"""
 REFUSAL = "unable to find backend library for backend 'python'"  # of a server that has no such backend
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -37,17 +49,21 @@ class PythonBackend:
         return cls(find_stub(home, VERSION), find_libpython())
 
     def link(self, source: Path, folder: Path) -> None:
-        """Make links and a virtual environment in a folder that has ``backends/`` and ``lib/``.
+        """Make a backend and a virtual environment in a folder that has ``backends/`` and ``lib/``.
 
         Args:
-            source: The backend of the installation, whose files the backend here consists of, but for the stub.
+            source: The backend of the installation. The one here consists of links to its files, but for the stub and
+                the module that models import, which is a copy with ``ADAPTATION``.
             folder: The stub gets our libpython from its ``lib/``, under the name that it was linked against.
         """
         backend = folder / "backends" / "python"
         backend.mkdir()
         for file in source.iterdir():
-            if file.name != STUB:
+            if file.name == UTILITIES:
+                (backend / UTILITIES).write_text(file.read_text() + ADAPTATION)
+            elif file.name != STUB:
                 (backend / file.name).symlink_to(file)
+        (backend / "pytriton_abi.py").symlink_to(ABI)
         (backend / STUB).symlink_to(self.stub)
         for name in linked_libpython(self.stub):
             (folder / "lib" / name).symlink_to(self.libpython)

@@ -15,7 +15,6 @@ from pathlib import Path
 from uuid import uuid4
 
 from pytriton.config import TritonConfig
-from pytriton.proxy import abi
 from pytriton.server.installation import MALLOC_SETTINGS, find_installation, overlay, server_environment
 from pytriton.server.launch import command_line
 from pytriton.server.process import ServerProcess
@@ -40,7 +39,6 @@ def main() -> int:
     store, overlaid = workspace.model_store_path, workspace.path / "server"
     for model in models:
         shutil.copytree(Path(__file__).with_name("repository") / model, store / model)
-        shutil.copy(abi.__file__, store / model / "1")
     python = overlay(installation, overlaid)
     prefix = f"bench-{uuid4().hex[:12]}-"
     environment = server_environment(installation, overlaid, python)

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-from pytriton.proxy import abi
-
 HEAD = """
-import os, sys, time
+import time
 import triton_python_backend_utils as pb_utils
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from abi import adapt
 get = pb_utils.get_input_tensor_by_name
 
 
 class TritonPythonModel:
-    def initialize(self, args):
-        self.tensor = adapt(pb_utils)
-
     def execute(self, requests):
 """
 ECHO = f"""{HEAD}
         responses = []
         for request in requests:
-            tensors = [self.tensor(each.name().replace("in", "out"), each.as_numpy()) for each in request.inputs()]
+            tensors = [pb_utils.Tensor(each.name().replace("in", "out"), each.as_numpy()) for each in request.inputs()]
             responses.append(pb_utils.InferenceResponse(tensors))
         return responses
 """
@@ -37,7 +29,6 @@ def write_model(repository: Path, name: str, source: str, configuration: str) ->
     version.mkdir(parents=True)
     (version / "model.py").write_text(source)
     (version.parent / "config.pbtxt").write_text(f'backend: "python"\n{configuration}')
-    shutil.copy(abi.__file__, version)
 
 
 def write_echo(repository: Path, name: str = "echo") -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from pytriton.inprocess import AsyncResponseIterator, InternalError, InvalidArgumentError, Model, Server, TritonError
 from tests.server.inprocess_repository import HEAD, write_echo, write_model
+from tests.server.processes import DEADLINE_S
 from tests.server.proxies import native_part_only
 
 pytestmark = [pytest.mark.either_proxy, native_part_only]
@@ -19,7 +20,7 @@ STREAM = f"""{HEAD}
         for request in requests:
             sender, x = request.get_response_sender(), get(request, "x").as_numpy()
             for number in range(x[0]):
-                sender.send(pb_utils.InferenceResponse([self.tensor("y", x * 0 + number)]))
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", x * 0 + number)]))
             if x[0] < 0:
                 sender.send(pb_utils.InferenceResponse([], pb_utils.TritonError("negative on purpose")))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
@@ -103,6 +104,19 @@ def test_each_response_goes_to_the_callers_queue_too(stream: Model):
         copies: asyncio.Queue[Any] = asyncio.Queue()
         responses = [each async for each in stream.async_infer(inputs=number(2), response_queue=copies)]
         assert [copies.get_nowait() for _ in range(3)] == responses
+
+    asyncio.run(call())
+
+
+def test_tasks_share_the_responses_to_a_request(stream: Model):
+    async def call() -> None:
+        shared = stream.async_infer(inputs=number(5))
+
+        async def take() -> list[Any]:
+            return [each async for each in shared]
+
+        got = await asyncio.wait_for(asyncio.gather(*(take() for _ in range(4))), DEADLINE_S)
+        assert sorted(each.final for taken in got for each in taken) == [False] * 5 + [True]
 
     asyncio.run(call())
 

@@ -22,9 +22,11 @@ from pytriton.inprocess import (
     InferenceRequest,
     InternalError,
     InvalidArgumentError,
+    MemoryBuffer,
     Model,
     NotFoundError,
     Server,
+    Tensor,
     TritonError,
     UnavailableError,
     UnknownError,
@@ -33,17 +35,19 @@ from pytriton.inprocess import (
 from pytriton.inprocess.cargo import aloft
 from tests.server.inprocess_echo import echoed
 from tests.server.inprocess_repository import HEAD, write_echo, write_model
-from tests.server.processes import wait_for
+from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.proxies import native_part_only
 
 pytestmark = [pytest.mark.either_proxy, native_part_only]
 ONE = 'input { name: "x" data_type: TYPE_INT32 dims: [1] }\noutput { name: "y" data_type: TYPE_INT32 dims: [1] }\n'
 TOLD = 'output { name: "told" data_type: TYPE_STRING dims: [1] }'
+FLOATS = MemoryBuffer.from_array(np.ones(2, np.float32))
 COUNTER = f"""{HEAD}
         for request in requests:
             sender = request.get_response_sender()
-            for number in range(get(request, "x").as_numpy()[0]):
-                sender.send(pb_utils.InferenceResponse([self.tensor("y", get(request, "x").as_numpy() * 0 + number)]))
+            x = get(request, "x").as_numpy()
+            for number in range(x[0]):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", x * 0 + number)]))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 TELLER = f"""{HEAD}
@@ -57,7 +61,7 @@ TELLER = f"""{HEAD}
             told = {{"id": request.request_id(), "correlation": request.correlation_id(), "flags": request.flags(),
                     "timeout": request.timeout(), "parameters": json.loads(request.parameters())}}
             told = np.array([json.dumps(told).encode()], np.object_)
-            responses.append(pb_utils.InferenceResponse([self.tensor("told", told)]))
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("told", told)]))
         return responses
 """
 REFUSER = f"""{HEAD}
@@ -310,6 +314,20 @@ def test_an_unknown_model_is_refused_at_once(server: Server):
         {"output_memory_type": "tpu"},
         {"output_memory_type": "gpu"},
         {"response_queue": []},
+        {"request_id": "a\0b"},
+        {"correlation_id": 1.0},
+        {"correlation_id": np.float64(1)},
+        {"parameters": {"key": np.datetime64("2020")}},
+        {"output_memory_allocator": 3},
+        {"inputs": {3: [[1.0]]}},
+        {"inputs": {"in_FP32": Tensor(DataType.FP32, 3, FLOATS)}},
+        {"inputs": {"in_FP32": Tensor(DataType.FP32, (1, 2.0), FLOATS)}},
+        {"inputs": {"in_FP32": Tensor(DataType.FP32, (1, 2), None)}},
+        {"inputs": {"in_FP32": Tensor(DataType.FP32, (1, 3), FLOATS)}},
+        {"inputs": {"in_FP32": Tensor(DataType.FP32, (-1, -2), FLOATS)}},
+        {"inputs": {"in_FP32": Tensor(DataType.FP32, (1, 1 << 62), MemoryBuffer(FLOATS.data_ptr, 0, 0, 0, None))}},
+        {"inputs": {"in_FP32": Tensor(99, (1, 2), FLOATS)}},
+        {"inputs": {"in_FP32": Tensor("FP32", (1, 2), FLOATS)}},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
@@ -324,6 +342,42 @@ def test_each_response_goes_to_the_callers_queue_too(server: Server):
     both: queue.SimpleQueue[Any] = queue.SimpleQueue()
     responses = [*server.model("counter").infer(inputs={"x": np.array([2], np.int32)}, response_queue=both)]
     assert [both.get_nowait() for _ in range(3)] == responses
+
+
+@pytest.mark.parametrize("copies", [None, queue.SimpleQueue()], ids=["", "with a queue"])
+def test_threads_share_the_responses_to_a_request(server: Server, copies: Any):
+    responses = server.model("counter").infer(inputs={"x": np.array([5], np.int32)}, response_queue=copies)
+    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threads = [threading.Thread(target=lambda: [found.put(each) for each in responses], daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    got = [found.get_nowait() for _ in range(6)]
+    assert found.empty()
+    assert sum(response.final for response in got) == 1
+
+
+def test_scalars_of_numpy_are_taken_for_those_of_python(server: Server):
+    model = server.model(np.str_("teller"), np.int64(-1))
+    (response,) = model.infer(
+        request_id=np.str_("id"),
+        correlation_id=np.uint64(7),
+        flags=np.int32(3),
+        priority=np.uint8(0),
+        timeout=np.int64(0),
+        inputs={"x": np.array([1], np.int32)},
+        parameters={"i": np.int64(-5), "b": np.bool_(True), "f": np.float32(0.5), "s": np.str_("t")},
+    )
+    told = json.loads(response.outputs["told"].to_bytes_array()[0])
+    assert (told["id"], told["correlation"], told["flags"]) == ("id", 7, 3)
+    assert told["parameters"] == {"i": -5, "b": True, "f": 0.5, "s": "t"}
+
+
+def test_nuls_at_the_end_of_byte_strings_come_back(echo: Model):
+    tensor = echoed(echo, "STRING", [[b"ab\0", b"\0\0"]])
+    assert tensor.to_bytes_array().tolist() == [[b"ab\0", b"\0\0"]]
 
 
 def test_a_cancelled_request_ends(server: Server):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +20,12 @@ from tests.server.proxies import native_part_only
 pytestmark = [pytest.mark.either_proxy, native_part_only]
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    environment = {**os.environ, **environment}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=environment, cwd=Path(__file__).parents[2]
+    )
 
 
 def test_a_server_takes_every_option_together_with_the_others(tmp_path: Path):
@@ -181,3 +185,53 @@ def test_without_metrics_their_text_is_empty(tmp_path: Path):
         str(tmp_path),
     )
     assert done.stdout == "''\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    "path", ["a" * 256, "a/" * 2042 + "x", "99999999999999999999/model.py"], ids=["name", "path", "version"]
+)
+def test_a_file_that_the_server_cannot_write_does_not_end_the_process(tmp_path: Path, path: str):
+    done = run(
+        "import sys\nfrom pytriton.inprocess import *\n"
+        "with Server(model_repository=sys.argv[1], model_control_mode=ModelControlMode.EXPLICIT) as server:\n"
+        "    try: server.load('m', {'config': '{\"backend\": \"python\"}', 'file:' + sys.argv[2]: b''})\n"
+        "    except InvalidArgumentError as error: print(server.ready())",
+        str(tmp_path),
+        path,
+    )
+    assert done.stdout == "True\n", done.stderr
+
+
+@pytest.fixture(scope="module")
+def german(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment with a locale in which numbers have a decimal comma."""
+    folder = tmp_path_factory.mktemp("locales")
+    compiler = shutil.which("localedef")
+    if compiler is None or not Path("/usr/share/i18n/locales/de_DE").is_file():
+        pytest.skip("no locale can be made here: localedef, or its sources, are missing")
+    subprocess.run([compiler, "-i", "de_DE", "-f", "UTF-8", folder / "de_DE.UTF-8"], check=True)
+    return {"LOCPATH": str(folder)}
+
+
+def test_a_locale_with_a_decimal_comma_changes_nothing(german: dict[str, str]):
+    done = run(
+        "import locale, time\n"
+        "import numpy as np\n"
+        "from pytriton.inprocess import Triton\n"
+        "from tests.server.inprocess_models import Models, first, row\n"
+        "locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8')\n"
+        "assert locale.str(0.5) == '0,5'\n"
+        "def infer(requests):\n"
+        "    (request,) = requests\n"
+        "    print(request.parameters, 50 < request.deadline - time.monotonic() <= 60)\n"
+        "    return [{'y': request['x']}]\n"
+        "with Triton() as triton:\n"
+        "    models = Models(triton)\n"
+        "    name = models.bind(infer, max_batch_size=4)\n"
+        "    numbers = {'half': 0.5, 'large': 1e300, 'small': -1.25e-300, 'whole': 3.0}\n"
+        "    print(first(next(models.send(name, row(1.5), parameters=numbers, timeout=60_000_000))))",
+        **german,
+    )
+    half, answer = done.stdout.splitlines() or ["", done.stderr]
+    assert half == "{'half': 0.5, 'large': 1e+300, 'small': -1.25e-300, 'whole': 3.0} True"
+    assert answer == "1.5"

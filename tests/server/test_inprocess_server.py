@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +123,7 @@ def test_a_configuration_has_one_layout(server: Server):
     with pytest.raises(TritonError, match="version"):
         server.model("echo").config(config_version=2)
     for wrong in ("1", -1):
-        with pytest.raises(InvalidArgumentError, match="give 1"):
+        with pytest.raises(InvalidArgumentError, match="config_version is"):
             server.model("echo").config(config_version=wrong)  # type: ignore[arg-type]
 
 
@@ -159,7 +161,7 @@ def test_a_model_is_loaded_from_files_of_the_callers(server: Server, repository:
 
 
 def test_a_parameter_of_no_known_kind_is_refused(server: Server):
-    with pytest.raises(InvalidArgumentError, match="'config' is \\["):
+    with pytest.raises(InvalidArgumentError, match="config is a list; give a text in JSON"):
         server.load("second", {"config": []})  # type: ignore[dict-item]
 
 
@@ -237,6 +239,29 @@ def test_a_stopped_server_starts_again(empty: Server):
 def test_a_started_server_does_not_start_again(server: Server):
     with pytest.raises(InvalidArgumentError, match="started already"):
         server.start()
+
+
+def test_threads_that_start_one_server_at_the_same_time_start_it_once(empty: Server):
+    def start() -> bool:
+        together.wait()
+        try:
+            empty.start()
+        except InvalidArgumentError:
+            return False
+        return True
+
+    together = threading.Barrier(4)
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(lambda _: start(), range(4))) == [False] * 3 + [True]
+    assert empty.ready()
+    empty.stop()
+    assert not [thread for thread in threading.enumerate() if thread.name == "pytriton-inprocess-stop"]
+
+
+@pytest.mark.parametrize("wrong", [{"polling_interval": "1"}, {"timeout": []}, {"timeout": -1}])
+def test_a_wait_takes_seconds(empty: Server, wrong: Any):
+    with pytest.raises(InvalidArgumentError, match="give a number of seconds"):
+        empty.start(wait_until_ready=True, **wrong)
 
 
 def test_a_context_stops_what_was_started_before(empty: Server):

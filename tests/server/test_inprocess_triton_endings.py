@@ -22,30 +22,48 @@ pytestmark = [pytest.mark.either_proxy, native_part_only]
 FORMS = ["plain", "async", "generator"]
 PROGRAM = """
 import asyncio, os, signal, sys, threading, time
-from pytriton.inprocess import Triton
+import numpy as np
+from pytriton.inprocess import MemoryAllocator, MemoryBuffer, Triton
 from tests.server.inprocess_models import Models, first, row
 
 ending = sys.argv[1]
-entered = threading.Barrier(4)
+entered = threading.Barrier(5)
+
+def pauses():
+    # Many short ones: the thread asks for the interpreter's lock again and again, also while the interpreter finalizes.
+    end = time.monotonic() + (30 if ending == "late" else 0.1)
+    while time.monotonic() < end:
+        yield 0.001
 
 def plain(requests):
     entered.wait()
-    time.sleep(30 if ending == "late" else 0.1)
+    for pause in pauses():
+        time.sleep(pause)
     return [{"y": request["x"]} for request in requests]
 
 async def coroutine(requests):
     await asyncio.to_thread(entered.wait)
-    await asyncio.sleep(30 if ending == "late" else 0.1)
+    for pause in pauses():
+        await asyncio.sleep(pause)
     return [{"y": request["x"]} for request in requests]
 
 def generator(requests):
     yield plain(requests)
+
+def echo(requests):
+    return [{"y": request["x"]} for request in requests]
+
+class Slow(MemoryAllocator):
+    def allocate(self, size, memory_type, memory_type_id):
+        plain([])
+        return MemoryBuffer.from_array(np.empty(size, np.uint8))
 
 triton = Triton(exit_timeout=0 if ending == "late" else 30)
 triton.connect()
 models = Models(triton)
 names = [models.bind(infer, decoupled=infer is generator) for infer in (plain, coroutine, generator)]
 answers = [models.send(name, row(1)) for name in names]
+answers.append(models.send(models.bind(echo), row(1), output_memory_allocator=Slow()))
 entered.wait()
 if ending == "soon":
     child = os.fork()
@@ -193,4 +211,4 @@ def test_a_signal_ends_serving_when_the_requests_in_flight_are_answered():
     process = run("signal")
     output, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, errors
-    assert output == "[1.0, 1.0, 1.0]\n"
+    assert output == "[1.0, 1.0, 1.0, 1.0]\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytriton.server.python_backend import STUB, VERSION
+from pytriton.server.python_backend import STUB, UTILITIES, VERSION
 
 
 def make_stub(folder: Path, version: str = VERSION) -> None:
@@ -18,6 +18,7 @@ def make_home(folder: Path, *stubs: str) -> Path:
         (folder / name).mkdir(parents=True)
     (folder / "bin" / "tritonserver").touch()
     (folder / "backends" / "python" / "libtriton_python.so").touch()
+    (folder / "backends" / "python" / UTILITIES).write_text("TRITON = 1\n")
     for version in stubs:
         make_stub(folder / "python_backend_stubs" / version, version)
     if not stubs:

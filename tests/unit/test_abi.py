@@ -4,40 +4,64 @@ import ctypes
 import struct
 import subprocess
 import sys
-from types import SimpleNamespace
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import MethodType
 
 import numpy as np
 import pytest
 
-from pytriton.proxy.abi import FLAGS_OFFSET, Descriptor, Tensors, adapt, interleave
-from pytriton.proxy.tensors import DTYPES
+from pytriton.proxy import abi
+from pytriton.proxy.abi import DTYPES, FLAGS_OFFSET, Descriptor, adapt, check_layout, interleave
 
 numpy_2 = pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="the stub is right under NumPy 1")
 
 
-class Stub:
-    """Stands in for ``triton_python_backend_utils``: its tensors read the item size where NumPy 1 has it."""
+class Utilities:
+    """Stands in for ``triton_python_backend_utils``."""
 
-    def Tensor(self, name, array):
+    def __init__(self):
+        self.Tensor = type("Tensor", (), {"__init__": StubConstructor(self)})
+
+    @staticmethod
+    def serialize_byte_tensor(array):
+        return interleave(np.array([str(element).encode() for element in array.ravel()], object))
+
+
+class StubConstructor:
+    """Stands in for the constructor of the stub's tensors: it reads the item size where NumPy 1 has it."""
+
+    def __init__(self, utilities):
+        self.utilities = utilities
+
+    def __get__(self, instance, owner):
+        return self if instance is None else MethodType(self, instance)
+
+    def __call__(self, tensor, name, array):
+        tensor.name, tensor.shape = name, array.shape
         if array.dtype.kind == "O":
-            array = self.serialize_byte_tensor(array)
+            array = self.utilities.serialize_byte_tensor(array)
         item_size = ctypes.c_int32.from_address(id(array.dtype) + FLAGS_OFFSET).value
-        return SimpleNamespace(name=name, shape=array.shape, data=array.tobytes()[: array.size * item_size])
+        tensor.array, tensor.data = array, array.tobytes()[: array.size * item_size]
 
-    def serialize_byte_tensor(self, array):
-        raise AssertionError("replaced by what knows the descriptors")
+
+@pytest.fixture
+def utilities(monkeypatch):
+    monkeypatch.setattr(abi, "_make_arrays_contiguous", lambda: None)  # else this process' NumPy would be changed
+    utilities = Utilities()
+    adapt(utilities, utilities.Tensor)
+    return utilities
 
 
 @numpy_2
-@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_descriptor_shows_its_item_size_only_while_it_is_entered(dtype):
     descriptor = Descriptor(dtype)
-    flags = ctypes.c_uint32.from_address(id(descriptor.dtype) + FLAGS_OFFSET)
-    assert flags.value == dtype.flags == 0
+    assert descriptor.flags.value == dtype.flags == 0
     with descriptor:
-        assert flags.value == dtype.itemsize
+        assert descriptor.flags.value == dtype.itemsize
         assert dtype.flags == 0  # the dtype that everybody shares
-    assert flags.value == 0
+    assert descriptor.flags.value == 0
 
 
 @numpy_2
@@ -50,41 +74,86 @@ def test_a_descriptor_is_a_private_copy_of_its_dtype():
 
 
 @numpy_2
-def test_a_descriptor_of_another_layout_is_refused():
-    with pytest.raises(RuntimeError, match=r"cannot be adapted to NumPy \d"):
-        Descriptor(np.dtype([("a", "i4"), ("b", object)]))  # its flags do not fit the place
+def test_a_numpy_of_another_layout_is_refused_with_what_to_do(monkeypatch):
+    check_layout()
+    monkeypatch.setattr(abi, "ITEM_SIZE_OFFSET", FLAGS_OFFSET)
+    utilities = Utilities()
+    with pytest.raises(RuntimeError, match=r"cannot be adapted to NumPy \d.* Install numpy<2"):
+        adapt(utilities, utilities.Tensor)
 
 
 @numpy_2
-@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(), (3,), (0, 2), (2, 3, 1)], ids=str)
-def test_numbers_reach_the_stub(dtype, shape):
+def test_numbers_reach_the_stub(utilities, dtype, shape):
     array = np.arange(np.prod(shape, dtype=int)).astype(dtype).reshape(shape)
-    made = Tensors(Stub())("y", array)
+    made = utilities.Tensor("y", array)
     assert (made.name, made.shape, made.data) == ("y", shape, array.tobytes())
+    assert made.array.dtype == dtype
+    assert made.array.dtype.flags == 0
 
 
 @numpy_2
-def test_rows_of_a_larger_array_reach_the_stub():
+def test_rows_of_a_larger_array_reach_the_stub(utilities):
     array = np.arange(12, dtype=np.int32).reshape(4, 3)
-    made = Tensors(Stub())("y", array[1:3])
+    made = utilities.Tensor("y", array[1:3])
     assert (made.shape, made.data) == ((2, 3), array[1:3].tobytes())
 
 
 @numpy_2
-def test_a_read_only_array_reaches_the_stub():
+def test_arrays_in_any_order_reach_the_stub(utilities):
+    array = np.arange(6, dtype=np.int32).reshape(2, 3)
+    made = utilities.Tensor("y", array.T)
+    assert (made.shape, made.data) == ((3, 2), array.T.tobytes())
+
+
+@numpy_2
+def test_a_read_only_array_reaches_the_stub(utilities):
     array = np.arange(3)
     array.flags.writeable = False
-    assert Tensors(Stub())("y", array).data == array.tobytes()
+    assert utilities.Tensor("y", array).data == array.tobytes()
 
 
 @numpy_2
 @pytest.mark.parametrize("strings", [[b"a", b"", b"\0b"], []])
-def test_strings_reach_the_stub_encoded(strings):
+def test_strings_reach_the_stub_encoded(utilities, strings):
     array = np.array(strings, object)
-    stub = Stub()
-    made = Tensors(stub)("y", array)
-    assert made.data == interleave(array)
+    assert utilities.Tensor("y", array).data == interleave(array)
+
+
+@numpy_2
+def test_texts_reach_the_stub_encoded_by_the_module_of_the_server(utilities):
+    assert utilities.Tensor("y", np.array(["a", "bc"], object)).data == interleave(np.array([b"a", b"bc"], object))
+
+
+@numpy_2
+def test_a_model_may_serialize_strings_itself(utilities):
+    encoded = utilities.serialize_byte_tensor(np.array([b"a"], object))
+    assert encoded == Utilities.serialize_byte_tensor(np.array([b"a"], object))
+
+
+@numpy_2
+def test_what_is_no_tensor_is_left_to_the_stub(utilities):
+    array = np.array(["2020-01-01"], "datetime64[D]")
+    assert utilities.Tensor("y", array).array is array
+
+
+@numpy_2
+def test_threads_make_tensors_at_the_same_time(utilities):
+    arrays = [np.arange(number % 5, dtype=np.int64) for number in range(200)]
+    strings = [np.array([b"a" * number], object) for number in range(200)]
+    with ThreadPoolExecutor(4) as pool:
+        for given, made in zip(arrays, pool.map(partial(utilities.Tensor, "y"), arrays), strict=True):
+            assert made.data == given.tobytes()
+        for given, made in zip(strings, pool.map(partial(utilities.Tensor, "y"), strings), strict=True):
+            assert made.data == interleave(given)
+
+
+@numpy_2
+def test_a_stub_is_adapted_once(utilities):
+    adapted = utilities.Tensor.__init__
+    adapt(utilities, utilities.Tensor)
+    assert utilities.Tensor.__init__ is adapted
 
 
 def test_strings_are_preceded_by_their_lengths():
@@ -94,8 +163,10 @@ def test_strings_are_preceded_by_their_lengths():
 
 def test_numpy_1_needs_nothing(monkeypatch):
     monkeypatch.setattr(np, "__version__", "1.26.4")
-    stub = Stub()
-    assert adapt(stub) == stub.Tensor
+    utilities = Utilities()
+    before = utilities.Tensor.__init__
+    adapt(utilities, utilities.Tensor)
+    assert utilities.Tensor.__init__ is before
 
 
 def test_lent_inputs_are_views_of_the_memory_that_an_array_was_made_of():
@@ -126,10 +197,7 @@ import ctypes
 import numpy as np
 from pytriton.proxy import abi
 
-class Stub:
-    class Tensor: ...
-
-assert isinstance(abi.adapt(Stub), abi.Tensors)
+abi._make_arrays_contiguous()
 capsule = __import__("numpy.core.multiarray", fromlist=["_ARRAY_API"])._ARRAY_API
 table = ctypes.cast(ctypes.pythonapi.PyCapsule_GetPointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
 kinds = [ctypes.py_object] * 2 + [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_int, ctypes.c_void_p]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pytriton.inprocess import (
@@ -114,11 +115,15 @@ def test_a_level_of_the_log_brings_those_above_it(options: dict[str, Any], level
         ("model_control_mode", 2),
         ("strict_model_config", 1),
         ("exit_timeout", -1),
-        ("exit_timeout", 1 << 32),
+        ("exit_timeout", 1 << 31),
+        ("model_load_thread_count", 1 << 10),
+        ("buffer_manager_thread_count", 1 << 10),
+        ("backend_configuration", {"python": {"shm-default-byte-size": "9" * 19}}),
+        ("host_policies", {"cpu": {"cpu-cores": "0-" + "9" * 10}}),
         ("exit_timeout", True),
         ("exit_timeout", 1.0),
         ("log_verbose", "1"),
-        ("metrics_interval", 1 << 64),
+        ("metrics_interval", 1 << 31),
         ("log_file", 0),
         ("min_supported_compute_capability", "6"),
         ("min_supported_compute_capability", -1.0),
@@ -136,3 +141,24 @@ def test_a_level_of_the_log_brings_those_above_it(options: dict[str, Any], level
 def test_a_value_of_the_wrong_kind_or_out_of_range_is_refused_by_name(name: str, value: Any):
     with pytest.raises(InvalidArgumentError, match=name):
         told(**{name: value})
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "model_repository"])
+def test_a_value_of_the_wrong_type_is_a_type_error(name: str):
+    with pytest.raises(TypeError, match=name) as raised:
+        told(**{name: object()})
+    assert isinstance(raised.value, InvalidArgumentError)
+
+
+def test_scalars_of_numpy_are_taken():
+    given = told(exit_timeout=np.int64(3), strict_readiness=np.bool_(False), log_verbose=np.uint8(2))
+    given += told(min_supported_compute_capability=np.float32(7.5))
+    for expected in (("SetExitTimeout", (3,)), ("SetStrictReadiness", (False,)), ("SetLogVerbose", (2,))):
+        assert expected in given
+    assert ("SetMinSupportedComputeCapability", (7.5,)) in given
+
+
+def test_a_name_in_the_settings_of_a_backend_may_have_digits():
+    prefix = "1" * 40
+    given = told(backend_configuration={"python": {"shm-region-prefix-name": prefix}})
+    assert Setting("SetBackendConfig", (b"python", b"shm-region-prefix-name", prefix.encode())) in given

@@ -15,6 +15,7 @@ from pytriton.inprocess import (
     DataType,
     DLDeviceType,
     InvalidArgumentError,
+    InvalidTypeError,
     MemoryBuffer,
     MemoryType,
     Tensor,
@@ -103,6 +104,61 @@ def test_byte_strings_come_back(elements: list[bytes]):
     tensor = Tensor.from_bytes_array(elements)
     assert tensor.shape == (len(elements),)
     assert tensor.to_bytes_array().tolist() == elements
+
+
+@pytest.mark.parametrize(
+    "given",
+    [[[b"ab\0", b"\0\0"]], [["ab\0", "\0\0"]], [[b"ab\0", "\0\0"]], np.array([[b"ab\0", b"\0\0"]], object)],
+    ids=["bytes", "texts", "both", "objects"],
+)
+def test_nuls_at_the_end_of_texts_and_bytes_are_kept(given: Any):
+    assert tensor_of(given).to_bytes_array().tolist() == [[b"ab\0", b"\0\0"]]
+
+
+def test_nuls_at_the_end_of_a_scalar_are_kept():
+    for scalar in (np.bytes_(b"a\0"), np.str_("a\0")):
+        assert tensor_of(scalar).to_bytes_array().item() == b"a\0"
+
+
+def test_texts_and_numbers_make_no_tensor():
+    with pytest.raises(InvalidTypeError, match="an element is 1; give texts or bytes"):
+        tensor_of(["a", 1])
+
+
+def test_bytes_that_are_no_text_are_refused_as_one():
+    with pytest.raises(InvalidArgumentError, match="no text in UTF-8"):
+        Tensor.from_bytes_array([b"\xff"]).to_string_array()
+
+
+def test_byte_strings_have_the_names_of_the_specification():
+    assert Tensor.from_bytes_array(bytes_array=[b"a"]).to_bytes_array().tolist() == [b"a"]
+    assert Tensor.from_string_array(string_array=["a"]).to_string_array().tolist() == ["a"]
+
+
+@pytest.mark.parametrize("take", [Tensor.from_dlpack, MemoryBuffer.from_dlpack])
+def test_an_array_of_another_owner_is_referred_to_once(take: Any):
+    array = np.ones(3)
+    before = sys.getrefcount(array)
+    taken = take(array)
+    assert sys.getrefcount(array) == before + 1
+    del taken
+    assert sys.getrefcount(array) == before
+
+
+@pytest.mark.parametrize("data_type", [99, -1, "FP32", None])
+def test_a_tensor_of_no_data_type_is_refused(data_type: Any):
+    tensor = Tensor(data_type, (2,), MemoryBuffer.from_array(np.ones(2)))
+    with pytest.raises(InvalidTypeError, match="give a DataType"):
+        tensor.__dlpack__()
+
+
+def test_a_capsule_of_something_else_is_refused():
+    class Other:
+        def __dlpack__(self) -> Any:
+            return 3
+
+    with pytest.raises(InvalidArgumentError, match="no unused capsule of DLPack"):
+        Tensor.from_dlpack(Other())
 
 
 def test_texts_come_back_in_their_shape():

@@ -17,7 +17,7 @@ from pytriton.server.installation import (
     overlay,
     server_environment,
 )
-from pytriton.server.python_backend import STUB, VERSION, PythonBackend
+from pytriton.server.python_backend import ABI, ADAPTATION, STUB, UTILITIES, VERSION, PythonBackend
 from tests.unit.installations import make_home, make_stub
 
 
@@ -56,7 +56,7 @@ def test_without_any_server_the_error_says_what_works_and_how_to_get_one(tmp_pat
         assert part in str(raised.value)
 
 
-def test_the_overlay_is_made_of_links_and_has_the_stub_beside_the_backend(home, libpython, tmp_path):
+def test_the_overlay_has_the_stub_beside_the_backend_and_adapts_its_models(home, libpython, tmp_path):
     overlay(Installation(home), tmp_path / "overlay", tmp_path / "no native proxy")
     backends = tmp_path / "overlay" / "backends"
     links = {str(path.relative_to(backends)): path.readlink() for path in backends.rglob("*") if path.is_symlink()}
@@ -64,7 +64,9 @@ def test_the_overlay_is_made_of_links_and_has_the_stub_beside_the_backend(home, 
         "onnxruntime": home / "backends" / "onnxruntime",
         "python/libtriton_python.so": home / "backends" / "python" / "libtriton_python.so",
         f"python/{STUB}": home / "python_backend_stubs" / VERSION / STUB,
+        "python/pytriton_abi.py": ABI,
     }
+    assert (backends / "python" / UTILITIES).read_text() == f"TRITON = 1\n{ADAPTATION}"
     library = tmp_path / "overlay" / "lib" / f"libpython{VERSION}.so.1.0"
     assert library.resolve() == libpython
 
