@@ -82,8 +82,6 @@ void Streams::submit(const BatchPointer& batch) {
     hand_over(batch, frame, is_known);
   } catch (const PeerGone& error) {
     fail_unsent(batch, is_known ? &frame : nullptr, error.code, gone(error.what()));
-  } catch (const BadRequest& error) {  // one client's
-    submit_alone(batch, error);
   } catch (const Failure& error) {
     fail_unsent(batch, is_known ? &frame : nullptr, error.code, error.what());
   } catch (const std::exception& error) {
@@ -95,7 +93,11 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
   std::shared_ptr<Channel> channel;
   {
     const std::lock_guard sending(sending_);
-    frame = encode(batch->calls(), model_);
+    frame = batch->encode();
+    if (batch->calls().empty()) {
+      if (batch->has_slot) release_slot();
+      return;
+    }
     link_->number(frame);
     batch->times.compute_start = now_ns();
     {
@@ -117,13 +119,6 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
     batch->channel = channel;
   }
   if (channel->is_shut()) fail_batches(channel.get(), "it ended");
-}
-
-// Submits the requests of a batch that cannot travel one by one; one that is alone fails.
-void Streams::submit_alone(const BatchPointer& batch, const BadRequest& error) {
-  if (batch->calls().size() == 1) return fail_unsent(batch, nullptr, error.code, error.what());
-  if (batch->has_slot) release_slot();
-  for (const BatchPointer& alone : batch->alone()) submit(alone);
 }
 
 void Streams::fail_unsent(const BatchPointer& batch, const Outgoing* known, Code code, const std::string& message) {

@@ -44,9 +44,9 @@ class Turns : public Batches, private Taker {
 
   void take(Channel& channel, const Reply& reply) noexcept override;
   void lose(Channel&) noexcept override {}  // the batch that it had gets no answer
-  void answer(const Calls& calls, Times& times);
+  void answer(Calls& calls, Times& times);
   void answer_each(const Calls& calls, Times& times);
-  void exchange(const Calls& calls, Times& times);
+  void exchange(Calls& calls, Times& times);
   void read(Channel& channel, const Reply& reply, Exchange& exchange);
   static void tell_cancelled(Channel& channel, const Exchange& exchange);
 

@@ -12,6 +12,10 @@ first), and outputs with 0 bytes. Two changes within the stub's process set this
 pybind11 also copies each input, since it does not know who owns the server's shared memory. :func:`lend_inputs` spares
 that, through the same table.
 
+With any NumPy, the stub dies of an input that NumPy cannot hold, such as one of shape ``[1, 2**61]``, which the server
+lets through because its own product of the extents overflows. Such an input arrives as an array of
+:data:`IMPOSSIBLE_SHAPE` instead, for the model to refuse.
+
 The layouts are part of NumPy's public C API (``_PyArray_DescrNumPy2``, ``PyArray_API``) and are checked before use.
 """
 
@@ -25,11 +29,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .tensors import MAX_RANK
+
 FLAGS_OFFSET = 32  # where the stub looks for the item size
 ITEM_SIZE_OFFSET = 40  # where NumPy 2 has it
 TABLE_LENGTH = 300  # pybind11 uses no later entry
 NEW_COPY = 85
 NEW_FROM_DESCR = 94
+IMPOSSIBLE_SHAPE = (0,) * MAX_RANK  # no model has so many axes
 
 NewFromDescr = ctypes.PYFUNCTYPE(
     ctypes.c_void_p,
@@ -56,10 +63,9 @@ def adapt(pb_utils: Any) -> Any:
     Raises:
         RuntimeError: This NumPy is laid out in another way than the stub can be adapted to.
     """
-    if np.lib.NumpyVersion(np.__version__) < "2.0.0":
-        return pb_utils.Tensor
-    _make_arrays_contiguous()
-    return Tensors(pb_utils)
+    _make_arrays_safe()
+    _make_strings_safe(pb_utils)
+    return pb_utils.Tensor if np.lib.NumpyVersion(np.__version__) < "2.0.0" else Tensors(pb_utils)
 
 
 class Descriptor:
@@ -135,12 +141,32 @@ def lend_inputs() -> None:
     _replace_functions({NEW_COPY: ctypes.cast(ctypes.pythonapi.Py_NewRef, ctypes.c_void_p).value})
 
 
-def _make_arrays_contiguous() -> None:
-    """Have pybind11 make C-contiguous arrays, whatever strides it asks for."""
+class _Strings(np.ndarray[Any, Any]):
+    """The elements of a BYTES tensor, which the stub is going to reshape."""
+
+    def reshape(self, *shape: Any, **options: Any) -> Any:
+        try:
+            return self.view(np.ndarray).reshape(*shape, **options)
+        except ValueError:
+            return np.empty(IMPOSSIBLE_SHAPE, object)
+
+
+def _make_strings_safe(pb_utils: Any) -> None:
+    deserialize = pb_utils.deserialize_bytes_tensor
+    pb_utils.deserialize_bytes_tensor = lambda encoded: deserialize(encoded).view(_Strings)
+
+
+def _make_arrays_safe() -> None:
+    """Have pybind11 make C-contiguous arrays, whatever strides it asks for, and survive shapes that NumPy refuses."""
     original = NewFromDescr(_functions()[NEW_FROM_DESCR] or 0)
 
     def contiguous(kind: int, descr: int, rank: int, shape: int, _: int, data: int, flags: int, parent: int) -> Any:
-        return original(kind, descr, rank, shape, None, data, flags, parent)
+        try:
+            return original(kind, descr, rank, shape, None, data, flags, parent)
+        except ValueError:
+            array = np.empty(IMPOSSIBLE_SHAPE, np.uint8)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(array))  # the caller's
+            return id(array)
 
     replacement = NewFromDescr(contiguous)
     _KEEP.extend([replacement, original])

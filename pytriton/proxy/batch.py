@@ -49,6 +49,15 @@ class Batch:
         """Answer each request with an error."""
         self.send([failure(message, code) for _ in self.requests], final=True)
 
+    def refuse(self, reasons: dict[int, str]) -> None:
+        """Before the batch is sent: answer requests that cannot travel, by their index, and forget them."""
+        with self._lock:
+            for index, reason in reasons.items():
+                self._send(index, failure(reason, "INVALID_ARG"), last=True)
+            left = [index for index in range(len(self.requests)) if index not in reasons]
+            self.requests = [self.requests[index] for index in left]
+            self._senders = [self._senders[index] for index in left]
+
     def alone(self) -> list[Batch]:
         """Each request as a batch of its own, in place of this one."""
         with self._lock:

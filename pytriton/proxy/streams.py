@@ -28,7 +28,7 @@ from .codec import Codec, status_of
 from .frames import END, RESPONSE, Frame
 from .link import Link
 from .memory import Memory
-from .tensors import FrameError
+from .tensors import BadRequestError, FrameError
 
 CHECK_BYTES = 8 << 20  # of responses, before a look at the memory that is left
 RESPONSE_BYTES = 4096  # what the server needs for each, beside its data
@@ -111,19 +111,18 @@ class Streams:
                 self._fail_batches(channel, "it ended")
         except PeerGoneError as error:
             self._fail_unsent(frame, batch, _gone(error), "UNAVAILABLE")
-        except UnicodeDecodeError as error:  # one client's parameters
-            self._submit_alone(batch, f"parameters must be UTF-8: {error}")
+        except BadRequestError:  # one client's; nothing was sent
+            self._submit_others(batch)
         except (ArenaFullError, TypeError, ValueError) as error:
             self._fail_unsent(frame, batch, str(error))
 
-    def _submit_alone(self, batch: Batch, message: str) -> None:
-        """Submit the requests of a batch that cannot travel one by one; one that is alone fails."""
-        if len(batch.requests) == 1:
-            return self._fail_unsent(None, batch, message, "INVALID_ARG")
-        if batch.has_slot:
+    def _submit_others(self, batch: Batch) -> None:
+        """Submit a batch without those of its requests that cannot travel."""
+        batch.refuse(self._codec.refused(batch.requests))
+        if batch.requests:
+            self._submit(batch)
+        elif batch.has_slot:
             self._slots.release()
-        for alone in batch.alone():
-            self._submit(alone)
 
     def _start_reader(self, channel: Channel) -> None:
         threading.Thread(target=self._read, args=(channel,), name="pytriton-reader", daemon=True).start()

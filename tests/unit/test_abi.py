@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pytriton.proxy.abi import FLAGS_OFFSET, Descriptor, Tensors, adapt, interleave
+from pytriton.proxy.abi import FLAGS_OFFSET, Descriptor, Tensors, interleave
 from pytriton.proxy.tensors import DTYPES
 
 numpy_2 = pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="the stub is right under NumPy 1")
@@ -92,12 +92,6 @@ def test_strings_are_preceded_by_their_lengths():
     assert interleave(strings) == struct.pack("<I2sIIcI2s", 2, b"ab", 0, 1, b"\0", 2, "ä".encode())
 
 
-def test_numpy_1_needs_nothing(monkeypatch):
-    monkeypatch.setattr(np, "__version__", "1.26.4")
-    stub = Stub()
-    assert adapt(stub) == stub.Tensor
-
-
 def test_lent_inputs_are_views_of_the_memory_that_an_array_was_made_of():
     # As pybind11 does it: an array of memory that nobody owns is copied, by the function in the table.
     script = """
@@ -118,10 +112,8 @@ print(made is array, __import__("sys").getrefcount(array) - before, array.copy()
     assert done.stdout == "True 1 False\n"
 
 
-@numpy_2
-def test_arrays_made_through_the_replaced_table_are_contiguous_whatever_their_strides():
-    # As pybind11 does it: the function is taken from the table, and called with strides of an item size of 0.
-    script = """
+# What adapts the process, and calls the function in the table as pybind11 does.
+ADAPTED = """
 import ctypes
 import numpy as np
 from pytriton.proxy import abi
@@ -129,17 +121,57 @@ from pytriton.proxy import abi
 class Stub:
     class Tensor: ...
 
-assert isinstance(abi.adapt(Stub), abi.Tensors)
+    @staticmethod
+    def deserialize_bytes_tensor(encoded):
+        return np.array([bytes(encoded)], object)
+
+makes = abi.adapt(Stub)
 capsule = __import__("numpy.core.multiarray", fromlist=["_ARRAY_API"])._ARRAY_API
 table = ctypes.cast(ctypes.pythonapi.PyCapsule_GetPointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
 kinds = [ctypes.py_object] * 2 + [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_int, ctypes.c_void_p]
 new_from_descr = ctypes.PYFUNCTYPE(ctypes.py_object, *kinds)(table[abi.NEW_FROM_DESCR])
-shape, strides = (ctypes.c_ssize_t * 2)(2, 3), (ctypes.c_ssize_t * 2)(0, 0)
-data = (ctypes.c_int32 * 6)(*range(6))
-descr = np.dtype(np.int32)
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(descr))  # the function takes over a reference
-array = new_from_descr(np.ndarray, descr, 2, shape, strides, ctypes.addressof(data), 0, None)
+
+def new_array(extents, strides=None):
+    shape = (ctypes.c_ssize_t * len(extents))(*extents)
+    strides = (ctypes.c_ssize_t * len(extents))(*strides) if strides else None
+    descr = np.dtype(np.int32)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(descr))  # the function takes over a reference
+    return new_from_descr(np.ndarray, descr, len(extents), shape, strides, ctypes.addressof(DATA), 0, None)
+
+DATA = (ctypes.c_int32 * 6)(*range(6))
+"""
+
+
+def adapted(script):
+    """What a script prints in a process of its own, whose NumPy is changed."""
+    command = [sys.executable, "-W", "error", "-c", ADAPTED + script]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@numpy_2
+def test_arrays_made_through_the_replaced_table_are_contiguous_whatever_their_strides():
+    script = """
+assert isinstance(makes, abi.Tensors)
+array = new_array((2, 3), (0, 0))  # the strides of an item size of 0
 print(array.tolist(), array.strides, np.zeros((2, 2)).T.strides)
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[[0, 1, 2], [3, 4, 5]] (12, 4) (8, 16)\n"
+    assert adapted(script) == "[[0, 1, 2], [3, 4, 5]] (12, 4) (8, 16)\n"
+
+
+def test_a_shape_that_numpy_refuses_becomes_an_array_that_says_so():
+    script = """
+for extents in ((1, 2**61), (0, 2**62), (2**31, 2**31, 2**31), (1, -1)):
+    arrays = [new_array(extents) for _ in range(1000)]
+    assert all(array.shape == abi.IMPOSSIBLE_SHAPE for array in arrays), extents
+print(new_array((2, 3)).tolist())
+"""
+    assert adapted(script) == "[[0, 1, 2], [3, 4, 5]]\n"
+
+
+def test_strings_of_a_shape_that_numpy_refuses_become_an_array_that_says_so():
+    script = """
+strings = Stub.deserialize_bytes_tensor(b"ab")
+assert type(strings.reshape((1, 1))) is np.ndarray
+print(strings.reshape((1, 1)).tolist(), strings.reshape((2**32, 2**32)).shape == abi.IMPOSSIBLE_SHAPE)
+"""
+    assert adapted(script) == "[[b'ab']] True\n"

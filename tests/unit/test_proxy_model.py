@@ -307,3 +307,19 @@ def test_many_batches_leave_no_descriptor(link):
     for x in (X[0], LARGE[0]) * 100:
         link.infer({"x": x})
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_requests_of_another_rank_fail_alone_and_the_connection_stays(link):
+    calls = []
+
+    def function(requests):
+        calls.append(len(requests))
+        return double(requests)
+
+    link.serve(function)
+    answers = link.infer({"x": X[0]}, {"x": X[0][0]}, {"x": X[1]}, {"x": X[0][None]})
+    assert [answers[0], answers[2]] == [{"y": (x * 2).tolist()} for x in X]
+    assert answers[1] == "input 'x' has shape [2], expected 2 axes, the first of them the batch's"
+    assert answers[3] == "input 'x' has shape [1, 1, 2], expected 2 axes, the first of them the batch's"
+    assert link.infer({"x": X[0]}) == [{"y": [[2, 4]]}]
+    assert calls == [2, 1]
