@@ -17,7 +17,8 @@ class Batch {
       : has_slot(has_slot), calls_(std::move(calls)), model_(model), cancelled_(cancelled) {}
 
   const bool has_slot;               // whether it counts as one of the batches in flight
-  std::shared_ptr<Channel> channel;  // that it was sent over; guarded by whoever knows the batch
+  std::shared_ptr<Channel> channel;  // that it is sent over; guarded by whoever knows the batch
+  bool is_sent = false;              // likewise; until then, it may still be sent over another one
   const std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
   Times times;
   std::vector<size_t> untold;  // of cancelled requests, that the worker does not know of; the watcher's alone

@@ -60,11 +60,10 @@ Inputs inputs_of(TRITONBACKEND_Request* request, const std::vector<ExpectedInput
                                     [&](const ExpectedInput& each) { return each.name == input.name; });
     if (model == expected.end()) continue;
     if (!fits(input, *model)) {
-      throw BadRequest(Code::invalid_argument, std::string("input '") + input.name + "' has shape " +
-                                                   shown(input.shape, input.rank) + " and " +
-                                                   std::to_string(input.size) + " bytes, expected shape " +
-                                                   shown(model->shape.data(), model->shape.size()) +
-                                                   " and as many bytes as its elements take");
+      throw BadRequest(Code::invalid_argument,
+                       std::string("input '") + input.name + "' has shape " + shown(input.shape, input.rank) + " and " +
+                           std::to_string(input.size) + " bytes, expected shape " +
+                           shown(model->shape.data(), model->shape.size()) + " and as many bytes as its elements take");
     }
     found[static_cast<size_t>(model - expected.begin())] = input;
   }

@@ -98,15 +98,18 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
       if (batch->has_slot) release_slot();
       return;
     }
-    link_->number(frame);
     batch->times.compute_start = now_ns();
     {
       const std::lock_guard lock(mutex_);
-      batches_[frame.sequence] = batch;
+      do link_->number(frame);
+      while (!batches_.emplace(frame.sequence, batch).second);  // a long stream may have a number for ever
       is_known = true;
     }
     const std::shared_ptr<Channel> before = link_->channel();
-    channel = link_->send(frame);
+    channel = link_->send(frame, [&](const std::shared_ptr<Channel>& next) {
+      const std::lock_guard lock(mutex_);
+      batch->channel = next;
+    });
     if (channel != before) {
       const std::lock_guard lock(mutex_);
       current_ = channel;
@@ -116,7 +119,7 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
   }
   {
     const std::lock_guard lock(mutex_);
-    batch->channel = channel;
+    batch->is_sent = true;
   }
   if (channel->is_shut()) fail_batches(channel.get(), "it ended");
 }
@@ -157,7 +160,7 @@ double Streams::drop_cancelled() {
     current = current_;
     for (const auto& [sequence, batch] : batches_) {
       const bool is_old = std::chrono::duration<double>(start - batch->since).count() > kWatchS;
-      if (is_old && batch->channel) old.emplace_back(sequence, batch);
+      if (is_old && batch->is_sent) old.emplace_back(sequence, batch);
     }
   }
   try {

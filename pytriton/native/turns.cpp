@@ -64,14 +64,16 @@ void Turns::exchange(Calls& calls, Times& times) {
   if (!times.compute_start) times.compute_start = now_ns();
   Exchange exchange{calls, times, frame.sequence, frame.requests};
   const Current current(exchange_, exchange);
-  std::shared_ptr<Channel> channel = link_->send(frame);  // which has the answer, if the worker is in this process
+  const Link::Before before = [&](const std::shared_ptr<Channel>& next) { exchange.channel = next.get(); };
+  std::shared_ptr<Channel> channel =
+      link_->send(frame, before);  // which has the answer, if the worker is in this process
   for (bool is_first = true; !exchange.is_over;) {
     try {
       channel->receive(reply_);
     } catch (const Unread&) {  // it died before it had read the batch
       if (!is_first || exchange.was_read) throw;
       is_first = false;
-      channel = link_->send_anew(frame);
+      channel = link_->send_anew(frame, before);
       continue;
     }
     take(*channel, reply_);
@@ -83,7 +85,7 @@ void Turns::exchange(Calls& calls, Times& times) {
 
 void Turns::take(Channel& channel, const Reply& reply) noexcept {
   Exchange* exchange = exchange_;
-  if (!exchange) return;
+  if (!exchange || exchange->channel != &channel) return;  // a worker that ends has nothing to say of this batch
   try {
     read(channel, reply, *exchange);
   } catch (...) {

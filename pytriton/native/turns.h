@@ -32,6 +32,7 @@ class Turns : public Batches, private Taker {
     const Calls& calls;
     Times& times;
     uint32_t sequence, requests;
+    const Channel* channel = nullptr;
     bool was_read = false, is_over = false, isolate = false;
     std::exception_ptr failure{};
   };

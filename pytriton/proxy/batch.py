@@ -27,7 +27,8 @@ class Batch:
     def __init__(self, requests: list[Any], senders: Sequence[Any], decoupled: bool, has_slot: bool = True) -> None:
         self.requests = requests
         self.has_slot = has_slot
-        self.channel: Channel | None = None
+        self.channel: Channel | None = None  # that it is sent over
+        self.is_sent = False  # until then, it may still be sent over another one
         self.since = time.monotonic()
         self._decoupled = decoupled
         self._lock = threading.Lock()

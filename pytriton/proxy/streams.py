@@ -18,6 +18,7 @@ import queue
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from .arena import ArenaFullError
@@ -98,15 +99,17 @@ class Streams:
         try:
             with self._sending:
                 frame, tensors = self._codec.encode(batch.requests)
-                self._link.number(frame)
                 with self._lock:
+                    self._link.number(frame)
+                    while frame.sequence in self._batches:  # a long stream may have a number for ever
+                        self._link.number(frame)
                     self._batches[frame.sequence] = batch
                 before = self._link.channel
-                channel = self._link.send(frame, tensors)
+                channel = self._link.send(frame, tensors, partial(setattr, batch, "channel"))
                 if channel is not before:
                     self._start_reader(channel)
             with self._lock:
-                batch.channel = channel
+                batch.is_sent = True
             if channel is self._ended:
                 self._fail_batches(channel, "it ended")
         except PeerGoneError as error:
@@ -131,7 +134,7 @@ class Streams:
         reason = ""
         try:
             while True:
-                channel.release(taken=self._pass_on(channel.receive()))
+                channel.release(taken=self._pass_on(channel, channel.receive()))
         except PeerGoneError as error:
             reason = str(error)
         except Exception as error:  # a reply that makes no sense: what else comes that way cannot be trusted
@@ -143,10 +146,10 @@ class Streams:
             with self._sending:  # whoever sends over it fails now
                 channel.close()
 
-    def _pass_on(self, reply: Frame) -> bool:
+    def _pass_on(self, channel: Channel, reply: Frame) -> bool:
         """Send a reply's responses; whether other replies to the same batch follow."""
         batch = self._batches.get(reply.sequence)
-        if batch is None or reply.requests != len(batch.requests):
+        if batch is None or batch.channel is not channel or reply.requests != len(batch.requests):
             raise FrameError("the reply belongs to no batch")
         if reply.kind == RESPONSE:
             if reply.more and not self._has_memory(reply):
@@ -190,7 +193,7 @@ class Streams:
     def _fail_batches(self, channel: Channel, reason: str) -> None:
         """Fail what was sent over a connection that has ended."""
         with self._lock:
-            lost = [sequence for sequence, batch in self._batches.items() if batch.channel is channel]
+            lost = [sequence for sequence, batch in self._batches.items() if batch.is_sent and batch.channel is channel]
         for sequence in lost:
             batch = self._forget(sequence)
             if batch is not None:
@@ -223,7 +226,7 @@ class Streams:
         with self._lock:
             batches = [(number, batch) for number, batch in self._batches.items() if batch.since < start - WATCH_S]
         for number, batch in batches:
-            if batch.channel is None:
+            if batch.channel is None or not batch.is_sent:
                 continue
             dropped = batch.drop_cancelled()
             if dropped or batch.is_done():

@@ -43,6 +43,10 @@ def test_damaged_frames_are_refused_and_nothing_beyond_them_is_read(folders):
     run(build(folders, "damaged_frames", ADDRESSES), 1, ROUNDS)
 
 
+def test_a_worker_answers_no_batch_that_another_connection_has(folders):
+    run(build(folders, "connections", ADDRESSES), ".")
+
+
 def test_threads_share_nothing_without_a_lock_whatever_a_worker_does(folders):
     run(build(folders, "stress", THREADS), ".", 1, BATCHES)
 
