@@ -1,77 +1,21 @@
 """Inputs whose shape, bytes and model contradict each other, as no client library sends them."""
 
 import asyncio
-import json
 import struct
-from http.client import HTTPConnection
 
-import grpc
 import numpy as np
 import pytest
 import tritonclient.http
 import tritonclient.utils.shared_memory as shm
-from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from pytriton.model_config import Tensor
 from tests.server.arrays import filled
-from tests.server.conftest import LOCALHOST
 from tests.server.gated import Gated
-from tests.server.processes import DEADLINE_S
 from tests.server.proxies import native_proxy_only
+from tests.server.raw import LOCALHOST, Raw
 
 INVALID = ("400", "INVALID_ARGUMENT")
 ONE = struct.pack("<f", 1)
-
-
-class Raw:
-    """Sends requests over one protocol, byte by byte as a test wants them."""
-
-    def __init__(self, protocol, config):
-        self._protocol = protocol
-        self._config = config
-
-    def infer(self, model, *inputs):
-        """Send a request.
-
-        Args:
-            model: Its name.
-            inputs: Each a name, datatype, shape and its data.
-
-        Returns:
-            The status, and the text of the error or nothing.
-        """
-        return getattr(self, f"_{self._protocol}")(model, inputs)
-
-    def _http(self, model, inputs):
-        described = [
-            {"name": name, "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(data)}}
-            for name, datatype, shape, data in inputs
-        ]
-        return self.post(model, described, b"".join(data for *_, data in inputs))
-
-    def post(self, model, described, data=b""):
-        header = json.dumps({"inputs": described}).encode()
-        connection = HTTPConnection(LOCALHOST, self._config.http_port, timeout=DEADLINE_S)
-        try:
-            length = {"Inference-Header-Content-Length": str(len(header))}
-            connection.request("POST", f"/v2/models/{model}/infer", header + data, length)
-            answer = connection.getresponse()
-            text = answer.read().decode()
-            return str(answer.status), text if answer.status != 200 else ""
-        finally:
-            connection.close()
-
-    def _grpc(self, model, inputs):
-        request = service_pb2.ModelInferRequest(model_name=model)
-        for name, datatype, shape, data in inputs:
-            request.inputs.add(name=name, datatype=datatype, shape=shape)
-            request.raw_input_contents.append(data)
-        with grpc.insecure_channel(f"{LOCALHOST}:{self._config.grpc_port}") as channel:
-            try:
-                service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=DEADLINE_S)
-            except grpc.RpcError as error:
-                return error.code().name, error.details()
-            return "200", ""
 
 
 class Seen(list):
