@@ -51,8 +51,13 @@ def requests_of(
 
 
 def has_sequences(frame: Frame) -> bool:
-    """Whether a request of a batch belongs to a sequence."""
-    return bool(frame.metadata) and any("sequence" in details for details in json.loads(frame.metadata).values())
+    """Whether a request of a batch belongs to a sequence, or may, as what the proxy says of it cannot be read."""
+    if not frame.metadata:
+        return False
+    try:
+        return any("sequence" in details for details in json.loads(frame.metadata).values())
+    except (AttributeError, RecursionError, TypeError, ValueError):
+        return True
 
 
 def _add_details(request: Request, details: dict[str, Any]) -> None:
