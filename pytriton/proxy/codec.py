@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from . import details
 from .abi import IMPOSSIBLE_SHAPE
 from .frames import REQUEST, Frame
-from .tensors import WHOLE_BATCH, BadRequestError, Tensor, joined, tensor
+from .tensors import WHOLE_BATCH, BadRequestError, FrameError, Tensor, joined, tensor
 
 Column = list[Optional["NDArray[Any]"]]
 
@@ -86,8 +86,13 @@ class Codec:
         respond = pb_utils.InferenceResponse
         responses = [respond(tensors) for tensors in outputs]
         if reply.metadata:
-            for index, error in status_of(reply)["errors"].items():
-                responses[int(index)] = failure(error["message"], error["code"])
+            try:
+                for index, error in status_of(reply)["errors"].items():
+                    if not 0 <= int(index) < len(responses):
+                        raise FrameError(f"there is no request {index}")
+                    responses[int(index)] = failure(str(error["message"]), str(error["code"]))
+            except (AttributeError, TypeError) as error:
+                raise FrameError(f"the errors of a reply make no sense: {error}") from error
         return responses
 
     def _columns(self, requests: list[Any]) -> list[tuple[int, Column]]:
@@ -165,9 +170,15 @@ def status_of(reply: Frame) -> Any:
     """What the metadata of a reply say of failures.
 
     Raises:
-        ValueError: They are no JSON.
+        ValueError: They are no JSON object.
     """
-    return json.loads(reply.metadata)
+    try:
+        status = json.loads(reply.metadata)
+    except RecursionError as error:
+        raise FrameError("the metadata of a reply are nested too deep") from error
+    if not isinstance(status, dict):
+        raise FrameError(f"the metadata of a reply are no object: {status!r:.100}")
+    return status
 
 
 def failure(message: str, code: str = "INTERNAL") -> Any:
