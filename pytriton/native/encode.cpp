@@ -87,6 +87,7 @@ void add_whole_batch(const std::vector<Inputs>& batch, Outgoing& frame) {
     Tensor tensor = tensor_like(*batch[0][name], name, kWholeBatch);
     tensor.shape[0] = total;
     std::vector<const Input*> inputs;
+    inputs.reserve(batch.size());
     for (const Inputs& each : batch) inputs.push_back(&*each[name]);
     append_data(tensor, inputs);
     frame.tensors.push_back(std::move(tensor));
