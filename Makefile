@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # The tests wait more than they compute. In the order of the files: the slow ones, with a server, come first.
 WORKERS ?= 4
+SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 SOURCES := $(wildcard pytriton/native/*.cpp tests/native/*.cpp)
 
-.PHONY: demo test unit interpreters lint types wheel bench clean
+.PHONY: demo test unit interpreters lint types fuzz wheel bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/digits.py
@@ -36,6 +37,11 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+# Each target in turn, for so many seconds; clang with libFuzzer is the machine's.
+fuzz: $(READY)
+	$(BIN)/pip install --quiet --editable '.[fuzz]'
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
 wheel: $(READY)
 	$(BIN)/pip install --quiet build
 	$(BIN)/python -m build --wheel
@@ -44,7 +50,7 @@ bench: $(READY)
 	$(BIN)/python scripts/bench.py
 
 clean:
-	rm -rf $(VENV) pytriton/tritonserver pytriton/native/*.so build dist
+	rm -rf $(VENV) pytriton/tritonserver pytriton/native/*.so pytriton/native/stamp.txt build dist
 
 $(READY): pyproject.toml hatch_build.py $(wildcard pytriton/native/*.cpp pytriton/native/*.h) pytriton/native/CMakeLists.txt
 	@$(PYTHON) -c 'import sys; sys.exit("pytriton needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'

@@ -37,6 +37,7 @@ SKIP = "PYTRITON_BUILD_WITHOUT_SERVER"
 NATIVE = Path("pytriton", "native")
 TARGETS = ("pytriton_inprocess", "pytriton_calls", "pytriton_temporary")
 LIBRARIES = ("libtriton_pytriton.so", *(f"lib{target}.so" for target in TARGETS))
+STAMP = "stamp.txt"  # says what they were compiled from, where the sources are not at hand
 SKIP_NATIVE = "PYTRITON_BUILD_WITHOUT_NATIVE"
 
 
@@ -66,7 +67,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
         """Compile the native proxy next to its source; without it, the Python proxy does the same, more slowly."""
         reason = why_not_native()
         if reason:
-            for library in LIBRARIES:
+            for library in (*LIBRARIES, STAMP):
                 (source / library).unlink(missing_ok=True)
             self.app.display_warning(f"pytriton: building without the native proxy, which is faster: {reason}")
             return
@@ -84,7 +85,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
                         f"pytriton: the native proxy cannot be compiled. Set {SKIP_NATIVE}=1 to do without it.\n"
                         f"{done.stdout}"
                     )
-            for library in LIBRARIES:
+            for library in (*LIBRARIES, STAMP):
                 new = shutil.copy(Path(folder, library), (source / library).with_suffix(".new"))
                 os.replace(new, source / library)  # servers may have the old one in use
 

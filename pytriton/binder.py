@@ -108,6 +108,7 @@ class ModelBinder(ABC):
             config.send_traceback,
             config.max_batches_in_flight,
             config.model_warmup or (),
+            self._may_forward_headers(),
         )
         abilities = self._abilities()
         with self._changing(f"bind model {model_name!r}"):
@@ -243,6 +244,11 @@ class ModelBinder(ABC):
     def _load(self, control: ModelControl) -> None:
         """Have the server load what it has not loaded yet."""
         self._models.load(control)
+
+    def _may_forward_headers(self) -> bool:
+        """Whether the server may put headers among requests' parameters; of a server elsewhere that is not known."""
+        config = self._config
+        return config is None or bool(config.http_header_forward_pattern or config.grpc_header_forward_pattern)
 
     def _is_ours(self) -> bool:
         """Whether the server is started by this process, so that it has our backend."""

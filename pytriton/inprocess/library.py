@@ -17,7 +17,7 @@ from pytriton.exceptions import PyTritonServerError
 from pytriton.inprocess.capi import API_VERSION, Api
 from pytriton.inprocess.exceptions import UnavailableError, UnsupportedError
 from pytriton.server.installation import BUNDLED, Installation, find_installation
-from pytriton.server.native import LIBRARY
+from pytriton.server.native import LIBRARY, mismatch
 
 __all__ = ["installation", "load"]
 
@@ -44,7 +44,7 @@ def load() -> Api:
 
     Raises:
         UnavailableError: There is no server library here, or it cannot be loaded.
-        UnsupportedError: It is of a version that is not known here.
+        UnsupportedError: It is of a version that is not known here, or our own libraries are of another build.
     """
     global _api
     with _lock:
@@ -54,6 +54,9 @@ def load() -> Api:
 
 
 def _load(installation: Installation) -> Api:
+    for library in (LIBRARY, LIBRARY.with_name("libpytriton_calls.so")):
+        if library.is_file() and (reason := mismatch(library)):
+            raise UnsupportedError(reason)
     folder = installation.home / "lib"
     server = next(iter(sorted(folder.glob("libtritonserver*.so"))), None)
     if server is None:

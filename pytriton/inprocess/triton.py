@@ -89,6 +89,9 @@ class Triton(TritonBase):
             raise PyTritonServerError(f"the server cannot start in this process: {error}") from error
         return InprocessControl(self.server)
 
+    def _may_forward_headers(self) -> bool:
+        return False  # there are none in a process
+
     def _is_ours(self) -> bool:
         return installation().home == BUNDLED  # with another one, our backend would not find the server's functions
 

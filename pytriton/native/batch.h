@@ -14,21 +14,18 @@ class Batch {
  public:
   // Hands streams over to `cancelled` whose clients have gone.
   Batch(Calls calls, const Description& model, bool has_slot, CancelledStreams& cancelled)
-      : has_slot(has_slot),
-        calls_(std::move(calls)),
-        model_(model),
-        cancelled_(cancelled),
-        size_(batch_size(calls_, model)) {}
+      : has_slot(has_slot), calls_(std::move(calls)), model_(model), cancelled_(cancelled) {}
 
   const bool has_slot;               // whether it counts as one of the batches in flight
-  std::shared_ptr<Channel> channel;  // that it was sent over; guarded by whoever knows the batch
+  std::shared_ptr<Channel> channel;  // that it is sent over; guarded by whoever knows the batch
+  bool is_sent = false;              // likewise; until then, it may still be sent over another one
   const std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
   Times times;
   std::vector<size_t> untold;  // of cancelled requests, that the worker does not know of; the watcher's alone
 
   // As they were handed over; those that are done may be among them.
   const Calls& calls() const { return calls_; }
-  uint64_t size() const { return size_; }
+  uint64_t size() const { return batch_size(calls_, model_); }
 
   // Sends each its response of a reply. Throws FrameError.
   void send(const Reply& reply, bool last) {
@@ -89,6 +86,18 @@ class Batch {
     calls_ = std::move(rest);
   }
 
+  // Before anybody else knows the batch: its frame. Requests that cannot travel are answered and forgotten.
+  Outgoing encode() {
+    const std::lock_guard lock(mutex_);
+    Calls refused;
+    Outgoing frame = pytriton::encode(calls_, model_, refused);
+    for (const auto& call : refused) {
+      call->count(times);
+      call->send(true);
+    }
+    return frame;
+  }
+
   bool is_done() {
     const std::lock_guard lock(mutex_);
     return std::all_of(calls_.begin(), calls_.end(), [](const auto& call) { return call->is_done(); });
@@ -115,7 +124,6 @@ class Batch {
   Calls calls_;
   const Description& model_;
   CancelledStreams& cancelled_;
-  const uint64_t size_;
 };
 
 using BatchPointer = std::shared_ptr<Batch>;

@@ -8,8 +8,9 @@
 
 namespace pytriton {
 
-// The frame for a batch; its tensors are views of the requests' inputs. Throws BadRequest.
-Outgoing encode(const Calls& calls, const Description& model);
+// The frame for a batch; its tensors are views of the requests' inputs. Requests that cannot travel get an error and
+// move to the refused ones, so that those merged with them do not suffer. If no call is left, there is nothing to send.
+Outgoing encode(Calls& calls, const Description& model, Calls& refused);
 
 // Rows of all requests of a batch, or their number without batching, as the server counts it.
 uint64_t batch_size(const Calls& calls, const Description& model) noexcept;

@@ -69,6 +69,14 @@ std::vector<std::string> texts(const Json& list) {
   return found;
 }
 
+template <typename Items>
+std::vector<std::string> names_of(const Items& items) {
+  std::vector<std::string> names;
+  names.reserve(items.size());
+  for (const auto& item : items) names.push_back(item.name);
+  return names;
+}
+
 template <typename Value>
 void check_equal(const std::string& model, const std::string& key, const Value& found, const Value& bound) {
   if (found == bound) return;
@@ -88,13 +96,21 @@ void check_as_bound(const Description& model, const Json& bound) {
                                               std::to_string(wanted) + " callables, or configure " +
                                               std::to_string(callables) + " instances");
   }
-  std::vector<std::string> outputs;
-  outputs.reserve(model.outputs.size());
-  for (const Output& output : model.outputs) outputs.push_back(output.name);
-  check_equal(model.name, "input", model.inputs, texts(bound["input"]));
-  check_equal(model.name, "output", outputs, texts(bound["output"]));
+  check_equal(model.name, "input", names_of(model.inputs), texts(bound["input"]));
+  check_equal(model.name, "output", names_of(model.outputs), texts(bound["output"]));
   check_equal(model.name, "batching", model.batching, bound["batching"].boolean());
   check_equal(model.name, "decoupled", model.decoupled, bound["decoupled"].boolean());
+}
+
+// The server reshapes inputs before it hands them over.
+ExpectedInput expected_input(const Json& config, bool batching) {
+  ExpectedInput input{config["name"].text(), dtype_code(config["data_type"].text()), {}};
+  if (batching) input.shape.push_back(-1);
+  const Json* reshape = config.find("reshape");
+  const Json* dims = reshape ? reshape->find("shape") : config.find("dims");
+  if (!dims) return input;
+  for (const Json& extent : dims->list()) input.shape.push_back(extent.integer());
+  return input;
 }
 
 std::string ready_input(const Json& config) {
@@ -116,12 +132,12 @@ Description describe(TRITONBACKEND_Model* model) {
   result.config = server_config(model);
   const Json& config = result.config;
   result.name = config["name"].text();
-  for (const Json& input : config["input"].list()) result.inputs.push_back(input["name"].text());
+  const Json* rows = config.find("max_batch_size");
+  result.batching = rows && rows->integer() > 0;
+  for (const Json& input : config["input"].list()) result.inputs.push_back(expected_input(input, result.batching));
   for (const Json& output : config["output"].list()) {
     result.outputs.push_back({output["name"].text(), dtype_code(output["data_type"].text())});
   }
-  const Json* rows = config.find("max_batch_size");
-  result.batching = rows && rows->integer() > 0;
   const Json* policy = config.find("model_transaction_policy");
   const Json* decoupled = policy ? policy->find("decoupled") : nullptr;
   result.decoupled = decoupled && decoupled->boolean();

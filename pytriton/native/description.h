@@ -15,10 +15,16 @@ struct Output {
   uint8_t dtype;
 };
 
+struct ExpectedInput {
+  std::string name;
+  uint8_t dtype;
+  std::vector<int64_t> shape;  // of a request's input, with the batch axis if there is one; -1 where any extent will do
+};
+
 struct Description {
   std::string name;
-  std::vector<std::string> inputs;  // in the order of frames' indices
-  std::vector<Output> outputs;      // likewise
+  std::vector<ExpectedInput> inputs;  // in the order of frames' indices
+  std::vector<Output> outputs;        // likewise
   bool batching = false, decoupled = false;
   bool has_sequences = false;        // batches of one may not lack a request
   bool traced = false;               // whether the server may trace requests with OpenTelemetry

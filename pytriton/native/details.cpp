@@ -137,24 +137,22 @@ bool add_trace(std::string& fields, TRITONBACKEND_Request* request) {
 
 }  // namespace
 
-Details details_of(const std::vector<TRITONBACKEND_Request*>& requests, const Description& model) {
+Details details_of(TRITONBACKEND_Request* request, const Description& model) {
   Details details;
-  std::string entries, fields;
-  for (size_t index = 0; index < requests.size(); ++index) {
-    TRITONBACKEND_Request* request = requests[index];
-    fields.clear();
-    add_parameters(fields, request);
-    details.apart |= add_outputs(fields, request, model.outputs.size());
-    add_id(fields, request);
-    add_sequence(fields, request);
-    add_deadline(fields, request);
-    if (model.traced) details.apart |= add_trace(fields, request);
-    if (fields.empty()) continue;
-    begin(entries, std::to_string(index));
-    entries += "{" + fields + "}";
-  }
-  if (!entries.empty()) details.metadata = "{" + entries + "}";
+  std::string& fields = details.fields;
+  add_parameters(fields, request);
+  details.apart = add_outputs(fields, request, model.outputs.size());
+  add_id(fields, request);
+  add_sequence(fields, request);
+  add_deadline(fields, request);
+  if (model.traced) details.apart |= add_trace(fields, request);
   return details;
+}
+
+void add_details(std::string& metadata, size_t number, const Details& details) {
+  if (details.fields.empty()) return;
+  metadata += metadata.empty() ? '{' : ',';
+  metadata += '"' + std::to_string(number) + "\":{" + details.fields + '}';
 }
 
 }  // namespace pytriton

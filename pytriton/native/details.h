@@ -1,4 +1,4 @@
-// What requests say beside their tensors, as JSON; pytriton/proxy/details.py has the keys.
+// What a request says beside its tensors, as JSON; pytriton/proxy/details.py has the keys.
 #pragma once
 
 #include <string>
@@ -10,11 +10,14 @@
 namespace pytriton {
 
 struct Details {
-  std::string metadata;  // empty if there are none
-  bool apart = false;    // some want only a part of the outputs, or are traced
+  std::string fields;  // members of a JSON object; empty if there are none
+  bool apart = false;  // it wants only a part of the outputs, or is traced
 };
 
 // Throws BadRequest for parameters that are no UTF-8, which the server takes from HTTP.
-Details details_of(const std::vector<TRITONBACKEND_Request*>& requests, const Description& model);
+Details details_of(TRITONBACKEND_Request* request, const Description& model);
+
+// Adds the details of a request, by its number, to those of a batch.
+void add_details(std::string& metadata, size_t number, const Details& details);
 
 }  // namespace pytriton

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "codec.h"
 #include "details.h"
 #include "layout.h"
@@ -7,28 +9,18 @@ namespace pytriton {
 
 namespace {
 
-using Column = std::vector<std::optional<Input>>;  // one input of all requests
-
-std::vector<Column> columns_of(const std::vector<TRITONBACKEND_Request*>& requests, const Description& model) {
-  std::vector<Column> columns(model.inputs.size(), Column(requests.size()));
-  for (size_t request = 0; request < requests.size(); ++request) {
-    std::vector<std::optional<Input>> inputs = inputs_of(requests[request], model.inputs);
-    for (size_t name = 0; name < inputs.size(); ++name) columns[name][request] = inputs[name];
-  }
-  return columns;
-}
-
 bool fits_below(const Input& input, const Input& first) {
   return input.rank == first.rank && std::equal(input.shape + 1, input.shape + input.rank, first.shape + 1);
 }
 
 // Whether the batch can travel as one tensor per input: all requests have the same inputs, with equal trailing shapes,
 // and all inputs of a request equally many rows. Fills in these.
-bool have_common_rows(const std::vector<Column>& columns, std::vector<uint32_t>& rows) {
-  for (const Column& column : columns) {
-    const std::optional<Input>& first = column[0];
+bool have_common_rows(const std::vector<Inputs>& batch, std::vector<uint32_t>& rows) {
+  for (size_t name = 0; name < batch[0].size(); ++name) {
+    const std::optional<Input>& first = batch[0][name];
     std::vector<uint32_t> counts;
-    for (const std::optional<Input>& input : column) {
+    for (const Inputs& inputs : batch) {
+      const std::optional<Input>& input = inputs[name];
       if (input.has_value() != first.has_value()) return false;
       if (!input) continue;
       if (input->rank == 0 || !fits_below(*input, *first) || input->shape[0] > INT32_MAX) return false;
@@ -44,61 +36,71 @@ bool have_common_rows(const std::vector<Column>& columns, std::vector<uint32_t>&
   return !rows.empty();
 }
 
-// Appends the inputs to one tensor. BYTES change their form: the lengths of all, then the bytes of all.
-void append_inputs(Tensor& tensor, const std::vector<const Input*>& inputs, Outgoing& frame) {
-  if (tensor.dtype != kBytes) {
-    for (const Input* input : inputs) append_parts(*input, tensor.parts);
-  } else {
-    std::string lengths, bytes;
+// Splits the data of BYTES into two parts: all lengths, and all bytes. The list has room for them.
+void split(Input& input, std::vector<std::string>& encoded) {
+  std::string joined, lengths, bytes;
+  if (input.parts.size() != 1) {
+    for (const Part& part : input.parts) joined.append(static_cast<const char*>(part.at), part.size);
+  }
+  const std::string_view whole =
+      input.parts.size() == 1 ? std::string_view(static_cast<const char*>(input.parts[0].at), input.parts[0].size)
+                              : joined;
+  split_strings(whole, input.elements, lengths, bytes);
+  input.parts.clear();
+  for (std::string* each : {&lengths, &bytes}) {
+    encoded.push_back(std::move(*each));
+    input.parts.push_back({encoded.back().data(), encoded.back().size()});
+  }
+}
+
+Inputs read_inputs(TRITONBACKEND_Request* request, const Description& model, Outgoing& frame) {
+  Inputs inputs = inputs_of(request, model.inputs);
+  for (std::optional<Input>& input : inputs) {
+    if (!input) continue;
+    append_parts(*input, input->parts);
+    if (input->dtype == kBytes) split(*input, frame.encoded);
+  }
+  return inputs;
+}
+
+// Gives a tensor the data of one input of some requests. Of BYTES, the lengths of all precede the bytes of all.
+void append_data(Tensor& tensor, const std::vector<const Input*>& inputs) {
+  const size_t times = tensor.dtype == kBytes ? 2 : 1;
+  for (size_t time = 0; time < times; ++time) {
     for (const Input* input : inputs) {
-      std::vector<Part> parts;
-      append_parts(*input, parts);
-      std::string joined, some_lengths;
-      if (parts.size() != 1) {
-        for (const Part& part : parts) joined.append(static_cast<const char*>(part.at), part.size);
-      }
-      const std::string_view whole =
-          parts.size() == 1 ? std::string_view(static_cast<const char*>(parts[0].at), parts[0].size) : joined;
-      split_strings(whole, input->elements(), some_lengths, bytes);
-      lengths += some_lengths;
-    }
-    for (std::string* each : {&lengths, &bytes}) {
-      frame.encoded.push_back(std::move(*each));
-      tensor.parts.push_back({frame.encoded.back().data(), frame.encoded.back().size()});
+      for (size_t part = time; part < input->parts.size(); part += times) tensor.parts.push_back(input->parts[part]);
     }
   }
   tensor.size = 0;
   for (const Part& part : tensor.parts) tensor.size += part.size;
 }
 
-void add_whole_batch(const std::vector<Column>& columns, Outgoing& frame) {
+Tensor tensor_like(const Input& input, size_t name, uint32_t request) {
+  return {static_cast<uint16_t>(name), request, input.dtype, {input.shape, input.shape + input.rank}, 0, {}};
+}
+
+void add_whole_batch(const std::vector<Inputs>& batch, Outgoing& frame) {
   int64_t total = 0;
   for (const uint32_t rows : frame.rows) total += rows;
-  for (size_t name = 0; name < columns.size(); ++name) {
-    const std::optional<Input>& first = columns[name][0];
-    if (!first) continue;
-    Tensor tensor{
-        static_cast<uint16_t>(name), kWholeBatch, first->dtype, {first->shape, first->shape + first->rank}, 0, {}};
+  for (size_t name = 0; name < batch[0].size(); ++name) {
+    if (!batch[0][name]) continue;
+    Tensor tensor = tensor_like(*batch[0][name], name, kWholeBatch);
     tensor.shape[0] = total;
     std::vector<const Input*> inputs;
-    for (const std::optional<Input>& input : columns[name]) inputs.push_back(&*input);
-    append_inputs(tensor, inputs, frame);
+    inputs.reserve(batch.size());
+    for (const Inputs& each : batch) inputs.push_back(&*each[name]);
+    append_data(tensor, inputs);
     frame.tensors.push_back(std::move(tensor));
   }
 }
 
-void add_each(const std::vector<Column>& columns, Outgoing& frame) {
-  for (size_t name = 0; name < columns.size(); ++name) {
-    for (size_t request = 0; request < columns[name].size(); ++request) {
-      const std::optional<Input>& input = columns[name][request];
+void add_each(const std::vector<Inputs>& batch, Outgoing& frame) {
+  for (size_t name = 0; name < batch[0].size(); ++name) {
+    for (size_t request = 0; request < batch.size(); ++request) {
+      const std::optional<Input>& input = batch[request][name];
       if (!input) continue;
-      Tensor tensor{static_cast<uint16_t>(name),
-                    static_cast<uint32_t>(request),
-                    input->dtype,
-                    {input->shape, input->shape + input->rank},
-                    0,
-                    {}};
-      append_inputs(tensor, {&*input}, frame);
+      Tensor tensor = tensor_like(*input, name, static_cast<uint32_t>(request));
+      append_data(tensor, {&*input});
       frame.tensors.push_back(std::move(tensor));
     }
   }
@@ -106,22 +108,31 @@ void add_each(const std::vector<Column>& columns, Outgoing& frame) {
 
 }  // namespace
 
-Outgoing encode(const Calls& calls, const Description& model) {
-  std::vector<TRITONBACKEND_Request*> requests;
-  for (const auto& call : calls) requests.push_back(call->request());
+Outgoing encode(Calls& calls, const Description& model, Calls& refused) {
   Outgoing frame;
-  Details details = details_of(requests, model);
-  frame.requests = static_cast<uint32_t>(requests.size());
-  frame.metadata = std::move(details.metadata);
-  frame.apart = details.apart;
-  const std::vector<Column> columns = columns_of(requests, model);
-  frame.encoded.reserve(2 * columns.size() * requests.size());  // parts point into it
-  frame.has_rows = model.batching && have_common_rows(columns, frame.rows);
+  frame.encoded.reserve(2 * model.inputs.size() * calls.size());  // parts point into it
+  std::vector<Inputs> batch;
+  for (auto call = calls.begin(); call != calls.end();) {
+    try {
+      const Details details = details_of((*call)->request(), model);
+      batch.push_back(read_inputs((*call)->request(), model, frame));
+      add_details(frame.metadata, batch.size() - 1, details);
+      frame.apart |= details.apart;
+      ++call;
+    } catch (const Failure& error) {
+      (*call)->fail(error.code, error.what());
+      refused.push_back(std::move(*call));
+      call = calls.erase(call);
+    }
+  }
+  if (!frame.metadata.empty()) frame.metadata += '}';
+  frame.requests = static_cast<uint32_t>(calls.size());
+  frame.has_rows = model.batching && !calls.empty() && have_common_rows(batch, frame.rows);
   if (frame.has_rows) {
-    add_whole_batch(columns, frame);
-  } else {
+    add_whole_batch(batch, frame);
+  } else if (!calls.empty()) {
     frame.rows.clear();
-    add_each(columns, frame);
+    add_each(batch, frame);
   }
   return frame;
 }

@@ -31,18 +31,20 @@ void Link::close() {
   if (reception_) reception_->close();
 }
 
-const std::shared_ptr<Channel>& Link::send(Outgoing& frame) {
+const std::shared_ptr<Channel>& Link::send(Outgoing& frame, const Before& before) {
+  before(channel_);
   try {
     channel_->send(frame);
   } catch (const PeerGone&) {
-    send_anew(frame);
+    send_anew(frame, before);
   }
   return channel_;
 }
 
-const std::shared_ptr<Channel>& Link::send_anew(Outgoing& frame) {
+const std::shared_ptr<Channel>& Link::send_anew(Outgoing& frame, const Before& before) {
   renew(kReconnectTimeoutS);
   frame.region = kNoRegion;
+  before(channel_);
   channel_->send(frame);
   return channel_;
 }

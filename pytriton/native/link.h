@@ -1,6 +1,7 @@
 // The way to the worker of an instance, which may die and come back. For one sending thread at a time.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,11 +25,14 @@ class Link {
   // Gives a batch the next number.
   void number(Outgoing& frame) { frame.sequence = ++sequence_; }
 
+  // Is told of each connection before a batch is sent over it, as replies may come before that returns.
+  using Before = std::function<void(const std::shared_ptr<Channel>&)>;
+
   // Sends a batch, over a new connection if the old one has ended. Throws PeerGone or ArenaFull.
-  const std::shared_ptr<Channel>& send(Outgoing& frame);
+  const std::shared_ptr<Channel>& send(Outgoing& frame, const Before& before);
 
   // Sends over a new connection a batch that nobody has read. Throws as send.
-  const std::shared_ptr<Channel>& send_anew(Outgoing& frame);
+  const std::shared_ptr<Channel>& send_anew(Outgoing& frame, const Before& before);
 
   // Waits for a worker that has died to come back, if anybody starts it again. To be called without a batch: the server
   // hands batches to other instances meanwhile.

@@ -70,7 +70,7 @@ bool Streams::pass_on(Channel& channel, const Reply& reply) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = batches_.find(frame.sequence);
-    if (found != batches_.end()) batch = found->second;
+    if (found != batches_.end() && found->second->channel.get() == &channel) batch = found->second;
   }
   if (!batch || frame.requests != batch->calls().size()) throw FrameError("the reply belongs to no batch");
   if (frame.kind == Kind::response) {
@@ -150,7 +150,7 @@ void Streams::fail_batches(const Channel* channel, const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [sequence, batch] : batches_) {
-      if (!channel || batch->channel.get() == channel) lost.push_back(sequence);
+      if (!channel || (batch->is_sent && batch->channel.get() == channel)) lost.push_back(sequence);
     }
   }
   for (const uint32_t sequence : lost) {

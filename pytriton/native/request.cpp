@@ -26,29 +26,46 @@ uint32_t input_count(TRITONBACKEND_Request* request) {
   return inputs;
 }
 
-}  // namespace
-
-uint64_t Input::elements() const {
-  try {
-    return count(reinterpret_cast<const uint64_t*>(shape), rank);
-  } catch (const FrameError&) {
-    throw BadRequest(Code::invalid_argument, std::string("input '") + name + "' has an impossible shape");
-  }
+std::string shown(const int64_t* shape, size_t rank) {
+  std::string text;
+  for (size_t axis = 0; axis < rank; ++axis) text += (axis ? "," : "") + std::to_string(shape[axis]);
+  return "[" + text + "]";
 }
 
-std::vector<std::optional<Input>> inputs_of(TRITONBACKEND_Request* request, const std::vector<std::string>& names) {
-  std::vector<std::optional<Input>> found(names.size());
+// Whether an input is what the model expects; counts its elements.
+bool fits(Input& input, const ExpectedInput& expected) {
+  if (input.dtype != expected.dtype || input.rank != expected.shape.size() || input.rank > kMostRank) return false;
+  const uint64_t item = input.dtype == kBytes ? sizeof(void*) : item_size(input.dtype);  // in NumPy's arrays
+  uint64_t bytes = item;
+  bool is_empty = false;
+  for (uint32_t axis = 0; axis < input.rank; ++axis) {
+    const int64_t extent = input.shape[axis];
+    if (extent < 0 || (expected.shape[axis] >= 0 && extent != expected.shape[axis])) return false;
+    is_empty |= extent == 0;
+    if (extent == 0) continue;  // NumPy limits the product of the others all the same
+    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes) || bytes > INT64_MAX) return false;
+  }
+  input.elements = is_empty ? 0 : bytes / item;
+  return input.dtype == kBytes || input.size == input.elements * item;
+}
+
+}  // namespace
+
+Inputs inputs_of(TRITONBACKEND_Request* request, const std::vector<ExpectedInput>& expected) {
+  Inputs found(expected.size());
   const uint32_t inputs = input_count(request);
   for (uint32_t index = 0; index < inputs; ++index) {
     Input input = input_at(request, index);
-    const auto name = std::find(names.begin(), names.end(), input.name);
-    if (name == names.end()) continue;
-    const uint64_t item = item_size(input.dtype);
-    if (input.rank > kMostRank || (input.dtype != kBytes && input.elements() * item != input.size)) {
-      throw BadRequest(Code::invalid_argument, std::string("input '") + input.name + "' of " +
-                                                   std::to_string(input.size) + " bytes does not fit its shape");
+    const auto model = std::find_if(expected.begin(), expected.end(),
+                                    [&](const ExpectedInput& each) { return each.name == input.name; });
+    if (model == expected.end()) continue;
+    if (!fits(input, *model)) {
+      throw BadRequest(Code::invalid_argument,
+                       std::string("input '") + input.name + "' has shape " + shown(input.shape, input.rank) + " and " +
+                           std::to_string(input.size) + " bytes, expected shape " +
+                           shown(model->shape.data(), model->shape.size()) + " and as many bytes as its elements take");
     }
-    found[static_cast<size_t>(name - names.begin())] = input;
+    found[static_cast<size_t>(model - expected.begin())] = input;
   }
   return found;
 }

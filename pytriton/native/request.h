@@ -19,13 +19,16 @@ struct Input {
   uint32_t rank;
   uint64_t size;  // bytes
   uint32_t buffers;
-
-  uint64_t elements() const;  // throws BadRequest
+  uint64_t elements;
+  std::vector<Part> parts;  // the data, once they were looked up
 };
+using Inputs = std::vector<std::optional<Input>>;
 
 // The inputs at the places of the model's; none where the request lacks an optional one. Inputs that the server adds
-// for sequences are left out.
-std::vector<std::optional<Input>> inputs_of(TRITONBACKEND_Request* request, const std::vector<std::string>& names);
+// for sequences are left out. Throws BadRequest unless each has the dtype and rank of the model's, extents that it
+// allows, and as many bytes as its shape says, where its dtype tells: the server's own check multiplies without regard
+// to overflow, and drops the batch axis of requests whose number of rows is 0 modulo 2^32.
+Inputs inputs_of(TRITONBACKEND_Request* request, const std::vector<ExpectedInput>& expected);
 
 // The buffers of an input; throws BadRequest if they are not in the CPU's memory.
 void append_parts(const Input& input, std::vector<Part>& parts);

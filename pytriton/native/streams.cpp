@@ -82,8 +82,6 @@ void Streams::submit(const BatchPointer& batch) {
     hand_over(batch, frame, is_known);
   } catch (const PeerGone& error) {
     fail_unsent(batch, is_known ? &frame : nullptr, error.code, gone(error.what()));
-  } catch (const BadRequest& error) {  // one client's
-    submit_alone(batch, error);
   } catch (const Failure& error) {
     fail_unsent(batch, is_known ? &frame : nullptr, error.code, error.what());
   } catch (const std::exception& error) {
@@ -95,16 +93,23 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
   std::shared_ptr<Channel> channel;
   {
     const std::lock_guard sending(sending_);
-    frame = encode(batch->calls(), model_);
-    link_->number(frame);
+    frame = batch->encode();
+    if (batch->calls().empty()) {
+      if (batch->has_slot) release_slot();
+      return;
+    }
     batch->times.compute_start = now_ns();
     {
       const std::lock_guard lock(mutex_);
-      batches_[frame.sequence] = batch;
+      do link_->number(frame);
+      while (!batches_.emplace(frame.sequence, batch).second);  // a long stream may have a number for ever
       is_known = true;
     }
     const std::shared_ptr<Channel> before = link_->channel();
-    channel = link_->send(frame);
+    channel = link_->send(frame, [&](const std::shared_ptr<Channel>& next) {
+      const std::lock_guard lock(mutex_);
+      batch->channel = next;
+    });
     if (channel != before) {
       const std::lock_guard lock(mutex_);
       current_ = channel;
@@ -114,16 +119,9 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
   }
   {
     const std::lock_guard lock(mutex_);
-    batch->channel = channel;
+    batch->is_sent = true;
   }
   if (channel->is_shut()) fail_batches(channel.get(), "it ended");
-}
-
-// Submits the requests of a batch that cannot travel one by one; one that is alone fails.
-void Streams::submit_alone(const BatchPointer& batch, const BadRequest& error) {
-  if (batch->calls().size() == 1) return fail_unsent(batch, nullptr, error.code, error.what());
-  if (batch->has_slot) release_slot();
-  for (const BatchPointer& alone : batch->alone()) submit(alone);
 }
 
 void Streams::fail_unsent(const BatchPointer& batch, const Outgoing* known, Code code, const std::string& message) {
@@ -162,7 +160,7 @@ double Streams::drop_cancelled() {
     current = current_;
     for (const auto& [sequence, batch] : batches_) {
       const bool is_old = std::chrono::duration<double>(start - batch->since).count() > kWatchS;
-      if (is_old && batch->channel) old.emplace_back(sequence, batch);
+      if (is_old && batch->is_sent) old.emplace_back(sequence, batch);
     }
   }
   try {

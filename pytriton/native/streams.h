@@ -38,7 +38,6 @@ class Streams : public Batches, private Taker {
   void release_slot();
   void submit(const BatchPointer& batch);
   void hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_known);
-  void submit_alone(const BatchPointer& batch, const BadRequest& error);
   void fail_unsent(const BatchPointer& batch, const Outgoing* known, Code code, const std::string& message);
 
   // reader.cpp

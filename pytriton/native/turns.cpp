@@ -34,16 +34,13 @@ void Turns::execute(Calls calls) {
   link_->restore();
 }
 
-// Gives each call its response, an error if need be.
-void Turns::answer(const Calls& calls, Times& times) {
+// Gives each call its response, an error if need be; leaves those that were handed to the worker.
+void Turns::answer(Calls& calls, Times& times) {
   try {
     exchange(calls, times);
   } catch (const PeerGone& error) {
     is_lost_ = true;
     fail_all(calls, error.code, std::string("the inference callable's process is gone: ") + error.what());
-  } catch (const BadRequest& error) {  // one client's; nothing was sent
-    if (calls.size() > 1) return answer_each(calls, times);
-    fail_all(calls, error.code, error.what());
   } catch (const ArenaFull& error) {
     fail_all(calls, error.code, error.what());
   } catch (const std::exception& error) {  // a reply that makes no sense: the next batch starts on a new connection
@@ -53,23 +50,30 @@ void Turns::answer(const Calls& calls, Times& times) {
 }
 
 void Turns::answer_each(const Calls& calls, Times& times) {
-  for (const auto& call : calls) answer({call}, times);
+  for (const auto& call : calls) {
+    Calls alone{call};
+    answer(alone, times);
+  }
 }
 
-void Turns::exchange(const Calls& calls, Times& times) {
-  Outgoing frame = encode(calls, model_);
+void Turns::exchange(Calls& calls, Times& times) {
+  Calls refused;  // they have their errors
+  Outgoing frame = encode(calls, model_, refused);
+  if (calls.empty()) return;
   link_->number(frame);
   if (!times.compute_start) times.compute_start = now_ns();
   Exchange exchange{calls, times, frame.sequence, frame.requests};
   const Current current(exchange_, exchange);
-  std::shared_ptr<Channel> channel = link_->send(frame);  // which has the answer, if the worker is in this process
+  const Link::Before before = [&](const std::shared_ptr<Channel>& next) { exchange.channel = next.get(); };
+  std::shared_ptr<Channel> channel =
+      link_->send(frame, before);  // which has the answer, if the worker is in this process
   for (bool is_first = true; !exchange.is_over;) {
     try {
       channel->receive(reply_);
     } catch (const Unread&) {  // it died before it had read the batch
       if (!is_first || exchange.was_read) throw;
       is_first = false;
-      channel = link_->send_anew(frame);
+      channel = link_->send_anew(frame, before);
       continue;
     }
     take(*channel, reply_);
@@ -81,7 +85,7 @@ void Turns::exchange(const Calls& calls, Times& times) {
 
 void Turns::take(Channel& channel, const Reply& reply) noexcept {
   Exchange* exchange = exchange_;
-  if (!exchange) return;
+  if (!exchange || exchange->channel != &channel) return;  // a worker that ends has nothing to say of this batch
   try {
     read(channel, reply, *exchange);
   } catch (...) {

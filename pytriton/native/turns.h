@@ -32,6 +32,7 @@ class Turns : public Batches, private Taker {
     const Calls& calls;
     Times& times;
     uint32_t sequence, requests;
+    const Channel* channel = nullptr;
     bool was_read = false, is_over = false, isolate = false;
     std::exception_ptr failure{};
   };
@@ -44,9 +45,9 @@ class Turns : public Batches, private Taker {
 
   void take(Channel& channel, const Reply& reply) noexcept override;
   void lose(Channel&) noexcept override {}  // the batch that it had gets no answer
-  void answer(const Calls& calls, Times& times);
+  void answer(Calls& calls, Times& times);
   void answer_each(const Calls& calls, Times& times);
-  void exchange(const Calls& calls, Times& times);
+  void exchange(Calls& calls, Times& times);
   void read(Channel& channel, const Reply& reply, Exchange& exchange);
   static void tell_cancelled(Channel& channel, const Exchange& exchange);
 

@@ -15,6 +15,10 @@ The proxies call :func:`adapt`, for servers that run elsewhere. Where we launch 
 pybind11 also copies each input, since it does not know who owns the server's shared memory. :func:`lend_inputs` spares
 that, through the same table.
 
+With any NumPy, the stub dies of an input that NumPy cannot hold, such as one of shape ``[1, 2**61]``, which the server
+lets through because its own product of the extents overflows. Such an input arrives as an array of
+:data:`IMPOSSIBLE_SHAPE` instead, for the model to refuse.
+
 The layouts are part of NumPy's public C API (``_PyArray_DescrNumPy2``, ``PyArray_API``) and are checked before use.
 """
 
@@ -25,12 +29,12 @@ import importlib
 import struct
 import threading
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+MARK = "pytriton_adapted"  # set in the module that models import, which several copies of this file may adapt
 FLAGS_OFFSET = 32  # where the stub looks for the item size
 ITEM_SIZE_OFFSET = 40  # where NumPy 2 has it
 TABLE_LENGTH = 300  # pybind11 uses no later entry
@@ -55,6 +59,7 @@ DTYPES = [
 ]
 # What the stub sees of arrays that become tensors: strings as their bytes.
 VIEWED = {**{dtype: dtype for dtype in DTYPES}, np.dtype(object): np.dtype(np.uint8)}
+IMPOSSIBLE_SHAPE = (0,) * 32  # no model has so many axes; NumPy 1 allows no more
 
 NewFromDescr = ctypes.PYFUNCTYPE(
     ctypes.c_void_p,
@@ -79,11 +84,15 @@ def adapt(pb_utils: Any, tensor: Any) -> None:
     Raises:
         RuntimeError: This NumPy is laid out in another way than the stub can be adapted to.
     """
-    if np.lib.NumpyVersion(np.__version__) < "2.0.0" or isinstance(tensor.__init__, FunctionType):
+    if hasattr(pb_utils, MARK):
         return
-    check_layout()
-    _make_arrays_contiguous()
-    tensor.__init__ = _constructor(pb_utils, tensor.__init__)
+    is_numpy_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
+    if is_numpy_2:
+        check_layout()
+        tensor.__init__ = _constructor(pb_utils, tensor.__init__)
+    _make_arrays_safe()
+    _make_strings_safe(pb_utils)
+    setattr(pb_utils, MARK, True)
 
 
 def check_layout() -> None:
@@ -166,12 +175,32 @@ def lend_inputs() -> None:
     _replace_functions({NEW_COPY: ctypes.cast(ctypes.pythonapi.Py_NewRef, ctypes.c_void_p).value})
 
 
-def _make_arrays_contiguous() -> None:
-    """Have pybind11 make C-contiguous arrays, whatever strides it asks for."""
+class _Strings(np.ndarray[Any, Any]):
+    """The elements of a BYTES tensor, which the stub is going to reshape."""
+
+    def reshape(self, *shape: Any, **options: Any) -> Any:
+        try:
+            return self.view(np.ndarray).reshape(*shape, **options)
+        except ValueError:
+            return np.empty(IMPOSSIBLE_SHAPE, object)
+
+
+def _make_strings_safe(pb_utils: Any) -> None:
+    deserialize = pb_utils.deserialize_bytes_tensor
+    pb_utils.deserialize_bytes_tensor = lambda encoded: deserialize(encoded).view(_Strings)
+
+
+def _make_arrays_safe() -> None:
+    """Have pybind11 make C-contiguous arrays, whatever strides it asks for, and survive shapes that NumPy refuses."""
     original = NewFromDescr(_functions()[NEW_FROM_DESCR] or 0)
 
     def contiguous(kind: int, descr: int, rank: int, shape: int, _: int, data: int, flags: int, parent: int) -> Any:
-        return original(kind, descr, rank, shape, None, data, flags, parent)
+        try:
+            return original(kind, descr, rank, shape, None, data, flags, parent)
+        except ValueError:
+            array = np.empty(IMPOSSIBLE_SHAPE, np.uint8)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(array))  # the caller's
+            return id(array)
 
     replacement = NewFromDescr(contiguous)
     _KEEP.extend([replacement, original])

@@ -27,7 +27,8 @@ class Batch:
     def __init__(self, requests: list[Any], senders: Sequence[Any], decoupled: bool, has_slot: bool = True) -> None:
         self.requests = requests
         self.has_slot = has_slot
-        self.channel: Channel | None = None
+        self.channel: Channel | None = None  # that it is sent over
+        self.is_sent = False  # until then, it may still be sent over another one
         self.since = time.monotonic()
         self._decoupled = decoupled
         self._lock = threading.Lock()
@@ -48,6 +49,15 @@ class Batch:
     def fail(self, message: str, code: str = "INTERNAL") -> None:
         """Answer each request with an error."""
         self.send([failure(message, code) for _ in self.requests], final=True)
+
+    def refuse(self, reasons: dict[int, str]) -> None:
+        """Before the batch is sent: answer requests that cannot travel, by their index, and forget them."""
+        with self._lock:
+            for index, reason in reasons.items():
+                self._send(index, failure(reason, "INVALID_ARG"), last=True)
+            left = [index for index in range(len(self.requests)) if index not in reasons]
+            self.requests = [self.requests[index] for index in left]
+            self._senders = [self._senders[index] for index in left]
 
     def alone(self) -> list[Batch]:
         """Each request as a batch of its own, in place of this one."""

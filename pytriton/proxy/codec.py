@@ -9,8 +9,9 @@ import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
 from . import details
+from .abi import IMPOSSIBLE_SHAPE
 from .frames import REQUEST, Frame
-from .tensors import WHOLE_BATCH, Tensor, joined, tensor
+from .tensors import WHOLE_BATCH, BadRequestError, FrameError, Tensor, joined, tensor
 
 Column = list[Optional["NDArray[Any]"]]
 
@@ -31,6 +32,7 @@ class Codec:
         self._inputs = [item["name"] for item in model_config["input"]]
         self._outputs = [item["name"] for item in model_config["output"]]
         self._batching = model_config.get("max_batch_size", 0) > 0
+        self._ranks = [self._batching + _rank(item) for item in model_config["input"]]
         self.decoupled = model_config.get("model_transaction_policy", {}).get("decoupled", False)
         self._tensor = make_tensor
         self._traced = traced
@@ -41,14 +43,26 @@ class Codec:
         """The frame for a batch, and its tensors: views of the requests' inputs.
 
         Raises:
-            ValueError: An input cannot travel, a FrameError; or parameters cannot, a UnicodeDecodeError.
+            BadRequestError: A request cannot travel; :meth:`refused` says which, and why.
+            FrameError: An input cannot.
             TypeError: An input holds objects that are no strings.
         """
         columns = self._columns(requests)
+        self._check(columns)
         rows = common_rows(columns) if self._batching else None
         tensors = per_request(columns) if rows is None else whole_batch(columns, rows)
         metadata, apart = details.encode(requests, len(self._outputs), self._traced)
         return Frame(REQUEST, 0, len(requests), rows, metadata, apart=apart), tensors
+
+    def refused(self, requests: list[Any]) -> dict[int, str]:
+        """Why requests cannot travel, by their index; the others can, together."""
+        reasons = {}
+        for index, request in enumerate(requests):
+            try:
+                self.encode([request])
+            except BadRequestError as error:
+                reasons[index] = str(error)
+        return reasons
 
     def decode(self, reply: Frame) -> list[Any]:
         """One response per request of the batch that a response frame answers.
@@ -72,8 +86,13 @@ class Codec:
         respond = pb_utils.InferenceResponse
         responses = [respond(tensors) for tensors in outputs]
         if reply.metadata:
-            for index, error in status_of(reply)["errors"].items():
-                responses[int(index)] = failure(error["message"], error["code"])
+            try:
+                for index, error in status_of(reply)["errors"].items():
+                    if not 0 <= int(index) < len(responses):
+                        raise FrameError(f"there is no request {index}")
+                    responses[int(index)] = failure(str(error["message"]), str(error["code"]))
+            except (AttributeError, TypeError) as error:
+                raise FrameError(f"the errors of a reply make no sense: {error}") from error
         return responses
 
     def _columns(self, requests: list[Any]) -> list[tuple[int, Column]]:
@@ -85,6 +104,24 @@ class Codec:
             (index, [tensors[name].as_numpy() if name in tensors else None for tensors in found])
             for index, name in enumerate(self._inputs)
         ]
+
+    def _check(self, columns: list[tuple[int, Column]]) -> None:
+        """Compare ranks: the server's own check drops the batch axis where the number of rows is 0 modulo 2**32.
+
+        Inputs that NumPy cannot hold have another one, too; see :mod:`.abi`.
+        """
+        for index, column in columns:
+            rank = self._ranks[index]
+            for array in column:
+                if array is not None and array.ndim != rank:
+                    shape = "an impossible shape" if array.shape == IMPOSSIBLE_SHAPE else f"shape {list(array.shape)}"
+                    axes = "axes, the first of them the batch's" if self._batching else "axes"
+                    raise BadRequestError(f"input {self._inputs[index]!r} has {shape}, expected {rank} {axes}")
+
+
+def _rank(item: dict[str, Any]) -> int:
+    """Axes of a request's input, less the batch's; the server reshapes inputs before it hands them over."""
+    return len(item["reshape"].get("shape", ()) if "reshape" in item else item["dims"])
 
 
 def common_rows(columns: list[tuple[int, Column]]) -> list[int] | None:
@@ -133,9 +170,15 @@ def status_of(reply: Frame) -> Any:
     """What the metadata of a reply say of failures.
 
     Raises:
-        ValueError: They are no JSON.
+        ValueError: They are no JSON object.
     """
-    return json.loads(reply.metadata)
+    try:
+        status = json.loads(reply.metadata)
+    except RecursionError as error:
+        raise FrameError("the metadata of a reply are nested too deep") from error
+    if not isinstance(status, dict):
+        raise FrameError(f"the metadata of a reply are no object: {status!r:.100}")
+    return status
 
 
 def failure(message: str, code: str = "INTERNAL") -> Any:

@@ -17,6 +17,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from .tensors import BadRequestError
+
 SEQUENCE_START, SEQUENCE_END = 1, 2
 
 
@@ -32,13 +34,13 @@ def encode(requests: list[Any], outputs: int, traced: bool) -> tuple[bytes, bool
         The JSON, and whether the requests must be seen one by one: some want only a part of the outputs, or are traced.
 
     Raises:
-        UnicodeDecodeError: Parameters that are no UTF-8, which the server takes from HTTP.
+        BadRequestError: Parameters that are no UTF-8, which the server takes from HTTP.
     """
     entries = []
     apart = False
     for index, request in enumerate(requests):
         fields = []
-        if (parameters := request.parameters()) != "{}":
+        if (parameters := _parameters(request)) != "{}":
             fields.append(f'"parameters":{parameters}')
         if outputs > 1 and len(wanted := request.requested_output_names()) != outputs:
             fields.append(f'"outputs":{json.dumps(list(wanted))}')
@@ -55,6 +57,13 @@ def encode(requests: list[Any], outputs: int, traced: bool) -> tuple[bytes, bool
         if fields:
             entries.append(f'"{index}":{{{",".join(fields)}}}')
     return f"{{{','.join(entries)}}}".encode() if entries else b"", apart
+
+
+def _parameters(request: Any) -> str:
+    try:
+        return str(request.parameters())
+    except UnicodeDecodeError as error:
+        raise BadRequestError(f"parameters must be UTF-8: {error}") from error
 
 
 def _id(request: Any) -> str:

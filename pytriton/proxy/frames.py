@@ -32,6 +32,7 @@ HEADER = struct.Struct("<IBBHIIIIQ")  # length, kind, flags, released, sequence,
 KIND, NUMBER, COUNTS, REGION = 4, slice(8, 12), slice(12, 20), 24  # where a message has its kind, sequence and so on
 TENSOR = struct.Struct("<HBBIQQ")  # name index, dtype code, rank, request index, offset, size in bytes
 INLINE_LIMIT_BYTES = 32 * 1024
+MAX_REQUESTS = 1 << 20  # each becomes an object, though it may have no tensor
 NO_REGION = 0xFFFFFFFFFFFFFFFF
 
 _SHAPES = [struct.Struct(f"<{rank}Q") for rank in range(MAX_RANK + 1)]
@@ -165,6 +166,8 @@ def _unpack(buffer: memoryview) -> Frame:
         return Frame(kind, sequence, requests, known.rows, b"", (), known.tensors, region, more, apart, data)
     if kind not in KINDS or inline != (region == NO_REGION):
         raise FrameError(f"a frame of kind {kind} has flags {flags} and its data in region {region}")
+    if requests > MAX_REQUESTS:
+        raise FrameError(f"a frame of {requests} requests; there may be {MAX_REQUESTS}")
     frame = Frame(kind, sequence, requests, region=region, more=bool(flags & MORE), apart=bool(flags & APART))
     at = HEADER.size
     if released:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .channel import Channel, PeerGoneError, connect
 from .frames import Frame
@@ -40,8 +40,15 @@ class Link:
         """Give a batch the next number."""
         self._sequence = frame.sequence = (self._sequence + 1) & 0xFFFFFFFF
 
-    def send(self, frame: Frame, tensors: Sequence[Tensor]) -> Channel:
+    def send(
+        self, frame: Frame, tensors: Sequence[Tensor], before: Callable[[Channel], None] = lambda _: None
+    ) -> Channel:
         """Send a batch, over a new connection if the old one has ended.
+
+        Args:
+            frame: Numbered.
+            tensors: The batch's.
+            before: Gets each channel before the batch is sent over it: replies may come before this returns.
 
         Returns:
             The channel that its reply comes from.
@@ -50,16 +57,20 @@ class Link:
             PeerGoneError: The worker is gone.
             ArenaFullError: The tensors do not fit.
         """
+        before(self.channel)
         try:
             self.channel.send(frame, tensors)
         except PeerGoneError:
-            self.send_anew(frame, tensors)
+            self.send_anew(frame, tensors, before)
         return self.channel
 
-    def send_anew(self, frame: Frame, tensors: Sequence[Tensor]) -> Channel:
+    def send_anew(
+        self, frame: Frame, tensors: Sequence[Tensor], before: Callable[[Channel], None] = lambda _: None
+    ) -> Channel:
         """Send over a new connection a batch that nobody has read; as :meth:`send`."""
         if not self.has_reader:
             self.channel.close()
         self.channel = connect(self._path, self._hello, RECONNECT_TIMEOUT_S, PATIENCE_S)
+        before(self.channel)
         self.channel.send(frame, tensors)
         return self.channel

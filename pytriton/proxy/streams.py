@@ -18,6 +18,7 @@ import queue
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from .arena import ArenaFullError
@@ -28,7 +29,7 @@ from .codec import Codec, status_of
 from .frames import END, RESPONSE, Frame
 from .link import Link
 from .memory import Memory
-from .tensors import FrameError
+from .tensors import BadRequestError, FrameError
 
 CHECK_BYTES = 8 << 20  # of responses, before a look at the memory that is left
 RESPONSE_BYTES = 4096  # what the server needs for each, beside its data
@@ -98,32 +99,33 @@ class Streams:
         try:
             with self._sending:
                 frame, tensors = self._codec.encode(batch.requests)
-                self._link.number(frame)
                 with self._lock:
+                    self._link.number(frame)
+                    while frame.sequence in self._batches:  # a long stream may have a number for ever
+                        self._link.number(frame)
                     self._batches[frame.sequence] = batch
                 before = self._link.channel
-                channel = self._link.send(frame, tensors)
+                channel = self._link.send(frame, tensors, partial(setattr, batch, "channel"))
                 if channel is not before:
                     self._start_reader(channel)
             with self._lock:
-                batch.channel = channel
+                batch.is_sent = True
             if channel is self._ended:
                 self._fail_batches(channel, "it ended")
         except PeerGoneError as error:
             self._fail_unsent(frame, batch, _gone(error), "UNAVAILABLE")
-        except UnicodeDecodeError as error:  # one client's parameters
-            self._submit_alone(batch, f"parameters must be UTF-8: {error}")
+        except BadRequestError:  # one client's; nothing was sent
+            self._submit_others(batch)
         except (ArenaFullError, TypeError, ValueError) as error:
             self._fail_unsent(frame, batch, str(error))
 
-    def _submit_alone(self, batch: Batch, message: str) -> None:
-        """Submit the requests of a batch that cannot travel one by one; one that is alone fails."""
-        if len(batch.requests) == 1:
-            return self._fail_unsent(None, batch, message, "INVALID_ARG")
-        if batch.has_slot:
+    def _submit_others(self, batch: Batch) -> None:
+        """Submit a batch without those of its requests that cannot travel."""
+        batch.refuse(self._codec.refused(batch.requests))
+        if batch.requests:
+            self._submit(batch)
+        elif batch.has_slot:
             self._slots.release()
-        for alone in batch.alone():
-            self._submit(alone)
 
     def _start_reader(self, channel: Channel) -> None:
         threading.Thread(target=self._read, args=(channel,), name="pytriton-reader", daemon=True).start()
@@ -132,7 +134,7 @@ class Streams:
         reason = ""
         try:
             while True:
-                channel.release(taken=self._pass_on(channel.receive()))
+                channel.release(taken=self._pass_on(channel, channel.receive()))
         except PeerGoneError as error:
             reason = str(error)
         except Exception as error:  # a reply that makes no sense: what else comes that way cannot be trusted
@@ -144,10 +146,10 @@ class Streams:
             with self._sending:  # whoever sends over it fails now
                 channel.close()
 
-    def _pass_on(self, reply: Frame) -> bool:
+    def _pass_on(self, channel: Channel, reply: Frame) -> bool:
         """Send a reply's responses; whether other replies to the same batch follow."""
         batch = self._batches.get(reply.sequence)
-        if batch is None or reply.requests != len(batch.requests):
+        if batch is None or batch.channel is not channel or reply.requests != len(batch.requests):
             raise FrameError("the reply belongs to no batch")
         if reply.kind == RESPONSE:
             if reply.more and not self._has_memory(reply):
@@ -191,7 +193,7 @@ class Streams:
     def _fail_batches(self, channel: Channel, reason: str) -> None:
         """Fail what was sent over a connection that has ended."""
         with self._lock:
-            lost = [sequence for sequence, batch in self._batches.items() if batch.channel is channel]
+            lost = [sequence for sequence, batch in self._batches.items() if batch.is_sent and batch.channel is channel]
         for sequence in lost:
             batch = self._forget(sequence)
             if batch is not None:
@@ -224,7 +226,7 @@ class Streams:
         with self._lock:
             batches = [(number, batch) for number, batch in self._batches.items() if batch.since < start - WATCH_S]
         for number, batch in batches:
-            if batch.channel is None:
+            if batch.channel is None or not batch.is_sent:
                 continue
             dropped = batch.drop_cancelled()
             if dropped or batch.is_done():

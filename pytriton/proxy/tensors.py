@@ -47,6 +47,10 @@ class FrameError(ValueError):
     """A frame's bytes contradict themselves; the connection that sent it cannot be trusted further."""
 
 
+class BadRequestError(ValueError):
+    """What a client sent cannot travel; requests merged with its own shall not suffer from it."""
+
+
 class Tensor(NamedTuple):
     """One tensor to send.
 

@@ -14,7 +14,7 @@ from .channel import Channel, PeerGoneError, UnreadError
 from .codec import Codec, failure, status_of
 from .frames import ASK, RESPONSE, Frame
 from .link import Link
-from .tensors import FrameError
+from .tensors import BadRequestError, FrameError
 
 
 class Turns:
@@ -46,15 +46,22 @@ class Turns:
             return _fail(requests, status["message"], status["code"])
         except PeerGoneError as error:
             return _fail(requests, f"the inference callable's process is gone: {error}", "UNAVAILABLE")
-        except UnicodeDecodeError as error:  # one client's parameters; nothing was sent
-            if len(requests) > 1:
-                return [self.execute([request])[0] for request in requests]
-            return _fail(requests, f"parameters must be UTF-8: {error}", "INVALID_ARG")
+        except BadRequestError:  # one client's; nothing was sent
+            return self._execute_others(requests, self._codec.refused(requests))
         except (ArenaFullError, TypeError) as error:
             return _fail(requests, str(error))
         except (LookupError, ValueError) as error:  # FrameError or a reply that makes no sense
             self._link.channel.shutdown()  # the next batch starts on a new connection
             return _fail(requests, f"{type(error).__name__}: {error}")
+
+    def _execute_others(self, requests: list[Any], refused: dict[int, str]) -> list[Any]:
+        """Answer a batch of which some requests were refused, for these reasons."""
+        others = [request for index, request in enumerate(requests) if index not in refused]
+        answers = iter(self.execute(others) if others else ())
+        return [
+            failure(refused[index], "INVALID_ARG") if index in refused else next(answers)
+            for index in range(len(requests))
+        ]
 
     def _exchange(self, requests: list[Any]) -> Frame:
         frame, tensors = self._codec.encode(requests)

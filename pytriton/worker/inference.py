@@ -44,6 +44,7 @@ class Options:
         send_traceback: Tell clients the traceback too.
         max_batches_in_flight: Most calls at once, for callables that can work on several.
         warmup: The first requests, made before the server loads the model.
+        forwards_headers: Whether the server may put headers among the parameters.
     """
 
     strict: bool = False
@@ -51,6 +52,7 @@ class Options:
     send_traceback: bool = False
     max_batches_in_flight: int = 64
     warmup: Sequence[ModelWarmup] = ()
+    forwards_headers: bool = False
 
 
 WholeBatchForm = Callable[[dict[str, NDArray[Any]]], Any]
@@ -206,7 +208,7 @@ class Inference:
             inputs = {self.input_names[item.name]: frame.array(item) for item in frame.tensors}
             return callee.answer_whole(inputs), None
         callee.enter()
-        requests = requests_of(frame, self.input_names, self._output_names)
+        requests = requests_of(frame, self.input_names, self._output_names, self._options.forwards_headers)
         for watch in frame.watches:
             watch.begin(requests)
         return callee.function(requests), requests

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "chance.h"
-#include "frame_target.h"
 #include "layout.h"
+#include "target.h"
 #include "wire.h"
 
 namespace {

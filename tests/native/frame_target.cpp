@@ -1,5 +1,3 @@
-#include "frame_target.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -12,6 +10,7 @@
 #include "layout.h"
 #include "server.h"
 #include "socket_channel.h"
+#include "target.h"
 
 namespace {
 

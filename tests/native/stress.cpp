@@ -24,7 +24,7 @@ constexpr auto kPatience = std::chrono::seconds(60);
 Description description(bool decoupled) {
   Description model;
   model.name = "model";
-  model.inputs = {"x"};
+  model.inputs = {{"x", 11, {-1, -1}}};
   model.outputs = {{"y", 11}};
   model.batching = true;
   model.decoupled = decoupled;

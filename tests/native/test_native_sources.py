@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent
+CORPUS = SOURCE.parent / "fuzz" / "corpus"
 ROUNDS = 30_000
 BATCHES = 1_000
 FLIGHTS = 300
@@ -41,6 +42,15 @@ def run(program: Path, *arguments: object) -> None:
 
 def test_damaged_frames_are_refused_and_nothing_beyond_them_is_read(folders):
     run(build(folders, "damaged_frames", ADDRESSES), 1, ROUNDS)
+
+
+def test_a_worker_answers_no_batch_that_another_connection_has(folders):
+    run(build(folders, "connections", ADDRESSES), ".")
+
+
+@pytest.mark.parametrize("target", ["frame", "json"])
+def test_a_fuzzers_target_finds_no_fault_in_its_corpus(folders, target):
+    run(build(folders, f"replay_{target}", ADDRESSES), CORPUS / target)
 
 
 def test_threads_share_nothing_without_a_lock_whatever_a_worker_does(folders):

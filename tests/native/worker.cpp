@@ -38,7 +38,7 @@ struct Task {
 class Conversation {
  public:
   Conversation(Descriptor socket, bool streams, Random& random)
-      : socket_(std::move(socket)), streams_(streams), random_(random), peer_(greet()) {}
+      : socket_(std::move(socket)), streams_(streams), random_(random), peer_(greet(socket_.get(), arena_)) {}
 
   // Until one side has had enough.
   void run(const std::atomic<bool>& is_closing) {
@@ -51,30 +51,6 @@ class Conversation {
   }
 
  private:
-  PeerMemory greet() {
-    char text[4096];
-    union {
-      char bytes[CMSG_SPACE(sizeof(int))];
-      cmsghdr aligned;
-    } ancillary{};
-    iovec piece{text, sizeof text};
-    msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
-    message.msg_control = ancillary.bytes;
-    message.msg_controllen = sizeof ancillary.bytes;
-    if (recvmsg(socket_.get(), &message, 0) <= 0) throw PeerGone("no greeting");
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-    const int own = arena_.fd();
-    std::memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &own, sizeof own);
-    const std::string hello = "{\"protocol\":4}";
-    std::memcpy(text, hello.data(), hello.size());
-    piece.iov_len = hello.size();
-    sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-    return PeerMemory(Descriptor(fd));
-  }
-
   // Reads nothing, though the socket gets full, until clients have given up all that was sent, as what is being sent is
   // not among that, or the proxy has; it may be waiting for another conversation already.
   void hang(const std::atomic<bool>& is_closing) {
@@ -185,17 +161,45 @@ class Conversation {
 
 }  // namespace
 
-Worker::Worker(const std::string& path, bool streams, uint64_t seed)
-    : streams_(streams), listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+pytriton::Descriptor listen_at(const std::string& path) {
+  Descriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) broken("a short path for the worker's socket");
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   unlink(path.c_str());
-  if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      listen(listener_.get(), 8) != 0) {
+  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      listen(listener.get(), 8) != 0) {
     broken("the worker can listen");
   }
+  return listener;
+}
+
+pytriton::PeerMemory greet(int socket, const Arena& arena) {
+  char text[4096];
+  union {
+    char bytes[CMSG_SPACE(sizeof(int))];
+    cmsghdr aligned;
+  } ancillary{};
+  iovec piece{text, sizeof text};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.bytes;
+  message.msg_controllen = sizeof ancillary.bytes;
+  if (recvmsg(socket, &message, 0) <= 0) throw PeerGone("no greeting");
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+  const int own = arena.fd();
+  std::memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &own, sizeof own);
+  const std::string hello = "{\"protocol\":4}";
+  std::memcpy(text, hello.data(), hello.size());
+  piece.iov_len = hello.size();
+  sendmsg(socket, &message, MSG_NOSIGNAL);
+  return PeerMemory(Descriptor(fd));
+}
+
+Worker::Worker(const std::string& path, bool streams, uint64_t seed) : streams_(streams), listener_(listen_at(path)) {
   thread_ = std::thread(&Worker::serve, this, seed);
 }
 

@@ -5,9 +5,15 @@
 #include <string>
 #include <thread>
 
+#include "arena.h"
 #include "descriptor.h"
 
 constexpr int kMostRequests = 4;  // of a batch
+
+// A socket that proxies find at a path.
+pytriton::Descriptor listen_at(const std::string& path);
+// Swaps greetings and arenas with a proxy that has connected. Throws PeerGone.
+pytriton::PeerMemory greet(int socket, const pytriton::Arena& arena);
 
 class Worker {
  public:

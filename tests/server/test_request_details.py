@@ -1,15 +1,13 @@
 """What a callable gets to know of a request beside its inputs."""
 
 import time
-from http.client import HTTPConnection
 
 import pytest
 
 from pytriton.client import ModelClient
 from pytriton.decorators import batch, with_requests
 from tests.server.arrays import filled
-from tests.server.conftest import LOCALHOST
-from tests.server.processes import DEADLINE_S
+from tests.server.raw import post
 
 
 class Seen(list):
@@ -109,15 +107,3 @@ def test_a_callable_below_batch_gets_its_requests_where_it_asks_for_them(bind, t
 
     answer = traffic.infer(bind(scaled), filled(2), parameters={"factor": 3})
     assert answer["y"][0, 0] == 6
-
-
-def post(config, model, fields):
-    """Send JSON as it is; the status and body of the answer."""
-    connection = HTTPConnection(LOCALHOST, config.http_port, timeout=DEADLINE_S)
-    tensor = b'"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}]'
-    connection.request("POST", f"/v2/models/{model}/infer", b"{" + fields + b"," + tensor + b"}")
-    answer = connection.getresponse()
-    try:
-        return answer.status, answer.read()
-    finally:
-        connection.close()

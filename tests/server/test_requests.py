@@ -9,6 +9,7 @@ from pytriton.decorators import batch
 from pytriton.model_config import Tensor
 from tests.server.arrays import filled
 from tests.server.conftest import FORWARDED_RESERVED_HEADERS
+from tests.server.raw import post
 from tests.server.traffic import Gate
 
 OUTPUTS = [Tensor(name=name, shape=(-1,), dtype=np.float32) for name in ("y", "z", "w")]
@@ -50,6 +51,21 @@ def test_forwarded_headers_arrive_as_text_among_the_parameters(log, traffic):
     headers = {"x-tenant": "blue", "x-count": 3, "other": "not forwarded"}
     traffic.infer(log.model, filled(1), parameters={"a": 1}, headers=headers)
     assert log[0].parameters == {"a": 1, "x-tenant": "blue", "x-count": "3"}
+
+
+@pytest.mark.parametrize("names", [["x-user"], ["X-User"], ["X-USER", "x-User", "x-user"], ["x-user", "X-User"]])
+def test_a_header_wins_over_parameters_of_its_name_in_any_spelling(log, traffic, names):
+    forged = dict.fromkeys(names, "forged")
+    traffic.infer_bare(log.model, {"x": filled(1)}, parameters={**forged, "a": 1}, headers={"x-user": "ada"})
+    assert log[0].parameters == {"a": 1, "x-user": "ada"}
+
+
+@pytest.mark.parametrize("header", ["x-user", "X-User", "X-USER"])
+def test_a_header_keeps_its_spelling_over_http(log, triton_config, header):
+    forged = ["x-user", "X-User", "X-uSER"]
+    fields = '"parameters":{' + ",".join(f'"{name}":"forged"' for name in forged) + "}"
+    assert post(triton_config, log.model, fields.encode(), {header: "ada"})[0] == 200
+    assert log[0].parameters == {header: "ada"}
 
 
 def test_a_request_without_parameters_has_an_empty_dict_of_them(log, traffic):

@@ -80,7 +80,7 @@ class Link:
             "name": "m",
             "instance_group": [{"name": "m_0", "count": 4}],
             "max_batch_size": config.max_batch_size,
-            "input": [{"name": spec.name} for spec in config.inputs],
+            "input": [{"name": spec.name, "dims": list(spec.shape)} for spec in config.inputs],
             "output": [{"name": spec.name} for spec in config.outputs],
             "model_transaction_policy": {"decoupled": config.decoupled},
         }

@@ -24,6 +24,10 @@ class Utilities:
         self.Tensor = type("Tensor", (), {"__init__": StubConstructor(self)})
 
     @staticmethod
+    def deserialize_bytes_tensor(encoded):
+        return np.array([bytes(encoded)], object)
+
+    @staticmethod
     def serialize_byte_tensor(array):
         return interleave(np.array([str(element).encode() for element in array.ravel()], object))
 
@@ -47,7 +51,7 @@ class StubConstructor:
 
 @pytest.fixture
 def utilities(monkeypatch):
-    monkeypatch.setattr(abi, "_make_arrays_contiguous", lambda: None)  # else this process' NumPy would be changed
+    monkeypatch.setattr(abi, "_make_arrays_safe", lambda: None)  # else this process' NumPy would be changed
     utilities = Utilities()
     adapt(utilities, utilities.Tensor)
     return utilities
@@ -161,8 +165,9 @@ def test_strings_are_preceded_by_their_lengths():
     assert interleave(strings) == struct.pack("<I2sIIcI2s", 2, b"ab", 0, 1, b"\0", 2, "ä".encode())
 
 
-def test_numpy_1_needs_nothing(monkeypatch):
+def test_tensors_made_with_numpy_1_need_nothing(monkeypatch):
     monkeypatch.setattr(np, "__version__", "1.26.4")
+    monkeypatch.setattr(abi, "_make_arrays_safe", lambda: None)
     utilities = Utilities()
     before = utilities.Tensor.__init__
     adapt(utilities, utilities.Tensor)
@@ -189,25 +194,67 @@ print(made is array, __import__("sys").getrefcount(array) - before, array.copy()
     assert done.stdout == "True 1 False\n"
 
 
-@numpy_2
-def test_arrays_made_through_the_replaced_table_are_contiguous_whatever_their_strides():
-    # As pybind11 does it: the function is taken from the table, and called with strides of an item size of 0.
-    script = """
+# What adapts the process, and calls the function in the table as pybind11 does.
+ADAPTED = """
 import ctypes
 import numpy as np
 from pytriton.proxy import abi
 
-abi._make_arrays_contiguous()
+class Utilities:
+    serialize_byte_tensor = None
+
+    @staticmethod
+    def deserialize_bytes_tensor(encoded):
+        return np.array([bytes(encoded)], object)
+
+class Tensor: ...
+
+abi.adapt(Utilities, Tensor)
 capsule = __import__("numpy.core.multiarray", fromlist=["_ARRAY_API"])._ARRAY_API
 table = ctypes.cast(ctypes.pythonapi.PyCapsule_GetPointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
 kinds = [ctypes.py_object] * 2 + [ctypes.c_int] + [ctypes.c_void_p] * 3 + [ctypes.c_int, ctypes.c_void_p]
 new_from_descr = ctypes.PYFUNCTYPE(ctypes.py_object, *kinds)(table[abi.NEW_FROM_DESCR])
-shape, strides = (ctypes.c_ssize_t * 2)(2, 3), (ctypes.c_ssize_t * 2)(0, 0)
-data = (ctypes.c_int32 * 6)(*range(6))
-descr = np.dtype(np.int32)
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(descr))  # the function takes over a reference
-array = new_from_descr(np.ndarray, descr, 2, shape, strides, ctypes.addressof(data), 0, None)
+
+def new_array(extents, strides=None):
+    shape = (ctypes.c_ssize_t * len(extents))(*extents)
+    strides = (ctypes.c_ssize_t * len(extents))(*strides) if strides else None
+    descr = np.dtype(np.int32)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(descr))  # the function takes over a reference
+    return new_from_descr(np.ndarray, descr, len(extents), shape, strides, ctypes.addressof(DATA), 0, None)
+
+DATA = (ctypes.c_int32 * 6)(*range(6))
+"""
+
+
+def adapted(script):
+    """What a script prints in a process of its own, whose NumPy is changed."""
+    command = [sys.executable, "-W", "error", "-c", ADAPTED + script]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@numpy_2
+def test_arrays_made_through_the_replaced_table_are_contiguous_whatever_their_strides():
+    script = """
+array = new_array((2, 3), (0, 0))  # the strides of an item size of 0
 print(array.tolist(), array.strides, np.zeros((2, 2)).T.strides)
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[[0, 1, 2], [3, 4, 5]] (12, 4) (8, 16)\n"
+    assert adapted(script) == "[[0, 1, 2], [3, 4, 5]] (12, 4) (8, 16)\n"
+
+
+def test_a_shape_that_numpy_refuses_becomes_an_array_that_says_so():
+    script = """
+for extents in ((1, 2**61), (0, 2**62), (2**31, 2**31, 2**31), (1, -1)):
+    arrays = [new_array(extents) for _ in range(1000)]
+    assert all(array.shape == abi.IMPOSSIBLE_SHAPE for array in arrays), extents
+print(new_array((2, 3)).tolist())
+"""
+    assert adapted(script) == "[[0, 1, 2], [3, 4, 5]]\n"
+
+
+def test_strings_of_a_shape_that_numpy_refuses_become_an_array_that_says_so():
+    script = """
+strings = Utilities.deserialize_bytes_tensor(b"ab")
+assert type(strings.reshape((1, 1))) is np.ndarray
+print(strings.reshape((1, 1)).tolist(), strings.reshape((2**32, 2**32)).shape == abi.IMPOSSIBLE_SHAPE)
+"""
+    assert adapted(script) == "[[b'ab']] True\n"

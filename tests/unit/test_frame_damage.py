@@ -161,3 +161,8 @@ def test_lengths_that_end_early_or_late_are_refused():
     for strings in (b"ab", b"abcd"):
         with pytest.raises(FrameError, match="strings end at byte 11 of"):
             decode_bytes(struct.pack("<II", 1, 2) + strings, (2,))
+
+
+def test_a_frame_of_more_requests_than_memory_can_hold_is_refused():
+    with pytest.raises(FrameError, match="4294967295 requests; there may be"):
+        read(frame_of(requests=2**32 - 1))

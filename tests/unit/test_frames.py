@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from pytriton.proxy.frames import ERROR, NO_REGION, REQUEST, RESPONSE, Frame, pack, unpack
+from pytriton.proxy.frames import ERROR, MAX_REQUESTS, NO_REGION, REQUEST, RESPONSE, Frame, pack, unpack
 from pytriton.proxy.tensors import (
     ALIGN,
     BYTES,
@@ -117,7 +117,7 @@ def test_the_arrays_of_several_requests_arrive_as_one(rows, trailing, data):
 @given(
     kind=st.sampled_from([REQUEST, RESPONSE, ERROR]),
     sequence=st.integers(0, 2**32 - 1),
-    requests=st.integers(0, 2**32 - 1),
+    requests=st.integers(0, MAX_REQUESTS),
     metadata=st.binary(max_size=100),
     released=st.lists(st.integers(0, 2**64 - 1), max_size=20),
 )

@@ -1,15 +1,20 @@
 """Which proxy serves a model."""
 
+import logging
+
 import pytest
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.server.native import NativeProxyError, choose, uses_native
+from pytriton.inprocess import library as inprocess
+from pytriton.inprocess.exceptions import UnsupportedError
+from pytriton.server import native
+from pytriton.server.native import LIBRARY, NativeProxyError, choose, mismatch, uses_native
 
 
 @pytest.fixture
 def library(tmp_path):
     path = tmp_path / "libtriton_pytriton.so"
-    path.touch()
+    path.write_bytes(b"ELF")
     return path
 
 
@@ -53,3 +58,47 @@ def test_the_choice_says_why_it_is_not_native(library, tmp_path):
     assert choose("auto", True, library, {"PYTRITON_PROXY": "python"}).reason == "PYTRITON_PROXY=python asks for it"
     assert "no C++ compiler" in choose("auto", True, tmp_path / "missing.so", {}).reason
     assert "not launched by this process" in choose("auto", False, library, {}).reason
+
+
+@pytest.fixture(params=["sources", "stamp"])
+def stale(library, request):
+    """A library of another build than what is beside it: sources, or what a wheel says of its build."""
+    library.write_bytes(b"ELF pytriton-stamp:" + b"0" * 64 + b"\0 ...")
+    if request.param == "sources":
+        (library.parent / "frames.cpp").write_text("int one = 1;")
+    else:
+        (library.parent / "stamp.txt").write_text("1" * 64)
+    return library
+
+
+def test_a_library_of_another_build_gives_way_to_the_python_proxy_with_a_warning(stale, caplog, monkeypatch):
+    monkeypatch.setattr(native, "_told", False)
+    with caplog.at_level(logging.WARNING, "pytriton"):
+        assert uses_native("auto", True, stale, {}) is False
+    (warning,) = caplog.messages
+    assert "was compiled from other sources" in warning
+    assert "pip install" in warning
+
+
+def test_a_library_of_another_build_is_refused_where_it_was_asked_for(stale):
+    for proxy, environment in (("native", {}), ("auto", {"PYTRITON_PROXY": "native"})):
+        with pytest.raises(NativeProxyError, match="compiled from other sources"):
+            choose(proxy, True, stale, environment)
+
+
+def test_a_library_of_another_build_is_not_loaded_into_a_process(stale, monkeypatch):
+    monkeypatch.setattr(inprocess, "LIBRARY", stale)
+    monkeypatch.setattr(inprocess, "_api", None)
+    with pytest.raises(UnsupportedError, match=r"compiled from other sources.*pip install"):
+        inprocess.load()
+
+
+def test_a_library_without_a_stamp_is_of_another_build(library):
+    (library.parent / "stamp.txt").write_text("1" * 64)
+    assert "compiled from other sources" in mismatch(library)
+
+
+@pytest.mark.skipif(not LIBRARY.is_file(), reason="nothing was compiled here")
+def test_each_compiled_library_is_of_the_sources_beside_it():
+    for library in (LIBRARY, LIBRARY.with_name("libpytriton_calls.so")):
+        assert mismatch(library) == ""

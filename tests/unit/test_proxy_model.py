@@ -261,10 +261,30 @@ GOOD = (Frame(RESPONSE, 0, 1, [1]), tensor(0, X[0]))
         (Frame(RESPONSE, 0, 1, metadata=b"not JSON"),),
         (Frame(RESPONSE, 0, 1, metadata=b'{"errors": {"3": {"message": "no"}}}'),),
         (Frame(RESPONSE, 0, 1, metadata=b'{"errors": {"x": {"message": "no"}}}'),),
+        (Frame(RESPONSE, 0, 1, metadata=b'{"errors": {"-1": {"message": "no", "code": "INTERNAL"}}}'),),
+        (Frame(RESPONSE, 0, 1, metadata=b'{"errors": ["0"]}'),),
+        (Frame(RESPONSE, 0, 1, metadata=b'{"errors": {"0": "no"}}'),),
+        (Frame(RESPONSE, 0, 1, metadata=b"true"),),
+        (Frame(ERROR, 0, 1, metadata=b"[" * 50_000),),
         (Frame(ERROR, 0, 1, metadata=b"{}"),),
         (Frame(ERROR, 0, 1),),
     ],
-    ids=["noise", "sequence", "requests", "name", "metadata", "index", "no index", "error", "empty error"],
+    ids=[
+        "noise",
+        "sequence",
+        "requests",
+        "name",
+        "metadata",
+        "index",
+        "no index",
+        "index below 0",
+        "list",
+        "text",
+        "no object",
+        "nested",
+        "error",
+        "empty error",
+    ],
 )
 def test_a_reply_that_makes_no_sense_fails_its_batch_and_the_next_one_gets_a_new_connection(link, reply):
     with closing(Liar(link.path, reply, GOOD)) as liar:
@@ -307,3 +327,19 @@ def test_many_batches_leave_no_descriptor(link):
     for x in (X[0], LARGE[0]) * 100:
         link.infer({"x": x})
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_requests_of_another_rank_fail_alone_and_the_connection_stays(link):
+    calls = []
+
+    def function(requests):
+        calls.append(len(requests))
+        return double(requests)
+
+    link.serve(function)
+    answers = link.infer({"x": X[0]}, {"x": X[0][0]}, {"x": X[1]}, {"x": X[0][None]})
+    assert [answers[0], answers[2]] == [{"y": (x * 2).tolist()} for x in X]
+    assert answers[1] == "input 'x' has shape [2], expected 2 axes, the first of them the batch's"
+    assert answers[3] == "input 'x' has shape [1, 1, 2], expected 2 axes, the first of them the batch's"
+    assert link.infer({"x": X[0]}) == [{"y": [[2, 4]]}]
+    assert calls == [2, 1]

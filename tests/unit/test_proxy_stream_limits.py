@@ -1,19 +1,25 @@
 """How far streams run ahead of a server, what memory they hold, and how they end before their time."""
 
 import asyncio
+import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
 
-from pytriton.proxy.channel import MAX_AHEAD, MAX_UNRELEASED_BYTES
+from pytriton.proxy.channel import MAX_AHEAD, MAX_UNRELEASED_BYTES, accept
+from pytriton.proxy.frames import RESPONSE, Frame
+from pytriton.proxy.tensors import tensor
+from pytriton.worker.listener import listening
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.unit.backend import InferenceRequest
 from tests.unit.batches import X, answers, of, submit
 from tests.unit.generators import Endless, as_async, count_up, count_up_async
-from tests.unit.links import CONFIG
+from tests.unit.links import CONFIG, Link
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -230,3 +236,48 @@ def test_memory_is_looked_at_after_so_many_bytes_of_responses(serve, monkeypatch
     (request,) = submit(serve(function), of(0))
     assert len(request.sender.all()) == 20
     assert len(looks) == 5
+
+
+@pytest.fixture
+def streaming(proxy_model, tmp_path):
+    """A link whose proxy returns at once, and which no worker serves."""
+    link = Link(proxy_model, tmp_path, batches_in_flight=8)
+    yield link
+    link.end()
+
+
+def reply_to(request, value):
+    return Frame(RESPONSE, request.sequence, 1, [1]), [tensor(0, np.full((1, 2), value, np.float32))]
+
+
+def test_a_worker_answers_no_batch_that_another_connection_has(streaming):
+    with closing(listening(str(streaming.path))) as listener, ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(streaming.connect)
+        connection, _ = listener.accept()
+        dying = accept(connection, DEADLINE_S)[1]
+        connecting.result()
+        (first,) = submit(streaming, {"x": X})
+        dying.receive()
+        connection.shutdown(socket.SHUT_RD)  # it takes no batch any more
+        submitting = pool.submit(submit, streaming, {"x": X})
+        with closing(dying), closing(accept(listener.accept()[0], DEADLINE_S)[1]) as successor:
+            (second,) = submitting.result()
+            batch = successor.receive()
+            dying.send(*reply_to(batch, 666))
+            assert "belongs to no batch" in answers(first)[0]
+            successor.send(*reply_to(batch, 2))
+            assert answers(second) == [{"y": [[2, 2]]}]
+
+
+def test_a_batch_gets_no_number_that_another_one_has(streaming):
+    with closing(listening(str(streaming.path))) as listener, ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(streaming.connect)
+        with closing(accept(listener.accept()[0], DEADLINE_S)[1]) as worker:
+            connecting.result()
+            (long,) = submit(streaming, {"x": X})
+            streaming.model._batches._link._sequence = 0  # as after 2**32 batches
+            (other,) = submit(streaming, {"x": X})
+            batches = [worker.receive(), worker.receive()]
+            for value, batch in enumerate(batches):
+                worker.send(*reply_to(batch, value))
+            assert [answers(request) for request in (long, other)] == [[{"y": [[0, 0]]}], [{"y": [[1, 1]]}]]

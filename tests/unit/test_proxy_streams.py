@@ -167,3 +167,26 @@ def test_an_instance_is_busy_while_a_stream_runs_and_quiet_after(serve):
     release.set()
     request.sender.all()
     wait_for(lambda: link.workers[0].quiet_s() > 0.0, "the instance to be quiet")
+
+
+def test_a_request_of_another_rank_fails_and_those_merged_with_it_are_answered_together(serve):
+    calls = []
+
+    def double(requests):
+        calls.append(len(requests))
+        return [{"y": request["x"] * 2} for request in requests]
+
+    requests = submit(serve(double), {"x": X}, {"x": X[0]}, {"x": X}, {"x": X[0]})
+    assert [answers(request) for request in (requests[0], requests[2])] == [[{"y": [[2, 4]]}]] * 2
+    for bad in (requests[1], requests[3]):
+        assert answers(bad) == ["input 'x' has shape [2], expected 2 axes, the first of them the batch's"]
+    assert calls == [2]
+
+
+def test_a_batch_whose_requests_all_have_another_rank_gives_its_slot_back(serve):
+    link = serve(returned, batches_in_flight=1)
+    for _ in range(3):
+        (bad,) = submit(link, {"x": X[0]})
+        assert "expected 2 axes" in answers(bad)[0]
+    (good,) = submit(link, {"x": X})
+    assert answers(good) == [{"y": [[2, 4]]}]

@@ -166,3 +166,21 @@ def test_an_id_that_is_no_text_is_left_out():
     request = server_request(mine=1)
     request.request_id = lambda: b"\xff".decode()
     assert json.loads(details.encode([request], len(OUTPUTS), traced=False)[0]) == {"0": {"parameters": {"mine": 1}}}
+
+
+def with_parameters(text, **options):
+    """The parameters that a callable gets of a request that the server describes so."""
+    metadata = b'{"0":{"id":"a","parameters":' + text + b"}}"
+    frame = Frame(REQUEST, 1, 1, [1], metadata)
+    return requests_of(frame, ["x"], OUTPUTS, **options)[0].parameters
+
+
+def test_the_last_of_a_name_counts_in_any_letter_case_where_headers_are_forwarded():
+    text = b'{"X-User":"forged","x-USER":"forged","a":1,"X-User":"ada"}'
+    assert with_parameters(text, forwards_headers=True) == {"a": 1, "X-User": "ada"}
+    text = b'{"X-User":"forged","x-user":"ada"}'
+    assert with_parameters(text, forwards_headers=True) == {"x-user": "ada"}
+
+
+def test_letter_case_tells_parameters_apart_where_no_headers_are_forwarded():
+    assert with_parameters(b'{"t":1,"T":2}') == {"t": 1, "T": 2}
