@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -226,7 +226,17 @@ class ModelBinder(ABC):
                 for model in models:
                     self._models.remove(model)
             else:
-                self._models.unload(self._control, models, UNLOAD_TIMEOUT_S)
+                is_idle = self._before_unload({model_name}, UNLOAD_TIMEOUT_S)
+                self._models.unload(self._control, models, UNLOAD_TIMEOUT_S, is_idle)
+
+    def _before_unload(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:
+        """Wait for requests that the server is receiving, for some of the time that unloading models may take.
+
+        Returns:
+            What tells whether the server has handed all requests to these models on that it had then, as far as can be
+            seen from outside.
+        """
+        return lambda: True
 
     @contextmanager
     def _changing(self, what: str, check: Callable[[str], None] | None = None) -> Iterator[None]:
