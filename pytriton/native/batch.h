@@ -13,14 +13,14 @@ namespace pytriton {
 class Batch {
  public:
   // Hands streams over to `cancelled` whose clients have gone.
-  Batch(Calls calls, const Description& model, bool has_slot, CancelledStreams& cancelled)
-      : has_slot(has_slot),
+  Batch(Calls calls, const Description& model, bool is_repeated, CancelledStreams& cancelled)
+      : is_repeated(is_repeated),
         calls_(std::move(calls)),
         model_(model),
         cancelled_(cancelled),
         size_(batch_size(calls_, model)) {}
 
-  const bool has_slot;               // whether it counts as one of the batches in flight
+  const bool is_repeated;            // whether it is a part of a batch that was handed over before
   std::shared_ptr<Channel> channel;  // that it was sent over; guarded by whoever knows the batch
   const std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
   Times times;
@@ -62,7 +62,7 @@ class Batch {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<Batch>> batches;
     for (const auto& call : calls_) {
-      if (!call->is_done()) batches.push_back(std::make_shared<Batch>(Calls{call}, model_, false, cancelled_));
+      if (!call->is_done()) batches.push_back(std::make_shared<Batch>(Calls{call}, model_, true, cancelled_));
     }
     return batches;
   }

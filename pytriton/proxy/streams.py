@@ -120,9 +120,9 @@ class Streams:
         """Submit the requests of a batch that cannot travel one by one; one that is alone fails."""
         if len(batch.requests) == 1:
             return self._fail_unsent(None, batch, message, "INVALID_ARG")
-        if batch.has_slot:
-            self._slots.release()
+        self._slots.release()
         for alone in batch.alone():
+            self._slots.acquire()
             self._submit(alone)
 
     def _start_reader(self, channel: Channel) -> None:
@@ -184,7 +184,7 @@ class Streams:
         """Take a batch out of those in flight; None if it was taken out before."""
         with self._lock:
             batch = self._batches.pop(sequence, None)
-        if batch is not None and batch.has_slot:
+        if batch is not None:
             self._slots.release()
         return batch
 
@@ -200,7 +200,7 @@ class Streams:
     def _fail_unsent(self, frame: Frame | None, batch: Batch, message: str, code: str = "INTERNAL") -> None:
         if frame is not None and frame.sequence in self._batches:
             self._forget(frame.sequence)
-        elif batch.has_slot:
+        else:
             self._slots.release()
         batch.fail(message, code)
 
@@ -215,6 +215,8 @@ class Streams:
             if failed is None:
                 return
             for batch in failed.alone():
+                while not self._slots.acquire(timeout=pause_s):
+                    pause_s = self._drop_cancelled()
                 self._submit(batch)
 
     def _drop_cancelled(self) -> float:

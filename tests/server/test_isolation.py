@@ -1,5 +1,6 @@
 """One request of a merged call fails: the others are answered."""
 
+import asyncio
 import logging
 from functools import partial
 
@@ -88,6 +89,26 @@ def test_the_retry_is_logged_once_and_the_failure_with_its_traceback(bind, traff
     assert "4 merged requests" in retry.getMessage()
     assert not retry.exc_info
     assert failure.exc_info
+
+
+def test_repeated_requests_of_a_coroutine_count_among_the_batches_in_flight(bind, traffic):
+    gate, running, most = Gate(), [], []
+
+    async def infer(requests):
+        running.append(requests)
+        most.append(len(running))
+        await asyncio.to_thread(gate.wait)
+        await asyncio.sleep(0.01)  # in which others would begin
+        running.remove(requests)
+        if len(requests) > 1:
+            raise ValueError("one at a time")
+        return [{"y": request["x"]} for request in requests]
+
+    name = bind(infer, max_batch_size=8, max_batches_in_flight=1)
+    calls = [partial(traffic.infer, name, filled(value)) for value in range(5)]
+    answers = [answer.result()["y"][0, 0].item() for answer in traffic.merge(name, gate, calls)]
+    assert answers == [0, 1, 2, 3, 4]
+    assert most == [1] * 6
 
 
 @pytest.mark.parametrize("form", ["requests", "batch"])
