@@ -73,6 +73,8 @@ class ModelBinder(ABC):
             infer_func: Gets a list of requests and returns a list of one mapping, output name to array, per request;
                 the decorators give it other signatures. A list of callables makes one model instance of each: they run
                 in parallel threads. :class:`pytriton.workers.Processes` makes instances in processes of their own.
+                A call with several clients' requests that raises is repeated with each request alone, so that side
+                effects happen twice; ``ModelConfig(isolate_errors=False)`` prevents that.
             inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ...
             outputs: Likewise OUTPUT_1, OUTPUT_2, ...
             model_version: Several versions of a model may be bound; they share all but the callables.

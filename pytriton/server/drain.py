@@ -15,6 +15,7 @@ LOOK_S = 0.01
 LOOKS_ASLEEP = 2
 STREAM_SILENCE_S = 1.0
 SETTLE_S = 0.1
+PAUSE_S = 0.25
 REFUSAL_S = 2.0
 STALLED_S = 5.0
 
@@ -180,7 +181,7 @@ def _is_receiving(before: Connection, now: Connection | None) -> bool:
     """Whether a request still comes, of which nothing is answered."""
     if now is None or now.sent_bytes > before.sent_bytes or not _is_under_way(now):
         return False
-    return now.unread_bytes > 0 or now.since_received_s < SETTLE_S
+    return now.unread_bytes > 0 or now.since_received_s < PAUSE_S
 
 
 def _is_silent(connection: Connection, seconds: float) -> bool:

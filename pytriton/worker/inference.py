@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -27,6 +27,7 @@ from pytriton.worker.requests import has_sequences, requests_of
 from pytriton.worker.results import Results, each_async
 
 LOGGER = logging.getLogger("pytriton.worker")
+REPEATED = "repeated"
 
 Reply = tuple[Frame, list[Tensor]]
 Replies = Generator[Reply, None, None]
@@ -43,6 +44,7 @@ class Options:
         send_traceback: Tell clients the traceback too.
         max_batches_in_flight: Most calls at once, for callables that can work on several.
         warmup: The first requests, made before the server loads the model.
+        logged: What was logged, of that which is logged once for each model.
     """
 
     strict: bool = False
@@ -50,6 +52,7 @@ class Options:
     send_traceback: bool = False
     max_batches_in_flight: int = 64
     warmup: Sequence[ModelWarmup] = ()
+    logged: set[str] = field(default_factory=set, compare=False, repr=False)
 
 
 WholeBatchForm = Callable[[dict[str, NDArray[Any]]], Any]
@@ -224,10 +227,7 @@ class Inference:
         if cancelled:
             LOGGER.info("model %s: an inference call was cancelled", self._model)
         elif isolate:
-            LOGGER.warning(
-                "model %s: a call with %d merged requests raised %s; calling again with each alone",
-                self._model, frame.requests, text_of(error),
-            )  # fmt: skip
+            self._log_repetition(frame.requests, error)
         else:
             self._log_failure(error, "the inference call failed")
         return self.error(frame, error, isolate=isolate)
@@ -239,6 +239,17 @@ class Inference:
             LOGGER.error("model %s: a process that the callable has forked failed", self._model, exc_info=error)
             status = 1
         os._exit(status)
+
+    def _log_repetition(self, requests: int, error: BaseException) -> None:
+        """Say once that the callable is called again, which matters if it has side effects."""
+        if REPEATED in self._options.logged:
+            return
+        self._options.logged.add(REPEATED)
+        LOGGER.warning(
+            "model %s: a call with %d merged requests raised %s; calling again with each alone, now and whenever that "
+            "happens. If calls have side effects, bind the model with ModelConfig(isolate_errors=False)",
+            self._model, requests, text_of(error),
+        )  # fmt: skip
 
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
         """The reply that fails all requests of a frame, or asks for them one by one."""
