@@ -159,6 +159,8 @@ class ModelBinder(ABC):
     def scale(self, model_name: str, count: int) -> None:
         """Change the number of a model's worker processes while it is served: no request is lost.
 
+        Workers that leave answer their last requests first; this returns when they have, or at :meth:`stop`.
+
         Args:
             model_name: Of a model that was bound with :class:`pytriton.workers.Processes`.
             count: How many workers there shall be.

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import random
 import socket
 import sys
@@ -45,6 +44,7 @@ SMALL, LARGE, WRITTEN = 16, 2 << 20, 300_000  # numbers: 128 bytes, 16 MiB, 5 MB
 RESPONSES = 8  # of a stream, each of 256 KiB
 MOST_LOAD_S = 1.0  # before a stop
 TIMEOUT_S = 60.0  # of a request
+TIMEOUTS = {"init_timeout_s": 1.0, "inference_timeout_s": TIMEOUT_S}
 PAUSE_S = 0.01  # after a refusal
 REFUSALS = (
     "Request for unknown model",
@@ -157,6 +157,7 @@ class RawClient:
         check(y, self._numbers)
 
     def close(self) -> None:
+        """Give the connection back."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -179,7 +180,7 @@ class OwnClient:
         try:
             if self._client is None:
                 kind, model = (ModelClient, "echo") if self._numbers else (DecoupledModelClient, "stream")
-                self._client = kind(self._url, model, ensure_model_is_ready=False, inference_timeout_s=TIMEOUT_S)
+                self._client = kind(self._url, model, ensure_model_is_ready=False, **TIMEOUTS)
             if self._numbers:
                 check(self._client.infer_sample(np.arange(self._numbers, dtype=np.float64))["y"], self._numbers)
             else:
@@ -202,6 +203,7 @@ class OwnClient:
             raise Cut(f"after {count} responses")
 
     def close(self) -> None:
+        """Give the client back."""
         if self._client is not None:
             with suppress(Exception):
                 self._client.close()

@@ -2,10 +2,13 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
+from pathlib import Path
 from queue import SimpleQueue
 
 import numpy as np
@@ -111,6 +114,13 @@ def test_an_unbind_waits_for_a_large_request_that_is_being_received(triton, free
     wait_for(lambda: any(each.received_bytes > INPUT_BYTES // 8 for each in open_connections([port])), "some of it")
     triton.unbind("sizes")
     assert sent.result(DEADLINE_S)()["data"] == [INPUT_BYTES // 8]
+
+
+def test_no_request_is_lost_when_servers_stop_and_models_go_at_random_moments():
+    script = Path(__file__).parents[2] / "scripts" / "stop_load.py"
+    command = [sys.executable, str(script), "--stops", "5", "--unbinds", "10"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=10 * DEADLINE_S)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_an_idle_stream_holds_neither_an_unbind_nor_a_stop_up(triton, free_config, caplog):
