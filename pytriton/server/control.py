@@ -97,7 +97,7 @@ class ModelControl:
         return index if isinstance(index, list) else list(index.get("models", ()))
 
     def is_unloaded(self, name: str, version: int) -> bool:
-        """Whether a version of a model has gone, which it does when its last request is answered; its files must be there.
+        """Whether a version of a model, whose files are there, has gone: it goes when its last request is answered.
 
         The server counts an open gRPC stream as a request, and does not end to count some that were cancelled.
         """

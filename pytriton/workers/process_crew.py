@@ -120,7 +120,7 @@ class ProcessCrew:
         takes, or with all workers after :meth:`interrupt`.
         """
         self.processes = replace(self.processes, count=count)
-        if all([supervisor.wait_dismissed() for supervisor in self._supervisors[count:]]):
+        if all(supervisor.wait_dismissed() for supervisor in self._supervisors[count:]):
             self._dismiss(count)
 
     def _dismiss(self, count: int) -> None:
