@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -46,6 +46,7 @@ MOST_LOAD_S = 1.0  # before a stop
 TIMEOUT_S = 60.0  # of a request
 TIMEOUTS = {"init_timeout_s": 1.0, "inference_timeout_s": TIMEOUT_S}
 PAUSE_S = 0.01  # after a refusal
+PREPARATION_S = 1.0  # after which a client of ours has sent the first byte of a request
 REFUSALS = (
     "Request for unknown model",
     "unknown model",
@@ -56,6 +57,8 @@ REFUSALS = (
     "Failed to connect",
     "failed to connect",
     "Server is stopping",
+    "was not ready within",  # which our clients ask before their first request
+    "no time was left",
 )
 CLOSURES = ("Socket closed", "Connection reset", "Broken pipe", "closed the connection", "Stream removed", "GOAWAY")
 
@@ -301,7 +304,8 @@ class Tally:
     def add(self, outcome: Outcome, stop: float | None) -> None:
         """Count a request to a server that began to stop at a moment, or does not."""
         what = outcome.what
-        if what == "closed" and (stop is None or outcome.began < stop):
+        sent = outcome.began + (0.0 if outcome.client.startswith("raw") else PREPARATION_S)
+        if what == "closed" and (stop is None or sent < stop):
             what = "lost"
         self.outcomes.setdefault(outcome.client, Counter())[what] += 1
         if what == "lost":
@@ -439,7 +443,7 @@ def main() -> int:
     for what, tally in tallies.items():
         tally.report(what)
     if arguments.json:
-        arguments.json.write_text(json.dumps({what: asdict(tally) for what, tally in tallies.items()}, indent=2))
+        arguments.json.write_text(json.dumps({what: vars(tally) for what, tally in tallies.items()}, indent=2))
     return int(any(tally.problems for tally in tallies.values()))
 
 

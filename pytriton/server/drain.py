@@ -21,7 +21,9 @@ STALLED_S = 5.0
 
 
 class Drain:
-    """Follows the connections that are open when it is made; what is sent over later ones, comes after the stop.
+    """Follows the connections that are open when it is first asked, which is to be when models refuse requests already.
+
+    What is sent over later connections was not accepted.
 
     The server counts a request from the moment in which all of it has come until its answer is handed to the HTTP or
     gRPC library; :meth:`pytriton.server.control.ModelControl.is_unloaded` tells of that. The kernel tells of the time
@@ -40,17 +42,17 @@ class Drain:
     def __init__(self, pid: int | None, http_ports: Collection[int], grpc_port: int | None) -> None:
         self._ports = [*http_ports, *(() if grpc_port is None else (grpc_port,))]
         self._threads = _Threads(pid)
-        now = open_connections(self._ports)
-        self._http = {each.cookie: _HttpConnection(each) for each in now if each.port != grpc_port}
-        self._open_grpc = [each for each in now if each.port == grpc_port]
-        self._grpc = {each.cookie for each in self._open_grpc}
+        self._http_ports, self._grpc_port = http_ports, grpc_port
+        self._http: dict[int, _HttpConnection] | None = None
+        self._open_grpc: list[Connection] = []
+        self._grpc: set[int] = set()
 
     def wait_received(self, timeout_s: float) -> None:
         """Before models refuse requests, wait for the rest of those that are being received over HTTP."""
         deadline = time.monotonic() + timeout_s
-        before = {cookie: each.last for cookie, each in self._http.items()}
+        before = {each.cookie: each for each in open_connections(self._http_ports)}
         while before and time.monotonic() < deadline:
-            now = {each.cookie: each for each in open_connections(self._ports)}
+            now = {each.cookie: each for each in open_connections(self._http_ports)}
             before = {cookie: now[cookie] for cookie, each in before.items() if _is_receiving(each, now.get(cookie))}
             if before:
                 time.sleep(LOOK_S)
@@ -63,9 +65,8 @@ class Drain:
         return self._look() and all(_is_silent(each, STREAM_SILENCE_S) for each in self._open_grpc)
 
     def has_parsed(self) -> bool:
-        """Whether no HTTP request is under way of those that were when this was made."""
-        self._look()
-        return not any(_is_under_way(each.last) for each in self._http.values())
+        """Whether no HTTP request is under way of those that were when this was first asked."""
+        return self._look() or not any(_is_under_way(each.last) for each in (self._http or {}).values())
 
     def wait_answered(self, deadline: float) -> bool:
         """When the server counts no request any more, wait until the answers have reached the clients.
@@ -94,6 +95,9 @@ class Drain:
             stalled_s: Give up requests of which the rest has not come for so many seconds.
         """
         now = {each.cookie: each for each in open_connections(self._ports)}
+        if self._http is None:
+            self._http = {each.cookie: _HttpConnection(each) for each in now.values() if each.port != self._grpc_port}
+            self._grpc = now.keys() - self._http.keys()
         self._grpc &= now.keys()
         self._open_grpc = [now[cookie] for cookie in self._grpc]
         self._http = {cookie: each for cookie, each in self._http.items() if cookie in now}
