@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -73,6 +73,8 @@ class ModelBinder(ABC):
             infer_func: Gets a list of requests and returns a list of one mapping, output name to array, per request;
                 the decorators give it other signatures. A list of callables makes one model instance of each: they run
                 in parallel threads. :class:`pytriton.workers.Processes` makes instances in processes of their own.
+                A call with several clients' requests that raises is repeated with each request alone, so that side
+                effects happen twice; ``ModelConfig(isolate_errors=False)`` prevents that.
             inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ...
             outputs: Likewise OUTPUT_1, OUTPUT_2, ...
             model_version: Several versions of a model may be bound; they share all but the callables.
@@ -158,6 +160,8 @@ class ModelBinder(ABC):
     def scale(self, model_name: str, count: int) -> None:
         """Change the number of a model's worker processes while it is served: no request is lost.
 
+        Workers that leave answer their last requests first; this returns when they have, or at :meth:`stop`.
+
         Args:
             model_name: Of a model that was bound with :class:`pytriton.workers.Processes`.
             count: How many workers there shall be.
@@ -227,7 +231,17 @@ class ModelBinder(ABC):
                 for model in models:
                     self._models.remove(model)
             else:
-                self._models.unload(self._control, models, UNLOAD_TIMEOUT_S)
+                is_idle = self._before_unload({model_name}, UNLOAD_TIMEOUT_S)
+                self._models.unload(self._control, models, UNLOAD_TIMEOUT_S, is_idle)
+
+    def _before_unload(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:
+        """Wait for requests that the server is receiving, for some of the time that unloading models may take.
+
+        Returns:
+            What tells whether the server has handed all requests to these models on that it had then, as far as can be
+            seen from outside.
+        """
+        return lambda: True
 
     @contextmanager
     def _changing(self, what: str, check: Callable[[str], None] | None = None) -> Iterator[None]:

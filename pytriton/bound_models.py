@@ -15,14 +15,15 @@ from tritonclient.utils import InferenceServerException
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model import Model
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.server.control import ModelControl
+from pytriton.server.control import REFUSED, ModelControl
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger("pytriton.triton")
 
 MOST_LOADS = 8  # at once
 QUIET_S = 1.0
-SETTLE_S = 0.1
+POLL_S = 0.02
+ASK_S = 0.1
 
 
 class BoundModels:
@@ -143,22 +144,31 @@ class BoundModels:
         names = [name for name in self.names(loaded=True) if name not in preloaded]
         _call_at_once([partial(control.load, name) for name in names])
 
-    def unload(self, control: ModelControl, models: Sequence[Model], timeout_s: float) -> None:
+    def unload(
+        self, control: ModelControl, models: Sequence[Model], timeout_s: float, is_idle: Callable[[], bool]
+    ) -> None:
         """Have the server refuse new requests to versions of one model, answer those it has, and forget them.
 
         They are forgotten even if the server refuses, or has gone.
+
+        Args:
+            control: Of the server.
+            models: The versions.
+            timeout_s: Requests may take so long.
+            is_idle: As for :func:`wait_drained`.
         """
         name = models[0].name
         rest = [model for model in self._models if model.name == name and model.loaded and model not in models]
         for model in models:
             model.loaded = False
-            model.remove_files()
         try:
             if rest:
+                for model in models:
+                    model.remove_files()
                 control.load(name)  # it finds some versions gone
             else:
                 control.unload(name)
-            if not wait_drained(models, time.monotonic() + timeout_s):
+            if not wait_drained(control, models, time.monotonic() + timeout_s, is_idle):
                 LOGGER.warning("model %s: its requests in flight were ended after %.0f s", name, timeout_s)
         finally:
             for model in models:
@@ -169,9 +179,9 @@ class BoundModels:
         model.close()
         self._models.remove(model)
 
-    def wait_drained(self, deadline: float) -> bool:
+    def wait_drained(self, control: ModelControl, deadline: float, is_idle: Callable[[], bool]) -> bool:
         """Wait until the unloaded models have answered all requests; as :func:`wait_drained`."""
-        return wait_drained(self._models, deadline)
+        return wait_drained(control, self._models, deadline, is_idle)
 
     def interrupt(self) -> None:
         """End what somebody waits for, as :meth:`Model.interrupt`. From any thread."""
@@ -221,27 +231,45 @@ def _call_at_once(calls: Sequence[Callable[[], object]]) -> None:
         raise error
 
 
-def wait_drained(models: Sequence[Model], deadline: float) -> bool:
+def wait_drained(control: ModelControl, models: Sequence[Model], deadline: float, is_idle: Callable[[], bool]) -> bool:
     """Wait until models that the server unloads have answered all requests that it had accepted.
 
-    The server says so by ending the proxies, but 1 s late, and not at all if a client has cancelled a stream in an
-    unlucky moment. Instances that have had nothing to do for as long have nothing to come either. When that was so
-    before, only a request that came in at the last moment has to be waited for.
+    The server says so by ending the proxies, and by what it says of the models. It never does while a client keeps a
+    gRPC stream open, or after one was cancelled in an unlucky moment; and it does so 1 s late with the Python proxy. So
+    it is also enough if the instances have had nothing to do for a second and nothing else is under way.
+
+    Args:
+        control: Of the server.
+        models: Those that were unloaded.
+        deadline: In :func:`time.monotonic` seconds.
+        is_idle: Whether nothing is under way, as far as can be seen from outside.
 
     Returns:
-        False at the deadline, in :func:`time.monotonic` seconds.
+        False at the deadline.
     """
     delay_s = max((model.queue_delay_s() for model in models), default=0.0)
-    if _are_quiet(models, QUIET_S):
-        time.sleep(min(SETTLE_S + delay_s, max(0.0, deadline - time.monotonic())))
-    while not _are_quiet(models, QUIET_S + delay_s):
-        if time.monotonic() > deadline or not any(model.is_alive() for model in models):  # ended by a second signal
+    next_question = time.monotonic() + ASK_S
+    while not all(model.wait_disconnected(0.0) for model in models):
+        if _are_quiet(models, QUIET_S + delay_s) and is_idle():
+            break
+        now = time.monotonic()
+        if now > deadline or not any(model.is_alive() for model in models):  # ended by a second signal
             return False
-        soon = min(deadline, time.monotonic() + SETTLE_S)
-        if all(model.wait_disconnected(soon) for model in models):
-            return True
+        if now > next_question:
+            next_question = now + ASK_S
+            if _are_unloaded(control, models):
+                break
+        soon = min(deadline, time.monotonic() + POLL_S)
+        all(model.wait_disconnected(soon) for model in models)
     return True
 
 
 def _are_quiet(models: Sequence[Model], seconds: float) -> bool:
     return all(model.quiet_s() > seconds for model in models)
+
+
+def _are_unloaded(control: ModelControl, models: Sequence[Model]) -> bool:
+    try:
+        return all(control.is_unloaded(model.name, model.version) for model in models)
+    except REFUSED:  # it ends, and its proxies with it
+        return False

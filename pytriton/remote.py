@@ -120,7 +120,7 @@ class RemoteTriton(TritonBase):
         except REFUSED as error:
             LOGGER.warning("models cannot be unloaded from the server at %s: %s", control.url, error)
             return
-        if not self._models.wait_drained(time.monotonic() + END_TIMEOUT_S):
+        if not self._models.wait_drained(control, time.monotonic() + END_TIMEOUT_S, lambda: True):
             LOGGER.warning("requests in flight were ended after %.0f s", END_TIMEOUT_S)
         if loaded:  # else a model that it has refused would be all that keeps it from being ready
             control.wait_ready(SETTLE_TIMEOUT_S, lambda: True)

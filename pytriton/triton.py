@@ -6,8 +6,9 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from pytriton.base import MONITORING_PERIOD_S, TritonBase
@@ -28,7 +29,7 @@ from pytriton.server.foreign_models import ForeignModels
 from pytriton.server.installation import find_installation
 from pytriton.server.launch import check_ports
 from pytriton.server.restrictions import Restrictions
-from pytriton.server.server import Server
+from pytriton.server.server import RECEIVING_SHARE, Server
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext
 
@@ -183,8 +184,14 @@ class Triton(TritonBase):
     def _end(self, control: ModelControl) -> None:
         if self._server is not None and self._server.is_alive():  # else somebody else may listen on its ports
             self._foreign_models.unload(control, time.monotonic() + self._server.exit_timeout_s)
-            self._server.end(self._models.names(loaded=True), self._models.wait_drained)
+            self._server.end(self._models.names(loaded=True), partial(self._models.wait_drained, control))
             self._warn_verbose()
+
+    def _before_unload(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:
+        assert self._server is not None
+        server, drain = self._server, self._server.drain()
+        drain.wait_received(timeout_s * RECEIVING_SHARE)
+        return lambda: drain.has_parsed() and not server.pending(models)
 
     def _kill(self) -> None:
         if self._server is not None:

@@ -13,10 +13,10 @@ namespace pytriton {
 class Batch {
  public:
   // Hands streams over to `cancelled` whose clients have gone.
-  Batch(Calls calls, const Description& model, bool has_slot, CancelledStreams& cancelled)
-      : has_slot(has_slot), calls_(std::move(calls)), model_(model), cancelled_(cancelled) {}
+  Batch(Calls calls, const Description& model, bool is_repeated, CancelledStreams& cancelled)
+      : is_repeated(is_repeated), calls_(std::move(calls)), model_(model), cancelled_(cancelled) {}
 
-  const bool has_slot;               // whether it counts as one of the batches in flight
+  const bool is_repeated;            // whether it is a part of a batch that was handed over before
   std::shared_ptr<Channel> channel;  // that it is sent over; guarded by whoever knows the batch
   bool is_sent = false;              // likewise; until then, it may still be sent over another one
   const std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
@@ -59,7 +59,7 @@ class Batch {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<Batch>> batches;
     for (const auto& call : calls_) {
-      if (!call->is_done()) batches.push_back(std::make_shared<Batch>(Calls{call}, model_, false, cancelled_));
+      if (!call->is_done()) batches.push_back(std::make_shared<Batch>(Calls{call}, model_, true, cancelled_));
     }
     return batches;
   }

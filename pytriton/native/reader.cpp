@@ -133,10 +133,10 @@ BatchPointer Streams::forget(uint32_t sequence) {
     if (found == batches_.end()) return nullptr;
     batch = std::move(found->second);
     batches_.erase(found);
-    if (batch->has_slot) ++slots_;
+    ++slots_;
   }
   changed_.notify_all();
-  if (batch->has_slot) {  // else it is part of one that counts
+  if (!batch->is_repeated) {
     const uint64_t now = now_ns();
     ignore(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, batch->size(), batch->times.start,
                                                             batch->times.compute_start, now, now));

@@ -48,13 +48,10 @@ void Streams::close() {
 }
 
 void Streams::execute(Calls calls) {
-  const auto batch = std::make_shared<Batch>(std::move(calls), model_, true, cancelled_);
+  const auto batch = std::make_shared<Batch>(std::move(calls), model_, false, cancelled_);
   if (waited_ || !model_.has_sequences) batch->forget_cancelled();
   if (batch->is_done()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    --slots_;
-  }
+  take_slot();
   submit(batch);
   waited_ = wait_for_slot() > kLongWaitS;
 }
@@ -65,6 +62,24 @@ double Streams::wait_for_slot() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return slots_ > 0; });
   return seconds_since(start);
+}
+
+void Streams::take_slot() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return slots_ > 0; });
+  --slots_;
+}
+
+// As take_slot, but notices cancelled requests meanwhile.
+void Streams::take_slot_watching() {
+  const auto pause = std::chrono::duration<double>(kWatchS);
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, pause, [this] { return closing_ || slots_ > 0; })) {
+    lock.unlock();
+    drop_cancelled();
+    lock.lock();
+  }
+  --slots_;
 }
 
 void Streams::release_slot() {
@@ -95,7 +110,7 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
     const std::lock_guard sending(sending_);
     frame = batch->encode();
     if (batch->calls().empty()) {
-      if (batch->has_slot) release_slot();
+      release_slot();
       return;
     }
     batch->times.compute_start = now_ns();
@@ -127,7 +142,7 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
 void Streams::fail_unsent(const BatchPointer& batch, const Outgoing* known, Code code, const std::string& message) {
   if (known) {
     forget(known->sequence);
-  } else if (batch->has_slot) {
+  } else {
     release_slot();
   }
   batch->fail(code, message);
@@ -142,7 +157,10 @@ void Streams::watch() {
     failed_.clear();
     lock.unlock();
     for (const BatchPointer& batch : failed) {
-      for (const BatchPointer& alone : batch->alone()) submit(alone);
+      for (const BatchPointer& alone : batch->alone()) {
+        take_slot_watching();
+        submit(alone);
+      }
     }
     if (failed.empty()) pause_s = drop_cancelled();
     lock.lock();

@@ -35,6 +35,8 @@ class Streams : public Batches, private Taker {
 
   void close();
   double wait_for_slot();  // returns the seconds that it took
+  void take_slot();
+  void take_slot_watching();
   void release_slot();
   void submit(const BatchPointer& batch);
   void hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_known);

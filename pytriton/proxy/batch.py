@@ -21,12 +21,10 @@ class Batch:
         requests: The server's; their inputs stay valid as long as they are referenced.
         senders: The server's ways to answer them, one each.
         decoupled: Whether a request may get no response; else it must get one.
-        has_slot: Whether it counts as one of the batches in flight.
     """
 
-    def __init__(self, requests: list[Any], senders: Sequence[Any], decoupled: bool, has_slot: bool = True) -> None:
+    def __init__(self, requests: list[Any], senders: Sequence[Any], decoupled: bool) -> None:
         self.requests = requests
-        self.has_slot = has_slot
         self.channel: Channel | None = None  # that it is sent over
         self.is_sent = False  # until then, it may still be sent over another one
         self.since = time.monotonic()
@@ -63,7 +61,7 @@ class Batch:
         """Each request as a batch of its own, in place of this one."""
         with self._lock:
             return [
-                Batch([request], [sender], self._decoupled, has_slot=False)
+                Batch([request], [sender], self._decoupled)
                 for request, sender in zip(self.requests, self._senders, strict=True)
                 if sender is not None
             ]

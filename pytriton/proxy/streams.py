@@ -124,7 +124,7 @@ class Streams:
         batch.refuse(self._codec.refused(batch.requests))
         if batch.requests:
             self._submit(batch)
-        elif batch.has_slot:
+        else:
             self._slots.release()
 
     def _start_reader(self, channel: Channel) -> None:
@@ -186,7 +186,7 @@ class Streams:
         """Take a batch out of those in flight; None if it was taken out before."""
         with self._lock:
             batch = self._batches.pop(sequence, None)
-        if batch is not None and batch.has_slot:
+        if batch is not None:
             self._slots.release()
         return batch
 
@@ -202,7 +202,7 @@ class Streams:
     def _fail_unsent(self, frame: Frame | None, batch: Batch, message: str, code: str = "INTERNAL") -> None:
         if frame is not None and frame.sequence in self._batches:
             self._forget(frame.sequence)
-        elif batch.has_slot:
+        else:
             self._slots.release()
         batch.fail(message, code)
 
@@ -217,6 +217,8 @@ class Streams:
             if failed is None:
                 return
             for batch in failed.alone():
+                while not self._slots.acquire(timeout=pause_s):
+                    pause_s = self._drop_cancelled()
                 self._submit(batch)
 
     def _drop_cancelled(self) -> float:

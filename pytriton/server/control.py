@@ -17,6 +17,7 @@ __all__ = ["OWNER", "REFUSED", "ModelControl"]
 READY_POLL_S = 0.01
 REFUSED = (InferenceServerException, OSError)
 OWNER = "pytriton_owner"
+HOLDING = {"READY", "LOADING", "UNLOADING"}
 
 
 class ModelControl:
@@ -83,13 +84,27 @@ class ModelControl:
 
     def states(self) -> dict[str, set[str]]:
         """The models of the server's repositories, and the states of their versions, such as READY and UNLOADING."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for entry in self._index():
+            found[entry["name"]].add(entry.get("state", ""))
+        return found
+
+    def _index(self) -> list[dict[str, str]]:
+        """What the server says of each version of each model."""
         as_json = {} if self.url.startswith("http") else {"as_json": True}
         with self._access.client() as client:
             index = client.get_model_repository_index(headers=self._access.headers, **as_json)
-        found: dict[str, set[str]] = defaultdict(set)
-        for entry in index if isinstance(index, list) else index.get("models", ()):
-            found[entry["name"]].add(entry.get("state", ""))
-        return found
+        return index if isinstance(index, list) else list(index.get("models", ()))
+
+    def is_unloaded(self, name: str, version: int) -> bool:
+        """Whether a version of a model, whose files are there, has gone: it goes when its last request is answered.
+
+        The server counts an open gRPC stream as a request, and does not end to count some that were cancelled.
+        """
+        return not any(
+            entry["name"] == name and entry.get("version") == str(version) and entry.get("state") in HOLDING
+            for entry in self._index()
+        )
 
     def statistics(self, name: str | None) -> list[ModelStatistics]:
         """What the server has counted of a model, or with None of all, by name and version.

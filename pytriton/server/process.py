@@ -75,6 +75,14 @@ class ServerProcess:
         """Whether the server still runs."""
         return not self._ended.is_set()
 
+    def pid(self) -> int | None:
+        """The server's process id; None if it has ended, or the kernel does not tell."""
+        try:
+            children = Path(f"/proc/{self._guard.pid}/task/{self._guard.pid}/children").read_text().split()
+        except OSError:
+            return None
+        return int(children[0]) if children else None  # stubs that it left come after it
+
     def wait(self, timeout_s: float) -> bool:
         """Wait for the server's end; False at the timeout."""
         return self._ended.wait(timeout_s)

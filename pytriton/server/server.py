@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import time
 from collections.abc import Callable, Collection
+from contextlib import closing
 from dataclasses import replace
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,10 +20,11 @@ from pytriton.exceptions import PyTritonServerError
 from pytriton.server.access import Access
 from pytriton.server.certificates import check_certificates
 from pytriton.server.clouds import check_clouds
-from pytriton.server.connections import wait_listening, wait_sent
+from pytriton.server.connections import wait_listening
 from pytriton.server.control import REFUSED, ModelControl
+from pytriton.server.drain import Drain
 from pytriton.server.installation import Installation, overlay, server_environment
-from pytriton.server.launch import check_ports, command_line, endpoints
+from pytriton.server.launch import check_ports, command_line, endpoints, local_host
 from pytriton.server.process import ServerProcess
 from pytriton.server.restrictions import Restrictions
 from pytriton.utils.workspace import SERVER_PREFIX, TEMPORARY_FOLDERS
@@ -30,6 +34,9 @@ LOGGER = logging.getLogger(__name__)
 EXIT_TIMEOUT_S = 30
 KILL_TIMEOUT_S = 10.0
 TRACE_TIMEOUT_S = 10.0
+METRICS_TIMEOUT_S = 5.0
+RECEIVING_SHARE = 0.5  # of the time to end in: new requests are accepted meanwhile
+PENDING = re.compile(r'^nv_inference_pending_request_count\{model="([^"]*)".*\} (\S+)$', re.MULTILINE)
 
 
 class Server:
@@ -123,7 +130,27 @@ class Server:
         """How long requests in flight may hold up the end."""
         return EXIT_TIMEOUT_S if self._config.exit_timeout_secs is None else self._config.exit_timeout_secs
 
-    def end(self, models: list[str], wait_drained: Callable[[float], bool]) -> None:
+    def drain(self) -> Drain:
+        """What is under way over the connections that there are now."""
+        ports = {name: port for name, (_, port) in endpoints(self._config).items()}
+        grpc_port = ports.pop("grpc_port", None)
+        return Drain(self._process.pid(), [*ports.values()], grpc_port)
+
+    def pending(self, models: Collection[str]) -> int:
+        """How many requests to models wait in their queues; 0 if the server's metrics do not tell."""
+        where = endpoints(self._config).get("metrics_port")
+        if where is None:
+            return 0
+        try:
+            with closing(HTTPConnection(local_host(where[0]), where[1], timeout=METRICS_TIMEOUT_S)) as connection:
+                connection.request("GET", "/metrics")
+                text = connection.getresponse().read().decode()
+        except (OSError, HTTPException) as error:
+            LOGGER.debug("the server's metrics cannot be read: %s", error)
+            return 0
+        return sum(int(float(count)) for model, count in PENDING.findall(text) if model in models)
+
+    def end(self, models: list[str], wait_drained: Callable[[float, Callable[[], bool]], bool]) -> None:
         """Refuse new requests, answer those in flight, then end the process.
 
         The process is killed: by then it has nothing left to do but to sleep (1 s for each Python-backend model, up to
@@ -131,20 +158,24 @@ class Server:
 
         Args:
             models: Names of the models to unload.
-            wait_drained: Waits until all batches are answered, or a deadline in :func:`time.monotonic` seconds.
+            wait_drained: Waits until the server has answered all requests to the models, or a deadline in
+                :func:`time.monotonic` seconds. It is given what tells whether nothing is under way as far as can be
+                seen from outside.
         """
         timeout_s = self.exit_timeout_s
         deadline = time.monotonic() + timeout_s
+        drain = self.drain()
+        drain.wait_received(timeout_s * RECEIVING_SHARE)
         try:
             for name in models:
                 self.control.unload(name)
-            drained = wait_drained(deadline)
+            drained = wait_drained(deadline, lambda: drain.is_silent() and not self.pending(models))
         except REFUSED as error:
             LOGGER.debug("models cannot be unloaded: %s", error)
             self._process.interrupt()
             drained = self._process.wait(timeout_s)
         if self._process.is_alive():
-            drained = wait_sent([port for _, port in endpoints(self._config).values()], deadline) and drained
+            drained = drain.wait_answered(deadline) and drained
             self._write_traces()
         if not drained:
             LOGGER.warning("requests in flight were ended after %.0f s", time.monotonic() - deadline + timeout_s)

@@ -68,7 +68,7 @@ class FailureLog:
         self._lock = threading.Lock()
         self._kinds: dict[tuple[Any, ...], Repeated] = {}
         self._next_look = -math.inf
-        self._has_warned = False
+        self._warned: set[str] = set()
 
     def add(
         self,
@@ -112,11 +112,12 @@ class FailureLog:
         if known is None:
             LOGGER.log(level, "model %s: %s", self._model, text or what, exc_info=error if with_traceback else None)
 
-    def warn_once(self, warning: str) -> None:
-        """Log a warning, unless one was logged before."""
+    def warn_once(self, subject: str, warning: str) -> None:
+        """Log a warning, unless one on the same subject was logged before."""
         with self._lock:
-            has_warned, self._has_warned = self._has_warned, True
-        if not has_warned:
+            is_new = subject not in self._warned
+            self._warned.add(subject)
+        if is_new:
             LOGGER.warning("model %s: %s", self._model, warning)
 
     def flush(self, *, forget: bool = False) -> None:
@@ -130,7 +131,7 @@ class FailureLog:
             lines = [line for repeated in self._kinds.values() for line in self._line(repeated, now)]
             if forget:
                 self._kinds.clear()
-                self._has_warned = False
+                self._warned.clear()
         _write(lines)
 
     def _due(self, now: float) -> list[Line]:

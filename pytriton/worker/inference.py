@@ -233,10 +233,12 @@ class Inference:
         if cancelled:
             self.failures.add(error, "an inference call was cancelled", level=logging.INFO, with_traceback=False)
         elif isolate:
-            text = (
-                f"a call with {frame.requests} merged requests raised {text_of(error)}; calling again with each alone"
+            self.failures.warn_once(
+                "repeated calls",
+                f"a call with {frame.requests} merged requests raised {text_of(error)}; calling again with each alone, "
+                "now and whenever that happens. If calls have side effects, bind the model with "
+                "ModelConfig(isolate_errors=False)",
             )
-            self.failures.add(error, "a call with merged requests failed", text=text, with_traceback=False)
         else:
             self._log_failure(error, "the inference call failed")
         return self.error(frame, error, isolate=isolate)
@@ -319,8 +321,9 @@ class Inference:
         """
         if undeclared := [name for name in outputs if name not in self._outputs]:
             self.failures.warn_once(
+                "undeclared outputs",
                 f"its callable returned {_listed(undeclared)}, which is not sent, as the model's outputs are "
-                f"{_listed(self._outputs)}; declare it in bind, or do not return it"
+                f"{_listed(self._outputs)}; declare it in bind, or do not return it",
             )
         expected = self._outputs if wanted is None else wanted
         missing = [name for name in expected if name in self._outputs and name not in outputs]

@@ -101,18 +101,18 @@ class Instance:
         """Seconds since the last batch was answered; 0 while one is."""
         return self._engine.quiet_s()
 
-    def wait_disconnected(self, timeout_s: float) -> bool:
-        """Wait until no proxy is connected, so that no batch is in flight, or :meth:`close`. False at the timeout."""
+    def wait_disconnected(self, timeout_s: float | None) -> bool:
+        """Wait until no proxy is connected, so that no batch is in flight, or :meth:`close`. False at the timeout, if
+        there is one.
+        """
         with self._state:
             self._state.wait_for(lambda: self._closed or not self._connections, timeout_s)
             return not self._connections
 
-    def wait_quiet(self, timeout_s: float) -> bool:
-        """Wait for a moment in which no batch is being answered. False at the timeout."""
-        deadline = time.monotonic() + timeout_s
-        while not self.quiet_s() and time.monotonic() < deadline:
+    def wait_quiet(self) -> None:
+        """Wait for a moment in which no batch is being answered."""
+        while not self.quiet_s():
             time.sleep(POLL_S)
-        return self.quiet_s() > 0.0
 
     def wait_ended(self) -> None:
         """After :meth:`close`, wait until the callable has returned and nothing of the instance runs."""

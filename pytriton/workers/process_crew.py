@@ -20,8 +20,6 @@ __all__ = ["ProcessCrew"]
 
 LOGGER = logging.getLogger("pytriton.workers")
 
-DISMISSAL_TIMEOUT_S = 60.0
-
 
 class ProcessCrew:
     """Has a model's callables called in processes of their own.
@@ -118,12 +116,12 @@ class ProcessCrew:
             raise
 
     def shrink(self, count: int) -> None:
-        """Have at most so many workers; the others end when the server has ended their proxies."""
+        """Have at most so many workers; the others end when they have answered their last requests, however long that
+        takes, or with all workers after :meth:`interrupt`.
+        """
         self.processes = replace(self.processes, count=count)
-        deadline = time.monotonic() + DISMISSAL_TIMEOUT_S
-        for supervisor in self._supervisors[count:]:
-            supervisor.wait_disconnected(max(0.0, deadline - time.monotonic()))
-        self._dismiss(count)
+        if all(supervisor.wait_dismissed() for supervisor in self._supervisors[count:]):
+            self._dismiss(count)
 
     def _dismiss(self, count: int) -> None:
         """End all workers but the first ones."""

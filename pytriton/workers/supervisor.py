@@ -30,7 +30,7 @@ __all__ = ["Supervisor"]
 LOGGER = logging.getLogger("pytriton.workers")
 
 ANSWER_TIMEOUT_S = 0.5
-DRAIN_TIMEOUT_S = 60.0
+RECONNECT_S = 1.0  # a proxy that waits for a worker is accepted as soon as there is one
 
 
 class Supervisor:
@@ -76,6 +76,7 @@ class Supervisor:
         self._process: WorkerProcess | None = None
         self._began = 0.0
         self._is_ready = self._was_ready = self._connected = self._worn = self._interrupted = False
+        self._awaits_proxy, self._ready_since = False, 0.0
         self._failure: str | None = None
         self._deaths = Deaths(processes.max_restarts, processes.restart_period_s)
         self._closed = threading.Event()
@@ -109,10 +110,18 @@ class Supervisor:
 
     def is_connected(self) -> bool:
         """Whether a proxy is connected, or waits for the next worker."""
-        return self._connected
+        return self._connected or self._may_reconnect()
+
+    def _may_reconnect(self) -> bool:
+        """Whether the proxy of a worker that has ended may wait for the next one, with requests."""
+        if not self._awaits_proxy or not self.is_alive():
+            return False
+        return not self._is_ready or time.monotonic() < self._ready_since + RECONNECT_S
 
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is."""
+        if self._may_reconnect():
+            return 0.0
         if not self._is_ready:
             return math.inf
         answer = self._ask("quiet", None, ANSWER_TIMEOUT_S)
@@ -121,12 +130,15 @@ class Supervisor:
     def wait_disconnected(self, timeout_s: float) -> bool:
         """Wait until no proxy is connected, so that no batch is in flight, or :meth:`close`. False at the timeout."""
         with self._state:
-            self._state.wait_for(lambda: self._closed.is_set() or not self._is_serving(), timeout_s)
-            return not self._is_serving()
+            self._state.wait_for(lambda: self._closed.is_set() or not self.is_connected(), timeout_s)
+            return not self.is_connected()
 
-    def _is_serving(self) -> bool:
-        """Whether there may be batches: not where a proxy waits for the next worker."""
-        return self._connected and self._is_ready
+    def wait_dismissed(self) -> bool:
+        """Wait until the server has ended the proxy, which it does after its last batch. False if all is to end."""
+        while not self.wait_disconnected(ANSWER_TIMEOUT_S):
+            if self._interrupted or self._closed.is_set():
+                return False
+        return True
 
     def rebind(self, factory: Callable[..., Any], takes_device: bool) -> None:
         """Have the worker, and those that follow it, serve what another factory makes.
@@ -228,7 +240,9 @@ class Supervisor:
             else:
                 self._take(process, word, value)
         with self._state:
-            self._is_ready, self._process = False, None
+            self._awaits_proxy = self._awaits_proxy or self._connected
+            self._connected = self._is_ready = False
+            self._process = None
             self._state.notify_all()
         self._batches.lose()
         ended = process.wait()
@@ -249,22 +263,24 @@ class Supervisor:
         with self._state:
             if word == "ready":
                 self._is_ready = self._was_ready = True
+                self._ready_since = time.monotonic()
                 self.is_async = value
                 process.spare()
                 LOGGER.info("worker %s is ready after %.1f s", self.name, time.monotonic() - self._began)
                 if self._observation.metrics is not None:
                     self._observe()
             elif word == "connected":
-                self._connected = True
+                self._connected, self._awaits_proxy = True, False
             elif word == "disconnected":
                 self._connected, self.was_dismissed = value
+                self._awaits_proxy = self._worn and not self._connected and not self.was_dismissed
             elif word == "worn":
                 self._worn = True
             elif word in ("quiet", "rebound"):
                 self._answers["rebind" if word == "rebound" else word] = value
             self._state.notify_all()
         if word == "worn":
-            self._drain(process)
+            process.tell("drain")
         elif word == "unrecoverable":
             self._on_unrecoverable()
         elif word == "disconnected" and not self._worn:
@@ -275,11 +291,6 @@ class Supervisor:
         process = self._process
         if process is not None:
             process.tell("observe")
-
-    def _drain(self, process: WorkerProcess) -> None:
-        """Have a worker end when it has answered what it has."""
-        process.tell("drain")
-        process.kill_after(DRAIN_TIMEOUT_S + self._processes.stop_timeout_s)
 
     def _ask(self, word: str, value: Any, timeout_s: float) -> list[Any]:
         """Have the worker answer a question; an empty list if it does not."""

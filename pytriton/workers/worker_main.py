@@ -37,7 +37,6 @@ __all__ = ["Worker", "main"]
 LOGGER = logging.getLogger("pytriton.worker")
 
 PR_SET_PDEATHSIG = 1
-DRAIN_TIMEOUT_S = 60.0
 
 
 def main(pipe: int, listener: int, parent: int) -> None:
@@ -135,9 +134,9 @@ class Worker:
 
     def _drain(self) -> None:
         if self._task.config.decoupled:  # streams under way would not be told any more what is taken of them
-            self._instance.wait_quiet(DRAIN_TIMEOUT_S)
+            self._instance.wait_quiet()
         self._instance.drain()
-        self._instance.wait_disconnected(DRAIN_TIMEOUT_S)
+        self._instance.wait_disconnected(None)
 
     def _on_connect(self) -> None:
         with self._connecting:

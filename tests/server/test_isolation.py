@@ -1,5 +1,6 @@
 """One request of a merged call fails: the others are answered."""
 
+import asyncio
 import logging
 from functools import partial
 
@@ -79,15 +80,39 @@ def test_requests_of_a_failed_call_are_called_again_alone_with_the_inputs_as_sen
     assert model.calls == [[0], [1, BAD, 2, 3], [1], [BAD], [2], [3]]
 
 
-def test_the_retry_is_logged_once_and_the_failure_with_its_traceback(bind, traffic, caplog):
+def test_the_retry_is_logged_once_for_each_model_and_each_failure_with_its_traceback(bind, traffic, caplog):
     model = Model()
     name = bind(model.batch, max_batch_size=8)
     with caplog.at_level(logging.WARNING, "pytriton"):
-        merged(traffic, name, model)
-    retry, failure = [record for record in caplog.records if name in record.getMessage()]
+        for _ in range(2):
+            model.gate = Gate()
+            merged(traffic, name, model)
+    retry, *failures = [record for record in caplog.records if name in record.getMessage()]
     assert "4 merged requests" in retry.getMessage()
+    assert "ModelConfig(isolate_errors=False)" in retry.getMessage()
     assert not retry.exc_info
-    assert failure.exc_info
+    assert len(failures) == 2
+    assert all(failure.exc_info for failure in failures)
+
+
+def test_repeated_requests_of_a_coroutine_count_among_the_batches_in_flight(bind, traffic):
+    gate, running, most = Gate(), [], []
+
+    async def infer(requests):
+        running.append(requests)
+        most.append(len(running))
+        await asyncio.to_thread(gate.wait)
+        await asyncio.sleep(0.01)  # in which others would begin
+        running.remove(requests)
+        if len(requests) > 1:
+            raise ValueError("one at a time")
+        return [{"y": request["x"]} for request in requests]
+
+    name = bind(infer, max_batch_size=8, max_batches_in_flight=1)
+    calls = [partial(traffic.infer, name, filled(value)) for value in range(5)]
+    answers = [answer.result()["y"][0, 0].item() for answer in traffic.merge(name, gate, calls)]
+    assert answers == [0, 1, 2, 3, 4]
+    assert most == [1] * 6
 
 
 @pytest.mark.parametrize("form", ["requests", "batch"])

@@ -140,5 +140,5 @@ def test_threads_lose_no_failure(log, caplog):
 
 def test_a_warning_is_given_once(log, caplog):
     for _ in range(2):
-        log.warn_once("careful")
+        log.warn_once("outputs", "careful")
     assert lines(caplog) == [("model m: careful", False)]

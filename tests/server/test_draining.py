@@ -1,0 +1,174 @@
+"""What the server has accepted is answered, however long that takes, when it stops or a model goes."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+from tritonclient.grpc import InferenceServerClient, InferInput
+
+from pytriton.client import ModelClient
+from pytriton.client.exceptions import PyTritonClientError
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.server.connections import open_connections
+from pytriton.triton import Triton
+from pytriton.workers import Processes
+from tests.server.arrays import filled
+from tests.server.conftest import LOCALHOST
+from tests.server.multipliers import IN, OUT, is_served
+from tests.server.processes import DEADLINE_S, wait_for
+from tests.server.worker_factories import wait_for_file
+
+LARGE = 3_000_000  # numbers, which take the server seconds to write as JSON
+INPUT_BYTES = 256 << 20
+
+
+@pytest.fixture
+def triton(free_config):
+    """A server of the test's own."""
+    with Triton(config=free_config) as triton:
+        yield triton
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def post(port, model, body, **headers):
+    """Send a request; returns what gets the answer's output."""
+    connection = HTTPConnection(LOCALHOST, port, timeout=DEADLINE_S)
+    connection.request("POST", f"/v2/models/{model}/infer", body, headers)
+
+    def answer():
+        with closing(connection):
+            response = connection.getresponse()
+            text = response.read()
+        assert response.status == 200, text
+        return json.loads(text)["outputs"][0]
+
+    return answer
+
+
+def post_large(port, model):
+    head = {
+        "inputs": [
+            {
+                "name": "x",
+                "shape": [INPUT_BYTES // 8],
+                "datatype": "FP64",
+                "parameters": {"binary_data_size": INPUT_BYTES},
+            }
+        ]
+    }
+    text = json.dumps(head).encode()
+    return post(port, model, text + bytes(INPUT_BYTES), **{"Inference-Header-Content-Length": str(len(text))})
+
+
+def bind_sizes(triton):
+    """A model that tells how many numbers it got."""
+
+    def infer(requests):
+        return [{"y": np.array([request["x"].size])} for request in requests]
+
+    x, y = Tensor(name="x", shape=(-1,), dtype=np.float64), Tensor(name="y", shape=(1,), dtype=np.int64)
+    triton.bind("sizes", infer, [x], [y], config=ModelConfig(batching=False))
+
+
+def test_a_stop_waits_until_a_large_answer_is_written_and_read(triton, free_config, pool):
+    returned = threading.Event()
+
+    def infer(requests):
+        returned.set()
+        return [{"y": np.arange(request["n"][0], dtype=np.float64)} for request in requests]
+
+    n, y = Tensor(name="n", shape=(1,), dtype=np.int64), Tensor(name="y", shape=(-1,), dtype=np.float64)
+    triton.bind("large", infer, [n], [y], config=ModelConfig(batching=False))
+    body = {"inputs": [{"name": "n", "shape": [1], "datatype": "INT64", "data": [LARGE]}]}
+    answer = pool.submit(post(free_config.http_port, "large", json.dumps(body)))
+    assert returned.wait(DEADLINE_S)
+    triton.stop()
+    assert answer.result(DEADLINE_S)["shape"] == [LARGE]
+
+
+def test_a_stop_waits_for_a_large_request_that_the_server_copies(triton, free_config, pool):
+    bind_sizes(triton)
+    answer = pool.submit(post_large(free_config.http_port, "sizes"))
+    triton.stop()
+    assert answer.result(DEADLINE_S)["data"] == [INPUT_BYTES // 8]
+
+
+def test_an_unbind_waits_for_a_large_request_that_is_being_received(triton, free_config, pool):
+    bind_sizes(triton)
+    port = free_config.http_port
+    sent = pool.submit(post_large, port, "sizes")
+    wait_for(lambda: any(each.received_bytes > INPUT_BYTES // 8 for each in open_connections([port])), "some of it")
+    triton.unbind("sizes")
+    assert sent.result(DEADLINE_S)()["data"] == [INPUT_BYTES // 8]
+
+
+def test_no_request_is_lost_when_servers_stop_and_models_go_at_random_moments():
+    script = Path(__file__).parents[2] / "scripts" / "stop_load.py"
+    command = [sys.executable, str(script), "--stops", "5", "--unbinds", "10"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=10 * DEADLINE_S)
+    told = [line for line in ran.stdout.splitlines() if line.startswith(("stops", "unbinds"))]
+    assert ran.returncode == 0, "\n".join([*told, ran.stderr])
+
+
+def test_an_idle_stream_holds_neither_an_unbind_nor_a_stop_up(triton, free_config, caplog):
+    def infer(requests):
+        for _ in range(2):
+            yield [{"y": request["x"]} for request in requests]
+
+    for name in ("one", "two"):
+        triton.bind(name, infer, IN, OUT, config=ModelConfig(batching=False, decoupled=True))
+    responses = SimpleQueue()
+    x = InferInput("x", [3], "FP32")
+    x.set_data_from_numpy(np.zeros(3, np.float32))
+    with InferenceServerClient(f"{LOCALHOST}:{free_config.grpc_port}") as client:
+        client.start_stream(lambda result, error: responses.put(error))
+        for name in ("one", "two"):
+            client.async_stream_infer(name, [x])
+        assert [responses.get(timeout=DEADLINE_S) for _ in range(4)] == [None] * 4
+        triton.unbind("one")
+        triton.stop()
+    assert "were ended after" not in caplog.text
+
+
+def test_a_stop_waits_for_requests_behind_a_worker_that_is_started_again(triton, free_config, pool, tmp_path):
+    def factory():
+        if (tmp_path / "died").exists():
+            wait_for_file(tmp_path / "open")
+
+        def infer(requests):
+            if not (tmp_path / "died").exists():
+                (tmp_path / "died").touch()
+                os._exit(1)
+            return [{"y": request["x"] * 2} for request in requests]
+
+        return infer
+
+    def call():
+        with ModelClient(f"http://{LOCALHOST}:{free_config.http_port}", "fragile") as client:
+            return client.infer_batch(filled(1))["y"][0, 0]
+
+    triton.bind("fragile", Processes(factory, count=1), IN, OUT, config=ModelConfig(max_batch_size=1))
+    with pytest.raises(PyTritonClientError, match="process is gone"):
+        call()
+    answers = [pool.submit(call) for _ in range(2)]
+    wait_for(lambda: triton._server.pending(["fragile"]), "a request to wait")
+    stopped = pool.submit(triton.stop)
+    wait_for(lambda: not is_served(f"http://{LOCALHOST}:{free_config.http_port}", "fragile"), "it to refuse requests")
+    assert not stopped.done()
+    (tmp_path / "open").touch()
+    assert [answer.result(DEADLINE_S) for answer in answers] == [2, 2]
+    stopped.result(DEADLINE_S)
