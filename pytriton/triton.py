@@ -27,9 +27,10 @@ from pytriton.server.clouds import on_vertex_ai
 from pytriton.server.control import REFUSED, ModelControl
 from pytriton.server.foreign_models import ForeignModels
 from pytriton.server.installation import find_installation
-from pytriton.server.launch import check_ports
+from pytriton.server.launch import check_ports, endpoints
 from pytriton.server.restrictions import Restrictions
 from pytriton.server.server import RECEIVING_SHARE, Server
+from pytriton.server.weaknesses import warn_exposed
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext
 
@@ -144,6 +145,7 @@ class Triton(TritonBase):
             self._is_wanted,
         )
         LOGGER.info("Triton Inference Server is ready: %s", server.endpoints())
+        warn_exposed(self._installation, [address for address, _ in endpoints(self._config).values()])
         self._warn_verbose()
         return server
 

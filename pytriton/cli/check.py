@@ -45,6 +45,8 @@ def check(workspace: Path | None, compress: bool, say: Say) -> bool:
         text = environment.report()
         (folder / "report.txt").write_text(text)
         say(environment.proxy_choice())
+        for weaknesses in filter(None, [environment.known_weaknesses()]):
+            say(weaknesses)
         passed = [test(folder, say) for test in (example_add_sub, example_add_sub_script)]
         archive = _compress(folder, workspace) if compress else None
     if workspace is not None:

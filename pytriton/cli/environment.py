@@ -24,8 +24,9 @@ from pytriton.server.installation import Installation, find_installation
 from pytriton.server.native import LIBRARY, choose
 from pytriton.server.python_backend import PythonBackend
 from pytriton.server.version import server_version
+from pytriton.server.weaknesses import BUNDLED_VERSION, weaknesses_of
 
-__all__ = ["PRIVACY", "distribution_version", "is_secret", "proxy_choice", "report"]
+__all__ = ["PRIVACY", "distribution_version", "is_secret", "known_weaknesses", "proxy_choice", "report"]
 
 PRIVACY = (
     "Privacy: the report shows paths, names of packages, open ports and environment variables of this machine. "
@@ -143,7 +144,9 @@ def _server() -> Iterator[str]:
     yield proxy_choice()
     yield _python_backend(installation)
     try:
-        yield f"version {server_version(installation)}"
+        version = server_version(installation)
+        yield f"version {version}"
+        yield from filter(None, [weaknesses_of(version)])
     except PyTritonError as error:
         yield str(error)
     options = {name: value for name, value in TritonConfig.from_env().to_dict().items() if value is not None}
@@ -160,6 +163,11 @@ def proxy_choice() -> str:
     if choice.native:
         return f"proxy of bound models: native, {LIBRARY}"
     return f"proxy of bound models: Triton's Python backend, because {choice.reason}"
+
+
+def known_weaknesses() -> str:
+    """What is known against the bundled server; empty if another one is launched here, or nothing is known."""
+    return weaknesses_of(BUNDLED_VERSION) if find_installation().is_bundled else ""
 
 
 def _python_backend(installation: Installation) -> str:

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <limits>
 
 namespace pytriton {
 
@@ -72,6 +73,15 @@ bool Memory::is_short() {
     found |= available < reserve(total) / (source.accepted ? 2 : 1);
   }
   return found;
+}
+
+double Memory::available() const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Source& source : sources_) {
+    const auto [available, total] = amounts(source);
+    if (total > 0) least = std::min(least, available);
+  }
+  return least;
 }
 
 void Memory::accept() {

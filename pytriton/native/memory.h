@@ -13,6 +13,9 @@ class Memory {
   // Whether one of them has less than its reserve available; to look takes some 0.1 ms.
   bool is_short();
 
+  // Bytes that all of them have left.
+  double available() const;
+
   // Takes a shortage for normal: half of the reserve will do, until all of it is available again. A server keeps much
   // of the memory that it does not need any more, and uses it again.
   void accept();

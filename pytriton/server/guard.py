@@ -13,7 +13,9 @@ open, when its process has.
 import contextlib
 import ctypes
 import glob
+import mmap
 import os
+import resource
 import select
 import shutil
 import signal
@@ -22,6 +24,11 @@ import sys
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.001
+# The server's parsers of JSON and HTTP recurse and allocate on the stack as much as a request makes them. Threads take
+# the limit of the process as their size; memory is taken only for what they touch. docs/security.md has the figures.
+STACK_BYTES, LEAST_STACK_BYTES = 1 << 30, 8 << 20
+STACKS = 1024  # there has to be room for as many; a server has 35 threads at first, and some for each model
+STACK_PER_BODY_BYTE = 112  # what the worst JSON takes
 PRCTL = ctypes.CDLL(None, use_errno=True).prctl
 
 
@@ -123,6 +130,7 @@ def start(arguments: list[bytes]) -> int:
         PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
+        enlarge_stacks()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         if os.getppid() == parent:
             os.execv(arguments[0], arguments)
@@ -130,6 +138,38 @@ def start(arguments: list[bytes]) -> int:
         print(f"{os.fsdecode(arguments[0])}: {error.strerror}", file=sys.stderr, flush=True)
     finally:  # whatever happened: the rest is for the guard alone
         os._exit(127)
+
+
+def enlarge_stacks() -> None:
+    """Give the threads of what this process executes large stacks, as far as limits and memory allow."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    least = LEAST_STACK_BYTES if soft == resource.RLIM_INFINITY else soft  # without a limit, threads get 2 MiB
+    size = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
+    while size > least and not is_room_for(size):
+        size //= 2
+    size = max(size, least)
+    resource.setrlimit(resource.RLIMIT_STACK, (size, hard))
+    if size < STACK_BYTES:
+        print(
+            f"the server's threads have stacks of {size >> 20} MiB instead of {STACK_BYTES >> 20} MiB, because of ulimit "
+            "or vm.overcommit_memory: a request with more than "
+            f"{size // STACK_PER_BODY_BYTE >> 10} KiB of JSON can end the server",
+            flush=True,
+        )
+
+
+def is_room_for(size: int) -> bool:
+    """Whether the kernel lets as many stacks of this size be reserved."""
+    reserved = []
+    try:
+        for _ in range(STACKS):
+            reserved.append(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    except OSError:
+        return False
+    finally:
+        for stack in reserved:
+            stack.close()
+    return True
 
 
 def reap(server: int) -> int | None:

@@ -23,6 +23,7 @@ LOGGER = logging.getLogger(__name__)
 
 BUNDLED = Path(__file__).parent.parent / "tritonserver"
 HOME_VARIABLE = "TRITONSERVER_HOME"
+CHECKS = "libpytriton_checks.so"  # beside the native proxy
 
 # Large tensors are freed and allocated at every request: keep their memory in the process. Costs resident memory, see
 # docs/performance.md; a value in the user's environment wins.
@@ -45,6 +46,11 @@ class Installation:
     def executable(self) -> Path:
         """The ``tritonserver`` binary."""
         return self.home / "bin" / "tritonserver"
+
+    @property
+    def is_bundled(self) -> bool:
+        """Whether it came with this package."""
+        return self.home == BUNDLED
 
     @property
     def caches(self) -> Path:
@@ -96,7 +102,8 @@ def overlay(installation: Installation, folder: Path, native: Path = LIBRARY) ->
     """Make what depends on this interpreter, in a folder of the workspace.
 
     ``backends/`` is the installation's with the stub for this Python, and the native proxy if it was built; ``lib/``
-    gives that stub our libpython under the name that it was linked against.
+    gives that stub our libpython under the name that it was linked against, and the bundled server the library that
+    checks its requests.
 
     Returns:
         What the Python backend runs models with; None, where the native proxy is, if it can run none.
@@ -120,6 +127,8 @@ def overlay(installation: Installation, folder: Path, native: Path = LIBRARY) ->
     if native.is_file():
         (backends / BACKEND).mkdir()
         (backends / BACKEND / native.name).symlink_to(native)
+    if installation.is_bundled and native.with_name(CHECKS).is_file():
+        (folder / "lib" / CHECKS).symlink_to(native.with_name(CHECKS))
     if python is not None:
         python.link(source / "python", folder)
     return python
@@ -149,6 +158,8 @@ def server_environment(
         environment.get("LD_LIBRARY_PATH", ""),
     ]
     result["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
+    if (overlay_folder / "lib" / CHECKS).is_file():  # found there, as a path in LD_PRELOAD must not have spaces
+        result["LD_PRELOAD"] = ":".join(filter(None, [CHECKS, environment.get("LD_PRELOAD")]))
     if python:
         interpreter = str(overlay_folder / "python" / "bin")
         result["PATH"] = os.pathsep.join([interpreter, environment.get("PATH") or os.defpath])
