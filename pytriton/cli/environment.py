@@ -166,8 +166,10 @@ def proxy_choice() -> str:
 
 
 def known_weaknesses() -> str:
-    """What is known against the bundled server; empty if another one is launched here, or nothing is known."""
-    return weaknesses_of(BUNDLED_VERSION) if find_installation().is_bundled else ""
+    """What is known against the bundled server; empty if another one, or none, is launched here."""
+    with suppress(PyTritonError):
+        return weaknesses_of(BUNDLED_VERSION) if find_installation().is_bundled else ""
+    return ""
 
 
 def _python_backend(installation: Installation) -> str:

@@ -151,8 +151,8 @@ def enlarge_stacks() -> None:
     resource.setrlimit(resource.RLIMIT_STACK, (size, hard))
     if size < STACK_BYTES:
         print(
-            f"the server's threads have stacks of {size >> 20} MiB instead of {STACK_BYTES >> 20} MiB, because of ulimit "
-            "or vm.overcommit_memory: a request with more than "
+            f"the server's threads have stacks of {size >> 20} MiB instead of {STACK_BYTES >> 20} MiB, because of "
+            "ulimit or vm.overcommit_memory: a request with more than "
             f"{size // STACK_PER_BODY_BYTE >> 10} KiB of JSON can end the server",
             flush=True,
         )

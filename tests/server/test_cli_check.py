@@ -4,6 +4,7 @@ import zipfile
 
 import pytest
 
+from pytriton.server.weaknesses import BUNDLED_VERSION
 from tests.server.command import run
 
 pytestmark = pytest.mark.either_proxy
@@ -28,6 +29,7 @@ def test_a_check_passes_here(checked):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "add_sub in this process: HTTP works\nadd_sub in this process: gRPC works\n" in done.stdout
     assert "add_sub as a script: passed" in done.stdout
+    assert f"\nTriton {BUNDLED_VERSION} has published weaknesses" in done.stdout
     assert done.stdout.endswith("All is well.\n")
 
 
@@ -53,7 +55,7 @@ def test_the_report_has_all_sections_and_no_secrets(checked):
     report = (checked[1] / "ws" / "report.txt").read_text()
     for title in ("Python", "System", "Memory and disks", "Listening TCP sockets", "GPUs", "Packages", "Environment"):
         assert f"\n{title}\n====" in f"\n{report}"
-    assert "\nversion 2." in report
+    assert f"\nversion {BUNDLED_VERSION}\nTriton {BUNDLED_VERSION} has published weaknesses" in report
     assert "\noption from the environment: grpc_port=7\n" in report
     assert "\noption from the environment: http_restricted_api=(left out)\n" in report
     assert not any("t0p-s3cret" in path.read_text() for path in (checked[1] / "ws").iterdir())

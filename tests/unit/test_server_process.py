@@ -379,3 +379,28 @@ def test_the_guard_needs_the_standard_library_alone():
     script = f"import runpy, sys; runpy.run_path(sys.argv[1]); print({modules})"
     command = [sys.executable, "-I", "-S", "-c", script, str(GUARD)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("limits", "stack_mib", "told"),
+    [
+        ({}, 1024, False),
+        ({"RLIMIT_STACK": (-1, -1)}, 1024, False),  # threads would get 2 MiB
+        ({"RLIMIT_STACK": (8 << 20, 64 << 20)}, 64, True),
+        ({"RLIMIT_STACK": (8 << 20, -1), "RLIMIT_AS": (40 << 30, 40 << 30)}, 32, True),
+        ({"RLIMIT_STACK": (8 << 20, -1), "RLIMIT_AS": (4 << 30, 4 << 30)}, 8, True),
+    ],
+)
+def test_stacks_are_as_large_as_the_limits_allow(launch, limits, stack_mib, told):
+    script = os.fsencode(launch.script("ulimit -Ss"))
+    setting = "".join(f"resource.setrlimit(resource.{name}, {value});" for name, value in limits.items())
+    limited = f"import os, resource, sys; {setting} os.execv(sys.executable, sys.argv[1:])"
+    guard = [sys.executable, "-I", "-S", str(GUARD), str(launch.folder / "shm-*"), str(launch.workspace)]
+    with subprocess.Popen(
+        [sys.executable, "-c", limited, *guard], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        process.stdin.write(f"0 {len(script)}\n{os.fsdecode(script)}")
+        process.stdin.flush()
+        lines = process.stdout.read().splitlines()  # ends with the server, while the guard's input is open
+    assert lines[-1] == str(stack_mib << 10)
+    assert any(f"stacks of {stack_mib} MiB instead of 1024 MiB" in line for line in lines) is told
