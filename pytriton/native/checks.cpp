@@ -77,12 +77,17 @@ Error check_shape(const char* name, TRITONSERVER_DataType dtype, const int64_t* 
 [[gnu::constructor]] void keep_to_this_process() {
   const char* variable = std::getenv("LD_PRELOAD");
   if (!variable || !dlsym(RTLD_NEXT, "TRITONSERVER_InferenceRequestNew")) return;  // not the server: its guard
-  const std::string libraries = variable;
-  const size_t end = libraries.find(':');
-  if (end == std::string::npos)
+  std::string libraries = std::string(variable) + ":";
+  const std::string own = "libpytriton_checks.so:";
+  const size_t at = libraries.find(own);
+  if (at == std::string::npos) return;
+  libraries.erase(at, own.size());
+  if (libraries.empty()) {
     unsetenv("LD_PRELOAD");
-  else
-    setenv("LD_PRELOAD", libraries.c_str() + end + 1, 1);
+  } else {
+    libraries.pop_back();
+    setenv("LD_PRELOAD", libraries.c_str(), 1);
+  }
 }
 
 }  // namespace

@@ -292,4 +292,4 @@ def test_programs_that_the_server_starts_do_not_get_its_library(triton_config, b
     programs = descendants(server)
     assert programs
     for pid in programs:
-        assert b"LD_PRELOAD" not in Path(f"/proc/{pid}/environ").read_bytes()
+        assert b"libpytriton_checks.so" not in Path(f"/proc/{pid}/environ").read_bytes()

@@ -395,7 +395,15 @@ def test_stacks_are_as_large_as_the_limits_allow(launch, limits, stack_mib, told
     script = os.fsencode(launch.script("ulimit -Ss"))
     setting = "".join(f"resource.setrlimit(resource.{name}, {value});" for name, value in limits.items())
     limited = f"import os, resource, sys; {setting} os.execv(sys.executable, sys.argv[1:])"
-    guard = [sys.executable, "-I", "-S", str(GUARD), str(launch.folder / "shm-*"), str(launch.workspace)]
+    guard = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(GUARD),
+        str(launch.folder / "shm-*"),
+        str(launch.folder / "notes"),
+        str(launch.workspace),
+    ]
     with subprocess.Popen(
         [sys.executable, "-c", limited, *guard], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
