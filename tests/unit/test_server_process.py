@@ -234,7 +234,7 @@ def test_what_cannot_be_removed_does_not_keep_the_rest(launch):
 
 NOBODY = 65534
 AS_NOBODY = """
-import contextlib, ctypes, glob, os, select, shutil, signal, sys
+import contextlib, ctypes, glob, mmap, os, resource, select, shutil, signal, sys
 guard, user = compile(open(sys.argv[1]).read(), sys.argv[1], "exec"), int(sys.argv[2])
 del sys.argv[1:3]
 os.setgroups([])
