@@ -7,7 +7,7 @@ from tritonclient.utils import InferenceServerException
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
 from tests.server.proxies import native_part_only
-from tests.server.tritonclients import Answer, Api, only_http
+from tests.server.tritonclients import Answer, only_http
 
 SCORES = np.array([[0.5, 0.125, 4.0, 3.0, 2.0], [-1.0, -2.0, -3.0, -4.0, -0.5]], np.float32)
 TEXTS = {name: [Tensor((-1,), bytes, name)] for name in ("x", "y")}
