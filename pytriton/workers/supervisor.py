@@ -134,11 +134,17 @@ class Supervisor:
             return not self.is_connected()
 
     def wait_dismissed(self) -> bool:
-        """Wait until the server has ended the proxy, which it does after its last batch. False if all is to end."""
-        while not self.wait_disconnected(ANSWER_TIMEOUT_S):
-            if self._interrupted or self._closed.is_set():
-                return False
-        return True
+        """Wait until the server has ended the proxy, which it does after its last batch. False if all is to end.
+
+        A worker that has died, and is not ready again, has no batch that could be waited for.
+        """
+
+        def is_over() -> bool:
+            return self._interrupted or self._closed.is_set()
+
+        with self._state:
+            self._state.wait_for(lambda: is_over() or not (self._connected and self._is_ready))
+            return not is_over()
 
     def rebind(self, factory: Callable[..., Any], takes_device: bool) -> None:
         """Have the worker, and those that follow it, serve what another factory makes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -37,6 +38,12 @@ def values(dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
     if found.kind == "f":
         array[:4] = [np.inf, -np.inf, np.nan, -0.0][: array.size]
     return array.reshape(shape)
+
+
+def completed(outputs: Mapping[str, NDArray[Any]], dtypes: Mapping[str, DTypeLike]) -> dict[str, NDArray[Any]]:
+    """Outputs, and empty ones of as many rows in place of those that a model declares and these lack."""
+    empty = (*next(iter(outputs.values())).shape[:1], 0)
+    return {name: np.empty(empty, dtype) for name, dtype in dtypes.items()} | dict(outputs)
 
 
 def assert_same(got: NDArray[Any], expected: NDArray[Any]) -> None:

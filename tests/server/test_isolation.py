@@ -80,19 +80,18 @@ def test_requests_of_a_failed_call_are_called_again_alone_with_the_inputs_as_sen
     assert model.calls == [[0], [1, BAD, 2, 3], [1], [BAD], [2], [3]]
 
 
-def test_the_retry_is_logged_once_for_each_model_and_each_failure_with_its_traceback(bind, traffic, caplog):
+def test_the_retry_is_logged_once_for_each_model_and_a_failure_with_its_traceback(bind, traffic, caplog):
     model = Model()
     name = bind(model.batch, max_batch_size=8)
     with caplog.at_level(logging.WARNING, "pytriton"):
         for _ in range(2):
             model.gate = Gate()
             merged(traffic, name, model)
-    retry, *failures = [record for record in caplog.records if name in record.getMessage()]
+    retry, failure = [record for record in caplog.records if name in record.getMessage()]
     assert "4 merged requests" in retry.getMessage()
     assert "ModelConfig(isolate_errors=False)" in retry.getMessage()
     assert not retry.exc_info
-    assert len(failures) == 2
-    assert all(failure.exc_info for failure in failures)
+    assert failure.exc_info  # those like it are counted
 
 
 def test_repeated_requests_of_a_coroutine_count_among_the_batches_in_flight(bind, traffic):

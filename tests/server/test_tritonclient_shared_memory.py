@@ -14,7 +14,7 @@ import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import serialize_byte_tensor
 
 from pytriton.model_config import Tensor
-from tests.server.arrays import STRINGS, filled
+from tests.server.arrays import STRINGS, completed, filled
 from tests.server.tritonclients import Answer, only
 
 X = filled(1.5, rows=2, columns=8)
@@ -42,7 +42,8 @@ def echoing(bind):
     """Returns numbers ``x`` as ``y``, and texts ``s`` as ``t``."""
 
     def echo(requests):
-        return [{{"x": "y", "s": "t"}[name]: array for name, array in request.items()} for request in requests]
+        answers = [completed(request, {"x": np.float32, "s": object}) for request in requests]
+        return [{"y": answer["x"], "t": answer["s"]} for answer in answers]
 
     inputs = [Tensor((-1,), np.float32, "x", optional=True), Tensor((-1,), bytes, "s", optional=True)]
     return bind(echo, inputs, [Tensor((-1,), np.float32, "y"), Tensor((-1,), bytes, "t")])
