@@ -1,6 +1,5 @@
-// Preloaded into servers that we launch: notes the temporary folders that they make. Triton makes them below /tmp, and
-// a server that is killed leaves them there; by the notes, they are known to be its own.
-
+// Part of the library that is preloaded into servers: notes the temporary folders that they make. Triton makes them
+// below /tmp, and a server that is killed leaves them there; by the notes, they are known to be its own.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,12 +11,12 @@
 namespace {
 
 // Triton's, and no folder of a library that a model happens to use.
-bool IsTritons(const char* path) {
+bool is_tritons(const char* path) {
   return std::strncmp(path, "/tmp/python_env_", 16) == 0 || std::strncmp(path, "/tmp/folder", 11) == 0;
 }
 
 // Appends the path, with its NUL byte, to the file that the environment names.
-void Note(const char* path) {
+void note(const char* path) {
   const char* const notes = std::getenv("PYTRITON_TEMPORARY_FOLDERS");
   const int before = errno;
   const int file = notes == nullptr ? -1 : open(notes, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -35,8 +34,8 @@ void Note(const char* path) {
 extern "C" __attribute__((visibility("default"))) char* mkdtemp(char* path) {
   const auto make = reinterpret_cast<char* (*)(char*)>(dlsym(RTLD_NEXT, "mkdtemp"));
   char* const made = make(path);
-  if (made != nullptr && IsTritons(made)) {
-    Note(made);
+  if (made != nullptr && is_tritons(made)) {
+    note(made);
   }
   return made;
 }

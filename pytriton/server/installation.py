@@ -23,7 +23,8 @@ LOGGER = logging.getLogger(__name__)
 
 BUNDLED = Path(__file__).parent.parent / "tritonserver"
 HOME_VARIABLE = "TRITONSERVER_HOME"
-CHECKS = "libpytriton_checks.so"  # beside the native proxy
+PRELOADED = "libpytriton_preload.so"  # beside the native proxy
+CHECKS_VARIABLE = "PYTRITON_REQUEST_CHECKS"
 
 # Large tensors are freed and allocated at every request: keep their memory in the process. Costs resident memory, see
 # docs/performance.md; a value in the user's environment wins.
@@ -102,8 +103,8 @@ def overlay(installation: Installation, folder: Path, native: Path = LIBRARY) ->
     """Make what depends on this interpreter, in a folder of the workspace.
 
     ``backends/`` is the installation's with the stub for this Python, and the native proxy if it was built; ``lib/``
-    gives that stub our libpython under the name that it was linked against, and the bundled server the library that
-    checks its requests.
+    gives that stub our libpython under the name that it was linked against, and the server the library that it is
+    preloaded with.
 
     Returns:
         What the Python backend runs models with; None, where the native proxy is, if it can run none.
@@ -127,8 +128,8 @@ def overlay(installation: Installation, folder: Path, native: Path = LIBRARY) ->
     if native.is_file():
         (backends / BACKEND).mkdir()
         (backends / BACKEND / native.name).symlink_to(native)
-    if installation.is_bundled and native.with_name(CHECKS).is_file():
-        (folder / "lib" / CHECKS).symlink_to(native.with_name(CHECKS))
+    if native.with_name(PRELOADED).is_file():
+        (folder / "lib" / PRELOADED).symlink_to(native.with_name(PRELOADED))
     if python is not None:
         python.link(source / "python", folder)
     return python
@@ -158,8 +159,9 @@ def server_environment(
         environment.get("LD_LIBRARY_PATH", ""),
     ]
     result["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
-    if (overlay_folder / "lib" / CHECKS).is_file():  # found there, as a path in LD_PRELOAD must not have spaces
-        result["LD_PRELOAD"] = ":".join(filter(None, [CHECKS, environment.get("LD_PRELOAD")]))
+    if (overlay_folder / "lib" / PRELOADED).is_file():  # found there, as a path in LD_PRELOAD must not have spaces
+        result["LD_PRELOAD"] = ":".join(filter(None, [PRELOADED, environment.get("LD_PRELOAD")]))
+        result.setdefault(CHECKS_VARIABLE, str(int(installation.is_bundled)))
     if python:
         interpreter = str(overlay_folder / "python" / "bin")
         result["PATH"] = os.pathsep.join([interpreter, environment.get("PATH") or os.defpath])

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from pytriton import forks
@@ -18,7 +18,6 @@ from pytriton.server.guard import remove
 from pytriton.server.log import ServerLog, read_lines
 
 GUARD = Path(__file__).with_name("guard.py")
-NOTER = Path(__file__).parent.parent / "native" / "libpytriton_temporary.so"
 TAIL_LINES = 50
 
 
@@ -29,7 +28,8 @@ class ServerProcess:
         arguments: Path of the executable, then its arguments.
         environment: Of the server.
         shared_memory: Pattern of the shared-memory files to remove once the server has ended.
-        notes: File for the names of the temporary folders that the server makes, to be removed then, too.
+        notes: File in which the preloaded library, if it was compiled, notes the temporary folders that the server
+            makes; they are removed then, too.
         workspace: Folder that the guard removes if this process dies first.
         on_exit: Called with the exit status, on a thread of its own, when the server has ended for whatever reason.
         secrets: Values of arguments ``--name=...value`` that are to vanish from the process's command line, which every
@@ -54,7 +54,7 @@ class ServerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=_noting(environment, notes),
+            env={**environment, "PYTRITON_TEMPORARY_FOLDERS": str(notes)},
             start_new_session=True,  # Ctrl+C in a terminal reaches this process alone
         )
         self._tell(_request(arguments, secrets))
@@ -134,14 +134,6 @@ class ServerProcess:
             self._guard.stdin.close()
         self._ended.set()
         self._on_exit(status)
-
-
-def _noting(environment: Mapping[str, str], notes: Path) -> dict[str, str]:
-    """An environment in which a server notes its temporary folders, if our library for that was compiled."""
-    if not NOTER.is_file():
-        return dict(environment)
-    preloaded = filter(None, [str(NOTER), environment.get("LD_PRELOAD", "")])
-    return {**environment, "LD_PRELOAD": ":".join(preloaded), "PYTRITON_TEMPORARY_FOLDERS": str(notes)}
 
 
 def _request(arguments: Sequence[str], secrets: Collection[str]) -> bytes:

@@ -288,8 +288,8 @@ def closed_port():
 def test_programs_that_the_server_starts_do_not_get_its_library(triton_config, bind):
     bind(double, proxy="python")
     server = server_of(triton_config)
-    assert "libpytriton_checks.so" in Path(f"/proc/{server}/maps").read_text()
+    assert "libpytriton_preload.so" in Path(f"/proc/{server}/maps").read_text()
     programs = descendants(server)
     assert programs
     for pid in programs:
-        assert b"libpytriton_checks.so" not in Path(f"/proc/{pid}/environ").read_bytes()
+        assert b"libpytriton_preload.so" not in Path(f"/proc/{pid}/environ").read_bytes()

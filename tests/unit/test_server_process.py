@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pytriton.server.process import GUARD, NOTER, TAIL_LINES, ServerProcess
+from pytriton.server.installation import PRELOADED
+from pytriton.server.native import LIBRARY
+from pytriton.server.process import GUARD, TAIL_LINES, ServerProcess
 from tests.server.processes import command_line, is_alive, wait_for
 
 TIMEOUT_S = 20.0
@@ -23,6 +25,7 @@ class Launch:
 
     def __init__(self, folder):
         self.folder = folder
+        self.variables = {}
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
         (self.workspace / "model").write_text("x")
@@ -42,7 +45,7 @@ class Launch:
     def arguments(self):
         """Of ServerProcess, less what is asked from it."""
         return {
-            "environment": {"PATH": os.environ["PATH"]},
+            "environment": {"PATH": os.environ["PATH"], **self.variables},
             "shared_memory": str(self.folder / "shm-*"),
             "notes": self.folder / "notes",
             "workspace": self.workspace,
@@ -274,12 +277,15 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.skipif(not NOTER.is_file(), reason="without a C++ compiler, nobody notes the folders")
+@pytest.mark.skipif(
+    not LIBRARY.with_name(PRELOADED).is_file(), reason="without a C++ compiler, nobody notes the folders"
+)
 @pytest.mark.parametrize("ending", ["its own end", "the guard's death"])
 def test_temporary_folders_of_the_server_are_removed_and_those_of_others_stay(launch, capfd, ending):
     path = launch.folder / "server"
     path.write_text(TEMPORARY.replace("sys.stdin.read()", "import time; time.sleep(1000)" if "guard" in ending else ""))
     path.chmod(0o755)
+    launch.variables["LD_PRELOAD"] = str(LIBRARY.with_name(PRELOADED))
     process = launch.start(str(path))
     output = ""
 
