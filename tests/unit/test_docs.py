@@ -80,3 +80,11 @@ def test_the_table_of_a_models_options_has_every_field_once(options):
     text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     table = text.split(f"\n| `{options.__name__}` | default | |\n")[1].split("\n\n")[0]
     assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(each.name for each in fields(options))
+
+
+def test_each_promise_of_the_security_page_has_its_tests():
+    promises = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").partition("## What we promise")[2]
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", promises)
+    assert len(named) > 30
+    files = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    assert [name for file, name in named if f"def {name}(" not in files.get(file, "")] == []
