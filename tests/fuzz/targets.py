@@ -1,12 +1,15 @@
 """What reads foreign bytes in Python, each as a function of bytes: it returns, or it has found a fault.
 
-Each lets the errors pass that its callers expect, and nothing else.
+Each lets the errors pass that its callers expect, and nothing else. Some change the process that they run in: it should
+run nothing else. ``python -m tests.fuzz.targets <target> <file> ...`` gives files to one of them.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -117,7 +120,9 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 @cache
 def _folder() -> Path:
-    return Path(mkdtemp(prefix="pytriton-fuzz-"))
+    folder = Path(mkdtemp(prefix="pytriton-fuzz-"))
+    atexit.register(shutil.rmtree, folder)
+    return folder
 
 
 @cache
@@ -180,3 +185,9 @@ def _client() -> _Client:
     client = _Client()
     sync_http.HttpSocket = client.connect  # type: ignore[assignment, misc]
     return client
+
+
+if __name__ == "__main__":
+    for file in sys.argv[2:]:
+        print(file, flush=True)
+        TARGETS[sys.argv[1]](Path(file).read_bytes())
