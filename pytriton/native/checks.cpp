@@ -21,7 +21,7 @@ namespace {
 using Error = TRITONSERVER_Error*;
 using Request = TRITONSERVER_InferenceRequest*;
 
-constexpr unsigned kMostParameters = 1024, kMostOutputs = 1024;
+constexpr unsigned kMostParameters = 1024, kMostOutputs = 1 << 14;
 constexpr uint64_t kSmallBytes = 64 << 20;  // of an input; to look at the memory takes 0.1 ms
 
 // Whether to check, which whoever launches the server decides.
