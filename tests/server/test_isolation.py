@@ -10,6 +10,7 @@ import pytest
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.decorators import batch
 from tests.server.arrays import filled
+from tests.server.proxies import native_proxy_only
 from tests.server.traffic import Gate
 
 BAD = -1.0
@@ -94,6 +95,7 @@ def test_the_retry_is_logged_once_for_each_model_and_a_failure_with_its_tracebac
     assert failure.exc_info  # those like it are counted
 
 
+@native_proxy_only  # the Python proxy takes a request from the server's queue before it has a slot for it
 def test_repeated_requests_of_a_coroutine_count_among_the_batches_in_flight(bind, traffic):
     gate, running, most = Gate(), [], []
 
