@@ -136,7 +136,7 @@ class Supervisor:
     def wait_dismissed(self) -> bool:
         """Wait until the server has ended the proxy, which it does after its last batch. False if all is to end.
 
-        A worker that has died, and is not ready again, has no batch that could be waited for.
+        A worker that has died is not waited for: it may never be ready again.
         """
 
         def is_over() -> bool:

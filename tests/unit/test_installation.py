@@ -111,6 +111,21 @@ def test_the_users_environment_reaches_the_server(home, libpython):
     assert environment_of(home, {"CUDA_VISIBLE_DEVICES": "3"})["CUDA_VISIBLE_DEVICES"] == "3"
 
 
+@pytest.mark.parametrize(
+    ("is_bundled", "given", "checks"),
+    [(True, {}, "1"), (False, {}, "0"), (True, {"PYTRITON_REQUEST_CHECKS": "0"}, "0")],
+)
+def test_requests_to_the_bundled_server_are_checked_unless_the_user_says_no(
+    home, tmp_path, monkeypatch, is_bundled, given, checks
+):
+    monkeypatch.setattr(installations, "BUNDLED", home if is_bundled else tmp_path)
+    (tmp_path / "overlay" / "lib").mkdir(parents=True)
+    (tmp_path / "overlay" / "lib" / installations.PRELOADED).touch()
+    environment = server_environment(Installation(home), tmp_path / "overlay", None, given)
+    assert environment["LD_PRELOAD"] == installations.PRELOADED
+    assert environment["PYTRITON_REQUEST_CHECKS"] == checks
+
+
 def test_libraries_are_looked_for_in_the_overlay_then_the_server_then_the_interpreter_then_the_users(home, libpython):
     paths = ["/overlay/lib", str(home / "lib"), str(libpython.parent)]
     assert environment_of(home, {})["LD_LIBRARY_PATH"] == ":".join(paths)
