@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import random
+import select
 import signal
 import threading
 import time
@@ -165,12 +166,16 @@ def main() -> None:
     chosen = parser.parse_args()
     calls = Calls(chosen.timeout)
 
-    ending = {signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ending)  # in all threads: the one that reports waits for it
+    # A file descriptor tells of SIGTERM, whatever the main thread waits for. sigtimedwait would not do: after a SIGSTOP
+    # that is longer than its timeout, CPython's reports a signal that never came.
+    ended, ends = os.pipe()
+    os.set_blocking(ends, False)
+    signal.set_wakeup_fd(ends)
+    signal.signal(signal.SIGTERM, lambda *_: None)
 
     def report() -> None:
         try:
-            while signal.sigtimedwait(ending, REPORT_S) is None:
+            while not select.select([ended], [], [], REPORT_S)[0]:
                 calls.report()
             calls.report()
         finally:  # or nobody reads the reports any more
