@@ -362,4 +362,4 @@ def test_importing_what_callables_need_loads_no_client_at_all(module):
 def test_importing_the_package_alone_loads_nothing_else():
     loaded = loaded_after("import pytriton")
     assert "numpy" not in loaded
-    assert [name for name in loaded if name.startswith("pytriton.")] == []
+    assert [name for name in loaded if name.startswith("pytriton.")] == ["pytriton.distribution"]
