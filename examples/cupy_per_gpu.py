@@ -1,6 +1,6 @@
 """Search for nearest neighbours with CuPy and one worker process per GPU or, where there is none, with NumPy and two.
 
-On a machine with GPUs it needs CuPy (`pip install cupy-cuda12x`, or what your version of CUDA asks for).
+On a machine with GPUs it needs CuPy (`pip install 'pytriton[cuda]'`, or what your version of CUDA asks for).
 """
 
 import os

@@ -14,6 +14,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from pytriton.distribution import warn_of_other
+
+DISTRIBUTION = "pytriton"  # tells this file from that of another distribution
+warn_of_other()
+
 __all__ = ["client", "model_config", "triton"]
 
 

@@ -16,6 +16,11 @@ order, outermost first::
 :class:`PerSequence` makes a callable of a class with a state per sequence.
 """
 
+from pytriton.distribution import MIXED, is_complete
+
+if not is_complete():  # modules of nvidia-pytriton find this package in the place of one of theirs
+    raise ImportError(MIXED)
+
 from pytriton.decorators.batching import batch, pad_batch, sample
 from pytriton.decorators.context import triton_context
 from pytriton.decorators.grouping import group_by_keys, group_by_values

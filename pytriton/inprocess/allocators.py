@@ -55,6 +55,6 @@ def made_by(allocator: MemoryAllocator | None, wish: Place | None) -> MemoryAllo
     if default is None:
         raise InvalidArgumentError(
             f"nobody makes outputs in memory of the kind {memory_type.name}: give an output_memory_allocator, or add "
-            "one to default_memory_allocators; for memory of GPUs, CuPy does: pip install cupy-cuda12x"
+            "one to default_memory_allocators; for memory of GPUs, CuPy does: pip install 'pytriton[cuda]'"
         )
     return None if isinstance(default, _HostAllocator) else default

@@ -69,7 +69,8 @@ def _cuda(place: Place) -> Any:
         return importlib.import_module("cupy").cuda
     except ImportError as error:
         raise UnsupportedError(
-            f"CuPy is needed for {_named(place)}, and is not there ({error}); install it with: pip install cupy-cuda12x"
+            f"CuPy is needed for {_named(place)}, and is not there ({error}); "
+            "install it with: pip install 'pytriton[cuda]'"
         ) from error
 
 
