@@ -117,6 +117,16 @@ def test_a_model_takes_another_configuration_until_it_is_unloaded(api, model):
     assert answer(api, model) == 4
 
 
+def test_a_program_fills_up_a_partial_configuration_itself(api, model):
+    config = api.call("get_model_config", model)
+    config["max_batch_size"] = 16
+    api.call("load_model", model, config=json.dumps(config))
+    assert api.call("get_model_config", model)["max_batch_size"] == 16
+    assert answer(api, model) == 4
+    api.call("unload_model", model)
+    api.call("load_model", model)
+
+
 @pytest.mark.parametrize(
     ("config", "status", "text"),
     [
