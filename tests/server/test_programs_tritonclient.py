@@ -27,6 +27,7 @@ from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
 from pytriton.triton import Triton, TritonSecurityConfig
 from tests.server.conftest import local_config
 from tests.server.processes import DEADLINE_S
+from tests.server.proxies import native_part_only
 from tests.server.tensorrtserver_models import (
     ADD_SUB,
     SEQUENCE,
@@ -67,6 +68,8 @@ RUNS = [
     ("simple_string_infer", "-u {http} -g {grpc}"),
     ("simple_model_control", "-u {http}"),
     ("simple_model_control", "-i grpc -u {grpc}"),
+    pytest.param("model_control_config", "-u {http}", marks=native_part_only),
+    pytest.param("model_control_config", "-i grpc -u {grpc}", marks=native_part_only),
     ("health_metadata", "-u {http} -g {grpc}"),
     ("aio_infer", "-u {http} -g {grpc}"),
     ("aio_sequence_stream", "-u {grpc}"),
@@ -96,6 +99,7 @@ OUTPUTS = {
     "simple_shm": r"15 \+ 1 = 16(.|\n)*already",
     "simple_string_infer": "PASS",
     "simple_model_control": "PASS: Model Control",
+    "model_control_config": "8 -> 16",
     "aio_sequence_stream": r"5001: \[11, 18, 23, 26, 28, 28, 29\]",
     "simple_grpc_custom_repeat": "DEADLINE_EXCEEDED",
     "raw_http": "HELLO WORLD",
@@ -233,4 +237,5 @@ def test_the_programs_use_all_that_tritonclient_offers():
 
 
 def test_every_program_is_run():
-    assert {path.stem for path in PROGRAMS.glob("*.py")} == {program for program, _ in RUNS} | {"image_client"}
+    run = {getattr(each, "values", each)[0] for each in RUNS}
+    assert {path.stem for path in PROGRAMS.glob("*.py")} == run | {"image_client"}
