@@ -202,5 +202,5 @@ def test_a_gpu_that_is_not_there_and_a_missing_cupy_are_told(cuda, monkeypatch):
     with pytest.raises(cudashm.CudaSharedMemoryException, match=r"allocate memory of GPU 3: .*invalid device"):
         cudashm.create_shared_memory_region("data", 64, 3)
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(cudashm.CudaSharedMemoryException, match="pip install cupy-cuda12x"):
+    with pytest.raises(cudashm.CudaSharedMemoryException, match=r"pip install 'pytriton\[cuda\]'"):
         cudashm.create_shared_memory_region("data", 64, 0)

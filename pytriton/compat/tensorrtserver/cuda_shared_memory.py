@@ -162,5 +162,6 @@ def _cuda() -> Any:
         return importlib.import_module("cupy").cuda
     except ImportError as error:
         raise RuntimeError(
-            f"CuPy is needed for memory of GPUs, and is not there ({error}); install it with: pip install cupy-cuda12x"
+            f"CuPy is needed for memory of GPUs, and is not there ({error}); "
+            "install it with: pip install 'pytriton[cuda]'"
         ) from error
