@@ -36,7 +36,8 @@ class RemoteTriton(TritonBase):
         url: Of the server, as :meth:`pytriton.client.utils.TritonUrl.from_url` reads it.
         workspace: Folder for the sockets over which the server's proxies reach this process. It must not exist, and
             must be below a folder that both see under the same path. It is removed at the end.
-        access_token: Of the server, if its model-repository endpoint is restricted.
+        access_token: Of the server, if its model-repository endpoint is restricted. None takes that in the environment
+            variable ``PYTRITON_ACCESS_TOKEN``, if there is one.
         init_timeout_s: How long to wait for the server to be ready.
 
     Attributes:

@@ -24,7 +24,6 @@ from pytriton.cli.histogram import Canvas
 from pytriton.cli.inputs import parse_shapes
 from pytriton.cli.load import Extent
 from pytriton.cli.options import (
-    TOKEN_VARIABLE,
     Certificate,
     Compress,
     Key,
@@ -41,6 +40,7 @@ from pytriton.cli.server_status import ask_server
 from pytriton.cli.status_view import view
 from pytriton.cli.summary import Summary
 from pytriton.cli.target import ProgramError, TargetError
+from pytriton.client.auth import TOKEN_VARIABLE
 from pytriton.exceptions import PyTritonServerError
 
 __all__ = ["app"]

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from pytriton.client.auth import TOKEN_VARIABLE
 from pytriton.client.tls import Tls
 
 __all__ = [
-    "TOKEN_VARIABLE",
     "Certificate",
     "Compress",
     "Key",
@@ -22,7 +22,6 @@ __all__ = [
     "trust",
 ]
 
-TOKEN_VARIABLE = "PYTRITON_ACCESS_TOKEN"
 CONNECTION = "Connection"
 
 Url = Annotated[

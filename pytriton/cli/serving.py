@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pytriton.cli.options import TOKEN_VARIABLE
 from pytriton.cli.reload import Reloader, end_with_parent
 from pytriton.cli.target import Target, TargetError
+from pytriton.client.auth import TOKEN_VARIABLE
 from pytriton.config import ENVIRONMENT_PREFIX, TritonConfig
 
 __all__ = ["Order"]

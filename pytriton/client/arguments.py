@@ -112,17 +112,17 @@ def check_metadata(headers: Mapping[str, object]) -> None:
             )
 
 
-def check_token(access_token: str | None) -> str:
-    """The access token, if it can travel in a header. Messages do not show it.
+def check_token(access_token: str | None, name: str = "access_token") -> str:
+    """The access token, if it can travel in a header. Messages show its name alone.
 
     Raises:
         PyTritonClientValueError: It is no text, empty, or has characters that a header cannot carry.
     """
     if not access_token:
-        raise PyTritonClientValueError("access_token must not be empty")
+        raise PyTritonClientValueError(f"{name} must not be empty")
     if not isinstance(access_token, str):
-        raise PyTritonClientValueError(f"access_token must be a str, got {type(access_token).__name__}")
-    _check_value("access_token is not printable", access_token)
+        raise PyTritonClientValueError(f"{name} must be a str, got {type(access_token).__name__}")
+    _check_value(f"{name} is not printable", access_token)
     return access_token
 
 

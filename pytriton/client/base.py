@@ -15,7 +15,7 @@ from pytriton.client.arguments import (
     check_max_response_bytes,
     check_metadata,
 )
-from pytriton.client.auth import create_auth_headers
+from pytriton.client.auth import create_auth_headers, token_or_environment
 from pytriton.client.options import DEFAULT_OPTIONS
 from pytriton.client.request import InferRequest
 from pytriton.client.session import ModelSession
@@ -41,7 +41,8 @@ class BaseModelClient(ABC):
         inference_timeout_s: Bounds one inference, from the first byte sent to the last one received; 60 s.
         model_config: The model's configuration, if known; it is not fetched then.
         ensure_model_is_ready: False together with ``model_config`` does not wait for the model either.
-        access_token: Token of a server with restricted endpoints; sent with every call.
+        access_token: Token of a server with restricted endpoints; sent with every call. None takes that in the
+            environment variable ``PYTRITON_ACCESS_TOKEN``, if there is one.
         tls: Encrypts the connection, and says whom to trust; None does not encrypt. The URL's scheme stays ``http`` or
             ``grpc``.
         max_response_bytes: The longest response to take, as it travels and after decompression; None for any. 4 GiB,
@@ -70,11 +71,11 @@ class BaseModelClient(ABC):
     ) -> None:
         self._url = TritonUrl.from_url(url)
         self._lazy_init = lazy_init
-        self._access_token = access_token
+        self._access_token = token = token_or_environment(access_token)
         self._tls = tls
         self._max_response_bytes = check_max_response_bytes(max_response_bytes)
         self._options = DEFAULT_OPTIONS
-        self._headers = {} if access_token is None else create_auth_headers(access_token, self._url.scheme)
+        self._headers = {} if token is None else create_auth_headers(token, self._url.scheme)
         self._lib = self.get_lib()
         self._session = ModelSession(
             self._lib,

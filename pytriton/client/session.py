@@ -18,6 +18,7 @@ from pytriton.client.exceptions import (
 from pytriton.client.flows import Call, Deadline, Flow, Shared, fetch_model_config, wait_for_model, wait_for_server
 from pytriton.client.request import InferRequest
 from pytriton.client.retries import retried
+from pytriton.model_config.overrides import filled_up, is_partial
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = ["DEFAULT_INFERENCE_TIMEOUT_S", "DEFAULT_INIT_TIMEOUT_S", "ModelSession"]
@@ -114,6 +115,9 @@ class ModelSession:
     def load_model(self, config: str | None, files: Mapping[str, bytes] | None) -> Flow[None]:
         """Have the server load the model, and return when it has."""
         # Loading takes as long as the model's initialisation, so it is not bound by the network timeout.
+        if config is not None and is_partial(config):
+            self._check_open()
+            config = filled_up(config, (yield from self._own_config()))
         yield from self._control("load_model", config=config, files=files)
 
     def unload_model(self) -> Flow[None]:
@@ -186,6 +190,15 @@ class ModelSession:
         yield Call(method, self.init_timeout_s, {"model_name": self.model_name, **arguments})
         # The next use finds the model as it is then, perhaps with another configuration.
         self.model_ready, self.known_config, self._codec = False, None, None
+
+    def _own_config(self) -> Flow[Mapping[str, Any]]:
+        """What the server tells of the model; nothing, if the model is not loaded or the server refuses."""
+        arguments = {"model_name": self.model_name, "model_version": self.model_version or ""}
+        try:
+            answer = yield Call("get_model_config", self.init_timeout_s, arguments)
+        except PyTritonClientInferenceServerError:
+            return {}
+        return answer if isinstance(answer, Mapping) else {}
 
     def _prepare(self) -> Flow[Codec]:
         deadline = Deadline(self.init_timeout_s)

@@ -92,7 +92,8 @@ class SyncClient(BaseModelClient):
         """Have the server load the model, and return when it has; bounded by ``init_timeout_s``.
 
         Args:
-            config: Configuration to use instead of the repository's, as JSON text.
+            config: Configuration to use instead of the repository's, as JSON text. One without backend and tensors,
+                such as ``{"max_batch_size": 16}``, is filled up from that of the model, if it is loaded.
             files: Path to content of files to use instead of the repository's; needs ``config``.
 
         Raises:

@@ -7,18 +7,20 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from ctypes import byref, c_bool, c_size_t, c_void_p, string_at
 from types import TracebackType
 from typing import Any
 
 from pytriton.inprocess.enums import MetricFormat
-from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError, UnavailableError
+from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError, TritonError, UnavailableError
 from pytriton.inprocess.load_parameters import checked_model_name, checked_parameters
 from pytriton.inprocess.model import Model, ModelDictionary
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.parameters import encoded, mapping, parameters, seconds
 from pytriton.inprocess.rest import wait_for_rest
 from pytriton.inprocess.running import NOT_STARTED, Running, check_process
+from pytriton.model_config.overrides import filled_up, is_partial
 
 __all__ = ["Server"]
 
@@ -159,8 +161,9 @@ class Server:
 
         Args:
             model_name: Its name.
-            parameters: ``config``: a configuration in JSON, in place of the model's own; ``file:<path>``: a file, in
-                place of the model's folder.
+            parameters: ``config``: a configuration in JSON, in place of the model's own; one without backend and
+                tensors is filled up from that of the model, if it is loaded. ``file:<path>``: a file, in place of the
+                model's folder.
 
         Raises:
             InvalidTypeError: The configuration is no text, or a file is not of bytes.
@@ -168,6 +171,9 @@ class Server:
             TritonError: The server refuses to load it.
         """
         values = checked_parameters(parameters)
+        if is_partial(values.get("config")):
+            with suppress(TritonError):  # it is not loaded
+                values = {**values, "config": filled_up(values["config"], Model(self, model_name).config())}
         self._call("ServerLoadModelWithParameters", checked_model_name(model_name), values=values)
         return Model(self, model_name)
 

@@ -26,6 +26,7 @@ from pytriton.model_config.common import DeviceKind, DynamicBatcher, QueuePolicy
 from pytriton.model_config.dtypes import config_name, from_config_name
 from pytriton.model_config.instance_group import InstanceGroup, RateLimiter, RateLimiterResource
 from pytriton.model_config.sequence_batcher import DirectStrategy, OldestStrategy, SequenceBatcher
+from pytriton.model_config.tensor import checked_format
 from pytriton.model_config.triton_model_config import ResponseCache, TensorSpec
 from pytriton.model_config.version_policy import AllVersions, LatestVersions, SpecificVersions
 from pytriton.model_config.warmup import ModelWarmup, WarmupInput
@@ -42,6 +43,7 @@ def _read_filled(codec: Codec, data: Any) -> Any:
 
 _NAME = Codec(str, partial(_read_filled, TEXT))
 _DIMS = Codec(list, partial(_read_filled, list_of(INTEGER)))
+_FORMAT = Codec(lambda name: f"FORMAT_{name}", lambda data: checked_format(TEXT.read(data)))
 _DTYPE = Codec(config_name, lambda data: from_config_name(TEXT.read(data)))
 
 _TENSOR = (
@@ -49,6 +51,8 @@ _TENSOR = (
     Field("shape", "dims", _DIMS, required=True),
     Field("dtype", "data_type", _DTYPE, required=True),
     Field("optional", "optional", BOOLEAN, omit=False),
+    Field("format", "format", _FORMAT, omit=None),
+    Field("label_filename", "label_filename", TEXT, omit=""),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytriton.model_config.codec import write_fields
@@ -41,7 +42,7 @@ class ModelConfigGenerator:
         }
 
     def to_file(self, config_path: str | PathLike[str]) -> Message:
-        """Write ``config.pbtxt``, and its parent directories.
+        """Write ``config.pbtxt``, its parent directories, and beside it the files of labels.
 
         Returns:
             The ``inference.ModelConfig`` message that was written.
@@ -52,4 +53,9 @@ class ModelConfigGenerator:
         # Imported here, because protobuf and gRPC cost 0.3 s, and only a local model store writes files.
         from pytriton.model_config import pbtxt
 
-        return pbtxt.write(self.get_config(), config_path)
+        message = pbtxt.write(self.get_config(), config_path)
+        for spec in self._config.outputs or ():
+            if spec.labels is not None:
+                path = Path(config_path).with_name(spec.label_filename)
+                path.write_text("".join(f"{label}\n" for label in spec.labels), encoding="utf-8")
+        return message

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from pytriton.model_config.codec import look_up, read_fields
 from pytriton.model_config.fields import MODEL
-from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.model_config.tensor import checked_labels
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 __all__ = ["ModelConfigParser"]
 
@@ -38,14 +41,21 @@ class ModelConfigParser:
 
     @classmethod
     def from_file(cls, *, config_path: str | PathLike[str]) -> TritonModelConfig:
-        """Read a ``config.pbtxt``.
+        """Read a ``config.pbtxt``, and the files of labels beside it that are there.
 
         Raises:
-            OSError: The file cannot be read.
+            OSError: A file cannot be read.
             KeyError: There is no ``name``.
             PyTritonModelConfigError: The file is not a model's configuration.
         """
         # Imported here, because protobuf and gRPC cost 0.3 s, and most clients read no file.
         from pytriton.model_config import pbtxt
 
-        return cls.from_dict(pbtxt.read(config_path))
+        config = cls.from_dict(pbtxt.read(config_path))
+        outputs = [_with_labels(spec, Path(config_path).parent) for spec in config.outputs or ()]
+        return replace(config, outputs=outputs)
+
+
+def _with_labels(spec: TensorSpec, folder: Path) -> TensorSpec:
+    path = folder / spec.label_filename
+    return replace(spec, labels=checked_labels(path)) if spec.label_filename and path.is_file() else spec

@@ -11,7 +11,7 @@ from pytriton.model_config.common import DeviceKind, DynamicBatcher
 from pytriton.model_config.dtypes import from_triton_name, scalar_type, triton_name
 from pytriton.model_config.instance_group import InstanceGroup
 from pytriton.model_config.sequence_batcher import SequenceBatcher
-from pytriton.model_config.tensor import Tensor, checked_shape
+from pytriton.model_config.tensor import Tensor, checked_format, checked_labels, checked_shape
 from pytriton.model_config.version_policy import AllVersions, VersionPolicy
 from pytriton.model_config.warmup import ModelWarmup
 
@@ -39,18 +39,26 @@ class TensorSpec:
             ``(batch,)``, clients exchange ``(batch, 1)``.
         dtype: NumPy scalar type; for BYTES tensors ``np.bytes_``, also when made from ``object``.
         optional: Clients may leave it out.
+        format: ``NCHW`` or ``NHWC``, of an input that is an image; None says nothing.
+        label_filename: File with the labels of an output's classes, in the model's folder; empty is none.
+        labels: What is in that file, if it is known: servers tell its name alone.
 
     Raises:
-        PyTritonBadParameterError: The shape or the dtype is not possible.
+        PyTritonBadParameterError: The shape, the dtype, the format or the labels are not possible.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: type[np.generic]
     optional: bool = False
+    format: str | None = None
+    label_filename: str = ""
+    labels: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", checked_shape(self.shape))
+        object.__setattr__(self, "format", checked_format(self.format))
+        object.__setattr__(self, "labels", checked_labels(self.labels))
         object.__setattr__(self, "dtype", from_triton_name(triton_name(self.dtype)))
 
 
@@ -59,7 +67,8 @@ class TritonModelConfig:
     """The complete description of a served model.
 
     What the server would not keep is normalised, so that a configuration equals its own copy read back from a server
-    or a file. The version alone is no part of the server's configuration: it is read back as 1.
+    or a file. Two things are no part of the server's configuration: the version, which is read back as 1, and labels,
+    which are read back from a file that is beside the configuration's, and from a server not at all.
 
     Args:
         model_name: Its name.
@@ -132,8 +141,15 @@ def name_tensors(tensors: Sequence[Tensor], prefix: str) -> list[TensorSpec]:
         tensors: The inputs or the outputs of a model.
         prefix: ``INPUT`` or ``OUTPUT``; the third tensor becomes ``INPUT_3``.
     """
-    names = [tensor.name or f"{prefix}_{position}" for position, tensor in enumerate(tensors, 1)]
     return [
-        TensorSpec(name, tensor.shape, scalar_type(tensor.dtype), bool(tensor.optional))
-        for name, tensor in zip(names, tensors, strict=True)
+        TensorSpec(
+            tensor.name or f"{prefix}_{position}",
+            tensor.shape,
+            scalar_type(tensor.dtype),
+            bool(tensor.optional),
+            tensor.format,
+            f"labels_{position}.txt" if tensor.labels else "",
+            checked_labels(tensor.labels),
+        )
+        for position, tensor in enumerate(tensors, 1)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -15,6 +16,8 @@ from pytriton.model_config.version_policy import AllVersions, LatestVersions, Sp
 from pytriton.model_config.warmup import ModelWarmup
 
 __all__ = ["check_combination", "check_integer", "check_type", "validate"]
+
+_FILE_NAME = re.compile(r"\w[\w.-]*")
 
 # The widths of the server's fields.
 _INT32_MAX = 2**31 - 1
@@ -38,9 +41,10 @@ def validate(config: TritonModelConfig) -> None:
     _check_version_policy(config.version_policy)
     for side, specs in (("input", config.inputs or ()), ("output", config.outputs or ())):
         _check_tensors(side, specs, config.batching)
+    for spec in config.inputs or ():
+        _check_input(spec)
     for spec in config.outputs or ():
-        if spec.optional:
-            raise PyTritonBadParameterError(f"output {spec.name!r} is optional; only inputs can be")
+        _check_output(spec)
     for group in config.instance_groups or ():
         _check_group(group)
     for warmup in config.model_warmup or ():
@@ -128,6 +132,28 @@ def _check_tensors(side: str, specs: Iterable[TensorSpec], batching: bool) -> No
         if not spec.shape and not batching:
             raise PyTritonBadParameterError(f"{side} {spec.name!r} has no dimension; without batching use shape (1,)")
         seen.add(spec.name)
+
+
+def _check_input(spec: TensorSpec) -> None:
+    if spec.format is not None and len(spec.shape) != 3:
+        raise PyTritonBadParameterError(
+            f"input {spec.name!r} has format {spec.format} and shape {spec.shape}; an image has three dimensions"
+        )
+    if spec.labels is not None or spec.label_filename:
+        raise PyTritonBadParameterError(f"input {spec.name!r} has labels; only outputs can")
+
+
+def _check_output(spec: TensorSpec) -> None:
+    if spec.optional:
+        raise PyTritonBadParameterError(f"output {spec.name!r} is optional; only inputs can be")
+    if spec.format is not None:
+        raise PyTritonBadParameterError(f"output {spec.name!r} has a format; only inputs can")
+    if spec.labels is not None and spec.dtype is np.bytes_:
+        raise PyTritonBadParameterError(f"output {spec.name!r} has labels, but holds texts, which are no scores")
+    if spec.labels is not None and not _FILE_NAME.fullmatch(spec.label_filename):
+        raise PyTritonBadParameterError(
+            f"output {spec.name!r} has labels, for which label_filename must name a file, got {spec.label_filename!r}"
+        )
 
 
 def _check_batcher(batcher: DynamicBatcher, max_batch_size: int) -> None:

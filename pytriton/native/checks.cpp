@@ -1,14 +1,13 @@
 // Part of the library that is preloaded into servers: refuses requests that would end the bundled one. The server's
 // endpoints call these functions while they read a request; each one checks what the endpoints do not, then calls the
 // server's own. Newer servers have such checks themselves; docs/security.md says which.
-#include <dlfcn.h>
-
 #include <cstdlib>
 #include <string>
 #include <utility>
 
 #include "layout.h"
 #include "memory.h"
+#include "preloaded.h"
 #include "triton.h"
 
 extern "C" {
@@ -18,31 +17,19 @@ struct TRITONSERVER_Server;
 
 namespace {
 
+using pytriton::is_on;
+using pytriton::next;
 using Error = TRITONSERVER_Error*;
 using Request = TRITONSERVER_InferenceRequest*;
 
 constexpr unsigned kMostParameters = 1024, kMostOutputs = 1 << 14;
 constexpr uint64_t kSmallBytes = 64 << 20;  // of an input; to look at the memory takes 0.1 ms
 
-// Whether to check, which whoever launches the server decides.
-bool is_on() {
-  static const bool on = [] {
-    const char* variable = std::getenv("PYTRITON_REQUEST_CHECKS");
-    return variable && std::string(variable) == "1";
-  }();
-  return on;
-}
-
 // The endpoints read a request on one thread, and another only when they have done with the first.
 struct Counts {
   unsigned parameters = 0, outputs = 0;
 };
 thread_local Counts counts;
-
-template <typename Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
 
 Error refuse(const std::string& message) {
   static const auto new_error = next<decltype(TRITONSERVER_ErrorNew)>("TRITONSERVER_ErrorNew");

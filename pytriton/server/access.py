@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
-from pytriton.client.auth import create_auth_headers
+from pytriton.client.auth import create_auth_headers, token_or_environment
 from pytriton.client.transport import grpc_channel_arguments, load_lib, passing_client
 from pytriton.client.url import TritonUrl
 from pytriton.config import TritonConfig
@@ -54,11 +54,16 @@ class Access:
     def to_other(cls, url: str, access_token: str | None) -> Access:
         """To a server that somebody else launched.
 
+        Args:
+            url: Of the server.
+            access_token: Of the server; without one, that in ``PYTRITON_ACCESS_TOKEN``, if there is one.
+
         Raises:
             PyTritonClientInvalidUrlError: The URL cannot be understood.
         """
         scheme = TritonUrl.from_url(url).scheme
-        return cls(url, create_auth_headers(access_token, scheme) if access_token else {})
+        token = token_or_environment(access_token or None)
+        return cls(url, create_auth_headers(token, scheme) if token else {})
 
     @contextmanager
     def client(self) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from pytriton.model_config.parser import ModelConfigParser
 from pytriton.server.access import Access
 from pytriton.server.control import OWNER, REFUSED, ModelControl
 from pytriton.server.python_backend import REFUSAL
+from pytriton.server.repository import CONFIG_FILE
 
 __all__ = ["RemoteModelControl"]
 
@@ -74,14 +75,13 @@ class RemoteModelControl(ModelControl):
             InferenceServerException: The server refused it.
         """
         folder = self._store / name
-        config = ModelConfigGenerator(ModelConfigParser.from_file(config_path=folder / "config.pbtxt")).get_config()
+        config_file = folder / CONFIG_FILE
+        config = ModelConfigGenerator(ModelConfigParser.from_file(config_path=config_file)).get_config()
         config.setdefault("parameters", {})[OWNER] = {"string_value": self.id}
-        versions = [path for path in folder.iterdir() if path.is_dir()]
         files = {
             f"file:{path.relative_to(folder).as_posix()}": path.read_bytes()
-            for version in versions
-            for path in version.rglob("*")
-            if path.is_file()
+            for path in folder.rglob("*")
+            if path.is_file() and path != config_file
         }
         with self._advice(), self._access.client() as client:
             client.load_model(name, headers=self._access.headers, config=json.dumps(config), files=files)

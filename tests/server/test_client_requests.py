@@ -172,6 +172,25 @@ def test_unloaded_model_answers_again_once_it_is_loaded(bind, url):
         assert_same(client.infer_batch(filled(1))["y"], filled(2))
 
 
+def test_model_is_loaded_with_a_configuration_that_changes_only_some_of_its_own(bind, url):
+    sizes = []
+
+    def infer(requests):
+        sizes.append(sum(len(request["x"]) for request in requests))
+        return double(requests)
+
+    with ModelClient(url, bind(infer, max_batch_size=4)) as client:
+        client.load_model(config='{"max_batch_size": "16"}')
+        assert client.model_config.max_batch_size == 16
+        assert_same(client.infer_batch(filled(1, rows=12))["y"], filled(2, rows=12))
+        assert sizes == [12]
+        client.load_model(config='{"dynamicBatching": {"maxQueueDelayMicroseconds": 7}}')
+        assert (client.model_config.max_batch_size, client.model_config.batcher.max_queue_delay_microseconds) == (16, 7)
+        client.unload_model()
+        with pytest.raises(PyTritonClientInferenceServerError):  # the server does not tell its configuration any more
+            client.load_model(config='{"max_batch_size": 8}')
+
+
 def test_token_opens_every_call_of_a_restricted_server():
     security = TritonSecurityConfig(TOKEN, VALID_TRITON_ENDPOINTS)
     with local_config() as config, serving(config, security_config=security):

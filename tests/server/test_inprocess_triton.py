@@ -64,6 +64,16 @@ def test_a_callable_answers_requests_of_any_size(models: Models, infer: Any, col
         np.testing.assert_array_equal(array(next(answer)), row(2 * number, columns))
 
 
+def test_a_model_is_loaded_with_a_configuration_that_changes_only_some_of_its_own(models: Models):
+    name = models.bind(double, max_batch_size=4)
+    server = models.triton.server
+    assert server.load(name, {"config": '{"max_batch_size": "16"}'}).config()["max_batch_size"] == 16
+    np.testing.assert_array_equal(array(next(models.send(name, np.ones((12, 2), np.float32)))), np.full((12, 2), 2))
+    with models.triton.client(name) as client:
+        client.load_model(config='{"max_batch_size": 8}')
+        assert client.model_config.max_batch_size == 8
+
+
 @pytest.mark.parametrize("infer", [count_up, count_up_async])
 @pytest.mark.parametrize("columns", [2, LARGE])
 def test_a_decoupled_callable_gives_any_number_of_responses(models: Models, infer: Any, columns: int):

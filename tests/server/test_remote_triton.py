@@ -3,7 +3,9 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from pytriton.client import DecoupledModelClient, ModelClient
@@ -78,6 +80,15 @@ def test_versions_come_and_go_one_by_one(server, remote):
     assert models_of(server, TOKEN) == set()
     remote.bind("m", triple, *TENSORS)
     assert answer(server) == 3
+
+
+def test_labels_go_with_the_model(server, remote):
+    outputs = [Tensor((2,), np.float32, "y", labels=["cat", "dog"])]
+    remote.bind("m", lambda requests: [{"y": request["x"]} for request in requests], TENSORS[0], outputs)
+    wanted = [tritonclient.http.InferRequestedOutput("y", class_count=1)]
+    given = tritonclient.http.InferInput("x", [1, 2], "FP32").set_data_from_numpy(np.array([[1, 2]], np.float32))
+    with tritonclient.http.InferenceServerClient(address(server, "http").partition("://")[2]) as client:
+        assert client.infer("m", [given], outputs=wanted).as_numpy("y").tolist() == [[b"2.000000:1:dog"]]
 
 
 def test_callables_of_every_kind_are_served(server, remote):

@@ -16,7 +16,7 @@ from pytriton.client.auth import create_auth_headers
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig
-from pytriton.triton import VALID_TRITON_ENDPOINTS, Triton, TritonSecurityConfig
+from pytriton.triton import VALID_TRITON_ENDPOINTS, RemoteTriton, Triton, TritonSecurityConfig
 from tests.server.conftest import local_config
 from tests.server.own_server import TENSORS, address, double, serving
 from tests.server.processes import descendants
@@ -93,7 +93,11 @@ def test_models_are_loaded_with_the_token_alone(url, triton):
 
 
 @pytest.mark.anyio
-async def test_every_client_calls_a_server_that_protects_everything():
+@pytest.mark.parametrize(
+    ("options", "environment"), [({"access_token": "mine"}, ""), ({}, "mine"), ({"access_token": "mine"}, "other")]
+)
+async def test_every_client_calls_a_server_that_protects_everything(options, environment, monkeypatch):
+    monkeypatch.setenv("PYTRITON_ACCESS_TOKEN", environment)
     security = TritonSecurityConfig("mine", VALID_TRITON_ENDPOINTS)
     with local_config() as config, Triton(config=config, security_config=security) as triton:
         assert triton.get_access_token() == "mine"
@@ -101,20 +105,26 @@ async def test_every_client_calls_a_server_that_protects_everything():
         triton.bind("counter", count_up, *TENSORS, config=ModelConfig(decoupled=True, batcher=None))
         for protocol in ("http", "grpc"):
             url = address(config, protocol)
-            with ModelClient(url, "m", access_token="mine") as client:
+            with ModelClient(url, "m", **options) as client:
                 assert np.array_equal(client.infer_sample(X)["y"], X * 2)
                 known = client.model_config
-            with FuturesModelClient(url, "m", access_token="mine") as client:
+            with FuturesModelClient(url, "m", **options) as client:
                 assert np.array_equal(client.infer_sample(X).result()["y"], X * 2)
-            async with AsyncioModelClient(url, "m", access_token="mine") as client:
+            async with AsyncioModelClient(url, "m", **options) as client:
                 assert np.array_equal((await client.infer_sample(X))["y"], X * 2)
             with (
-                ModelClient(url, "m", model_config=known, ensure_model_is_ready=False) as stranger,
+                ModelClient(
+                    url, "m", model_config=known, ensure_model_is_ready=False, access_token="wrong"
+                ) as stranger,
                 pytest.raises(PyTritonClientInferenceServerError, match="restricted"),
             ):
                 stranger.infer_sample(X)
-        with DecoupledModelClient(address(config, "grpc"), "counter", access_token="mine") as client:
+        with DecoupledModelClient(address(config, "grpc"), "counter", **options) as client:
             assert len([*client.infer_sample(np.array([2], np.float32))]) == 2
+        with RemoteTriton(address(config, "grpc"), **options) as remote:
+            remote.bind("remote", double, *TENSORS)
+            with ModelClient(address(config, "http"), "remote", **options) as client:
+                assert np.array_equal(client.infer_sample(X)["y"], X * 2)
 
 
 def test_without_restrictions_everything_is_open():

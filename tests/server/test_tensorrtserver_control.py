@@ -6,6 +6,7 @@ from queue import Queue
 import pytest
 import tritonclient.utils.shared_memory as shm
 
+import pytriton.compat.tensorrtserver.shared_memory as v1_shm
 from pytriton.compat.tensorrtserver.api import (
     InferenceServerException,
     ModelControlContext,
@@ -21,6 +22,7 @@ from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig
 from pytriton.triton import Triton
 from tests.server.arrays import filled
+from tests.server.conftest import local_config
 from tests.server.gpus import with_gpu
 from tests.server.own_server import TENSORS
 from tests.server.ports import reserved_ports
@@ -204,12 +206,44 @@ def test_regions_are_registered_by_handle_and_by_their_fields(contexts, region):
     assert (found["region"].byte_size, found["region"].system_shared_memory.offset) == (3 * PAGE, 0)
     assert (found["part"].byte_size, found["part"].system_shared_memory.offset) == (64, PAGE)
     assert found["part"].system_shared_memory.shared_memory_key.lstrip("/") == region._shm_key
-    with pytest.raises(InferenceServerException):
-        context.register(region)
     context.unregister(part)
     assert [each.name for each in context.get_shared_memory_status().shared_memory_region] == ["region"]
     context.unregister_all()
     assert not context.get_shared_memory_status().shared_memory_region
+
+
+def test_a_region_that_a_crashed_program_left_is_registered_again(contexts, model):
+    context, key = contexts.make(SharedMemoryControlContext), f"/pytriton-v1-again-{id(X)}"
+    left = v1_shm.create_shared_memory_region("again", key, X.nbytes)
+    context.register(left)
+    v1_shm.destroy_shared_memory_region(left)
+    handle = v1_shm.create_shared_memory_region("again", key, PAGE)
+    try:
+        v1_shm.set_shared_memory_region(handle, [X + 1])
+        context.register(handle)
+        (known,) = context.get_shared_memory_status().shared_memory_region
+        assert (known.name, known.byte_size) == ("again", PAGE)
+        results = contexts.infer(model).run({"x": (handle, [4])}, {"y": RAW})
+        assert results["y"][0].tolist() == ((X + 1) * 2).tolist()
+        wait_for(lambda: forgotten(context, handle), "the server to let go of the region")
+    finally:
+        v1_shm.destroy_shared_memory_region(handle)
+
+
+def test_a_name_that_other_memory_has_is_refused_with_what_to_do(contexts, region):
+    context = contexts.make(SharedMemoryControlContext)
+    context.register(region)
+    other = v1_shm.create_shared_memory_region("region", f"/pytriton-v1-other-{id(X)}", PAGE)
+    try:
+        with pytest.raises(InferenceServerException, match=f"'region' already, .*{region._shm_key}.* unregister_all"):
+            context.register(other)
+        with pytest.raises(InferenceServerException):
+            context.register({"name": "unknown", "key": "/pytriton-no-such-memory", "byte_size": 8})
+        context.unregister(other)
+        context.register(other)
+    finally:
+        context.unregister_all()
+        v1_shm.destroy_shared_memory_region(other)
 
 
 def test_what_is_no_handle_of_the_kind_is_refused(contexts, region):
@@ -261,16 +295,49 @@ def test_streams_take_no_shared_memory(triton_config, model, region):
         assert context.run({"x": [X]}, {"y": RAW})["y"][0].tolist() == (X * 2).tolist()
 
 
-def test_restricted_endpoints_want_the_token(free_config):
-    with Triton(config=free_config) as triton:
+@pytest.fixture(scope="module")
+def guarded():
+    """Configuration and access token of a server with a model ``m``."""
+    with local_config() as config, Triton(config=config) as triton:
         triton.bind("m", batch(lambda x: [x]), *TENSORS, config=ModelConfig(max_batch_size=4))
-        token = triton.get_access_token()
-        http = {"http_headers": [f"triton-access-token:{token}"]}
-        grpc = {"headers": {"triton-grpc-protocol-triton-access-token": token}}
-        for kind, options in (("http", http), ("grpc", grpc)):
-            with Contexts(free_config, kind) as contexts:
-                assert contexts.infer("m").run({"x": [X]}, {"y": RAW})["y"][0].tolist() == X.tolist()
-                for control, methods in CONTROL[1:]:
-                    with pytest.raises(InferenceServerException, match="restricted"):
-                        getattr(contexts.make(control), methods[0])()
-                    getattr(contexts.make(control, **options), methods[0])()
+        yield config, triton.get_access_token()
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_restricted_endpoints_want_the_token(guarded, kind):
+    config, token = guarded
+    given = [
+        {"http_headers": [f"triton-access-token:{token}"]},
+        {"http_headers": [f"Triton-GRPC-Protocol-Triton-Access-Token: {token}", "x-other: y"]},
+        {"headers": {"triton-grpc-protocol-triton-access-token": token}},
+        {"headers": {"triton-access-token": token}, "http_headers": ["triton-access-token:wrong"]},
+    ]
+    with Contexts(config, kind) as contexts:
+        assert contexts.infer("m").run({"x": [X]}, {"y": RAW})["y"][0].tolist() == X.tolist()
+        for control, methods in CONTROL[1:]:
+            with pytest.raises(InferenceServerException, match="restricted"):
+                getattr(contexts.make(control), methods[0])()
+            for options in given:
+                getattr(contexts.make(control, **options), methods[0])()
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_a_token_in_the_environment_goes_with_every_request(guarded, kind, monkeypatch):
+    config, token = guarded
+    monkeypatch.setenv("PYTRITON_ACCESS_TOKEN", token)
+    with Contexts(config, kind) as contexts:
+        contexts.infer("m").run({"x": [X]}, {"y": RAW})
+        for control, methods in CONTROL[1:]:
+            getattr(contexts.make(control), methods[0])()
+        with pytest.raises(InferenceServerException, match="restricted"):
+            contexts.make(ModelRepositoryContext, http_headers=["triton-access-token:own"]).get_model_repository_index()
+    monkeypatch.setenv("PYTRITON_ACCESS_TOKEN", "secret\n")
+    with pytest.raises(InferenceServerException, match="PYTRITON_ACCESS_TOKEN is not printable") as raised:
+        Contexts(config, kind).make(ServerHealthContext)
+    assert "secret" not in str(raised.value)
+
+
+def test_headers_of_http_other_than_the_token_do_not_go_over_grpc(guarded):
+    config, _ = guarded
+    with Contexts(config, "grpc") as contexts:
+        assert contexts.make(ServerHealthContext, http_headers=["Content-Type: application/json"]).is_live()

@@ -114,6 +114,13 @@ def test_classes_and_raw_values_come_together(contexts, bind):
     assert [index for index, _, _ in more["best"][0]] == [1, 2, 0]
 
 
+def test_classes_of_a_bound_model_have_its_labels(contexts, bind):
+    outputs = [Tensor((3,), np.float32, "y", labels=["cat", "a: b", ""])]
+    context = contexts.infer(bind(batch(lambda x: [x]), outputs=outputs))
+    results = context.run({"x": [np.array([0.5, 4, 3], np.float32)]}, {"y": (CLASS, 3)})
+    assert results["y"] == [[(1, 4.0, "a: b"), (2, 3.0, None), (0, 0.5, "cat")]]
+
+
 def test_strings_have_no_classes(contexts, echo):
     with pytest.raises(InferenceServerException, match="no classes"):
         contexts.infer(echo).run({"bytes": [values("bytes", (1, 1))]}, {"bytes": (CLASS, 1)})

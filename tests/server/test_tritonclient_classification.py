@@ -48,6 +48,28 @@ def test_more_classes_than_there_are_give_all(api, model):
     ]
 
 
+@pytest.mark.parametrize("proxy", ["auto", "python"])
+def test_labels_of_a_bound_model_follow_value_and_index(api, bind, proxy, tmp_path):
+    (tmp_path / "labels.txt").write_text("cat\ndog\nfish: a whale\nzebra\n")
+    output = Tensor((5,), np.float32, "y", labels=tmp_path / "labels.txt")
+    model = bind(lambda requests: [{"y": request["x"]} for request in requests], outputs=[output], proxy=proxy)
+    (tmp_path / "labels.txt").unlink()  # it was read
+    wanted = [api.lib.InferRequestedOutput("y", class_count=2)]
+    answer = Answer(api.call("infer", model, api.inputs({"x": SCORES}), outputs=wanted))
+    assert answer["y"].tolist() == [
+        [b"4.000000:2:fish: a whale", b"3.000000:3:zebra"],
+        [b"-0.500000:4", b"-1.000000:0:cat"],
+    ]
+
+
+def test_clients_see_the_format_of_images(api, bind):
+    image = Tensor((2, 2, 3), np.float32, "x", format="NHWC")
+    model = bind(lambda requests: [{"y": request["x"]} for request in requests], [image])
+    config = api.call("get_model_config", model)
+    (found,) = config.get("config", config)["input"]
+    assert found["format"] == "FORMAT_NHWC"
+
+
 @only_http
 def test_classes_travel_as_json(api, model):
     expected = [[label.decode() for label in row] for row in LABELS]

@@ -8,6 +8,7 @@ from pytriton.decorators import batch
 from tests.server.arrays import filled
 from tests.server.gated import Gated
 from tests.server.processes import DEADLINE_S, wait_for
+from tests.server.proxies import native_part_only
 from tests.server.tritonclients import Answer
 
 pytestmark = pytest.mark.either_proxy
@@ -115,6 +116,40 @@ def test_a_model_takes_another_configuration_until_it_is_unloaded(api, model):
     api.call("load_model", model)
     assert api.call("get_model_config", model)["max_batch_size"] == 8
     assert answer(api, model) == 4
+
+
+@native_part_only
+@pytest.mark.parametrize("partial", ['{"max_batch_size": "16"}', ' { "maxBatchSize" : 16, "parameters": {} } '])
+def test_a_partial_configuration_is_filled_up_from_the_models_own(api, model, partial):
+    bound = api.call("get_model_config", model)
+    api.call("load_model", model, config=partial)
+    config = api.call("get_model_config", model)
+    assert (config["max_batch_size"], config["input"]) == (16, bound["input"])
+    assert answer(api, model) == 4
+    api.call("unload_model", model)
+    api.call("load_model", model)
+    assert api.call("get_model_config", model)["max_batch_size"] == 8
+
+
+@native_part_only
+def test_another_scheduling_takes_the_place_of_the_models_own(api, model):
+    api.call("load_model", model, config='{"sequence_batching": {"oldest": {"max_candidate_sequences": 4}}}')
+    config = api.call("get_model_config", model)
+    assert "sequence_batching" in config
+    assert "dynamic_batching" not in config
+    api.call("unload_model", model)
+    api.call("load_model", model)
+    assert answer(api, model) == 4
+
+
+def test_a_program_fills_up_a_partial_configuration_itself(api, model):
+    config = api.call("get_model_config", model)
+    config["max_batch_size"] = 16
+    api.call("load_model", model, config=json.dumps(config))
+    assert api.call("get_model_config", model)["max_batch_size"] == 16
+    assert answer(api, model) == 4
+    api.call("unload_model", model)
+    api.call("load_model", model)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,13 @@
 
 import pytest
 
-from pytriton.client.auth import create_auth_headers, extract_access_token_from_headers
+from pytriton.client import ModelClient
+from pytriton.client.auth import (
+    create_auth_headers,
+    extract_access_token_from_headers,
+    split_access_token,
+    token_or_environment,
+)
 
 HTTP, GRPC = "triton-access-token", "triton-grpc-protocol-triton-access-token"
 
@@ -39,3 +45,30 @@ def test_same_token_in_both_forms_is_fine():
 def test_different_tokens_are_an_error():
     with pytest.raises(ValueError, match="different"):
         extract_access_token_from_headers({HTTP: "secret", GRPC: "other"})
+
+
+def test_token_is_split_from_the_other_headers():
+    assert split_access_token({"Triton-Access-Token": "secret", "x-other": "y"}) == ("secret", {"x-other": "y"})
+    assert split_access_token({GRPC: "secret"}) == ("secret", {})
+    assert split_access_token({"x-other": "y"}) == (None, {"x-other": "y"})
+
+
+@pytest.mark.parametrize(("given", "variable", "token"), [("mine", "other", "mine"), (None, "other", "other")])
+def test_environment_has_the_token_of_a_client_that_is_given_none(monkeypatch, given, variable, token):
+    monkeypatch.setenv("PYTRITON_ACCESS_TOKEN", variable)
+    assert token_or_environment(given) == token
+
+
+def test_without_a_token_in_the_environment_there_is_none(monkeypatch):
+    monkeypatch.setenv("PYTRITON_ACCESS_TOKEN", "")
+    assert token_or_environment(None) is None
+    monkeypatch.delenv("PYTRITON_ACCESS_TOKEN")
+    assert token_or_environment(None) is None
+
+
+@pytest.mark.parametrize("url", ["http://localhost", "grpc://localhost"])
+def test_token_in_the_environment_that_cannot_travel_is_refused_without_being_shown(monkeypatch, url):
+    monkeypatch.setenv("PYTRITON_ACCESS_TOKEN", "s3cret\n")
+    with pytest.raises(ValueError, match="environment variable PYTRITON_ACCESS_TOKEN is not printable") as raised:
+        ModelClient(url, "m")
+    assert "s3cret" not in str(raised.value)

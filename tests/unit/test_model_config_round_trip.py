@@ -1,6 +1,6 @@
 import json
 import tempfile
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,9 @@ SCALARS = [np.bool_, np.uint8, np.uint64, np.int16, np.int64, np.float16, np.flo
 # Protobuf holds no lone surrogates.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAME = TEXT.filter(bool)
+LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), max_size=8)
+LABELS = st.lists(LINE, min_size=1, max_size=3)
+FORMATS = [None, "NCHW", "NHWC"]
 
 INT32 = st.integers(1, 2**31 - 1)
 UTILIZATION = st.floats(0, 1, width=32, allow_subnormal=False)
@@ -103,6 +106,18 @@ def tensors(draw, batching, optional):
 
 
 @st.composite
+def images(draw):
+    spec = TensorSpec("image", (3, -1, -1), draw(st.sampled_from(SCALARS)), format=draw(st.sampled_from(FORMATS)))
+    return draw(st.lists(st.just(spec), max_size=1))
+
+
+@st.composite
+def scores(draw):
+    spec = TensorSpec("\nscores", (-1,), np.float32, label_filename="labels.txt", labels=draw(st.none() | LABELS))
+    return draw(st.lists(st.just(spec), max_size=1))
+
+
+@st.composite
 def configurations(draw):
     batching = draw(st.booleans())
     max_batch_size = draw(st.integers(1, 2**31 - 1))
@@ -117,10 +132,15 @@ def configurations(draw):
         model_warmup=draw(st.none() | st.lists(warmups, max_size=2)),
         decoupled=draw(st.booleans()),
         backend_parameters=draw(st.dictionaries(TEXT, TEXT | st.integers() | st.booleans(), max_size=3)),
-        inputs=draw(tensors(batching, st.booleans())),
-        outputs=draw(tensors(batching, st.just(False))),
+        inputs=draw(tensors(batching, st.booleans())) + draw(images()),
+        outputs=draw(tensors(batching, st.just(False))) + draw(scores()),
         response_cache=draw(st.none() | st.builds(ResponseCache, st.booleans())),
     )
+
+
+def as_servers_tell(config):
+    """A configuration without what only files hold: the labels themselves."""
+    return replace(config, outputs=[replace(spec, labels=None) for spec in config.outputs or ()])
 
 
 @settings(deadline=None)
@@ -128,19 +148,20 @@ def configurations(draw):
 def test_any_configuration_comes_back_equal_from_dict_json_file_and_messages(config):
     generator = ModelConfigGenerator(config)
     written = generator.get_config()
-    assert ModelConfigParser.from_dict(written) == config
-    assert ModelConfigParser.from_dict(json.loads(json.dumps(written))) == config
+    told = as_servers_tell(config)
+    assert ModelConfigParser.from_dict(written) == told
+    assert ModelConfigParser.from_dict(json.loads(json.dumps(written))) == told
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "config.pbtxt"
         message = generator.to_file(path)
         assert ModelConfigParser.from_file(config_path=path) == config
     for snake in (True, False):
         as_json = json.loads(json_format.MessageToJson(message, preserving_proto_field_name=snake))
-        assert ModelConfigParser.from_dict(as_json) == config
+        assert ModelConfigParser.from_dict(as_json) == told
         defaults_too = json_format.MessageToDict(
             message, preserving_proto_field_name=snake, always_print_fields_with_no_presence=True
         )
-        assert ModelConfigParser.from_dict(defaults_too) == config
+        assert ModelConfigParser.from_dict(defaults_too) == told
 
 
 EXAMPLES = {
@@ -151,8 +172,11 @@ EXAMPLES = {
     "instance_group": {DeviceKind.KIND_GPU: 3},
     "decoupled": True,
     "backend_parameters": {"a": "b"},
-    "inputs": [TensorSpec("x", (2,), np.float32, optional=True)],
-    "outputs": [TensorSpec("y", (), np.bytes_)],
+    "inputs": [TensorSpec("x", (2, 2, 3), np.float32, optional=True, format="NHWC")],
+    "outputs": [
+        TensorSpec("y", (), np.bytes_),
+        TensorSpec("z", (2,), np.float32, label_filename="z", labels=["a", ""]),
+    ],
     "response_cache": ResponseCache(True),
     "model_warmup": [ModelWarmup("w", 2, {"x": WarmupInput(np.float32, (2,), random_data=True)}, 3)],
     "version_policy": SpecificVersions([3, 1]),
@@ -169,14 +193,21 @@ def test_each_field_alone_comes_back_and_makes_a_difference(name, tmp_path):
     config = TritonModelConfig(**{"model_name": "m", name: EXAMPLES[name]})
     generator = ModelConfigGenerator(config)
     generator.to_file(tmp_path / "config.pbtxt")
-    read = [
-        ModelConfigParser.from_dict(generator.get_config()),
-        ModelConfigParser.from_file(config_path=tmp_path / "config.pbtxt"),
-    ]
-    assert read == [config, config]
+    assert ModelConfigParser.from_dict(generator.get_config()) == as_servers_tell(config)
+    assert ModelConfigParser.from_file(config_path=tmp_path / "config.pbtxt") == config
     assert config != TritonModelConfig("m")
 
 
 def test_the_version_is_no_part_of_the_servers_configuration():
     written = ModelConfigGenerator(TritonModelConfig("m", model_version=3)).get_config()
     assert ModelConfigParser.from_dict(written) == TritonModelConfig("m")
+
+
+def test_labels_that_are_not_beside_the_file_are_unknown(tmp_path):
+    scores = TensorSpec("scores", (2,), np.float32, label_filename="labels_1.txt", labels=("cat", "dog"))
+    config = TritonModelConfig("m", outputs=[scores])
+    ModelConfigGenerator(config).to_file(tmp_path / "m" / "config.pbtxt")
+    assert (tmp_path / "m" / "labels_1.txt").read_text() == "cat\ndog\n"
+    assert ModelConfigParser.from_file(config_path=tmp_path / "m" / "config.pbtxt") == config
+    (tmp_path / "m" / "labels_1.txt").unlink()
+    assert ModelConfigParser.from_file(config_path=tmp_path / "m" / "config.pbtxt") == as_servers_tell(config)

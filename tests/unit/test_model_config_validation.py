@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,22 @@ def test_an_input_and_an_output_may_share_a_name():
 def test_tensors_without_dimensions_need_batching(side):
     refuse("has no dimension", batching=False, **{side: [SCALAR]})
     validate(TritonModelConfig("m", **{side: [SCALAR]}))
+
+
+def test_an_image_has_three_dimensions_and_is_an_input():
+    image = TensorSpec("x", (3, -1, -1), np.float32, format="NCHW")
+    validate(TritonModelConfig("m", inputs=[image]))
+    refuse(r"format NCHW and shape \(3, -1\)", inputs=[replace(image, shape=(3, -1))])
+    refuse("output 'x' has a format", outputs=[image])
+
+
+def test_labels_are_of_outputs_with_scores():
+    scores = TensorSpec("x", (2,), np.float32, label_filename="labels.txt", labels=["a", "b"])
+    validate(TritonModelConfig("m", outputs=[scores]))
+    refuse("input 'x' has labels", inputs=[scores])
+    refuse("holds texts", outputs=[replace(scores, dtype=np.bytes_)])
+    for name in ("", "a/b", "../b", ".."):
+        refuse("label_filename must name a file", outputs=[replace(scores, label_filename=name)])
 
 
 def test_only_inputs_may_be_optional():

@@ -53,3 +53,46 @@ def test_tensors_are_frozen_hashable_and_picklable():
         tensor.name = "b"
     assert len({tensor, Tensor([1], "int8", "a")}) == 1
     assert pickle.loads(pickle.dumps(tensor)) == tensor
+
+
+def test_labels_are_kept_as_a_tuple(tmp_path):
+    file = tmp_path / "labels.txt"
+    file.write_bytes("cat\r\ndög\n\n".encode())
+    assert Tensor((3,), np.float32).labels is None
+    assert Tensor((3,), np.float32, labels=["cat", "dög", ""]).labels == ("cat", "dög", "")
+    for path in (file, str(file)):
+        assert Tensor((3,), np.float32, labels=path) == Tensor((3,), np.float32, labels=["cat", "dög", ""])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([], "must not be empty"),
+        (["a", 1], "must be a list of texts"),
+        (3, "must be a list of texts"),
+        (["a\nb"], "has several lines"),
+        ("no/such/file.txt", "'no/such/file.txt', which fails: .*No such file"),
+    ],
+)
+def test_impossible_labels_are_refused(labels, message):
+    with pytest.raises(PyTritonBadParameterError, match=message):
+        Tensor((3,), np.float32, labels=labels)
+
+
+def test_a_file_of_labels_is_text(tmp_path):
+    (tmp_path / "labels.txt").write_bytes(b"\xff")
+    with pytest.raises(PyTritonBadParameterError, match="labels are to be read"):
+        Tensor((3,), np.float32, labels=tmp_path / "labels.txt")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("NCHW", "NCHW"), ("FORMAT_NHWC", "NHWC"), ("FORMAT_NONE", None), (None, None)]
+)
+def test_a_format_has_two_names(given, kept):
+    assert Tensor((3, 2, 2), np.float32, format=given).format == kept
+
+
+@pytest.mark.parametrize("value", ["nchw", "CHW", 1, ""])
+def test_another_format_is_refused(value):
+    with pytest.raises(PyTritonBadParameterError, match="format must be 'NCHW', 'NHWC' or None"):
+        Tensor((3, 2, 2), np.float32, format=value)

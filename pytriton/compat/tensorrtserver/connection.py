@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pytriton.client.arguments import check_headers
+from pytriton.client.auth import create_auth_headers, split_access_token, token_or_environment
 from pytriton.client.flows import NETWORK_TIMEOUT_S, Call, Transport
 from pytriton.client.grpc_stream import GrpcStreamTransport, open_stream_transport
 from pytriton.client.transport import load_lib, open_transport
@@ -25,7 +26,7 @@ class Connection:
         url: ``host:port``; a scheme before it counts for nothing.
         protocol: How to speak.
         verbose: Print what is called and what it returns.
-        http_headers: Texts ``name:value``, sent with every call over HTTP.
+        http_headers: Texts ``name:value``, sent with every call over HTTP; over gRPC the access token alone is.
         headers: Sent with every call over either protocol.
         streaming: :meth:`stream` will be used.
 
@@ -55,8 +56,7 @@ class Connection:
         scheme = "grpc" if self.is_grpc else "http"
         with translated():
             self._url = TritonUrl.from_url(f"{scheme}://{str(url).rpartition('://')[2]}")
-            named = {} if self.is_grpc else _split(http_headers)
-            self._headers = check_headers({**named, **check_headers(headers)})
+            self._headers = _headers(scheme, check_headers(_split(http_headers)), check_headers(headers))
         self.lib = load_lib(scheme)
         self._verbose = verbose
         self._streaming = streaming
@@ -131,6 +131,15 @@ class Connection:
         if self._verbose:
             shown = answer.get_response() if hasattr(answer, "get_response") else answer
             print(f"{method} at {self._url.with_scheme}: {shown}")
+
+
+def _headers(scheme: str, http_headers: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
+    """What goes with each call, the access token among it, under the name that it has in this protocol."""
+    token, named = split_access_token(http_headers)
+    own_token, own = split_access_token(headers)
+    token = token_or_environment(own_token or token)
+    carried = {} if scheme == "grpc" else named
+    return check_headers({**carried, **own, **(create_auth_headers(token, scheme) if token else {})})
 
 
 def _split(http_headers: Sequence[str] | None) -> dict[str, str]:

@@ -28,10 +28,10 @@ class Context:
         url: ``host:port`` of the server's endpoint for the protocol.
         protocol: How to speak.
         verbose: Print what is asked and answered.
-        http_headers: Texts ``name:value``, sent with every request over HTTP. A server with restricted endpoints wants
-            ``triton-access-token:<token>``.
-        headers: Name to value, sent with every request over either protocol; v1 did not have them. Over gRPC the token
-            is called ``triton-grpc-protocol-triton-access-token``.
+        http_headers: Texts ``name:value``, sent with every request over HTTP; over gRPC they count for nothing, as in
+            v1, except for the access token. A server with restricted endpoints wants ``triton-access-token:<token>``.
+            Without it, the token in the environment variable ``PYTRITON_ACCESS_TOKEN`` is taken, if there is one.
+        headers: Name to value, sent with every request over either protocol; v1 did not have them.
 
     Raises:
         InferenceServerException: An argument is wrong.

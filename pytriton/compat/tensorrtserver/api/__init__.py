@@ -17,7 +17,7 @@ from pytriton.compat.tensorrtserver.model_control import ModelControlContext
 from pytriton.compat.tensorrtserver.model_repository import ModelRepositoryContext
 from pytriton.compat.tensorrtserver.protocol import ProtocolType
 from pytriton.compat.tensorrtserver.server_status import ServerStatusContext
-from pytriton.compat.tensorrtserver.shared_memory import SharedMemoryControlContext
+from pytriton.compat.tensorrtserver.shared_memory_control import SharedMemoryControlContext
 from pytriton.compat.tensorrtserver.strings import serialize_string_tensor
 
 __all__ = [

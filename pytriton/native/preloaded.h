@@ -1,0 +1,26 @@
+// What the functions of the preloaded library have in common: each stands before one of the server's.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace pytriton {
+
+// Whether they do more than to call the server's, which whoever launches the server decides.
+inline bool is_on() {
+  static const bool on = [] {
+    const char* variable = std::getenv("PYTRITON_REQUEST_CHECKS");
+    return variable && std::string(variable) == "1";
+  }();
+  return on;
+}
+
+// The server's function of a name.
+template <typename Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace pytriton
