@@ -45,9 +45,9 @@ _POLL_MAX_S = 1.0
 _FIRST_REPORT_S = 5.0
 _REPORT_S = 10.0
 
-# A model is given up after 4 s of looking, the first time after half a second, so that the error comes within 5 s.
+# The first look is after half a second, and the error of a model that stays unknown comes within 5 s.
 _LOOK_S = 0.5
-_MISSING_S = 4.0
+_MISSING_S = 3.5
 
 
 def wait_for_server(deadline: Deadline, interval_s: float | None = None) -> Flow[None]:
@@ -133,7 +133,7 @@ class _Wait:
 
     Attributes:
         error: Why the last question was not answered; None if it was.
-        reason: More about an answer that was no, for the log.
+        no: What an answer that is no means, for the log.
     """
 
     def __init__(self, what: str, deadline: Deadline, interval_s: float | None = None) -> None:
@@ -143,13 +143,13 @@ class _Wait:
         self._grows = interval_s is None
         self._next_report_s = _FIRST_REPORT_S
         self.error: PyTritonClientError | None = None
-        self.reason = ""
+        self.no = "it is not ready"
 
     def ask(self, method: str, arguments: Mapping[str, str] | None = None) -> Flow[bool]:
         """Whether the server says yes."""
         # A server that does not answer is asked again soon at first, so that the log tells of it.
         timeout_s = min(NETWORK_TIMEOUT_S, max(_FIRST_REPORT_S, self._deadline.elapsed_s()))
-        self.error, self.reason = None, "it is not ready"
+        self.error = None
         try:
             return bool((yield self._deadline.call(method, arguments, timeout_s)))
         except PyTritonClientTlsError:
@@ -160,7 +160,7 @@ class _Wait:
                     f"{error.message}; give the client the server's access_token"
                 ) from error
             # Refused, reset, unreachable: all of it happens while a server starts.
-            self.error, self.reason = error, f"the last attempt failed with: {error}"
+            self.error = error
         return False
 
     def pause(self, reserve_s: float = 0.0) -> Flow[None]:
@@ -169,7 +169,8 @@ class _Wait:
         if elapsed_s >= self._next_report_s and left_s:
             self._next_report_s = elapsed_s + _REPORT_S - (elapsed_s - self._next_report_s) % _REPORT_S
             limit = "" if math.isinf(left_s) else f", for up to {left_s:.0f} s more"
-            LOGGER.warning("still waiting for %s after %.0f s%s: %s", self._what, elapsed_s, limit, self.reason)
+            reason = f"the last attempt failed with: {self.error}" if self.error else self.no
+            LOGGER.warning("still waiting for %s after %.0f s%s: %s", self._what, elapsed_s, limit, reason)
         if self._grows:
             self._interval_s = min(self._interval_s + _POLL_STEP_S, _POLL_MAX_S)
         yield Sleep(min(self._interval_s, self._deadline.left_s(reserve_s)))
@@ -215,10 +216,11 @@ class _Absence:
         if now_s < self._next_look_s:
             return False
         self._next_look_s = now_s + _LOOK_S
-        if not (yield from self._is_unknown()):
+        is_unknown = yield from self._is_unknown()
+        wait.no = "the server has no such model" if is_unknown else "it is not ready"
+        if not is_unknown:
             self._since_s = None
             return False
-        wait.reason = "the server has no such model"
         if self._since_s is None:
             self._since_s = now_s
         if self._may_come or now_s - self._since_s < _MISSING_S:
@@ -233,7 +235,7 @@ class _Absence:
         if index is None:
             # The index needs the access token of most servers, what _is_unknown() asks for does not.
             is_missing = yield from self._is_unknown()
-            return "only its access token makes it tell which models it has" if is_missing else ""
+            return "the server tells which models it has only with its access token" if is_missing else ""
         state = find_model_state(parse_http_response(index), self._name, self._version)
         return suggestion(index, self._name, self._version) if state is ModelState.UNAVAILABLE else ""
 

@@ -66,14 +66,14 @@ class Access:
         return cls(url, create_auth_headers(token, scheme) if token else {})
 
     @contextmanager
-    def client(self) -> Iterator[Any]:
-        """An ``InferenceServerClient`` for one conversation."""
-        with closing(self._connect()) as client:
+    def client(self, timeout_s: float = CONVERSATION_TIMEOUT_S) -> Iterator[Any]:
+        """An ``InferenceServerClient`` for one conversation, which over HTTP ends after ``timeout_s``."""
+        with closing(self._connect(timeout_s)) as client:
             yield client
 
-    def _connect(self) -> Any:
+    def _connect(self, timeout_s: float) -> Any:
         if self._trust is None:
-            return passing_client(self._url, CONVERSATION_TIMEOUT_S)
+            return passing_client(self._url, timeout_s)
         arguments, name = self._trust
         options = [*grpc_channel_arguments(), ("grpc.ssl_target_name_override", name)]
         return load_lib("grpc").InferenceServerClient(self._url.without_scheme, channel_args=options, **arguments)
