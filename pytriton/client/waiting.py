@@ -81,7 +81,8 @@ def wait_for_model(
         model_version: None is the highest.
         deadline: When to give up.
         fail_if_missing: Give up as soon as a server has not known the model for some seconds, all of which it was
-            ready. It is waited for longer if the server was seen while it started, or lists the model as not loaded.
+            ready. It is waited for longer if the server was seen while it started, has no models at all yet, or lists
+            the model as not loaded.
 
     Raises:
         PyTritonClientModelUnavailableError: The server was reached, but had no such model or version.
@@ -226,7 +227,8 @@ class _Absence:
         if self._may_come or now_s - self._since_s < _MISSING_S:
             return False
         index = yield from self._index()
-        self._may_come = index is not None and is_listed(index, self._name, self._version)
+        # A server without any model is still being set up.
+        self._may_come = index is not None and (not index or is_listed(index, self._name, self._version))
         return not self._may_come
 
     def verdict(self) -> Flow[str]:

@@ -173,7 +173,6 @@ def entries(*names, **fields):
         (entries("n", "other", "M2"), r"did you mean 'M2'\? The server has 'M2', 'n', 'other'\. To wait for a model"),
         (entries("other"), r"on the server: The server has 'other'\."),
         (entries(*(f"other{number}" for number in range(10))), r"'other7' and 2 more\."),
-        ([], r"the server has no models yet\."),
         (RESTRICTED, r"the server tells which models it has only with its access token\."),
     ],
 )
@@ -194,6 +193,7 @@ def test_first_use_of_an_unknown_version_fails_with_those_that_there_are():
     [
         pytest.param(script([], not_loaded), id="it is loading, or was unloaded"),
         pytest.param(script([{"name": "m"}]), id="it is in the repository"),
+        pytest.param(script([]), id="the server has no models yet"),
         pytest.param(script([], server_ready=False), id="the server loads other models"),
         pytest.param(script([], RESTRICTED), id="the server does not tell"),
     ],
@@ -211,14 +211,14 @@ def test_first_use_of_a_model_that_may_come_waits_for_it(server):
 
 
 def test_first_use_of_a_server_that_was_seen_starting_waits_for_its_models():
-    server = script([])
+    server = script(entries("other"))
     server.by_method["is_model_ready"] = lambda call: server.now > 1100 or (server.now < 1001 and raising(REFUSED))
     first_use(server)
     assert server.now > 1100
 
 
 def test_a_model_is_missing_only_if_it_was_so_all_the_time():
-    server = script([])
+    server = script(entries("other"))
 
     def config(call):
         return (not_loaded if 1003 < server.now < 1004 else no_model)(call)
