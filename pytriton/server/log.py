@@ -19,8 +19,8 @@ LOGGER = logging.getLogger("pytriton.server")
 
 # What the server calls INFO are details to the user of a program: its options, tables of what it found, each load.
 LEVELS = {"V": logging.DEBUG, "I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
-# Logged as an error where there is no NVIDIA driver, and of no consequence.
-HARMLESS = "CudaDriverHelper has not been initialized"
+# Logged as an error and a warning where there is no NVIDIA driver, and of no consequence.
+HARMLESS = ("CudaDriverHelper has not been initialized", "no pinned memory pool, falling back to non-pinned")
 # I1121 19:04:37.437488 31030 server.cc:241] "text"
 DEFAULT = re.compile(
     r"(?P<level>[VIWEF])(?P<time>\d{4} \d\d:\d\d:\d\d\.\d{6}) (?P<process>\d+) (?P<source>.+?)] ?(?P<text>.*)"
@@ -73,7 +73,9 @@ def parse_line(line: str, now: datetime | None = None) -> Line | None:
     if not number.isdecimal():
         return None
     return Line(
-        logging.DEBUG if HARMLESS in parts["text"] else LEVELS[parts["level"][0].replace("D", "V")],
+        logging.DEBUG
+        if any(text in parts["text"] for text in HARMLESS)
+        else LEVELS[parts["level"][0].replace("D", "V")],
         _time(parts["time"], now or datetime.now(timezone.utc)) if "time" in parts else None,
         int(parts["process"]) if "process" in parts else None,
         file,

@@ -41,9 +41,15 @@ def test_a_line_tells_its_level_time_process_and_source():
     assert parse_line(line, NOW) == Line(logging.ERROR, time, 31030, "server.cc", 241, "failed to load")
 
 
-def test_the_error_of_machines_without_a_driver_is_a_detail():
-    line = 'E1121 19:04:37.438127 31030 server.cc:241] "CudaDriverHelper has not been initialized."'
-    assert parse_line(line, NOW).level == logging.DEBUG
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CudaDriverHelper has not been initialized.",
+        "failed to allocate pinned system memory: no pinned memory pool, falling back to non-pinned system memory",
+    ],
+)
+def test_what_is_said_of_machines_without_a_driver_is_a_detail(text):
+    assert parse_line(f'E1121 19:04:37.438127 31030 server.cc:241] "{text}"', NOW).level == logging.DEBUG
 
 
 def test_a_line_of_the_iso_format_tells_the_same():
