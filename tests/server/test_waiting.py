@@ -86,7 +86,7 @@ def test_a_client_with_the_token_says_which_model_may_be_meant(free_config):
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_waiting_for_a_model_lasts_until_it_is_bound(free_config, protocol):
     with serving(free_config) as triton, ModelClient(address(free_config, protocol), "late") as client:
-        with pytest.raises(PyTritonClientTimeoutError, match=r"not within 0\.3 s"):
+        with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.3 s"):
             client.wait_for_model(0.3)
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(client.wait_for_model, DEADLINE_S)

@@ -1,6 +1,6 @@
 # prints: submitted 2000
 # prints: sum 3998000.0
-# prints: queued calls finished: 300 of 60
+# prints: queued calls finished: 60 of 60
 # prints: closed client refuses
 # prints: full
 """Score everything at once; the queue is somebody else's problem."""
