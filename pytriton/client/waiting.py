@@ -94,7 +94,7 @@ def wait_for_model(
     wait = _Wait(model, deadline)
     absence = _Absence(model_name, model_version, deadline)
     # Shortly before the deadline, time is kept back to learn why the model is not there.
-    reserve_s = min(0.1 * deadline.timeout_s, 0.5)
+    reserve_s = min(0.2 * deadline.timeout_s, 0.5)
     while deadline.left_s(reserve_s):
         if (yield from wait.ask("is_model_ready", arguments)):
             return

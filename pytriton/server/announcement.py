@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pytriton.client.auth import TOKEN_VARIABLE
 from pytriton.model_config import SequenceBatcher
 from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -56,7 +57,7 @@ def example_command(model_url: str, config: TritonModelConfig, header: str | Non
     """
     required = [spec for spec in config.inputs or () if not spec.optional]
     inputs = required or config.inputs or []
-    token = f' -H "{header}: $PYTRITON_ACCESS_TOKEN"' if header else ""
+    token = f' -H "{header}: ${TOKEN_VARIABLE}"' if header else ""
     is_long = sum(math.prod(_shape(spec, config)) for spec in inputs) > MOST_VALUES
     takes_binary = is_long or _has_binary_only(inputs)
     gives_binary = _has_binary_only(config.outputs or [])
