@@ -3,7 +3,6 @@
 Run it with `make demo`. It needs scikit-learn, which also brings the images, and takes ports that are free.
 """
 
-import os
 import socket
 import sys
 import time
@@ -73,7 +72,6 @@ config = TritonConfig(
     grpc_address="127.0.0.1",
     grpc_port=grpc_port,
     allow_metrics=False,
-    log_file=os.devnull,  # keeps the server's own log out of the table
 )
 with Triton(config=config) as triton:
     triton.bind(

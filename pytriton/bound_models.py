@@ -132,7 +132,7 @@ class BoundModels:
             raise
         for model in models:
             model.loaded = True
-            LOGGER.info(control.announcement(model.name))
+            LOGGER.info(control.announcement(model.config))
             self._on_loaded(model)
 
     def reload(self, control: ModelControl, preloaded: Collection[str] = ()) -> None:

@@ -60,15 +60,24 @@ class RemoteTriton(TritonBase):
         self._init_timeout_s = init_timeout_s
         super().__init__(workspace)
 
+    def is_alive(self) -> bool:
+        """Whether there is a server, which is asked if nothing was bound yet, and every bound model can be served."""
+        if self._control is None and not self._stopping and not [*self._models]:
+            return self._new_control().is_live()
+        return super().is_alive()
+
     def is_connected(self) -> bool:
         """Whether the server has every bound model now, connected to this process."""
         return super().is_connected() and not any(map(self._models.is_lost, self._models))
 
     def _reach(self) -> ModelControl:
-        control = RemoteModelControl(self._access, self._workspace.model_store_path)
+        control = self._new_control()
         control.check_ready(self._init_timeout_s, self._is_wanted)
         LOGGER.info("connected to the Triton Inference Server at %s", control.url)
         return control
+
+    def _new_control(self) -> RemoteModelControl:
+        return RemoteModelControl(self._access, self._workspace.model_store_path)
 
     def _check_python_backend(self) -> None:
         pass  # loading the model will tell

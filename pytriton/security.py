@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Set
 from dataclasses import dataclass, field
 
 from pytriton.exceptions import PyTritonValidationError
@@ -15,7 +15,7 @@ __all__ = [
     "TritonSecurityConfig",
 ]
 
-VALID_TRITON_ENDPOINTS = [
+VALID_TRITON_ENDPOINTS = {
     "health",
     "metadata",
     "inference",
@@ -25,7 +25,7 @@ VALID_TRITON_ENDPOINTS = [
     "statistics",
     "trace",
     "logging",
-]
+}
 """Groups of the server's endpoints, each with its HTTP paths and gRPC calls."""
 
 DEFAULT_PROTECTED_ENDPOINTS = ["shared-memory", "model-repository", "statistics", "trace", "logging"]
@@ -46,8 +46,8 @@ class TritonSecurityConfig:
     Args:
         access_token: Printable ASCII characters without spaces. None makes a random one of 43 URL-safe characters, if
             there is something to protect.
-        restricted_endpoints: Of :data:`VALID_TRITON_ENDPOINTS`. None protects :data:`DEFAULT_PROTECTED_ENDPOINTS`, an
-            empty list nothing.
+        restricted_endpoints: A list or set, of :data:`VALID_TRITON_ENDPOINTS`. None protects
+            :data:`DEFAULT_PROTECTED_ENDPOINTS`, an empty list nothing.
 
     Raises:
         PyTritonValidationError: An endpoint has no such name, or the token cannot be sent.
@@ -75,7 +75,7 @@ def check_header_value(name: str, value: object) -> None:
         raise PyTritonValidationError(f"{name} must be printable ASCII characters without spaces, and not empty")
 
 
-def check_endpoints(name: str, endpoints: Sequence[object]) -> None:
+def check_endpoints(name: str, endpoints: Collection[object]) -> None:
     """Raise PyTritonValidationError unless these are groups of the server's endpoints, each named once."""
     unknown = [endpoint for endpoint in endpoints if endpoint not in VALID_TRITON_ENDPOINTS]
     if unknown:
@@ -84,7 +84,8 @@ def check_endpoints(name: str, endpoints: Sequence[object]) -> None:
 
 
 def _checked(endpoints: object) -> list[str]:
-    if isinstance(endpoints, str) or not isinstance(endpoints, Sequence):
+    if isinstance(endpoints, (str, dict)) or not isinstance(endpoints, Collection):
         raise PyTritonValidationError(f"restricted_endpoints must be a list of names, got {endpoints!r}")
     check_endpoints("restricted_endpoints", endpoints)
-    return list(dict.fromkeys(endpoints))
+    # Sets of names have another order in each process, and the server's command line shows it.
+    return sorted(endpoints) if isinstance(endpoints, Set) else list(dict.fromkeys(endpoints))

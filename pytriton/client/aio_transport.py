@@ -34,6 +34,7 @@ else:
     from async_timeout import timeout
 
 __all__ = [
+    "HTTP_CONNECTIONS",
     "AsyncGrpcTransport",
     "AsyncHttpTransport",
     "Lease",
@@ -44,7 +45,7 @@ __all__ = [
     "open_async_transport",
 ]
 
-_HTTP_CONNECTIONS = 256
+HTTP_CONNECTIONS = 256
 """More calls than this at once wait for each other: programs may have 1,024 files open, if nobody raised that."""
 
 Lease = AsyncGenerator[Any, None]
@@ -64,7 +65,7 @@ def create_async_client(url: TritonUrl, network_timeout_s: float | None) -> Any:
         network_timeout_s: For HTTP, bounds every call; None is tritonclient's default of 60. gRPC has no such setting,
             which is a :class:`NotSupportedTimeoutWarning`.
     """
-    return bare_client(load_async_lib(url.scheme), url, network_timeout_s, ("conn_timeout",))
+    return bare_client(load_async_lib(url.scheme), url, network_timeout_s)
 
 
 def adopt_async_client(client: Any, headers: Mapping[str, str]) -> AsyncTransport:
@@ -111,7 +112,7 @@ def open_async_transport(
     context = tls.context() if tls else None
     return AsyncHttpTransport(
         HttpDialect(lib, url.with_scheme, headers, secured=tls is not None),
-        lambda: _owned(client_class(HttpPool(url, _HTTP_CONNECTIONS, context, max_response_bytes))),
+        lambda: _owned(client_class(HttpPool(url, HTTP_CONNECTIONS, context, max_response_bytes))),
     )
 
 

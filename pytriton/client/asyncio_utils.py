@@ -16,11 +16,9 @@ from pytriton.client.flows import (
     Flow,
     Sleep,
     model_state,
-    wait_and_fetch,
-    wait_for_model,
-    wait_for_server,
 )
 from pytriton.client.model_state import ModelState
+from pytriton.client.waiting import wait_and_fetch, wait_for_model, wait_for_server
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = [

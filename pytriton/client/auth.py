@@ -41,13 +41,13 @@ def create_auth_headers(access_token: str | None, protocol: str) -> dict[str, st
     return {header: token}
 
 
-def extract_access_token_from_headers(headers: Mapping[str, str]) -> str | None:
-    """The token in HTTP headers or gRPC metadata, in any letter case; None if there is none.
+def extract_access_token_from_headers(headers: Mapping[str, str] | None) -> str | None:
+    """The token in HTTP headers or gRPC metadata, in any letter case; None if there is none, or there are no headers.
 
     Raises:
         PyTritonClientValueError: There are two different tokens.
     """
-    tokens = {value for name, value in headers.items() if name.lower() in _HEADERS.values()}
+    tokens = {value for name, value in (headers or {}).items() if name.lower() in _HEADERS.values()}
     if len(tokens) > 1:
         raise PyTritonClientValueError(f"headers {' and '.join(_HEADERS.values())} hold different tokens; send one")
     return tokens.pop() if tokens else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class Backlog:
 
     def _begin(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[_Job] = deque()
+        self._waiting: OrderedDict[_Job, None] = OrderedDict()
         self._running: set[_Job] = set()
         self._loop: LoopThread | None = None
         self._finalizer: weakref.finalize[..., Backlog] | None = None
@@ -103,7 +103,7 @@ class Backlog:
                 self._running.add(job)
                 self._started_loop().start(lambda: self._work_off(job))
             else:
-                self._waiting.append(job)
+                self._waiting[job] = None
                 future.when_done(lambda: self._forget_cancelled(job))
         return future
 
@@ -111,15 +111,11 @@ class Backlog:
         """Take no more work.
 
         Args:
-            wait: Return when all work has been done. Otherwise cancel what waits, and return; what runs goes on.
+            wait: Return when all work has been done, instead of at once; it is done in both cases.
         """
         with self._changed:
             self._closed = True
-            dropped = [] if wait else [*self._waiting]
             self._changed.notify_all()
-        for job in dropped:
-            job.future.cancel()
-        with self._changed:
             self._stop_when_done()
         if wait:
             if self._loop is not None:
@@ -156,7 +152,7 @@ class Backlog:
         with self._changed:
             self._running.discard(done)
             if self._waiting:
-                job = self._waiting.popleft()
+                job, _ = self._waiting.popitem(last=False)
                 self._running.add(job)
                 self._changed.notify()
                 return job
@@ -167,7 +163,7 @@ class Backlog:
     def _forget_cancelled(self, job: _Job) -> None:
         with self._changed:
             if job in self._waiting:
-                self._waiting.remove(job)
+                del self._waiting[job]
                 self._changed.notify()
 
     def _stop_when_done(self) -> None:

@@ -20,6 +20,7 @@ from pytriton.client.options import DEFAULT_OPTIONS
 from pytriton.client.request import InferRequest
 from pytriton.client.session import ModelSession
 from pytriton.client.tls import Tls
+from pytriton.client.transport import bare_client
 from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
@@ -29,7 +30,7 @@ ClientT = TypeVar("ClientT", bound="BaseModelClient")
 
 
 class BaseModelClient(ABC):
-    """Settings and state of a client of one model.
+    """Settings and state of a client of one model; a subclass has at least :meth:`get_lib`.
 
     Args:
         url: Server, e.g. ``localhost``, ``http://localhost:8000`` or ``grpc://localhost:8001``; see
@@ -88,9 +89,8 @@ class BaseModelClient(ABC):
         )
         self._open()
 
-    @abstractmethod
-    def _open(self) -> None:
-        """Make the transport, and get ready if the client is eager and can wait here."""
+    def _open(self) -> None:  # noqa: B027 (a class that has get_lib() alone makes no calls)
+        """Make the transport, if the class has calls to make, and get ready if it is eager and can wait here."""
 
     @classmethod
     def from_existing_client(cls: type[ClientT], existing_client: BaseModelClient) -> ClientT:
@@ -153,6 +153,11 @@ class BaseModelClient(ABC):
     def get_lib(self) -> Any:
         """The tritonclient module for the URL's scheme."""
 
-    @abstractmethod
     def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
-        """A bare tritonclient client, of the kind that this client uses; the caller closes it."""
+        """A bare client of the module that :meth:`get_lib` gives; the caller closes it.
+
+        Args:
+            url: Server, as :meth:`TritonUrl.from_url` reads it.
+            network_timeout_s: As for :func:`pytriton.client.utils.create_client_from_url`.
+        """
+        return bare_client(self.get_lib(), TritonUrl.from_url(url), network_timeout_s)

@@ -7,8 +7,8 @@
     │   ├── PyTritonClientInvalidUrlError                   the URL cannot be understood
     │   └── PyTritonClientInputError *                      an array does not fit the model's inputs
     ├── PyTritonClientTimeoutError (TimeoutError)           no answer in time
+    │   ├── PyTritonClientModelUnavailableError             the server has no such model or version
     │   └── PyTritonClientQueueTimeoutError *               no place in time: it waited in the server's queue
-    ├── PyTritonClientModelUnavailableError                 the server has no such model or version
     ├── PyTritonClientClosedError                           the client is closed
     ├── PyTritonClientModelDoesntSupportBatchingError       infer_batch on a model without a batch axis
     ├── PyTritonClientInferenceServerError                  the server answered with an error
@@ -72,8 +72,12 @@ class PyTritonClientTimeoutError(PyTritonClientError, TimeoutError):
     """The server did not answer, or did not become ready, in time; it may still be working on the request."""
 
 
-class PyTritonClientModelUnavailableError(PyTritonClientError):
-    """The server has no such model or version, and did not get it in time."""
+class PyTritonClientModelUnavailableError(PyTritonClientTimeoutError):
+    """The server has no such model or version, and did not get it in time.
+
+    Raised for a first use of the model after some seconds in which the server was ready, and by ``wait_for_model`` at
+    its timeout.
+    """
 
 
 class PyTritonClientClosedError(PyTritonClientError):

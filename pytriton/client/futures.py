@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from pytriton.client.aio_drive import AsyncTransport, drive_async
-from pytriton.client.aio_transport import load_async_lib, open_async_transport
+from pytriton.client.aio_transport import HTTP_CONNECTIONS, load_async_lib, open_async_transport
 from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, Parameters
 from pytriton.client.backlog import Backlog
 from pytriton.client.base import BaseModelClient
@@ -47,8 +47,8 @@ class FuturesModelClient(BaseModelClient):
     other in a thread of their own, where they may block and call this client.
 
     Args:
-        max_workers: Calls under way at once; None does not limit them.
-        max_queue_size: Calls that may wait for their turn; None does not limit them.
+        max_workers: Calls under way at once; None is as many as there are connections, 256.
+        max_queue_size: Calls that may wait for their turn; None does not limit them, so that no call blocks.
         non_blocking: A call that finds the queue full raises at once, instead of waiting ``inference_timeout_s`` for
             a place, or for ever if that is None.
         inference_timeout_s: Bounds one inference, not counting its wait in the queue; 60 s.
@@ -66,8 +66,8 @@ class FuturesModelClient(BaseModelClient):
         model_name: str,
         model_version: str | None = None,
         *,
-        max_workers: int | None = 128,
-        max_queue_size: int | None = 128,
+        max_workers: int | None = None,
+        max_queue_size: int | None = None,
         non_blocking: bool = False,
         init_timeout_s: float | None = None,
         inference_timeout_s: float | None = None,
@@ -94,7 +94,7 @@ class FuturesModelClient(BaseModelClient):
         )
         self._backlog = Backlog(
             f"the futures client of model {model_name!r}",
-            max_running=max_workers,
+            max_running=HTTP_CONNECTIONS if max_workers is None else max_workers,
             max_waiting=max_queue_size,
             patience_s=0 if non_blocking else inference_timeout_s,
         )
@@ -113,7 +113,10 @@ class FuturesModelClient(BaseModelClient):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
     ) -> None:
         self.close()
 
@@ -122,8 +125,8 @@ class FuturesModelClient(BaseModelClient):
 
         Args:
             wait: Return when all calls have ended, those in the queue, too, and threads and connections are gone.
-                False cancels the calls in the queue and returns at once; the others end by themselves, and threads
-                and connections with them.
+                False returns at once; the calls, those in the queue, too, end by themselves, and threads and
+                connections with them. At the end of the program, calls that have not ended are given up.
         """
         self._backlog.close(wait)
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
-__all__ = ["LATEST_MODEL_VERSION", "ModelState", "find_model_state", "parse_grpc_response", "parse_http_response"]
+__all__ = [
+    "LATEST_MODEL_VERSION",
+    "ModelState",
+    "find_model_state",
+    "is_listed",
+    "parse_grpc_response",
+    "parse_http_response",
+    "suggestion",
+]
 
 LATEST_MODEL_VERSION = "<latest>"
 """Shown where no version was asked for: the highest one is used."""
@@ -22,6 +31,8 @@ class ModelState(Enum):
 
 
 ModelStates = dict[tuple[str, str], ModelState]
+
+_MOST_NAMES = 8  # in a message
 
 
 def parse_http_response(models: Iterable[Mapping[str, str]]) -> ModelStates:
@@ -58,6 +69,42 @@ def find_model_state(states: ModelStates, model_name: str, model_version: str | 
     if model_version is None and versions:
         model_version = max(versions, key=int)
     return versions.get(model_version or "", ModelState.UNAVAILABLE)
+
+
+def is_listed(index: Iterable[Mapping[str, str]], model_name: str, model_version: str | None) -> bool:
+    """Whether a server has a model in its repositories, loaded or not; it may be loaded later then.
+
+    Args:
+        index: Entries as for :func:`parse_http_response`.
+        model_name: Its name.
+        model_version: None is any version.
+    """
+    versions = {entry.get("version") or "" for entry in index if entry["name"] == model_name}
+    return bool(versions & {"", model_version}) if model_version else bool(versions)
+
+
+def suggestion(index: Sequence[Mapping[str, str]], model_name: str, model_version: str | None) -> str:
+    """What a user may have meant by a model, or a version of it, that a server does not serve.
+
+    Args:
+        index: Entries as for :func:`parse_http_response`.
+        model_name: The name in question.
+        model_version: The version in question; None is any.
+    """
+    if is_listed(index, model_name, model_version):
+        reasons = {entry["reason"] for entry in index if entry["name"] == model_name and entry.get("reason")}
+        return "the server lists it as not loaded" + f" ({'; '.join(sorted(reasons))})" * bool(reasons)
+    versions = [entry["version"] for entry in index if entry["name"] == model_name]
+    if versions:
+        return f"the server has version {', '.join(sorted(versions, key=int))} of it"
+    names = {entry["name"].lower(): entry["name"] for entry in index}
+    if not names:
+        return "the server has no models yet"
+    near = get_close_matches(model_name.lower(), names, 1)
+    question = f"did you mean {names[near[0]]!r}? " if near else ""
+    shown = sorted(names.values())
+    more = f" and {len(shown) - _MOST_NAMES} more" if len(shown) > _MOST_NAMES else ""
+    return f"{question}The server has {', '.join(map(repr, shown[:_MOST_NAMES]))}{more}"
 
 
 def _state(name: str) -> ModelState:

@@ -15,9 +15,10 @@ from pytriton.client.exceptions import (
     PyTritonClientModelDoesntSupportBatchingError,
     PyTritonClientValueError,
 )
-from pytriton.client.flows import Call, Deadline, Flow, Shared, fetch_model_config, wait_for_model, wait_for_server
+from pytriton.client.flows import Call, Deadline, Flow, Shared, fetch_model_config
 from pytriton.client.request import InferRequest
 from pytriton.client.retries import retried
+from pytriton.client.waiting import wait_for_model, wait_for_server
 from pytriton.model_config.overrides import filled_up, is_partial
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
@@ -203,7 +204,7 @@ class ModelSession:
     def _prepare(self) -> Flow[Codec]:
         deadline = Deadline(self.init_timeout_s)
         if not self.model_ready:
-            yield from wait_for_model(self.model_name, self.model_version, deadline)
+            yield from wait_for_model(self.model_name, self.model_version, deadline, fail_if_missing=True)
             self.model_ready = True
         if self._codec is None:
             self.known_config = yield from fetch_model_config(self.model_name, self.model_version, deadline)

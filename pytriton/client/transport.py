@@ -6,7 +6,7 @@ import importlib
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pytriton import forks
@@ -54,7 +54,7 @@ def create_client(url: TritonUrl, network_timeout_s: float | None) -> Any:
         network_timeout_s: For HTTP, bounds connecting, and every wait for data; None is tritonclient's default of 60.
             gRPC has no such setting, which is a :class:`NotSupportedTimeoutWarning`.
     """
-    return bare_client(load_lib(url.scheme), url, network_timeout_s, ("connection_timeout", "network_timeout"))
+    return bare_client(load_lib(url.scheme), url, network_timeout_s)
 
 
 def passing_client(url: TritonUrl, timeout_s: float) -> Any:
@@ -72,8 +72,8 @@ def passing_client(url: TritonUrl, timeout_s: float) -> Any:
     return client
 
 
-def bare_client(lib: Any, url: TritonUrl, network_timeout_s: float | None, timeouts: Sequence[str]) -> Any:
-    """A bare client of any of tritonclient's modules; ``timeouts`` are the arguments that its HTTP client has."""
+def bare_client(lib: Any, url: TritonUrl, network_timeout_s: float | None) -> Any:
+    """A bare client of any of tritonclient's modules; arguments as for :func:`create_client`."""
     if url.scheme == "grpc":
         if network_timeout_s is not None:
             warnings.warn(
@@ -83,6 +83,8 @@ def bare_client(lib: Any, url: TritonUrl, network_timeout_s: float | None, timeo
             )
         return lib.InferenceServerClient(url.without_scheme)
     timeout_s = check_timeout("network_timeout_s", network_timeout_s, NETWORK_TIMEOUT_S)
+    is_async = lib.__name__.endswith(".aio")
+    timeouts = ("conn_timeout",) if is_async else ("connection_timeout", "network_timeout")
     return lib.InferenceServerClient(url.without_scheme, **dict.fromkeys(timeouts, timeout_s))
 
 

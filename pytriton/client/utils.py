@@ -11,14 +11,12 @@ from pytriton.client.flows import (
     Deadline,
     drive,
     model_state,
-    wait_and_fetch,
-    wait_for_model,
-    wait_for_server,
 )
 from pytriton.client.model_state import LATEST_MODEL_VERSION, ModelState, parse_grpc_response, parse_http_response
 from pytriton.client.session import DEFAULT_INIT_TIMEOUT_S
 from pytriton.client.transport import adopt_client, create_client
 from pytriton.client.url import TritonUrl
+from pytriton.client.waiting import wait_and_fetch, wait_for_model, wait_for_server
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = [

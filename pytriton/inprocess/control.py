@@ -10,6 +10,7 @@ from tritonclient.utils import InferenceServerException
 
 from pytriton.inprocess.exceptions import NotFoundError, TritonError, UnavailableError
 from pytriton.inprocess.server import Server
+from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.server.control import ModelControl
 from pytriton.server.statistics import ModelStatistics, parse_statistics
 
@@ -51,9 +52,9 @@ class InprocessControl(ModelControl):
         """Whether the server has a model of this name: nobody else loads any."""
         return self.is_model_ready(name)
 
-    def announcement(self, name: str) -> str:
+    def announcement(self, config: TritonModelConfig) -> str:
         """As :meth:`ModelControl.announcement`: there is no path to it from other processes."""
-        return f"Infer function available as model {name!r} of the server in this process"
+        return f"Infer function available as model {config.model_name!r} of the server in this process"
 
     def states(self) -> dict[str, set[str]]:
         """As :meth:`ModelControl.states`."""

@@ -96,7 +96,7 @@ class Dialect:
                 case "is_server_ready":
                     return self._server.ready()
                 case "is_model_ready":
-                    return self._model(call).ready()
+                    return self._is_model_ready(call)
                 case "get_model_config":
                     return self._model(call).config()
                 case "get_model_repository_index":
@@ -154,6 +154,12 @@ class Dialect:
     def _model(self, call: Call) -> Model:
         version = call.arguments["model_version"]
         return self._server.model(call.arguments["model_name"], int(version) if version else LATEST)
+
+    def _is_model_ready(self, call: Call) -> bool:
+        try:
+            return self._model(call).ready()
+        except (NotFoundError, UnavailableError):
+            return False
 
     def _index(self) -> list[dict[str, str]]:
         return [

@@ -26,16 +26,25 @@ class Access:
         url: Where we reach the server.
         headers: To be sent with every call.
         trust: Arguments for tritonclient's gRPC client and the name in the server's certificate, if it speaks TLS.
+        inference_header: Which header inference needs, as far as is known.
 
     Attributes:
         url: As given, in its normal form.
         headers: As given.
+        inference_header: As given.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str], trust: tuple[dict[str, Any], str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        trust: tuple[dict[str, Any], str] | None = None,
+        inference_header: str | None = None,
+    ) -> None:
         self._url = TritonUrl.from_url(url)
         self.url = self._url.with_scheme
         self.headers = dict(headers)
+        self.inference_header = inference_header
         self._trust = trust
 
     @classmethod
@@ -48,7 +57,7 @@ class Access:
         url = local_url(config)
         scheme = TritonUrl.from_url(url).scheme
         trust = own_trust(config) if scheme == "grpc" and uses_tls(config) else None
-        return cls(url, restrictions.headers(scheme), trust)
+        return cls(url, restrictions.headers(scheme), trust, restrictions.header_of("inference", scheme))
 
     @classmethod
     def to_other(cls, url: str, access_token: str | None) -> Access:
@@ -66,14 +75,14 @@ class Access:
         return cls(url, create_auth_headers(token, scheme) if token else {})
 
     @contextmanager
-    def client(self) -> Iterator[Any]:
-        """An ``InferenceServerClient`` for one conversation."""
-        with closing(self._connect()) as client:
+    def client(self, timeout_s: float = CONVERSATION_TIMEOUT_S) -> Iterator[Any]:
+        """An ``InferenceServerClient`` for one conversation, which over HTTP ends after ``timeout_s``."""
+        with closing(self._connect(timeout_s)) as client:
             yield client
 
-    def _connect(self) -> Any:
+    def _connect(self, timeout_s: float) -> Any:
         if self._trust is None:
-            return passing_client(self._url, CONVERSATION_TIMEOUT_S)
+            return passing_client(self._url, timeout_s)
         arguments, name = self._trust
         options = [*grpc_channel_arguments(), ("grpc.ssl_target_name_override", name)]
         return load_lib("grpc").InferenceServerClient(self._url.without_scheme, channel_args=options, **arguments)

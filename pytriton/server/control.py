@@ -9,7 +9,9 @@ from collections.abc import Callable
 from tritonclient.utils import InferenceServerException
 
 from pytriton.client.exceptions import PyTritonClientTimeoutError
+from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.server.access import Access
+from pytriton.server.announcement import announcement
 from pytriton.server.statistics import ModelStatistics, parse_statistics
 
 __all__ = ["OWNER", "REFUSED", "ModelControl"]
@@ -68,15 +70,9 @@ class ModelControl:
         parameters = config.get("config", config).get("parameters") or {}
         return bool(parameters.get(OWNER, {}).get("string_value", "") == self.id)
 
-    def announcement(self, name: str) -> str:
+    def announcement(self, config: TritonModelConfig) -> str:
         """Where a model is served, as lines for the log."""
-        path = f"/v2/models/{name}"
-        return (
-            f"Infer function available as model: `{path}`\n"
-            f"  Status:         `GET  {path}/ready/`\n"
-            f"  Model config:   `GET  {path}/config/`\n"
-            f"  Inference:      `POST {path}/infer/`"
-        )
+        return announcement(self.url, config, self._access.inference_header)
 
     def models(self) -> dict[str, bool]:
         """The models of the server's repositories, and whether any version of each is ready."""

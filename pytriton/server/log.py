@@ -17,7 +17,10 @@ __all__ = ["LOGGER", "Line", "ServerLog", "parse_line", "read_lines"]
 
 LOGGER = logging.getLogger("pytriton.server")
 
-LEVELS = {"V": logging.DEBUG, "I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
+# What the server calls INFO are details to the user of a program: its options, tables of what it found, each load.
+LEVELS = {"V": logging.DEBUG, "I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
+# Logged as an error and a warning where there is no NVIDIA driver, and of no consequence.
+HARMLESS = ("CudaDriverHelper has not been initialized", "no pinned memory pool, falling back to non-pinned")
 # I1121 19:04:37.437488 31030 server.cc:241] "text"
 DEFAULT = re.compile(
     r"(?P<level>[VIWEF])(?P<time>\d{4} \d\d:\d\d:\d\d\.\d{6}) (?P<process>\d+) (?P<source>.+?)] ?(?P<text>.*)"
@@ -28,6 +31,8 @@ ISO = re.compile(
 )
 # [Error] File: /path/otlp_http_client.cc:225 text; of the library that exports the server's traces
 LIBRARY = re.compile(r"\[(?P<level>Debug|Info|Warning|Error)] File: (?P<source>\S+:\d+) ?(?P<text>.*)")
+
+TABLE = ("", "+", "|")  # first characters of a table's lines
 
 QUIET_S = 0.05
 READ_BYTES = 65536
@@ -68,7 +73,9 @@ def parse_line(line: str, now: datetime | None = None) -> Line | None:
     if not number.isdecimal():
         return None
     return Line(
-        LEVELS[parts["level"][0].replace("D", "V")],
+        logging.DEBUG
+        if any(text in parts["text"] for text in HARMLESS)
+        else LEVELS[parts["level"][0].replace("D", "V")],
         _time(parts["time"], now or datetime.now(timezone.utc)) if "time" in parts else None,
         int(parts["process"]) if "process" in parts else None,
         file,
@@ -104,29 +111,35 @@ def read_lines(descriptor: int, on_pause: Callable[[], None]) -> Iterator[str]:
 
 
 class ServerLog:
-    """Copies the server's lines to standard output, or makes records of them.
+    """Makes records of the logger ``pytriton.server`` of the server's lines.
 
-    Records are made once the program has given the logger ``pytriton.server`` a level or a handler of its own. A line
-    without a beginning of its own belongs to the record before.
+    A line without a beginning of its own belongs to the record before, if that is a table or tells of trouble. Other
+    such lines, for example what the Python models of a repository print, are copied to standard output, or become
+    records of the level INFO once the program has given that logger a level or a handler.
+
+    Args:
+        verbose: The user has asked the server for a verbose log: all lines are copied, unless DEBUG is logged.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, verbose: bool = False) -> None:
+        self._verbose = verbose
         self._line: Line | None = None
         self._more: list[str] = []
 
     def add(self, line: str) -> None:
         """Take one line."""
-        if not (LOGGER.level or LOGGER.handlers):
-            self.flush()
-            with suppress(OSError, ValueError):  # our own output may be closed
-                print(line, flush=True)
-            return
         beginning = parse_line(line)
-        if beginning is None and self._line is not None:
-            self._more.append(line)
-        elif beginning is not None or line:
+        if self._verbose and not LOGGER.isEnabledFor(logging.DEBUG):
             self.flush()
-            self._line = beginning or Line(logging.INFO, None, None, "", 0, line)
+            _copy(line)
+        elif beginning is None and self._line is not None and (self._line.level > logging.DEBUG or line[:1] in TABLE):
+            self._more.append(line)
+        else:
+            self.flush()
+            if beginning is None and line and not (LOGGER.level or LOGGER.handlers):
+                _copy(line)
+            elif beginning is not None or line:
+                self._line = beginning or Line(logging.INFO, None, None, "", 0, line)
 
     def flush(self) -> None:
         """Log the record whose lines have come, if any: it is complete."""
@@ -147,6 +160,11 @@ class ServerLog:
             LOGGER.handle(record)
         except Exception:  # a filter's: nobody would read the server's output any more, and the server would wait
             traceback.print_exc()
+
+
+def _copy(line: str) -> None:
+    with suppress(OSError, ValueError):  # our own output may be closed
+        print(line, flush=True)
 
 
 def _time(text: str, now: datetime) -> datetime:

@@ -34,6 +34,7 @@ class ServerProcess:
         on_exit: Called with the exit status, on a thread of its own, when the server has ended for whatever reason.
         secrets: Values of arguments ``--name=...value`` that are to vanish from the process's command line, which every
             user of the machine may read, once the server has read them.
+        verbose: The user has asked for a verbose log.
     """
 
     def __init__(
@@ -45,7 +46,9 @@ class ServerProcess:
         workspace: Path,
         on_exit: Callable[[int], None],
         secrets: Collection[str] = (),
+        verbose: bool = False,
     ) -> None:
+        self._verbose = verbose
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._on_exit = on_exit
         self._leftovers = shared_memory, str(notes)
@@ -123,7 +126,7 @@ class ServerProcess:
         assert self._guard.stdout is not None
         assert self._guard.stdin is not None
         with self._guard.stdout as output:
-            log = ServerLog()
+            log = ServerLog(self._verbose)
             for line in read_lines(output.fileno(), log.flush):
                 self._tail.append(line)
                 log.add(line)

@@ -21,6 +21,7 @@ from pytriton.server.repository import CONFIG_FILE
 __all__ = ["RemoteModelControl"]
 
 LOOK_S = 1.0
+LIVE_TIMEOUT_S = 5.0
 TRAILING = ";. \n"  # what the server ends its messages with
 ADVICE = {
     "restricted": "give RemoteTriton the server's access_token",
@@ -43,6 +44,15 @@ class RemoteModelControl(ModelControl):
         super().__init__(access)
         self._store = store
         self.id = uuid4().hex
+
+    def is_live(self) -> bool:
+        """Whether the server answers within some seconds."""
+        limit = {} if self.url.startswith("http") else {"client_timeout": LIVE_TIMEOUT_S}
+        with self._access.client(LIVE_TIMEOUT_S) as client:
+            try:
+                return bool(client.is_server_live(self._access.headers, **limit))
+            except (*REFUSED, ValueError):  # ValueError: an answer that was cut short
+                return False
 
     def check_ready(self, timeout_s: float, may_come: Callable[[], bool] = lambda: True) -> None:
         """Wait until the server is live, whatever its other models do, but only while it does not refuse us.

@@ -105,6 +105,11 @@ class Restrictions:
         rules = [side[protocol] for side in (self.own, self.token) if protocol in side]
         return {prefix + rule.header.lower(): rule.value for rule in rules}
 
+    def header_of(self, endpoint: str, protocol: str) -> str | None:
+        """The header that opens an endpoint, for ``http`` or ``grpc``; None if it is open."""
+        rules = [side[protocol] for side in (self.own, self.token) if protocol in side]
+        return next((rule.header for rule in rules if endpoint in rule.endpoints), None)
+
     def secrets(self) -> set[str]:
         """What nobody else may see."""
         return {rule.value for side in (self.own, self.token) for rule in side.values()}

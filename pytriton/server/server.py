@@ -95,6 +95,7 @@ class Server:
             workspace,
             lambda _: self._ended(folder, on_exit),
             restrictions.secrets(),
+            verbose=bool(config.log_verbose),
         )
         try:
             self._check_ready(may_come)

@@ -19,6 +19,7 @@ from tests.server.gated import Gated
 from tests.server.other_server import PROTOCOLS, TOKEN, answer, models_of, plain_tritonserver, triple
 from tests.server.own_server import TENSORS, address, double
 from tests.server.processes import DEADLINE_S, wait_for
+from tests.unit.loopback import unused_address
 
 pytestmark = pytest.mark.either_proxy
 
@@ -41,6 +42,17 @@ def test_models_bound_before_and_after_connecting_are_served(server, protocol):
     assert not remote.is_alive()
     assert models_of(server, TOKEN) == set()
     assert remote.stop() is False
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_it_is_alive_before_the_first_bind_while_the_server_lives(server, protocol):
+    remote = RemoteTriton(address(server, protocol), access_token=TOKEN)
+    assert remote.is_alive()
+    remote.stop()
+    assert not remote.is_alive()
+    absent = RemoteTriton(f"{protocol}://{unused_address()}")
+    assert not absent.is_alive()
+    absent.stop()
 
 
 def test_without_a_block_models_are_loaded_by_connect(server):

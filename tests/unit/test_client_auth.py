@@ -34,8 +34,9 @@ def test_header_names_are_compared_without_case():
     assert extract_access_token_from_headers({"Triton-Access-Token": "secret"}) == "secret"
 
 
-def test_no_token_is_none():
-    assert extract_access_token_from_headers({"other": "x"}) is None
+@pytest.mark.parametrize("headers", [{"other": "x"}, {}, None])
+def test_no_token_is_none(headers):
+    assert extract_access_token_from_headers(headers) is None
 
 
 def test_same_token_in_both_forms_is_fine():

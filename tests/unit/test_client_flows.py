@@ -1,6 +1,7 @@
 """Conversations with a server, on a scripted one."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -12,12 +13,14 @@ from pytriton.client.exceptions import (
     PyTritonClientInputError,
     PyTritonClientModelDoesntSupportBatchingError,
     PyTritonClientModelUnavailableError,
+    PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
     PyTritonClientTlsError,
     PyTritonClientValueError,
 )
-from pytriton.client.flows import Deadline, drive, fetch_model_config, model_state, wait_for_model, wait_for_server
+from pytriton.client.flows import Deadline, drive, fetch_model_config, model_state
 from pytriton.client.model_state import ModelState
+from pytriton.client.waiting import wait_for_model, wait_for_server
 from pytriton.exceptions import PyTritonModelConfigError
 from tests.unit.scripted import CONFIG, Result, Script, config, infer, session
 
@@ -72,8 +75,20 @@ def test_calls_are_bounded_by_the_network_timeout_and_by_the_deadline():
     server = Script(True, True)
     drive(wait_for_server(server.deadline(1000)), server)
     drive(wait_for_server(server.deadline(2)), script := Script(True, True))
-    assert {call.timeout_s for call in server.calls} == {60.0}
+    assert {call.timeout_s for call in server.calls} == {5.0}
     assert {call.timeout_s for call in script.calls} == {2.0}
+
+
+def test_a_server_that_does_not_answer_is_asked_for_longer_each_time():
+    def slow(call):
+        server.now += call.timeout_s
+        raise SLOW
+
+    server = Script(is_server_live=slow)
+    with pytest.raises(PyTritonClientTimeoutError):
+        drive(wait_for_server(server.deadline(300)), server)
+    bounds = [round(call.timeout_s) for call in server.calls]
+    assert (bounds[:4], max(bounds)) == ([5, 5, 10, 20], 60)
 
 
 def test_interrupt_during_a_wait_passes():
@@ -94,16 +109,34 @@ def test_highest_version_is_asked_for_without_a_version():
     assert server.calls[0].arguments["model_version"] == ""
 
 
-def test_unknown_model_is_unavailable_at_the_deadline():
-    server = Script(is_model_ready=False, get_model_repository_index=[])
-    with pytest.raises(PyTritonClientModelUnavailableError, match=r"model 'm' \(version 2\) is not available"):
-        drive(wait_for_model("m", "2", server.deadline(5)), server)
-    assert server.now == pytest.approx(1005)
+def no_model(call):
+    raise PyTritonClientServerUnavailableError("Request for unknown model: 'm' is not found")
+
+
+def not_loaded(call):
+    raise PyTritonClientServerUnavailableError("Request for unknown model: 'm' has no available versions")
+
+
+def script(index, config=no_model, ready=False, server_ready=True):
+    """A server that is asked for the model ``m``."""
+    return Script(
+        is_model_ready=ready, is_server_ready=server_ready, get_model_config=config, get_model_repository_index=index
+    )
+
+
+@pytest.mark.parametrize("index", [[], RESTRICTED])
+def test_unknown_model_is_unavailable_at_the_deadline(index):
+    with pytest.raises(
+        PyTritonClientModelUnavailableError, match=r"model 'm' \(version 2\) is not available"
+    ) as caught:
+        drive(wait_for_model("m", "2", (server := script(index)).deadline(20)), server)
+    assert isinstance(caught.value, PyTritonClientTimeoutError)
+    assert server.now == pytest.approx(1020)
 
 
 @pytest.mark.parametrize("index", [LOADING, ["no entry"], RESTRICTED, REFUSED, SLOW])
 def test_model_that_loads_or_cannot_be_looked_up_is_a_timeout(index):
-    server = Script(is_model_ready=False, get_model_repository_index=index)
+    server = script(index, not_loaded)
     with pytest.raises(PyTritonClientTimeoutError, match=r"model 'm' \(version <latest>\) was not ready within 5 s$"):
         drive(wait_for_model("m", None, server.deadline(5)), server)
 
@@ -115,9 +148,112 @@ def test_model_that_becomes_ready_after_it_was_looked_up_is_ready():
 
 
 def test_unreachable_server_is_no_missing_model():
-    server = Script(is_model_ready=REFUSED, get_model_repository_index=REFUSED)
+    server = Script(is_model_ready=REFUSED, get_model_repository_index=REFUSED, is_server_ready=REFUSED)
     with pytest.raises(PyTritonClientTimeoutError, match="refused"):
         drive(wait_for_model("m", None, server.deadline(5)), server)
+
+
+def test_a_server_that_wants_a_token_to_say_whether_it_is_ready_is_not_waited_for():
+    server = Script(REFUSED, PyTritonClientInferenceServerError("This API is restricted, expecting header 't'"))
+    with pytest.raises(PyTritonClientInferenceServerError, match="'t'; give the client the server's access_token"):
+        drive(wait_for_model("m", None, server.deadline(math.inf)), server)
+
+
+def first_use(server, version=None, timeout_s=300):
+    drive(wait_for_model("m", version, server.deadline(timeout_s), fail_if_missing=True), server)
+
+
+def entries(*names, **fields):
+    return [{"name": name, "version": "1", "state": "READY", **fields} for name in names]
+
+
+@pytest.mark.parametrize(
+    ("index", "hint"),
+    [
+        (entries("n", "other", "M2"), r"did you mean 'M2'\? The server has 'M2', 'n', 'other'\. To wait for a model"),
+        (entries("other"), r"on the server: The server has 'other'\."),
+        (entries(*(f"other{number}" for number in range(10))), r"'other7' and 2 more\."),
+        (RESTRICTED, r"the server tells which models it has only with its access token\."),
+    ],
+)
+def test_first_use_of_an_unknown_model_fails_within_five_seconds_with_what_the_server_has(index, hint):
+    server = script(index)
+    with pytest.raises(PyTritonClientModelUnavailableError, match=hint):
+        first_use(server)
+    assert 1003 < server.now <= 1005
+
+
+def test_first_use_of_an_unknown_version_fails_with_those_that_there_are():
+    with pytest.raises(PyTritonClientModelUnavailableError, match=r"\(version 3\) .* server has version 1 of it"):
+        first_use(script(entries("m")), "3")
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        pytest.param(script([], not_loaded), id="it is loading, or was unloaded"),
+        pytest.param(script([{"name": "m"}]), id="it is in the repository"),
+        pytest.param(script([]), id="the server has no models yet"),
+        pytest.param(script([], server_ready=False), id="the server loads other models"),
+        pytest.param(script([], RESTRICTED), id="the server does not tell"),
+    ],
+)
+def test_first_use_of_a_model_that_may_come_waits_for_it(server):
+    asked = []
+
+    def ready(call):
+        asked.append(call)
+        return server.now > 1100
+
+    server.by_method["is_model_ready"] = ready
+    first_use(server)
+    assert len(asked) > 100
+
+
+def test_first_use_of_a_server_that_was_seen_starting_waits_for_its_models():
+    server = script(entries("other"))
+    server.by_method["is_model_ready"] = lambda call: server.now > 1100 or (server.now < 1001 and raising(REFUSED))
+    first_use(server)
+    assert server.now > 1100
+
+
+def test_a_model_is_missing_only_if_it_was_so_all_the_time():
+    server = script(entries("other"))
+
+    def config(call):
+        return (not_loaded if 1003 < server.now < 1004 else no_model)(call)
+
+    server.by_method["get_model_config"] = config
+    with pytest.raises(PyTritonClientModelUnavailableError):
+        first_use(server)
+    assert 1007 < server.now < 1010
+
+
+def raising(error):
+    raise error
+
+
+def test_a_long_wait_is_logged_after_five_seconds_and_then_every_ten(caplog):
+    server = script([])
+    with pytest.raises(PyTritonClientModelUnavailableError):
+        drive(wait_for_model("m", None, server.deadline(40)), server)
+    pattern = r"still waiting for model 'm' \(version <latest>\) after (\d+) s, for up to (\d+) s more: (.*)"
+    told = [re.fullmatch(pattern, text).groups() for text in caplog.messages]
+    assert [int(elapsed_s) for elapsed_s, _, _ in told] == pytest.approx([5, 15, 25, 35], abs=1)
+    assert {int(elapsed_s) + int(left_s) for elapsed_s, left_s, _ in told} == {40}
+    assert {why for _, _, why in told} == {"the server has no such model"}
+    assert {(record.name, record.levelname) for record in caplog.records} == {("pytriton.client", "WARNING")}
+
+
+def test_the_log_says_why_a_server_is_waited_for(caplog):
+    server = Script(is_server_live=lambda call: server.now > 1006 or raising(REFUSED), is_server_ready=True)
+    drive(wait_for_server(server.deadline(math.inf)), server)
+    assert caplog.messages == ["still waiting for the server after 5 s: the last attempt failed with: refused"]
+
+
+def test_a_short_wait_is_not_logged(caplog):
+    drive(wait_for_model("m", None, (server := Script(*[False] * 5, True)).deadline(10)), server)
+    assert caplog.messages == []
 
 
 def test_configuration_is_parsed():

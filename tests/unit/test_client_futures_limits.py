@@ -132,16 +132,26 @@ def test_closing_waits_for_what_is_under_way_and_what_waits(server, turnstile):
     np.testing.assert_array_equal([future.result()["x"] for future in futures], X)
 
 
-def test_closing_without_waiting_cancels_what_waits_and_lets_the_rest_end(server, turnstile):
+def test_closing_without_waiting_lets_all_calls_end(server, turnstile):
     client = FuturesModelClient(server.url, "m", max_workers=1, **KNOWN)
-    running, waiting = client.infer_sample(X[0]), client.infer_sample(X[1])
+    futures = [client.infer_sample(row) for row in X]
     turnstile.await_one()
     client.close(wait=False)
-    assert waiting.cancelled()
-    assert running.running()
-    turnstile.let_through()
-    np.testing.assert_array_equal(running.result(PATIENCE_S)["x"], X[0])
+    assert [future.done() for future in futures] == [False] * 3
+    with pytest.raises(PyTritonClientClosedError):
+        client.infer_sample(X[0])
+    turnstile.let_through(3)
+    np.testing.assert_array_equal([future.result(PATIENCE_S)["x"] for future in futures], X)
     client.close()
+
+
+def test_calls_do_not_block_by_default(server, turnstile):
+    with FuturesModelClient(server.url, "m", **KNOWN) as client:
+        futures = [client.infer_sample(X[0]) for _ in range(600)]
+        assert not any(future.done() for future in futures)
+        turnstile.let_through(1000)
+        assert not concurrent.futures.wait(futures, PATIENCE_S).not_done
+    assert turnstile.most <= 256
 
 
 def test_closed_client_refuses_everything_and_closes_again(server):

@@ -11,6 +11,7 @@ import tritonclient.http
 
 from pytriton.client import ModelClient
 from pytriton.client import client as historical
+from pytriton.client.client import BaseModelClient
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
@@ -133,6 +134,27 @@ def test_client_made_from_another_keeps_its_protocol(url, lib):
         assert first.get_lib() is second.get_lib() is lib
         with second.create_client_from_url(url) as bare:
             assert isinstance(bare, lib.InferenceServerClient)
+
+
+@pytest.mark.parametrize("lib", [tritonclient.http, tritonclient.grpc])
+def test_a_subclass_of_the_base_needs_get_lib_alone(lib):
+    class Client(BaseModelClient):
+        def get_lib(self):
+            return lib
+
+    scheme = lib.__name__.rpartition(".")[2]
+    client = Client(f"{scheme}://localhost", "m", "2", init_timeout_s=5)
+    bare = client.create_client_from_url(f"{scheme}://localhost")
+    assert isinstance(bare, lib.InferenceServerClient)
+    bare.close()
+    assert isinstance(Client.from_existing_client(client), Client)
+
+
+def test_a_client_may_be_left_by_hand(server):
+    client = ModelClient(server.url, "m").__enter__()
+    client.__exit__()
+    with pytest.raises(PyTritonClientClosedError):
+        client.infer_sample(X[0])
 
 
 @pytest.mark.parametrize(

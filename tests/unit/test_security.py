@@ -47,7 +47,14 @@ def test_unknown_endpoints_are_named_beside_the_valid_ones():
         TritonSecurityConfig(restricted_endpoints=["trace", "nope", "Trace"])
 
 
-@pytest.mark.parametrize("endpoints", ["trace", 5, {"trace"}])
+def test_endpoints_may_be_a_set():
+    assert isinstance(VALID_TRITON_ENDPOINTS, set)
+    assert TritonSecurityConfig(restricted_endpoints=VALID_TRITON_ENDPOINTS).restricted_endpoints == sorted(
+        VALID_TRITON_ENDPOINTS
+    )
+
+
+@pytest.mark.parametrize("endpoints", ["trace", 5, {"trace": 1}])
 def test_endpoints_that_are_no_list_are_refused(endpoints):
     with pytest.raises(PyTritonValidationError, match="list of names"):
         TritonSecurityConfig(restricted_endpoints=endpoints)

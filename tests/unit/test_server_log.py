@@ -36,10 +36,20 @@ def records():
 
 
 def test_a_line_tells_its_level_time_process_and_source():
-    line = 'E1121 19:04:37.438127 31030 server.cc:241] "CudaDriverHelper has not been initialized."'
+    line = 'E1121 19:04:37.438127 31030 server.cc:241] "failed to load"'
     time = datetime(2026, 11, 21, 19, 4, 37, 438127, timezone.utc)
-    text = "CudaDriverHelper has not been initialized."
-    assert parse_line(line, NOW) == Line(logging.ERROR, time, 31030, "server.cc", 241, text)
+    assert parse_line(line, NOW) == Line(logging.ERROR, time, 31030, "server.cc", 241, "failed to load")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CudaDriverHelper has not been initialized.",
+        "failed to allocate pinned system memory: no pinned memory pool, falling back to non-pinned system memory",
+    ],
+)
+def test_what_is_said_of_machines_without_a_driver_is_a_detail(text):
+    assert parse_line(f'E1121 19:04:37.438127 31030 server.cc:241] "{text}"', NOW).level == logging.DEBUG
 
 
 def test_a_line_of_the_iso_format_tells_the_same():
@@ -60,7 +70,7 @@ def test_a_line_of_the_library_that_exports_traces_tells_its_level():
     ("letter", "level"),
     [
         ("V", logging.DEBUG),
-        ("I", logging.INFO),
+        ("I", logging.DEBUG),
         ("W", logging.WARNING),
         ("E", logging.ERROR),
         ("F", logging.CRITICAL),
@@ -101,13 +111,50 @@ def test_a_line_of_december_is_of_last_year_in_january():
     assert parse_line("I1231 23:59:59.999999 1 a.cc:1] x", january).time.year == 2026
 
 
-def test_lines_are_copied_to_standard_output_unless_the_logger_is_configured(capsys, records):
-    log = ServerLog()
-    for line in ("I1121 19:04:37.438127 1 a.cc:1] x", "+---+"):
+START = ["I1121 19:04:37.438127 1 a.cc:1] ", "+---+", "| a |", "+---+", "", 'I1121 19:04:37.438127 1 a.cc:1] "x"']
+TROUBLE = ['W1121 19:04:37.438127 1 a.cc:1] "careful"', 'E1121 19:04:37.438127 1 a.cc:1] "failed"', "at line 5"]
+
+
+def test_a_program_that_asks_for_info_sees_trouble_alone(capsys, records):
+    logging.getLogger("pytriton").setLevel(logging.INFO)
+    try:
+        fill(ServerLog(), START + TROUBLE)
+    finally:
+        logging.getLogger("pytriton").setLevel(logging.NOTSET)
+    assert records.texts() == ["careful", "failed\nat line 5"]
+    assert capsys.readouterr().out == ""
+
+
+def test_what_python_models_print_is_copied_to_standard_output(capsys, records):
+    fill(ServerLog(), [*START, "loading weights", "done"])
+    assert capsys.readouterr().out == "loading weights\ndone\n"
+    assert records.records == []
+
+
+def test_what_python_models_print_is_a_record_once_the_logger_is_configured(capsys, records):
+    LOGGER.setLevel(logging.INFO)
+    fill(ServerLog(), [*START, "loading weights", "done"])
+    assert records.texts() == ["loading weights\ndone"]
+    assert capsys.readouterr().out == ""
+
+
+def test_a_verbose_log_is_copied_to_standard_output(capsys, records):
+    fill(ServerLog(verbose=True), START + TROUBLE)
+    assert capsys.readouterr().out.splitlines() == START + TROUBLE
+    assert records.records == []
+
+
+def test_a_verbose_log_becomes_records_where_debug_is_logged(capsys, records):
+    LOGGER.setLevel(logging.DEBUG)
+    fill(ServerLog(verbose=True), START + TROUBLE)
+    assert records.texts() == ["+---+\n| a |\n+---+", "x", "careful", "failed\nat line 5"]
+    assert capsys.readouterr().out == ""
+
+
+def fill(log, lines):
+    for line in lines:
         log.add(line)
     log.flush()
-    assert capsys.readouterr().out == "I1121 19:04:37.438127 1 a.cc:1] x\n+---+\n"
-    assert records.records == []
 
 
 def test_a_level_of_the_logger_turns_lines_into_records(capsys, records):
@@ -146,8 +193,8 @@ def test_what_is_below_the_level_is_dropped(records):
     assert records.texts() == ["E"]
 
 
-def test_lines_without_a_beginning_belong_to_the_record_before(records):
-    LOGGER.setLevel(logging.INFO)
+def test_the_lines_of_a_table_belong_to_the_record_before(records):
+    LOGGER.setLevel(logging.DEBUG)
     log = ServerLog()
     table = ["+---+", "| a |", "+---+"]
     for line in ["I1121 19:04:37.438127 1 a.cc:1] ", *table, "", "I1121 19:04:37.438127 1 a.cc:2] next"]:
@@ -165,12 +212,12 @@ def test_a_line_of_its_own_is_a_record(records):
     assert records.texts() == ["Signal (2) received."]
 
 
-def test_lines_that_wait_come_before_those_that_are_copied(capsys, records):
-    LOGGER.setLevel(logging.INFO)
+def test_a_record_that_waits_comes_before_what_is_copied(capsys, records):
+    LOGGER.setLevel(logging.DEBUG)
     log = ServerLog()
     log.add("I1121 19:04:37.438127 1 a.cc:1] first")
     LOGGER.setLevel(logging.NOTSET)
-    logging.getLogger("pytriton").setLevel(logging.INFO)
+    logging.getLogger("pytriton").setLevel(logging.DEBUG)
     try:
         log.add("second")
     finally:
