@@ -79,9 +79,7 @@ def models(triton: Triton) -> None:
     numbers = {"config": ModelConfig(max_batch_size=8)}
     triton.bind("simple", add_sub, *ADD_SUB, **numbers)
     triton.bind("simple_string", text_add_sub, *TEXT_ADD_SUB, **numbers)
-    triton.bind(
-        "simple_sequence", Accumulator(), *SEQUENCE, config=ModelConfig(max_batch_size=1, batcher=one_slot)
-    )
+    triton.bind("simple_sequence", Accumulator(), *SEQUENCE, config=ModelConfig(max_batch_size=1, batcher=one_slot))
     triton.bind(
         "simple_correlation", correlation, SEQUENCE[0], [Tensor((1,), np.uint64, "CORRID")], config=ModelConfig()
     )
@@ -104,9 +102,7 @@ def models(triton: Triton) -> None:
         [Tensor((-1,), bytes, "words"), Tensor((-1, 3), np.float32, "matrix")],
         [Tensor((-1,), bytes, "words_out"), Tensor((-1, 3), np.float32, "matrix_out")],
     )
-    triton.bind(
-        "preprocess_ensemble", ensemble, [Tensor((1,), bytes, "raw")], [Tensor((4,), np.float32, "class")]
-    )
+    triton.bind("preprocess_ensemble", ensemble, [Tensor((1,), bytes, "raw")], [Tensor((4,), np.float32, "class")])
 
 
 class Runner:
@@ -123,9 +119,7 @@ class Runner:
         address = f"127.0.0.1:{self._ports[protocol]}"
         command = [sys.executable, str(PROGRAMS / f"{program}.py"), *(arg.format(address) for arg in arguments)]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=DEADLINE_S, env=environment, check=False
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=environment, check=False)
 
     def __call__(self, program: str, protocol: str, *arguments: str) -> str:
         """What a program prints that ends well."""

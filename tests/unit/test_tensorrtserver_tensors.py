@@ -5,7 +5,7 @@ import pytest
 import tritonclient.http
 
 from pytriton.compat.tensorrtserver.api import InferContext, InferenceServerException
-from pytriton.compat.tensorrtserver.model_description import fetch_description, from_metadata
+from pytriton.compat.tensorrtserver.model_description import fetch_descriptions, from_metadata
 from pytriton.compat.tensorrtserver.shared_memory_handle import SharedMemoryHandle
 from pytriton.compat.tensorrtserver.tensors import Tensors
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -70,14 +70,21 @@ def test_a_tensor_of_one_value_per_row_is_a_column():
     assert tensor.shape() == [3, 1]
 
 
-def test_metadata_tell_of_batching_by_the_first_dimension():
-    config = from_metadata(METADATA)
-    assert config.max_batch_size > 2**30
-    assert (config.inputs, config.outputs) == (
+def test_metadata_leave_it_open_whether_a_variable_first_dimension_is_the_batch():
+    batching, single = from_metadata(METADATA)
+    assert batching.max_batch_size > 2**30
+    assert (batching.inputs, batching.outputs) == (
         [TensorSpec("x", (3,), np.float32)],
         [TensorSpec("y", (), np.bytes_)],
     )
-    single = from_metadata({**METADATA, "outputs": [{"name": "y", "datatype": "INT8", "shape": [3]}]})
+    assert (single.max_batch_size, single.inputs[0].shape, single.outputs[0].shape) == (0, (-1, 3), (-1,))
+    for array, fits in ((np.ones(3, np.float32), batching), (np.ones((2, 3), np.float32), single)):
+        for config in (batching, single):
+            assert Tensors(config, tritonclient.http).fit({"x": [array]}) is (config is fits)
+
+
+def test_metadata_with_a_fixed_first_dimension_have_no_batch():
+    (single,) = from_metadata({**METADATA, "outputs": [{"name": "y", "datatype": "INT8", "shape": [3]}]})
     assert (single.max_batch_size, single.inputs[0].shape) == (0, (-1, 3))
 
 
@@ -89,14 +96,14 @@ def test_another_failure_than_a_restriction_is_not_passed_over():
         raise InferenceServerException("unknown model")
 
     with pytest.raises(InferenceServerException, match="unknown model"):
-        fetch_description(call, {"model_name": "m", "model_version": ""})
+        fetch_descriptions(call, {"model_name": "m", "model_version": ""})
     assert calls == ["get_model_config"]
 
 
 @pytest.mark.parametrize("config", [{"max_batch_size": 1}, {"name": "m", "input": [{"name": "x"}]}, None])
 def test_a_description_that_makes_no_sense_is_an_error(config):
     with pytest.raises(InferenceServerException, match="model 'm' cannot be understood"):
-        fetch_description(lambda method, arguments: config, {"model_name": "m", "model_version": ""})
+        fetch_descriptions(lambda method, arguments: config, {"model_name": "m", "model_version": ""})
 
 
 class Fields:
