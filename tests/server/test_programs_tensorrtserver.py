@@ -2,107 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from pytriton.config import TritonConfig
-from pytriton.decorators import batch
-from pytriton.exceptions import PyTritonRequestError
-from pytriton.model_config import DynamicBatcher, ModelConfig, SequenceBatcher, Tensor
 from pytriton.triton import Triton
 from tests.server.ports import reserved_ports
-from tests.server.tensorrtserver_models import (
-    ADD_SUB,
-    SCORES,
-    SEQUENCE,
-    TEXT_ADD_SUB,
-    Accumulator,
-    add_sub,
-    scores,
-    text_add_sub,
-)
+from tests.server.tensorrtserver_models import bind_all, bind_counted
 
 pytestmark = pytest.mark.either_proxy
 
 PROGRAMS = Path(__file__).parents[1] / "programs" / "tensorrtserver"
 DEADLINE_S = 90
-IDLE_US = 60_000_000  # longer than a test: a slot is given up at the end of its sequence alone
-DOUBLING = [Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")]
-with_labels = pytest.mark.skipif(
-    "labels" not in inspect.signature(Tensor).parameters, reason="bound models have no labels yet"
-)
-with_regions = pytest.mark.skipif(
-    find_spec("pytriton.compat.tensorrtserver.cuda_shared_memory") is None,
-    reason="the counterpart of tensorrtserver.shared_memory is not there yet",
-)
-
-
-@batch
-def double(x: Any) -> dict[str, Any]:
-    return {"y": x * 2}
-
-
-def choosy(requests: list[Any]) -> list[Any]:
-    if any(request["x"].min() < 0 for request in requests):
-        raise PyTritonRequestError("too small", code="INVALID_ARG")
-    return [{"y": request["x"] * 2} for request in requests]
-
-
-def correlation(requests: list[Any]) -> list[Any]:
-    return [{"CORRID": np.array([[request.correlation_id or 0]], np.uint64)} for request in requests]
-
-
-def echo(requests: list[Any]) -> list[Any]:
-    return [{f"{name}_out": value for name, value in request.items()} for request in requests]
-
-
-def ensemble(requests: list[Any]) -> list[Any]:
-    return [
-        {"class": np.array([np.array(row[0].split(b","), np.float32) for row in request["raw"]])}
-        for request in requests
-    ]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def models(triton: Triton) -> None:
-    """What the programs ask for, by the names that they use."""
-    one_slot = SequenceBatcher(max_sequence_idle_microseconds=IDLE_US)
-    numbers = {"config": ModelConfig(max_batch_size=8)}
-    triton.bind("simple", add_sub, *ADD_SUB, **numbers)
-    triton.bind("simple_string", text_add_sub, *TEXT_ADD_SUB, **numbers)
-    triton.bind("simple_sequence", Accumulator(), *SEQUENCE, config=ModelConfig(max_batch_size=1, batcher=one_slot))
-    triton.bind(
-        "simple_correlation", correlation, SEQUENCE[0], [Tensor((1,), np.uint64, "CORRID")], config=ModelConfig()
-    )
-    # Without a batcher, a request is an execution.
-    triton.bind("counted", double, *DOUBLING, config=ModelConfig(max_batch_size=4, batcher=None))
-    triton.bind("controlled", double, *DOUBLING)
-    triton.bind(
-        "choosy", choosy, *DOUBLING, config=ModelConfig(max_batch_size=4, batcher=DynamicBatcher(), isolate_errors=True)
-    )
-    triton.bind(
-        "custom_nobatch",
-        lambda requests: [{"y": request["x"] * 2} for request in requests],
-        [Tensor((-1, 3), np.float32, "x")],
-        [Tensor((-1, 3), np.float32, "y")],
-        config=ModelConfig(batching=False),
-    )
-    triton.bind(
-        "varsize",
-        echo,
-        [Tensor((-1,), bytes, "words"), Tensor((-1, 3), np.float32, "matrix")],
-        [Tensor((-1,), bytes, "words_out"), Tensor((-1, 3), np.float32, "matrix_out")],
-    )
-    triton.bind("preprocess_ensemble", ensemble, [Tensor((1,), bytes, "raw")], [Tensor((4,), np.float32, "class")])
+    bind_all(triton)
 
 
 class Runner:
@@ -163,21 +84,18 @@ def test_simple_sequence_client(run, contexts):
     lines(run("simple_sequence_client", "grpc", *URL, *contexts), "[0] 11 : -11", "[6] 29 : -29", "PASS: Sequence")
 
 
-@with_labels
 @pytest.mark.parametrize(
     ("protocol", "options"), [("http", []), ("http", ["-a"]), ("grpc", ["-a", "--streaming"])], ids=str
 )
-def test_image_client(run, triton, tmp_path, protocol, options):
-    if "resnet50" not in {model.model_name for model in getattr(triton, "models", ())}:
-        image = Tensor((3, 4, 4), np.float32, "image", format="NCHW")
-        labelled = Tensor((5,), np.float32, "scores", labels=["RED", "GREEN", "BLUE", "DARK", "MEAN"])
-        triton.bind(f"resnet50_{protocol}_{len(options)}", scores, [image], [labelled])
+def test_image_client(run, tmp_path, protocol, options):
     for name, color in (("a", (200, 0, 0)), ("b", (0, 0, 100)), ("c", (0, 150, 0))):
         Image.new("RGB", (8, 8), color).save(tmp_path / f"{name}.png")
-    model = ("-m", f"resnet50_{protocol}_{len(options)}")
-    printed = run("image_client", protocol, *URL, "-i", protocol, *model, "-b", "2", "-c", "2", *options, str(tmp_path))
+    options = ["-i", protocol, "-m", "resnet50", "-b", "2", "-c", "2", *options, str(tmp_path)]
+    printed = run("image_client", protocol, *URL, *options)
     assert printed.count("Image ") == 4
-    lines(printed, "Request 0, batch size 2", "Image 'a.png':", "Request 1, batch size 2", "Image 'c.png':")
+    lines(printed, "Request 0, batch size 2", "Request 1, batch size 2")
+    for name, label, value in (("a", "0 (RED)", 200), ("b", "2 (BLUE)", 100), ("c", "1 (GREEN)", 150)):
+        assert f"Image '{name}.png':\n    {label} = {value}.0\n" in printed
 
 
 @WAYS
@@ -188,14 +106,12 @@ def test_simple_callback_client(run, protocol, options):
     assert "RuntimeError: this callback is broken" in done.stderr
 
 
-@with_regions
 @WAYS
 def test_simple_shm_client(run, protocol, options):
     printed = run("simple_shm_client", protocol, *URL, "-i", protocol, *options)
     lines(printed, "15 + 1 = 16", "shared_memory_region {", '  name: "input0_data"', "PASS: shm")
 
 
-@with_regions
 @WAYS
 def test_shm_batches(run, protocol, options):
     lines(
@@ -216,7 +132,7 @@ def test_health_poller(run, protocol, number):
 @BOTH
 def test_status_dumper(run, triton, protocol):
     model = f"counted_{protocol}"
-    triton.bind(model, double, *DOUBLING, config=ModelConfig(max_batch_size=4, batcher=None))
+    bind_counted(triton, model)
     lines(
         run("status_dumper", protocol, *URL, "-i", protocol, "-m", model),
         "uptime 0",

@@ -21,7 +21,7 @@ class ServerStatusContext(Context):
     Args:
         url: As for :class:`Context`, like the other arguments.
         protocol: How to speak.
-        model_name: Of the only model to ask for; None asks for all.
+        model_name: Of the only model to ask for; None and the empty text ask for all.
         verbose: Print what is asked and answered.
         http_headers: Texts ``name:value``.
         headers: Name to value.
@@ -70,9 +70,9 @@ class ServerStatusContext(Context):
         index = [
             entry
             for entry in self._call("get_model_repository_index")
-            if self._model_name is None or entry["name"] == self._model_name
+            if not self._model_name or entry["name"] == self._model_name
         ]
-        if self._model_name is not None and not index:
+        if self._model_name and not index:
             raise InferenceServerException(f"the server has no model {self._model_name!r}")
         for entry in index:
             model = status.model_status[entry["name"]]

@@ -69,10 +69,11 @@ class Tensors:
             )
         if not isinstance(inputs, Mapping):
             raise InferenceServerException(f"inputs must be a dict, got {type(inputs).__name__}")
+        given = [(self._known(self._inputs, name), value) for name, value in inputs.items()]
         missing = [name for name, spec in self._inputs.items() if not spec.optional and name not in inputs]
         if missing:
             raise InferenceServerException(f"model {self._model_name!r} also needs the inputs {', '.join(missing)}")
-        return [self._encode(self._known(self._inputs, name), value, batch_size) for name, value in inputs.items()]
+        return [self._encode(spec, value, batch_size) for spec, value in given]
 
     def wanted(self, outputs: Mapping[str, Any]) -> list[RequestedOutput]:
         """Check which outputs of the model are wanted, and how; the values are those of :meth:`RequestedOutput.of`.

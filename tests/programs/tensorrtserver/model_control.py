@@ -14,10 +14,10 @@ if __name__ == '__main__':
     model_control_ctx = ModelControlContext(FLAGS.url, protocol)
     status_ctx = ServerStatusContext(FLAGS.url, protocol, model_name)
 
-    def is_ready():
+    def has_state(state):
         versions = status_ctx.get_server_status().model_status[model_name].version_status
         for version, v in versions.items():
-            if v.ready_state == server_status_pb2.MODEL_READY:
+            if v.ready_state == state:
                 return True
         return False
 
@@ -36,7 +36,7 @@ if __name__ == '__main__':
     model_control_ctx.load(model_name)
     print("loaded:", infer())
     model_control_ctx.unload(model_name)
-    until(lambda: not is_ready())
+    until(lambda: has_state(server_status_pb2.MODEL_UNAVAILABLE))
     try:
         infer()
         print("error: an unloaded model answered")
@@ -47,7 +47,7 @@ if __name__ == '__main__':
     for version in v:
         print("reason:", v[version].ready_state_reason.message)
     model_control_ctx.load(model_name)
-    until(is_ready)
+    until(lambda: has_state(server_status_pb2.MODEL_READY))
     print("again:", infer())
     try:
         model_control_ctx.load("no_such_model")
