@@ -117,7 +117,8 @@ def test_any_error_becomes_one_of_v1_with_its_cause():
     cause = OSError("broken")
     with pytest.raises(InferenceServerException, match=r"^broken$") as raised, translated():
         raise cause
-    assert raised.value.__cause__ is cause
+    assert raised.value.__context__ is cause
+    assert raised.value.__suppress_context__
     own = InferenceServerException("own")
     with pytest.raises(InferenceServerException) as raised, translated():
         raise own

@@ -23,6 +23,9 @@ METADATA = {
 class Result:
     """A response with one output."""
 
+    def get_response(self):
+        return {"outputs": [{"name": "y", "shape": [1, 2]}]}
+
     def __init__(self, array):
         self._array = array
 
@@ -30,9 +33,13 @@ class Result:
         return {"y": self._array}.get(name)
 
 
-def decoded(array, form=RAW, batch_size=1, config=CONFIG):
+def decoded_all(outputs, array=None, batch_size=1, config=CONFIG):
     tensors = Tensors(config, tritonclient.http)
-    return tensors.decode(Result(array), tensors.wanted({"y": form}), batch_size)["y"]
+    return tensors.decode(Result(array), tensors.wanted(outputs), batch_size)
+
+
+def decoded(array, form=RAW, batch_size=1, config=CONFIG):
+    return decoded_all({"y": form}, array, batch_size, config)["y"]
 
 
 def test_classes_have_the_labels_of_models_that_have_some():
@@ -131,7 +138,11 @@ def test_inputs_take_of_a_region_what_their_shape_needs_and_outputs_may_fill_it(
     assert [region_of(tensor) for tensor in encoded] == [("r", 24), ("r", 15), ("r", 64)]
     wanted = tensors.wanted({"y": (RAW, region)})
     assert region_of(tensors.encode_outputs(wanted)[0]) == ("r", 64)
-    assert tensors.decode(Result(None), wanted, 3) == {}
+
+
+def test_memory_of_a_gpu_that_another_process_has_made_is_not_read():
+    gpu = {"name": "gpu", "raw_handle": b"", "device_id": 0, "byte_size": 64}
+    assert decoded_all({"y": (RAW, gpu)}) == {}
 
 
 def test_a_region_for_a_variable_shape_needs_the_shape():

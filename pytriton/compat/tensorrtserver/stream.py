@@ -115,25 +115,28 @@ class _OpenedStream:
         self._channel = stream_channel(url.without_scheme)
         self._stream = Stream(lib, self._channel, (headers, None))
         self._lock = threading.RLock()
-        self._answers: Answers | None = {}  # None once it has ended
+        self._answers: Answers = {}
+        self._ended = False
         self._thread = threading.Thread(target=self._receive_all, name="pytriton-infer-stream", daemon=True)
 
     def send(self, message: Any, answer: Future[GrpcReply]) -> bool:
         """Send a request, unless the stream has ended, which False tells."""
         with self._lock:
-            if self._answers is None:
+            if self._ended:
                 return False
             self._answers[message.id] = answer
             self._stream.send(message)
-            if self._thread.ident is None:  # from now on there is a request to fail if the server cannot be reached
-                self._thread.start()
-            return True
+        if self._thread.ident is None:  # from now on there is a request to fail if the server cannot be reached
+            self._thread.start()
+        return True
 
     def finish(self) -> None:
+        """Take no more requests, and wait for the answers to all that were sent."""
         self._stream.finish()
         self._thread.join()
 
     def close(self) -> None:
+        """Fail the requests that wait."""
         self._stream.close()
 
     def _receive_all(self) -> None:
@@ -142,8 +145,8 @@ class _OpenedStream:
                 self._hand_out(self._stream.receive_message())
         except Exception as error:
             with self._lock:
-                unanswered, self._answers = self._answers or {}, None
-            for answer in unanswered.values():
+                self._ended = True
+            for answer in self._answers.values():
                 answer.set_exception(self._failure(error))
         finally:
             self._stream.close()
@@ -169,7 +172,6 @@ class _OpenedStream:
             answer.set_result(reply)
 
     def _pop(self, request_id: str) -> Future[GrpcReply] | None:
-        assert self._answers is not None
         if not request_id and self._answers:  # not of every server, but answers come in the order of the requests
             request_id = next(iter(self._answers))
         return self._answers.pop(request_id, None)
