@@ -6,7 +6,7 @@ from queue import Queue
 import numpy as np
 import pytest
 
-from pytriton.client import PyTritonClientError
+from pytriton.client.exceptions import PyTritonClientError
 from pytriton.compat.tensorrtserver.api import InferContext, InferenceServerException, InferRequestHeader, ProtocolType
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonRequestError

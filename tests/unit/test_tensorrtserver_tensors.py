@@ -16,7 +16,7 @@ CONFIG = TritonModelConfig("m", max_batch_size=4, inputs=[X], outputs=[TensorSpe
 METADATA = {
     "name": "m",
     "inputs": [{"name": "x", "datatype": "FP32", "shape": ["-1", "3"]}],
-    "outputs": [{"name": "y", "datatype": "BYTES", "shape": ["-1"]}],
+    "outputs": [{"name": "y", "datatype": "BYTES", "shape": ["-1", "1"]}],
 }
 
 
@@ -82,16 +82,17 @@ def test_metadata_leave_it_open_whether_a_variable_first_dimension_is_the_batch(
     assert batching.max_batch_size > 2**30
     assert (batching.inputs, batching.outputs) == (
         [TensorSpec("x", (3,), np.float32)],
-        [TensorSpec("y", (), np.bytes_)],
+        [TensorSpec("y", (1,), np.bytes_)],
     )
-    assert (single.max_batch_size, single.inputs[0].shape, single.outputs[0].shape) == (0, (-1, 3), (-1,))
+    assert (single.max_batch_size, single.inputs[0].shape, single.outputs[0].shape) == (0, (-1, 3), (-1, 1))
     for array, fits in ((np.ones(3, np.float32), batching), (np.ones((2, 3), np.float32), single)):
         for config in (batching, single):
             assert Tensors(config, tritonclient.http).fit({"x": [array]}) is (config is fits)
 
 
-def test_metadata_with_a_fixed_first_dimension_have_no_batch():
-    (single,) = from_metadata({**METADATA, "outputs": [{"name": "y", "datatype": "INT8", "shape": [3]}]})
+@pytest.mark.parametrize("shape", [[3, 1], [-1], [3]])
+def test_metadata_of_one_dimension_or_a_fixed_first_one_have_no_batch(shape):
+    (single,) = from_metadata({**METADATA, "outputs": [{"name": "y", "datatype": "INT8", "shape": shape}]})
     assert (single.max_batch_size, single.inputs[0].shape) == (0, (-1, 3))
 
 

@@ -48,8 +48,8 @@ def fetch_descriptions(
 def from_metadata(metadata: Mapping[str, Any]) -> list[TritonModelConfig]:
     """Descriptions without the maximum batch size.
 
-    If the first dimension of all tensors may have any size, it may be that of the batch or not. The arrays of a request
-    tell by the count of their axes.
+    If the first of several dimensions of all tensors may have any size, it may be that of the batch or not. The arrays
+    of a request tell by the count of their axes.
 
     Args:
         metadata: As HTTP, or gRPC's JSON form, gives them.
@@ -59,7 +59,7 @@ def from_metadata(metadata: Mapping[str, Any]) -> list[TritonModelConfig]:
     """
     inputs, outputs = _specs(metadata, "inputs"), _specs(metadata, "outputs")
     found = [TritonModelConfig(metadata["name"], batching=False, inputs=inputs, outputs=outputs)]
-    if all(spec.shape[:1] == (-1,) for spec in inputs + outputs):
+    if all(spec.shape[0] == -1 and len(spec.shape) > 1 for spec in inputs + outputs):
         inputs, outputs = ([replace(spec, shape=spec.shape[1:]) for spec in specs] for specs in (inputs, outputs))
         found.insert(
             0, TritonModelConfig(metadata["name"], max_batch_size=_ANY_BATCH_SIZE, inputs=inputs, outputs=outputs)

@@ -43,7 +43,7 @@ class Tensors:
     def fit(self, inputs: Mapping[str, Any]) -> bool:
         """Whether the arrays of a request have as many axes as this description says, as far as there are arrays."""
         return all(
-            array.ndim == len(self._inputs[name].shape or (1,))
+            array.ndim == len(self._inputs[name].shape)
             for name, arrays in inputs.items()
             if name in self._inputs and isinstance(arrays, (list, tuple))
             for array in arrays
