@@ -183,6 +183,42 @@ def test_requests_of_a_stream_do_not_wait_for_each_others_answers(triton_config,
     assert [sums[first::3] for first in range(3)] == [[6, 31, 336], [7, 33, 339], [6, 31, 336]]
 
 
+def test_requests_of_a_sequence_keep_their_order(contexts, one_slot):
+    """More of them than a context has threads, and two sequences of which the model takes one at a time."""
+    start, end = InferRequestHeader.FLAG_SEQUENCE_START, InferRequestHeader.FLAG_SEQUENCE_END
+    context, done, sequences = contexts.infer(one_slot), Done(), {}
+    for step in range(20):
+        flags = start * (step == 0) | end * (step == 19)
+        for sequence in (5, 6):
+            context.async_run(
+                lambda *ended, sequence=sequence: done(sequence, ended[1]),
+                {"INPUT": [np.array([step + sequence], np.int32)]},
+                {"OUTPUT": RAW},
+                1,
+                flags,
+                sequence,
+            )
+    for _ in range(40):
+        sequence, number = done.next()
+        sums = sequences.setdefault(sequence, [])
+        sums.append(int(context.get_async_run_results(number)["OUTPUT"][0][0]))
+    assert sequences == {n: np.cumsum(np.arange(20) + n).tolist() for n in (5, 6)}
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit(1)])
+def test_a_callback_that_raises_does_not_stop_others(contexts, choosy, error, caplog):
+    context, done = contexts.infer(choosy), Done()
+
+    def fail(context, number):
+        raise error
+
+    start(context, 1, fail)
+    start(context, 1, done)
+    context.get_async_run_results(done.next()[1])
+    wait_for(lambda: caplog.records, "the failure to be logged")
+    assert [record.exc_info[1] for record in caplog.records] == [error]
+
+
 def test_a_synchronous_request_of_a_stream_waits_for_its_own_answer(triton_config, choosy):
     with Contexts(triton_config, "stream") as contexts:
         context, done = contexts.infer(choosy), Done()

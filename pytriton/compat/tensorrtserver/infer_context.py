@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from pytriton.compat.tensorrtserver.connection import Connection
 from pytriton.compat.tensorrtserver.context import Context, next_number
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException, translated
 from pytriton.compat.tensorrtserver.messages import InferRequestHeader
+from pytriton.compat.tensorrtserver.ordered import OrderedPool
 from pytriton.compat.tensorrtserver.result_format import ResultFormat
 from pytriton.compat.tensorrtserver.served_model import Answer, Request, ServedModel
 from pytriton.compat.tensorrtserver.tensors import Results
@@ -78,7 +79,7 @@ class InferContext(Context):
         forks.register(self)
 
     def _start_threads(self) -> None:
-        self._workers = ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="pytriton-infer")
+        self._workers = OrderedPool(REQUESTS_AT_ONCE, "pytriton-infer")
         self._callbacks = CallbackThread("pytriton-infer-callbacks")
         self._finalizer = weakref.finalize(self, self._callbacks.stop)
         self._pending: dict[int, Future[Answer]] = {}
@@ -139,7 +140,8 @@ class InferContext(Context):
     ) -> None:
         """Begin what :meth:`run` does; the results are for :meth:`get_async_run_results`.
 
-        Without streaming, requests may overtake each other: those of a sequence need a stream, or :meth:`run`.
+        Requests of a sequence keep their order. Without streaming, others may overtake each other, and a request of a
+        sequence is not sent before the one before it has been answered.
 
         Args:
             callback: Called with this context and the request's number once it has ended, well or not. Callbacks run
@@ -253,7 +255,8 @@ class InferContext(Context):
             sent.add_done_callback(lambda sent: self._fulfil(request, answer, sent.result))
             return answer
         try:
-            self._workers.submit(self._fulfil, request, answer, partial(self._model.exchange, request))
+            work = partial(self._fulfil, request, answer, partial(self._model.exchange, request))
+            self._workers.submit(work, request.correlation_id)
         except RuntimeError:
             raise InferenceServerException("this InferContext is being closed; make a new one") from None
         return answer

@@ -26,6 +26,7 @@ class Request:
     Args:
         number: Among those of its context.
         arguments: Of tritonclient's ``infer``.
+        correlation_id: Of its sequence; 0 is none.
         tensors: Decodes the answer.
         outputs: What is wanted.
         batch_size: Of its inputs.
@@ -35,6 +36,7 @@ class Request:
 
     number: int
     arguments: dict[str, Any]
+    correlation_id: int
     tensors: Tensors
     outputs: list[RequestedOutput]
     batch_size: int
@@ -107,9 +109,10 @@ class ServedModel:
         start_ns = time.monotonic_ns()
         tensors = self._tensors_for(inputs)
         wanted = tensors.wanted(outputs)
-        if sequence and self._connection.is_grpc and sequence["sequence_id"] >= 2**63:
+        correlation_id = sequence.get("sequence_id", 0)
+        if correlation_id >= 2**63 and self._connection.is_grpc:
             # gRPC's field has a sign, which the server does not look at.
-            sequence = {**sequence, "sequence_id": sequence["sequence_id"] - 2**64}
+            sequence = {**sequence, "sequence_id": correlation_id - 2**64}
         arguments = {
             **self._model,
             "inputs": tensors.encode(inputs, batch_size),
@@ -119,7 +122,7 @@ class ServedModel:
             # Our streams take as parameters what all other calls take as arguments.
             **({"parameters": sequence} if self._streaming else sequence),
         }
-        return Request(number, arguments, tensors, wanted, batch_size, start_ns, time.monotonic_ns())
+        return Request(number, arguments, correlation_id, tensors, wanted, batch_size, start_ns, time.monotonic_ns())
 
     def send(self, request: Request) -> Future[Any]:
         """Send a request over the stream; the future gets what :meth:`answer` takes, or any exception."""
