@@ -99,5 +99,5 @@ def _run_all(queue: SimpleQueue[Work | None]) -> None:
 def _run(work: Work) -> None:
     try:
         work()
-    except Exception:
+    except (Exception, SystemExit):  # a callback does not end the thread of all others
         LOGGER.exception("a callback of a future failed")

@@ -23,7 +23,14 @@ from pytriton.client.transport import GrpcTransport, grpc_channel_arguments, grp
 from pytriton.client.url import TritonUrl
 from pytriton.client.watchdog import Watchdog
 
-__all__ = ["GrpcStreamTransport", "Responses", "open_stream_transport"]
+__all__ = [
+    "GrpcStreamTransport",
+    "Responses",
+    "Stream",
+    "open_stream_transport",
+    "stream_channel",
+    "stream_request",
+]
 
 
 def open_stream_transport(
@@ -37,12 +44,15 @@ def open_stream_transport(
     return GrpcStreamTransport(
         grpc_dialect(url, lib, headers, tls),
         grpc_connector(url, lib, tls, max_response_bytes),
-        lambda: _channel(url.without_scheme, tls, max_response_bytes),
+        lambda: stream_channel(url.without_scheme, tls, max_response_bytes),
         lib,
     )
 
 
-def _channel(address: str, tls: Tls | None, max_response_bytes: int | None) -> Any:
+def stream_channel(
+    address: str, tls: Tls | None = None, max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES
+) -> Any:
+    """A channel for :class:`Stream`; the caller closes it."""
     grpc = importlib.import_module("grpc")
     options = grpc_channel_arguments(max_response_bytes)
     if tls is None:
@@ -73,7 +83,7 @@ class GrpcStreamTransport(GrpcTransport):
         self._lib = lib
         self._watchdog = Watchdog()
         self._channel: Any = None
-        self._stream: _Stream | None = None
+        self._stream: Stream | None = None
         self._responses: Responses | None = None
         self._closed = False
 
@@ -100,12 +110,12 @@ class GrpcStreamTransport(GrpcTransport):
             self._end_stream()
             if self._channel is None:
                 self._channel = self._connect_stream()
-            self._stream = _Stream(self._lib, self._channel, opening)
-        self._stream.send(_request(self._lib, call))
+            self._stream = Stream(self._lib, self._channel, opening)
+        self._stream.send(stream_request(self._lib, call))
         self._responses = Responses(self, self._stream, call)
         return self._responses
 
-    def receive(self, stream: _Stream, call: Call) -> tuple[GrpcReply, bool]:
+    def receive(self, stream: Stream, call: Call) -> tuple[GrpcReply, bool]:
         """The next response to a request that was sent with :meth:`stream`, and whether it is the last one.
 
         Raises:
@@ -164,7 +174,7 @@ class GrpcStreamTransport(GrpcTransport):
             stream.close()
 
 
-class _Stream:
+class Stream:
     """One gRPC stream.
 
     Args:
@@ -188,31 +198,48 @@ class _Stream:
         )
 
     def send(self, request: Any) -> None:
+        """Send a ``ModelInferRequest`` as soon as the connection can take it."""
         self._requests.put(request)
 
     def receive(self) -> tuple[Any, bool]:
+        """Wait for the next response, and tell whether it is the last one to its request.
+
+        Raises:
+            ConnectionError: The server closed the stream.
+            tritonclient.utils.InferenceServerException: The response is an error, or the stream failed.
+        """
+        received = self.receive_message()
+        if received.error_message:
+            raise self._lib.InferenceServerException(received.error_message)
+        response = received.infer_response
+        return response, response.parameters["triton_final_response"].bool_param
+
+    def receive_message(self) -> Any:
+        """Wait for the next ``ModelStreamInferResponse``, which may be an error; raises as :meth:`receive`."""
         try:
-            received = next(self._call)
+            return next(self._call)
         except StopIteration as error:
             raise ConnectionError("the server closed the stream") from error
         except self._rpc_error as error:
             # As tritonclient does for all other calls.
             raise self._lib.InferenceServerException(error.details(), str(error.code())) from error
-        if received.error_message:
-            raise self._lib.InferenceServerException(received.error_message)
-        response = received.infer_response
-        return response, response.parameters["triton_final_response"].bool_param
 
     def is_open(self) -> bool:
         """Whether another request can be sent, as far as is known."""
         return bool(self._call.is_active())
 
     def cancel(self) -> None:
+        """Cancel all requests; whoever waits for a response gets an error."""
         self._call.cancel()
 
+    def finish(self) -> None:
+        """Send no more requests; the server closes the stream after its last response."""
+        self._requests.put(None)
+
     def close(self) -> None:
-        self._call.cancel()
-        self._requests.put(None)  # gRPC has a thread that waits for requests
+        """Cancel all requests, and end the thread in which gRPC waits for more."""
+        self.cancel()
+        self.finish()
 
 
 class Responses:
@@ -224,7 +251,7 @@ class Responses:
         call: The request.
     """
 
-    def __init__(self, transport: GrpcStreamTransport, stream: _Stream, call: Call) -> None:
+    def __init__(self, transport: GrpcStreamTransport, stream: Stream, call: Call) -> None:
         self._transport = transport
         self._stream = stream
         self._call = call
@@ -258,15 +285,17 @@ class Responses:
         self._transport.done(self, keep_stream=keep_stream)
 
 
-def _request(lib: Any, call: Call) -> Any:
-    """A request for a stream, as gRPC sends it."""
+def stream_request(lib: Any, call: Call) -> Any:
+    """A request for a stream, as gRPC sends it: a ``ModelInferRequest``."""
     given = call.arguments
     request = lib.service_pb2.ModelInferRequest(
         model_name=given["model_name"], model_version=given["model_version"], id=given["request_id"]
     )
     for tensor in given["inputs"]:
         request.inputs.append(tensor._get_tensor())
-        request.raw_input_contents.append(tensor._get_content())
+        content = tensor._get_content()
+        if content is not None:  # it is in shared memory
+            request.raw_input_contents.append(content)
     for output in given["outputs"]:
         request.outputs.append(output._get_tensor())
     for name, value in (given["parameters"] or {}).items():

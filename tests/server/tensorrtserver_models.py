@@ -1,4 +1,4 @@
-"""Models for programs of the first protocol."""
+"""The models that programs of the first protocol ask for, by the names that they use."""
 
 from __future__ import annotations
 
@@ -7,18 +7,47 @@ from typing import Any
 import numpy as np
 
 from pytriton.decorators import batch
-from pytriton.model_config import Tensor
+from pytriton.exceptions import PyTritonRequestError
+from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
+from pytriton.triton import Triton
 
-ADD_SUB = (
-    [Tensor((16,), np.int32, name) for name in ("INPUT0", "INPUT1")],
-    [Tensor((16,), np.int32, name) for name in ("OUTPUT0", "OUTPUT1")],
-)
-TEXT_ADD_SUB = (
-    [Tensor((16,), bytes, name) for name in ("INPUT0", "INPUT1")],
-    [Tensor((16,), bytes, name) for name in ("OUTPUT0", "OUTPUT1")],
-)
-SEQUENCE = ([Tensor((1,), np.int32, "INPUT")], [Tensor((1,), np.int32, "OUTPUT")])
-SCORES = ([Tensor((3, 4, 4), np.float32, "image")], [Tensor((5,), np.float32, "scores")])
+__all__ = ["bind_all", "bind_counted"]
+
+IDLE_US = 60_000_000  # longer than a test: a slot is given up at the end of its sequence alone
+
+
+def bind_all(triton: Triton) -> None:
+    """Serve all but those of :func:`bind_counted`."""
+    names = [("INPUT0", "INPUT1"), ("OUTPUT0", "OUTPUT1")]
+    triton.bind("simple", add_sub, *_pairs(np.int32, names), config=ModelConfig(max_batch_size=8))
+    triton.bind("simple_string", text_add_sub, *_pairs(bytes, names), config=ModelConfig(max_batch_size=8))
+    value = Tensor((1,), np.int32, "INPUT")
+    one_slot = ModelConfig(max_batch_size=1, batcher=SequenceBatcher(max_sequence_idle_microseconds=IDLE_US))
+    triton.bind("simple_sequence", Accumulator(), [value], [Tensor((1,), np.int32, "OUTPUT")], config=one_slot)
+    triton.bind("simple_correlation", correlation, [value], [Tensor((1,), np.uint64, "CORRID")])
+    triton.bind(
+        "resnet50",
+        colors,
+        [Tensor((3, 4, 4), np.float32, "image", format="NCHW")],
+        [Tensor((3,), np.float32, "scores", labels=["RED", "GREEN", "BLUE"])],
+    )
+    triton.bind("controlled", batch(double), *_one(np.float32, (-1,)))
+    triton.bind("choosy", choosy, *_one(np.float32, (-1,)), config=ModelConfig(isolate_errors=True))
+    triton.bind("custom_nobatch", one_by_one, *_one(np.float32, (-1, 3)), config=ModelConfig(batching=False))
+    words, matrix = ((-1,), bytes), ((-1, 3), np.float32)
+    triton.bind(
+        "varsize",
+        echo,
+        [Tensor(*words, "words"), Tensor(*matrix, "matrix")],
+        [Tensor(*words, "words_out"), Tensor(*matrix, "matrix_out")],
+    )
+    triton.bind("preprocess_ensemble", parse, [Tensor((1,), bytes, "raw")], [Tensor((4,), np.float32, "class")])
+
+
+def bind_counted(triton: Triton, name: str) -> None:
+    """Serve a model each of whose requests is one execution, so that the server's counts are known."""
+    config = ModelConfig(max_batch_size=4, batcher=None)
+    triton.bind(name, batch(double), *_one(np.float32, (-1,)), config=config)
 
 
 @batch
@@ -51,7 +80,41 @@ class Accumulator:
         return self.sums.pop(sequence) if request.sequence_end else self.sums[sequence]
 
 
+def correlation(requests: list[Any]) -> list[Any]:
+    return [{"CORRID": np.array([[request.correlation_id or 0]], np.uint64)} for request in requests]
+
+
 @batch
-def scores(image: Any) -> dict[str, Any]:
-    """The brightest class wins: the values of the first row's pixels, and the mean."""
-    return {"scores": np.concatenate([image[:, 0, 0, :], image.mean(axis=(1, 2, 3))[:, np.newaxis]], axis=1)}
+def colors(image: Any) -> dict[str, Any]:
+    return {"scores": image.mean(axis=(2, 3))}
+
+
+def double(x: Any) -> dict[str, Any]:
+    return {"y": x * 2}
+
+
+def one_by_one(requests: list[Any]) -> list[Any]:
+    return [double(request["x"]) for request in requests]
+
+
+def choosy(requests: list[Any]) -> list[Any]:
+    if any(request["x"].min() < 0 for request in requests):
+        raise PyTritonRequestError("too small", code="INVALID_ARG")
+    return one_by_one(requests)
+
+
+def echo(requests: list[Any]) -> list[Any]:
+    return [{f"{name}_out": value for name, value in request.items()} for request in requests]
+
+
+@batch
+def parse(raw: Any) -> dict[str, Any]:
+    return {"class": np.array([np.array(text.split(b","), np.float32) for text in raw[:, 0]])}
+
+
+def _pairs(dtype: Any, names: list[tuple[str, str]]) -> list[list[Tensor]]:
+    return [[Tensor((16,), dtype, name) for name in pair] for pair in names]
+
+
+def _one(dtype: Any, shape: tuple[int, ...]) -> tuple[list[Tensor], list[Tensor]]:
+    return [Tensor(shape, dtype, "x")], [Tensor(shape, dtype, "y")]

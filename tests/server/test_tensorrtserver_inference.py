@@ -1,8 +1,12 @@
 """``InferContext`` of the first protocol: values, classes, sequences, errors and counts, over all that it speaks."""
 
+import traceback
+from queue import Queue
+
 import numpy as np
 import pytest
 
+from pytriton.client.exceptions import PyTritonClientError
 from pytriton.compat.tensorrtserver.api import InferContext, InferenceServerException, InferRequestHeader, ProtocolType
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonRequestError
@@ -11,6 +15,7 @@ from pytriton.triton import Triton, TritonSecurityConfig
 from tests.server.arrays import NUMBERS, assert_same, filled, values
 from tests.server.own_server import serving
 from tests.server.ports import reserved_ports
+from tests.server.processes import DEADLINE_S
 from tests.server.tensorrtserver_contexts import CLASS, KINDS, RAW, Contexts
 
 pytestmark = pytest.mark.either_proxy
@@ -110,7 +115,7 @@ def test_classes_and_raw_values_come_together(contexts, bind):
     results = context.run({"x": rows}, {"best": (CLASS, 2), "all": RAW}, 2)
     assert results["best"] == [[(1, 4.0, None), (2, 3.0, None)], [(2, -0.5, None), (0, -1.0, None)]]
     assert [row.tolist() for row in results["all"]] == [row.tolist() for row in rows]
-    more = context.run({"x": rows[:1]}, {"best": (CLASS, 9)})
+    more = context.run({"x": rows[:1]}, {"best": (CLASS, np.int64(9))})
     assert [index for index, _, _ in more["best"][0]] == [1, 2, 0]
 
 
@@ -131,11 +136,13 @@ def test_strings_have_no_classes(contexts, echo):
     [
         ({}, {"y": RAW}, {}, "also needs the inputs x"),
         ({"x": [X], "z": [X]}, {"y": RAW}, {}, "has no input 'z'; it has x"),
+        ({"z": [X]}, {"y": RAW}, {}, "has no input 'z'; it has x"),
         ([X], {"y": RAW}, {}, "inputs must be a dict"),
         ({"x": [X]}, {"y": RAW}, {"batch_size": 2}, "has 1 arrays, but batch_size is 2"),
         ({"x": []}, {"y": RAW}, {}, "has 0 arrays"),
         ({"x": [X] * 5}, {"y": RAW}, {"batch_size": 5}, "takes 1 to 4"),
-        ({"x": []}, {"y": RAW}, {"batch_size": 0}, "takes 1 to 4"),
+        ({"x": [X]}, {"y": RAW}, {"batch_size": -1}, "takes 1 to 4"),
+        ({"x": [X]}, {"y": RAW}, {"corr_id": "1"}, "corr_id must be an int"),
         ({"x": X}, {"y": RAW}, {}, "must be a list of arrays"),
         ({"x": [X.tolist()]}, {"y": RAW}, {}, "must be a list of arrays"),
         ({"x": [X, X[:2]]}, {"y": RAW}, {"batch_size": 2}, "differ in their shapes"),
@@ -171,16 +178,18 @@ def test_what_does_not_fit_is_refused_and_the_next_request_is_not(
 def test_a_failing_model_says_why(contexts, choosy):
     context = contexts.infer(choosy)
     context.run({"x": [X]}, {"y": RAW})
+    before = context.get_last_request_id()
     with pytest.raises(InferenceServerException) as raised:
         context.run({"x": [-X]}, {"y": RAW})
     error = raised.value
     assert error.message() == "too small"
     assert str(error) == error.message()
-    assert (error.request_id(), error.server_id()) == (2, None)
-    assert error.__cause__ is not None
+    assert (error.request_id(), error.server_id()) == (before + 1, None)
+    assert isinstance(error.__context__, PyTritonClientError)
+    assert "".join(traceback.format_exception(error)).count("Traceback") == 1
     assert context.get_last_request_id() is None
     assert context.run({"x": [X]}, {"y": RAW})["y"][0].tolist() == X.tolist()
-    assert context.get_last_request_id() == 3
+    assert context.get_last_request_id() == before + 2
 
 
 def test_the_last_request_is_known_by_number_model_and_version(contexts, triton):
@@ -188,13 +197,15 @@ def test_the_last_request_is_known_by_number_model_and_version(contexts, triton)
         name = f"versions-{contexts.kind}"
         tensors = [Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")]
         triton.bind(name, batch(lambda x, version=version: {"y": x * version}), *tensors, model_version=version)
-    for asked, answered in ((1, 1), (3, 3), (None, 3)):
+    for asked, answered in ((1, 1), (3, 3), (None, 3), (-1, 3), (np.int32(1), 1)):
         context = contexts.infer(name, asked)
         assert context.get_last_request_id() is None
         assert context.get_last_request_model_version() is None
-        for number in (1, 2):
+        numbers = []
+        for _ in range(2):
             assert context.run({"x": [X]}, {"y": RAW})["y"][0][0] == X[0] * answered
-            assert context.get_last_request_id() == number
+            numbers.append(context.get_last_request_id())
+        assert numbers[1] > numbers[0]
         assert (context.get_last_request_model_name(), context.get_last_request_model_version()) == (name, answered)
 
 
@@ -209,6 +220,13 @@ def test_correlation_ids_stay_until_there_is_another_one_and_flags_travel_with_t
     assert context.correlation_id() == 8
 
 
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64 - 1])
+def test_correlation_ids_have_64_bits(contexts, log, number):
+    context = contexts.infer(log.model, correlation_id=number)
+    context.run({"x": [X]}, {"y": RAW})
+    assert (log[0].correlation_id, context.correlation_id()) == (number, number)
+
+
 def test_without_a_correlation_id_there_is_no_sequence(contexts, log):
     contexts.infer(log.model).run({"x": [X]}, {"y": RAW}, flags=InferRequestHeader.FLAG_SEQUENCE_START)
     assert log[0].correlation_id is None
@@ -216,13 +234,18 @@ def test_without_a_correlation_id_there_is_no_sequence(contexts, log):
 
 
 def test_timeouts_and_priorities_travel(contexts, log):
-    for options in ({}, {"timeout_us": 10**9, "priority": 1}):
-        contexts.infer(log.model).run({"x": [X]}, {"y": RAW}, **options)
-    assert [request.deadline is None for request in log] == [True, False]
+    context, done = contexts.infer(log.model), Queue()
+    context.run({"x": [X]}, {"y": RAW})
+    context.run({"x": [X]}, {"y": RAW}, timeout_us=10**9, priority=1)
+    context.run({"x": [X]}, {"y": RAW}, 1, 0, 0, 1, 10**9)
+    context.async_run(lambda _, number: done.put(number), {"x": [X]}, {"y": RAW}, 1, 0, 0, 1, 10**9)
+    done.get(timeout=DEADLINE_S)
+    assert [request.deadline is None for request in log] == [True, False, False, False]
 
 
-def test_a_batch_size_may_be_an_integer_of_numpy(contexts, doubling):
-    assert len(contexts.infer(doubling).run({"x": [X, X]}, {"y": RAW}, np.int64(2))["y"]) == 2
+@pytest.mark.parametrize(("size", "rows"), [(np.int64(2), 2), (0, 1), (np.int32(0), 1)])
+def test_a_batch_size_may_be_an_integer_of_numpy_and_0_is_1(contexts, doubling, size, rows):
+    assert len(contexts.infer(doubling).run({"x": [X] * rows}, {"y": RAW}, size)["y"]) == rows
 
 
 def test_headers_reach_the_callable(contexts, log):
@@ -258,7 +281,8 @@ def test_a_stream_gives_the_first_response_of_a_decoupled_model(triton_config, c
 def test_what_cannot_be_asked_of_a_server_is_refused_at_once(contexts, doubling):
     for arguments, message in (
         (("unknown",), "unknown"),
-        ((doubling, 9), "9"),
+        (("unknown", 3), "'unknown' version 3|model 'unknown'"),
+        ((doubling, 9), f"{doubling}.*9"),
         ((doubling, "1"), "model_version must be an int"),
         ((7,), None),
     ):
@@ -266,9 +290,11 @@ def test_what_cannot_be_asked_of_a_server_is_refused_at_once(contexts, doubling)
             contexts.infer(*arguments)
     with pytest.raises(InferenceServerException, match="correlation id must be"):
         contexts.infer(doubling, correlation_id=2**64)
+    with pytest.raises(InferenceServerException, match="correlation id must be"):
+        contexts.infer(doubling, correlation_id=-1)
 
 
-@pytest.mark.parametrize("protocol", [0, "HTTP", None])
+@pytest.mark.parametrize("protocol", [2, "HTTP", None])
 def test_a_protocol_is_one_of_two(protocol):
     with pytest.raises(InferenceServerException, match="must be ProtocolType"):
         InferContext("localhost:8000", protocol, "m")
@@ -315,6 +341,11 @@ def test_where_the_configuration_is_restricted_the_metadata_do(free_config, own_
             results = batching.run({"x": rows}, {"y": RAW}, 2)
             assert [row.tolist() for row in results["y"]] == [[1, 2], [3, 4]]
             assert single.run({"x": rows[:1]}, {"y": RAW})["y"][0].tolist() == [1, 2]
+        variable = [Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")]
+        triton.bind("variable", echo_x, *variable, config=ModelConfig(batching=False))
+        with own_contexts.infer("variable") as context:
+            for row in (X, X[:2]):
+                assert context.run({"x": [row]}, {"y": RAW})["y"][0].tolist() == row.tolist()
 
 
 def test_a_url_may_have_a_scheme(contexts, doubling):

@@ -72,7 +72,7 @@ def test_a_broken_index_is_an_error_of_v1(web):
     web.body = json.dumps([{"no": "name"}]).encode()
     with pytest.raises(InferenceServerException, match="answer cannot be understood: KeyError 'name'") as raised:
         ModelRepositoryContext(web.address, ProtocolType.HTTP).get_model_repository_index()
-    assert raised.value.request_id() == 1
+    assert raised.value.request_id() > 0
 
 
 def test_a_server_that_hangs_up_is_an_error_of_v1():
@@ -90,12 +90,12 @@ def test_whatever_grpc_fails_with_is_an_error_of_v1(inference, code):
     with pytest.raises(InferenceServerException) as raised:
         InferContext(inference.address, ProtocolType.GRPC, "m")
     if code is not grpc.StatusCode.DEADLINE_EXCEEDED:  # our own words
-        assert raised.value.message() == "for this reason"
+        assert raised.value.message() == "model 'm': for this reason"
 
 
 def test_an_answer_to_another_request_is_refused(server):
     address = server.url.removeprefix("http://")
     with InferContext(address, ProtocolType.HTTP, "m") as context:
-        with pytest.raises(InferenceServerException, match="the response is to request None, not 1"):
+        with pytest.raises(InferenceServerException, match=r"the response is to request None, not \d+"):
             context.run({"x": [np.ones(2, np.float32)]}, {"x": RAW})
         assert context.get_stat()["completed_request_count"] == 0

@@ -7,7 +7,7 @@ from google.protobuf import json_format
 from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import InferenceServerException as TritonException
 
-from pytriton.compat.tensorrtserver import api
+from pytriton.compat.tensorrtserver import api, messages
 from pytriton.compat.tensorrtserver.api import InferContext, InferenceServerException, InferRequestHeader, ProtocolType
 from pytriton.compat.tensorrtserver.exceptions import translated
 
@@ -39,6 +39,9 @@ def test_a_star_import_gives_the_names_of_v1():
         "ServerStatusContext", "SharedMemoryControlContext", "SharedMemoryStatus", "model_config_pb2",
         "serialize_string_tensor",
     } <= found.keys()  # fmt: skip
+    leaked = {"IntEnum", "c_void_p", "iteritems", "np", "os", "partial", "queue", "range", "struct", "sys", "threading"}
+    assert leaked | {"zip"} <= found.keys()
+    assert list(found["iteritems"]({"a": 1})) == [("a", 1)]
     assert all(hasattr(api, name) for name in api.__all__)
 
 
@@ -51,6 +54,8 @@ def test_a_star_import_gives_the_names_of_v1():
         ("server_status_pb2", "SERVER_FAILED_TO_INITIALIZE", 10),
         ("server_status_pb2", "MODEL_UNLOADING", 4),
         ("server_status_pb2", "ServerStatus", api.ServerStatus),
+        ("request_status_pb2", "INVALID_ARG", 5),
+        ("api_pb2", "InferResponseHeader", api.InferResponseHeader),
         ("api_pb2", "InferRequestHeader", InferRequestHeader),
     ],
 )
@@ -80,6 +85,40 @@ def test_messages_hold_what_they_are_given():
     assert isinstance(status.model_status["m"].config, model_config_pb2.ModelConfig)
     assert json_format.MessageToDict(status, preserving_proto_field_name=True) == STATUS
     assert api.ServerStatus.FromString(status.SerializeToString()) == status
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        (
+            "InferRequestHeader",
+            "id flags correlation_id batch_size input output priority timeout_microseconds",
+        ),
+        ("InferRequestHeader.Input", "name dims batch_byte_size shared_memory"),
+        ("InferRequestHeader.Output", "name shared_memory cls"),
+        ("InferResponseHeader", "id model_name model_version batch_size output"),
+        ("InferResponseHeader.Output", "name raw batch_classes"),
+        ("RequestStatus", "code msg server_id request_id"),
+        (
+            "ModelVersionStatus",
+            "ready_state ready_state_reason infer_stats model_execution_count model_inference_count "
+            "last_inference_timestamp_milliseconds",
+        ),
+        (
+            "ServerStatus",
+            "id version ready_state uptime_ns model_status status_stats trace_control_stats health_stats "
+            "model_control_stats shm_control_stats repository_stats",
+        ),
+        ("SharedMemoryRegion", "name system_shared_memory cuda_shared_memory byte_size"),
+        ("ModelRepositoryIndex.ModelEntry", "name"),
+    ],
+)
+def test_messages_have_the_fields_of_v1(name, fields):
+    outer, *inner = name.split(".")
+    message = getattr(messages, outer)
+    for part in inner:
+        message = getattr(message, part)
+    assert {field.name for field in message.DESCRIPTOR.fields} == set(fields.split())
 
 
 def test_a_region_is_of_one_kind():
@@ -117,7 +156,8 @@ def test_any_error_becomes_one_of_v1_with_its_cause():
     cause = OSError("broken")
     with pytest.raises(InferenceServerException, match=r"^broken$") as raised, translated():
         raise cause
-    assert raised.value.__cause__ is cause
+    assert raised.value.__context__ is cause
+    assert raised.value.__suppress_context__
     own = InferenceServerException("own")
     with pytest.raises(InferenceServerException) as raised, translated():
         raise own

@@ -5,7 +5,7 @@ import pytest
 import tritonclient.http
 
 from pytriton.compat.tensorrtserver.api import InferContext, InferenceServerException
-from pytriton.compat.tensorrtserver.model_description import fetch_description, from_metadata
+from pytriton.compat.tensorrtserver.model_description import fetch_descriptions, from_metadata
 from pytriton.compat.tensorrtserver.shared_memory_handle import SharedMemoryHandle
 from pytriton.compat.tensorrtserver.tensors import Tensors
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -16,12 +16,15 @@ CONFIG = TritonModelConfig("m", max_batch_size=4, inputs=[X], outputs=[TensorSpe
 METADATA = {
     "name": "m",
     "inputs": [{"name": "x", "datatype": "FP32", "shape": ["-1", "3"]}],
-    "outputs": [{"name": "y", "datatype": "BYTES", "shape": ["-1"]}],
+    "outputs": [{"name": "y", "datatype": "BYTES", "shape": ["-1", "1"]}],
 }
 
 
 class Result:
     """A response with one output."""
+
+    def get_response(self):
+        return {"outputs": [{"name": "y", "shape": [1, 2]}]}
 
     def __init__(self, array):
         self._array = array
@@ -30,9 +33,13 @@ class Result:
         return {"y": self._array}.get(name)
 
 
-def decoded(array, form=RAW, batch_size=1, config=CONFIG):
+def decoded_all(outputs, array=None, batch_size=1, config=CONFIG):
     tensors = Tensors(config, tritonclient.http)
-    return tensors.decode(Result(array), tensors.wanted({"y": form}), batch_size)["y"]
+    return tensors.decode(Result(array), tensors.wanted(outputs), batch_size)
+
+
+def decoded(array, form=RAW, batch_size=1, config=CONFIG):
+    return decoded_all({"y": form}, array, batch_size, config)["y"]
 
 
 def test_classes_have_the_labels_of_models_that_have_some():
@@ -70,14 +77,22 @@ def test_a_tensor_of_one_value_per_row_is_a_column():
     assert tensor.shape() == [3, 1]
 
 
-def test_metadata_tell_of_batching_by_the_first_dimension():
-    config = from_metadata(METADATA)
-    assert config.max_batch_size > 2**30
-    assert (config.inputs, config.outputs) == (
+def test_metadata_leave_it_open_whether_a_variable_first_dimension_is_the_batch():
+    batching, single = from_metadata(METADATA)
+    assert batching.max_batch_size > 2**30
+    assert (batching.inputs, batching.outputs) == (
         [TensorSpec("x", (3,), np.float32)],
-        [TensorSpec("y", (), np.bytes_)],
+        [TensorSpec("y", (1,), np.bytes_)],
     )
-    single = from_metadata({**METADATA, "outputs": [{"name": "y", "datatype": "INT8", "shape": [3]}]})
+    assert (single.max_batch_size, single.inputs[0].shape, single.outputs[0].shape) == (0, (-1, 3), (-1, 1))
+    for array, fits in ((np.ones(3, np.float32), batching), (np.ones((2, 3), np.float32), single)):
+        for config in (batching, single):
+            assert Tensors(config, tritonclient.http).fit({"x": [array]}) is (config is fits)
+
+
+@pytest.mark.parametrize("shape", [[3, 1], [-1], [3]])
+def test_metadata_of_one_dimension_or_a_fixed_first_one_have_no_batch(shape):
+    (single,) = from_metadata({**METADATA, "outputs": [{"name": "y", "datatype": "INT8", "shape": shape}]})
     assert (single.max_batch_size, single.inputs[0].shape) == (0, (-1, 3))
 
 
@@ -89,14 +104,14 @@ def test_another_failure_than_a_restriction_is_not_passed_over():
         raise InferenceServerException("unknown model")
 
     with pytest.raises(InferenceServerException, match="unknown model"):
-        fetch_description(call, {"model_name": "m", "model_version": ""})
+        fetch_descriptions(call, {"model_name": "m", "model_version": ""})
     assert calls == ["get_model_config"]
 
 
 @pytest.mark.parametrize("config", [{"max_batch_size": 1}, {"name": "m", "input": [{"name": "x"}]}, None])
 def test_a_description_that_makes_no_sense_is_an_error(config):
     with pytest.raises(InferenceServerException, match="model 'm' cannot be understood"):
-        fetch_description(lambda method, arguments: config, {"model_name": "m", "model_version": ""})
+        fetch_descriptions(lambda method, arguments: config, {"model_name": "m", "model_version": ""})
 
 
 class Fields:
@@ -124,7 +139,11 @@ def test_inputs_take_of_a_region_what_their_shape_needs_and_outputs_may_fill_it(
     assert [region_of(tensor) for tensor in encoded] == [("r", 24), ("r", 15), ("r", 64)]
     wanted = tensors.wanted({"y": (RAW, region)})
     assert region_of(tensors.encode_outputs(wanted)[0]) == ("r", 64)
-    assert tensors.decode(Result(None), wanted, 3) == {}
+
+
+def test_memory_of_a_gpu_that_another_process_has_made_is_not_read():
+    gpu = {"name": "gpu", "raw_handle": b"", "device_id": 0, "byte_size": 64}
+    assert decoded_all({"y": (RAW, gpu)}) == {}
 
 
 def test_a_region_for_a_variable_shape_needs_the_shape():

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
 from pytriton.client.arguments import check_headers
 from pytriton.client.auth import create_auth_headers, split_access_token, token_or_environment
 from pytriton.client.flows import NETWORK_TIMEOUT_S, Call, Transport
-from pytriton.client.grpc_stream import GrpcStreamTransport, open_stream_transport
+from pytriton.client.reply import GrpcReply
 from pytriton.client.transport import load_lib, open_transport
 from pytriton.client.url import TritonUrl
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException, translated
 from pytriton.compat.tensorrtserver.protocol import ProtocolType
+from pytriton.compat.tensorrtserver.stream import RequestStream
 
 __all__ = ["Connection"]
 
@@ -24,11 +27,11 @@ class Connection:
 
     Args:
         url: ``host:port``; a scheme before it counts for nothing.
-        protocol: How to speak.
+        protocol: How to speak; a plain int of the same value is as good.
         verbose: Print what is called and what it returns.
         http_headers: Texts ``name:value``, sent with every call over HTTP; over gRPC the access token alone is.
         headers: Sent with every call over either protocol.
-        streaming: :meth:`stream` will be used.
+        streaming: :meth:`send` will be used.
 
     Attributes:
         is_grpc: Whether it speaks gRPC.
@@ -41,16 +44,19 @@ class Connection:
     def __init__(
         self,
         url: str,
-        protocol: ProtocolType,
+        protocol: int,
         verbose: bool,
         http_headers: Sequence[str] | None,
         headers: Mapping[str, str] | None,
         *,
         streaming: bool = False,
     ) -> None:
-        if not isinstance(protocol, ProtocolType):
-            raise InferenceServerException(f"protocol must be ProtocolType.HTTP or ProtocolType.GRPC, got {protocol!r}")
-        self.is_grpc = protocol is ProtocolType.GRPC
+        try:
+            self.is_grpc = ProtocolType(protocol) is ProtocolType.GRPC
+        except ValueError:
+            raise InferenceServerException(
+                f"protocol must be ProtocolType.HTTP or ProtocolType.GRPC, got {protocol!r}"
+            ) from None
         if streaming and not self.is_grpc:
             raise InferenceServerException("streaming needs ProtocolType.GRPC")
         scheme = "grpc" if self.is_grpc else "http"
@@ -59,7 +65,7 @@ class Connection:
             self._headers = _headers(scheme, check_headers(_split(http_headers)), check_headers(headers))
         self.lib = load_lib(scheme)
         self._verbose = verbose
-        self._streaming = streaming
+        self._stream = RequestStream(self._url, self.lib, self._headers) if streaming else None
         self._idle: deque[Transport] = deque()
 
     def call(self, method: str, arguments: Mapping[str, Any], timeout_s: float = NETWORK_TIMEOUT_S) -> Any:
@@ -77,38 +83,41 @@ class Connection:
             InferenceServerException: It failed, in whatever way.
         """
         as_json = {"as_json": True} if self.is_grpc and method.startswith("get_") else {}
-        with self._transport() as transport, translated():
+        model = () if method == "infer" else (arguments.get("model_name", ""), arguments.get("model_version", ""))
+        with self._transport() as transport, translated(*model):
             answer = transport.call(Call(method, timeout_s, {**arguments, **as_json}))
         self._print(method, answer)
         return answer
 
-    def stream(self, arguments: Mapping[str, Any], timeout_s: float) -> Any:
-        """Send an inference over a stream, which stays open for the next one.
+    def send(self, arguments: Mapping[str, Any]) -> Future[GrpcReply]:
+        """Send an inference over a stream, without waiting for the answers to others.
 
         Args:
             arguments: Those of ``infer``.
-            timeout_s: The answer must have come after that many seconds.
 
         Returns:
-            The first response, an ``InferResult``; others are not waited for.
+            Gets the first response, or any exception. What is called back must be brief: no other answer is received
+            meanwhile.
 
         Raises:
-            InferenceServerException: It failed, or there was no response.
+            InferenceServerException: It cannot be sent.
         """
-        with self._transport() as transport, translated():
-            assert isinstance(transport, GrpcStreamTransport)
-            responses = transport.stream(Call("stream_infer", timeout_s, arguments))
-            try:
-                answer = responses.next()
-            finally:
-                responses.close()
-        if answer is None:
-            raise InferenceServerException("the model gave no response to the request")
-        self._print("stream_infer", answer)
+        assert self._stream is not None
+        with translated():
+            answer = self._stream.send(Call("stream_infer", math.inf, arguments))
+        if self._verbose:
+            answer.add_done_callback(self._print_streamed)
         return answer
 
+    def finish(self) -> None:
+        """Take no more requests for the stream, and wait for the answers to all that were sent."""
+        if self._stream is not None:
+            self._stream.finish()
+
     def close(self) -> None:
-        """Close what no call uses now. May be called twice."""
+        """Close the stream, and what no call uses now. May be called twice."""
+        if self._stream is not None:
+            self._stream.close()
         while self._idle:
             self._idle.pop().close()
 
@@ -117,15 +126,15 @@ class Connection:
         try:
             transport = self._idle.pop()
         except IndexError:
-            transport = self._open()
+            transport = open_transport(self._url, self.lib, self._headers)
         try:
             yield transport
         finally:
             self._idle.append(transport)
 
-    def _open(self) -> Transport:
-        opener = open_stream_transport if self._streaming else open_transport
-        return opener(self._url, self.lib, self._headers, None)
+    def _print_streamed(self, answer: Future[GrpcReply]) -> None:
+        if answer.exception() is None:
+            self._print("stream_infer", answer.result())
 
     def _print(self, method: str, answer: Any) -> None:
         if self._verbose:

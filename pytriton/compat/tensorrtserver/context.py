@@ -12,21 +12,28 @@ from typing import Any, TypeVar
 from pytriton.client.flows import NETWORK_TIMEOUT_S
 from pytriton.compat.tensorrtserver.connection import Connection
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
-from pytriton.compat.tensorrtserver.protocol import ProtocolType
 
-__all__ = ["Context"]
+__all__ = ["Context", "next_number"]
 
 ContextT = TypeVar("ContextT", bound="Context")
+
+_numbers = itertools.count(1)
+
+
+def next_number() -> int:
+    """A number that no other request of this process has."""
+    return next(_numbers)
 
 
 class Context:
     """A conversation with one server; ``with`` closes it.
 
-    Its requests are numbered from 1, because servers no longer number them.
+    Servers no longer number requests. This process numbers its own: all contexts together, from 1, so that programs can
+    keep the answers of several contexts by the requests' numbers.
 
     Args:
         url: ``host:port`` of the server's endpoint for the protocol.
-        protocol: How to speak.
+        protocol: How to speak; 0 is HTTP, and 1 is gRPC.
         verbose: Print what is asked and answered.
         http_headers: Texts ``name:value``, sent with every request over HTTP; over gRPC they count for nothing, as in
             v1, except for the access token. A server with restricted endpoints wants ``triton-access-token:<token>``.
@@ -40,7 +47,7 @@ class Context:
     def __init__(
         self,
         url: str,
-        protocol: ProtocolType,
+        protocol: int,
         verbose: bool = False,
         http_headers: Sequence[str] | None = (),
         *,
@@ -57,20 +64,21 @@ class Context:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; every later call but this one raises ``InferenceServerException``."""
+        """Close the connection; may be called twice.
+
+        Later calls that need the server raise ``InferenceServerException``.
+        """
         self._closed = True
         self._connection.close()
 
     def get_last_request_id(self) -> int | None:
-        """Number of the last request; None if it failed, and before the first."""
-        self._check_open()
+        """Number of the last request; None if it failed, and before the first. Also after :meth:`close`."""
         return self._last_request_id
 
     def _start(self, connection: Connection) -> None:
         self._connection = connection
         weakref.finalize(self, connection.close)  # programs of v1 often forget it
         self._closed = False
-        self._numbers = itertools.count(1)
         self._last_request_id: int | None = None
         self._server_id: str | None = None
 
@@ -78,7 +86,7 @@ class Context:
     def _request(self) -> Iterator[None]:
         """One request of v1, however many calls it takes."""
         self._check_open()
-        number = next(self._numbers)
+        number = next_number()
         self._last_request_id = None
         with self._numbered(number):
             try:
@@ -88,7 +96,7 @@ class Context:
             except Exception as error:
                 raise InferenceServerException(
                     f"the server's answer cannot be understood: {type(error).__name__} {error}"
-                ) from error
+                ) from None
         self._last_request_id = number
 
     @contextmanager

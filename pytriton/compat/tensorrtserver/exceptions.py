@@ -50,21 +50,36 @@ class InferenceServerException(Exception):
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Raise an :class:`InferenceServerException` for every error, whoever's it is."""
+def translated(model_name: str = "", model_version: str = "") -> Iterator[None]:
+    """Raise an :class:`InferenceServerException` for every error of the body.
+
+    The original error is its ``__context__``, which is not printed: one failure prints one traceback.
+
+    Args:
+        model_name: A refusal of the server has to name this model; empty for none.
+        model_version: And this version of it; empty for none.
+    """
     try:
         yield
     except InferenceServerException:
         raise
     except Exception as error:
-        raise InferenceServerException(_source(error)) from error
+        text = _text(_source(error)) or ""
+        if not _is_ours(error) and not (model_name in text and model_version in text):
+            version = f" version {model_version}" if model_version else ""
+            text = f"model {model_name!r}{version}: {text}"
+        raise InferenceServerException(text) from None
 
 
 def _source(error: Exception) -> BaseException:
     """Where the message is that a program of v1 would show: without a status, if it is the server's own."""
-    ours = isinstance(error, (PyTritonClientConnectionError, PyTritonClientTimeoutError))
     cause = error.__cause__
-    return cause if isinstance(cause, TritonException) and not ours else error
+    return cause if isinstance(cause, TritonException) and not _is_ours(error) else error
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether the message is this package's, and not what the server said."""
+    return isinstance(error, (PyTritonClientConnectionError, PyTritonClientTimeoutError))
 
 
 def _text(err: object) -> str | None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
 
 from pytriton import forks
 from pytriton.client.callbacks import CallbackThread, DetachedFuture
 from pytriton.compat.tensorrtserver.connection import Connection
-from pytriton.compat.tensorrtserver.context import Context
+from pytriton.compat.tensorrtserver.context import Context, next_number
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException, translated
 from pytriton.compat.tensorrtserver.messages import InferRequestHeader
-from pytriton.compat.tensorrtserver.protocol import ProtocolType
+from pytriton.compat.tensorrtserver.ordered import OrderedPool
 from pytriton.compat.tensorrtserver.result_format import ResultFormat
 from pytriton.compat.tensorrtserver.served_model import Answer, Request, ServedModel
 from pytriton.compat.tensorrtserver.tensors import Results
@@ -22,9 +23,7 @@ from pytriton.compat.tensorrtserver.tensors import Results
 __all__ = ["InferContext"]
 
 REQUESTS_AT_ONCE = 16
-"""More wait in the client for their turn; each has a thread and a connection."""
-
-T = TypeVar("T")
+"""More wait in the client for their turn, unless there is a stream; each has a thread and a connection."""
 
 _START, _END = InferRequestHeader.FLAG_SEQUENCE_START, InferRequestHeader.FLAG_SEQUENCE_END
 
@@ -38,11 +37,11 @@ class InferContext(Context):
         url: As for :class:`Context`, like the arguments without an explanation here.
         protocol: How to speak.
         model_name: Of the model.
-        model_version: None is the highest.
+        model_version: None and -1 are the highest.
         verbose: Print what is asked and answered.
         correlation_id: Of the sequence that the requests belong to; 0 is none.
-        streaming: Send all requests over one gRPC stream: one after the other, in the order in which they are made,
-            which those of a sequence need. For several at once, use several contexts.
+        streaming: Send all requests over one gRPC stream, in the order in which they are made, which those of a
+            sequence need. None waits for another's answer; answers come in the same order.
         http_headers: Texts ``name:value``.
         headers: Name to value.
 
@@ -55,7 +54,7 @@ class InferContext(Context):
     def __init__(
         self,
         url: str,
-        protocol: ProtocolType,
+        protocol: int,
         model_name: str,
         model_version: int | None = None,
         verbose: bool = False,
@@ -67,7 +66,6 @@ class InferContext(Context):
     ) -> None:
         connection = Connection(url, protocol, verbose, http_headers, headers, streaming=streaming)
         self._start(connection)
-        self._correlation_ids = range(2**63 if connection.is_grpc else 2**64)
         self._correlation_id = self._checked_correlation_id(correlation_id)
         version = None if model_version is None else _integer("model_version", model_version)
         try:
@@ -75,13 +73,13 @@ class InferContext(Context):
         except BaseException:
             connection.close()
             raise
-        self._requests_at_once = 1 if streaming else REQUESTS_AT_ONCE
+        self._streaming = streaming
         self._last: Answer | None = None
         self._start_threads()
         forks.register(self)
 
     def _start_threads(self) -> None:
-        self._workers = ThreadPoolExecutor(self._requests_at_once, thread_name_prefix="pytriton-infer")
+        self._workers = OrderedPool(REQUESTS_AT_ONCE, "pytriton-infer")
         self._callbacks = CallbackThread("pytriton-infer-callbacks")
         self._finalizer = weakref.finalize(self, self._callbacks.stop)
         self._pending: dict[int, Future[Answer]] = {}
@@ -98,7 +96,6 @@ class InferContext(Context):
         batch_size: int = 1,
         flags: int = 0,
         corr_id: int = 0,
-        *,
         priority: int = 0,
         timeout_us: int = 0,
     ) -> Results:
@@ -107,7 +104,7 @@ class InferContext(Context):
         Args:
             inputs: Name to a list of ``batch_size`` arrays, each without batch axis.
             outputs: Name to ``ResultFormat.RAW`` or ``(ResultFormat.CLASS, k)``.
-            batch_size: 1 to the model's maximum.
+            batch_size: 1 to the model's maximum; 0 counts as 1.
             flags: Of ``InferRequestHeader``: ``FLAG_SEQUENCE_START``, ``FLAG_SEQUENCE_END``, both, or 0. They are sent
                 with a correlation id alone.
             corr_id: Correlation id of this and all later requests; 0 leaves it as it is.
@@ -117,6 +114,7 @@ class InferContext(Context):
         Returns:
             Name to a list of ``batch_size`` results. RAW is an array without batch axis, of ``bytes`` objects for
             strings; CLASS a list of at most k tuples of the class's index, value, and label or None, the best first.
+            An output in shared memory is a copy of what the server has put there.
 
         Raises:
             InferenceServerException: An argument does not fit the model, or the inference failed.
@@ -124,7 +122,7 @@ class InferContext(Context):
         self._check_open()
         try:
             request = self._encode(inputs, outputs, batch_size, flags, corr_id, priority, timeout_us)
-            return self._finish(request.number, self._submit(self._exchange, request))
+            return self._finish(request.number, self._begin(request, Future()))
         except InferenceServerException:
             self._forget()
             raise
@@ -137,13 +135,13 @@ class InferContext(Context):
         batch_size: int = 1,
         flags: int = 0,
         corr_id: int = 0,
-        *,
         priority: int = 0,
         timeout_us: int = 0,
     ) -> None:
         """Begin what :meth:`run` does; the results are for :meth:`get_async_run_results`.
 
-        Without streaming, requests may overtake each other: those of a sequence need a stream, or :meth:`run`.
+        Requests of a sequence keep their order. Without streaming, others may overtake each other, and a request of a
+        sequence is not sent before the one before it has been answered.
 
         Args:
             callback: Called with this context and the request's number once it has ended, well or not. Callbacks run
@@ -162,38 +160,48 @@ class InferContext(Context):
         self._check_open()
         request = self._encode(inputs, outputs, batch_size, flags, corr_id, priority, timeout_us)
         answer: DetachedFuture[Answer] = DetachedFuture(self._callbacks)
-        self._pending[request.number] = answer
         answer.add_done_callback(lambda _: callback(self, request.number))
-        self._submit(self._fulfil, answer, request)
+        self._pending[request.number] = answer
+        try:
+            self._begin(request, answer)
+        except InferenceServerException:
+            del self._pending[request.number]
+            raise
 
-    def get_async_run_results(self, request_id: int) -> Results:
-        """The results of a request, once; waits for them if it has not ended.
+    def get_async_run_results(self, request_id: int, wait: bool = True) -> Results | None:
+        """The results of a request, once.
 
         Args:
             request_id: What the callback got.
+            wait: Wait for them if the request has not ended, instead of returning None.
 
         Raises:
             InferenceServerException: The request failed, or there is no such request, perhaps no more.
         """
         self._check_open()
+        if not wait and request_id in self._pending and not self._pending[request_id].done():
+            return None
         answer = self._pending.pop(request_id, None)
         if answer is None:
             raise InferenceServerException(f"there is no request {request_id}, or its results have been taken")
         return self._finish(request_id, answer)
 
     def get_last_request_model_name(self) -> str | None:
-        """Name of the model that answered the last request; None if it failed, and before the first."""
-        self._check_open()
+        """Name of the model that answered the last request; None if it failed, and before the first.
+
+        Also after :meth:`close`.
+        """
         return self._last.model_name if self._last else None
 
     def get_last_request_model_version(self) -> int | None:
-        """Version of the model that answered the last request; None if it failed, and before the first."""
-        self._check_open()
+        """Version of the model that answered the last request; None if it failed, and before the first.
+
+        Also after :meth:`close`.
+        """
         return self._last.model_version if self._last else None
 
     def correlation_id(self) -> int:
-        """That of the next request; 0 is none."""
-        self._check_open()
+        """That of the next request; 0 is none. Also after :meth:`close`."""
         return self._correlation_id
 
     def get_stat(self) -> dict[str, int]:
@@ -210,6 +218,7 @@ class InferContext(Context):
     def close(self) -> None:
         """Wait for the requests under way and their callbacks, and close the connections."""
         self._workers.shutdown()
+        self._connection.finish()
         self._callbacks.stop()
         self._callbacks.join()
         super().close()
@@ -220,7 +229,7 @@ class InferContext(Context):
         flags = _integer("flags", flags)
         if flags & ~(_START | _END):
             raise InferenceServerException(f"flags are {flags}, which has bits other than those of sequences")
-        if corr_id:
+        if corr_id := _integer("corr_id", corr_id):
             self._correlation_id = self._checked_correlation_id(corr_id)
         sequence = {
             "sequence_id": self._correlation_id,
@@ -230,29 +239,36 @@ class InferContext(Context):
         options = {"priority": _integer("priority", priority), "timeout": _integer("timeout_us", timeout_us)}
         with translated():
             return self._model.request(
-                next(self._numbers),
+                next_number(),
                 inputs,
                 outputs,
-                _integer("batch_size", batch_size),
+                _integer("batch_size", batch_size) or 1,
                 sequence if self._correlation_id else {},
                 {name: value for name, value in options.items() if value},
             )
 
-    def _submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
+    def _begin(self, request: Request, answer: Future[Answer]) -> Future[Answer]:
+        """Send a request; ``answer``, which is returned, gets its answer or its failure."""
+        if self._streaming:
+            with self._numbered(request.number):
+                sent = self._model.send(request)
+            sent.add_done_callback(lambda sent: self._fulfil(request, answer, sent.result))
+            return answer
         try:
-            return self._workers.submit(work, *arguments)
-        except RuntimeError as error:
-            raise InferenceServerException("this InferContext is being closed; make a new one") from error
+            work = partial(self._fulfil, request, answer, partial(self._model.exchange, request))
+            self._workers.submit(work, request.correlation_id)
+        except RuntimeError:
+            raise InferenceServerException("this InferContext is being closed; make a new one") from None
+        return answer
 
-    def _fulfil(self, answer: Future[Answer], request: Request) -> None:
+    def _fulfil(self, request: Request, answer: Future[Answer], receive: Callable[[], Any]) -> None:
         try:
-            answer.set_result(self._exchange(request))
+            with self._numbered(request.number), translated():
+                found = self._model.answer(request, receive())
         except BaseException as error:
             answer.set_exception(error)
-
-    def _exchange(self, request: Request) -> Answer:
-        with self._numbered(request.number), translated():
-            return self._model.exchange(request)
+        else:
+            answer.set_result(found)
 
     def _finish(self, number: int, future: Future[Answer]) -> Results:
         try:
@@ -268,13 +284,13 @@ class InferContext(Context):
 
     def _checked_correlation_id(self, value: Any) -> int:
         number = _integer("the correlation id", value)
-        if number not in self._correlation_ids:
-            raise InferenceServerException(f"the correlation id must be 0 to {self._correlation_ids[-1]}, got {value}")
+        if not 0 <= number < 2**64:
+            raise InferenceServerException(f"the correlation id must be 0 to {2**64 - 1}, got {value}")
         return number
 
 
 def _integer(name: str, value: Any) -> int:
     try:
         return operator.index(value)
-    except TypeError as error:
-        raise InferenceServerException(f"{name} must be an int, got {value!r}") from error
+    except TypeError:
+        raise InferenceServerException(f"{name} must be an int, got {value!r}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +27,13 @@ class RequestedOutput:
         name: Of the output.
         class_count: How many of the best classes; 0 is all values.
         region: Where the server puts the values instead of the response.
+        handle: What the program named it by.
     """
 
     name: str
     class_count: int = 0
     region: SharedMemoryHandle | None = None
+    handle: Any = None
 
     @classmethod
     def of(cls, name: str, wanted: Any) -> RequestedOutput:
@@ -40,13 +43,22 @@ class RequestedOutput:
             InferenceServerException: It is not ``RAW``, ``(CLASS, k)`` or ``(RAW, handle)``.
         """
         form, *more = wanted if isinstance(wanted, (list, tuple)) and wanted else (wanted,)
-        if form is ResultFormat.RAW and not more:
-            return cls(name)
-        if form is ResultFormat.RAW and len(more) == 1:
-            return cls(name, region=SharedMemoryHandle.of(more[0]))
-        if form is ResultFormat.CLASS and len(more) == 1 and type(more[0]) is int and more[0] > 0:
-            return cls(name, class_count=more[0])
+        if isinstance(form, int) and form == ResultFormat.RAW:
+            if not more:
+                return cls(name)
+            if len(more) == 1:
+                return cls(name, region=SharedMemoryHandle.of(more[0]), handle=more[0])
+        if isinstance(form, int) and form == ResultFormat.CLASS and len(more) == 1 and (count := _count(more[0])):
+            return cls(name, class_count=count)
         raise InferenceServerException(
             f"output {name!r} is wanted as {wanted!r}, but must be as ResultFormat.RAW, (ResultFormat.RAW, handle of "
             "shared memory), or (ResultFormat.CLASS, count of classes)"
         )
+
+
+def _count(value: Any) -> int:
+    """Of classes; 0 if it is none."""
+    try:
+        return max(0, operator.index(value))
+    except TypeError:
+        return 0

@@ -25,7 +25,7 @@ def raised_as(kind: type[InferenceServerException], doing: str) -> Iterator[None
     except kind:
         raise
     except Exception as error:
-        raise kind(f"cannot {doing}: {error}") from error
+        raise kind(f"cannot {doing}: {error}") from None  # one failure prints one traceback
 
 
 def as_chunks(input_values: Any, room: int) -> list[NDArray[np.uint8]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import struct
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytriton.compat.tensorrtserver import cuda_shared_memory, shared_memory
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
 from pytriton.compat.tensorrtserver.result_format import RequestedOutput
 from pytriton.compat.tensorrtserver.shared_memory_handle import SharedMemoryHandle
@@ -29,16 +31,24 @@ class Tensors:
     Args:
         config: Description of the model.
         lib: ``tritonclient.http`` or ``tritonclient.grpc``, whose classes the tensors become.
-        streaming: They will be sent over a stream.
     """
 
-    def __init__(self, config: TritonModelConfig, lib: Any, *, streaming: bool = False) -> None:
-        self._streaming = streaming
+    def __init__(self, config: TritonModelConfig, lib: Any) -> None:
         self._model_name = config.model_name
         self._max_batch_size = config.max_batch_size
         self._inputs = {spec.name: spec for spec in config.inputs or ()}
         self._outputs = {spec.name: spec for spec in config.outputs or ()}
         self._lib = lib
+
+    def fit(self, inputs: Mapping[str, Any]) -> bool:
+        """Whether the arrays of a request have as many axes as this description says, as far as there are arrays."""
+        return all(
+            array.ndim == len(self._inputs[name].shape)
+            for name, arrays in inputs.items()
+            if name in self._inputs and isinstance(arrays, (list, tuple))
+            for array in arrays
+            if isinstance(array, np.ndarray)
+        )
 
     def encode(self, inputs: Mapping[str, Any], batch_size: int) -> list[Any]:
         """Check the inputs of one request and make tritonclient's ``InferInput`` of each.
@@ -59,10 +69,11 @@ class Tensors:
             )
         if not isinstance(inputs, Mapping):
             raise InferenceServerException(f"inputs must be a dict, got {type(inputs).__name__}")
+        given = [(self._known(self._inputs, name), value) for name, value in inputs.items()]
         missing = [name for name, spec in self._inputs.items() if not spec.optional and name not in inputs]
         if missing:
             raise InferenceServerException(f"model {self._model_name!r} also needs the inputs {', '.join(missing)}")
-        return [self._encode(self._known(self._inputs, name), value, batch_size) for name, value in inputs.items()]
+        return [self._encode(spec, value, batch_size) for spec, value in given]
 
     def wanted(self, outputs: Mapping[str, Any]) -> list[RequestedOutput]:
         """Check which outputs of the model are wanted, and how; the values are those of :meth:`RequestedOutput.of`.
@@ -99,17 +110,20 @@ class Tensors:
         Returns:
             Name to a list with one value for each entry of the batch. In the raw form, a new array without batch axis;
             strings are object arrays of ``bytes``. As classes, a list of ``(index, value, label)``, the best first;
-            the label is None if the model has none. What went to shared memory is absent.
+            the label is None if the model has none. What went to shared memory is read from there; it is absent if
+            this process cannot read it, because it only knows a GPU's memory by its raw handle.
 
         Raises:
             InferenceServerException: The response contradicts the request.
         """
         try:
             return {
-                output.name: self._decode(result, output, batch_size) for output in outputs if output.region is None
+                output.name: self._decode(array, output, batch_size)
+                for output in outputs
+                if (array := self._array(result, output)) is not None
             }
         except (IndexError, TypeError, ValueError, struct.error) as error:
-            raise InferenceServerException(f"the response cannot be decoded: {error}") from error
+            raise InferenceServerException(f"the response cannot be decoded: {error}") from None
 
     def _encode(self, spec: TensorSpec, value: Any, batch_size: int) -> Any:
         batch = [batch_size] if self._max_batch_size else []
@@ -117,14 +131,12 @@ class Tensors:
         if SharedMemoryHandle.is_one(value):
             value = (value, dims)
         if isinstance(value, (list, tuple)) and len(value) == 2 and SharedMemoryHandle.is_one(value[0]):
-            return self._in_region(spec, SharedMemoryHandle.of(value[0]), [*batch, *value[1]])
+            return self._in_region(spec, SharedMemoryHandle.of(value[0]), [*batch, *map(int, value[1])])
         array = self._stacked(spec, dims, value, batch_size)
         tensor = self._lib.InferInput(spec.name, list(array.shape), triton_name(spec.dtype))
         return tensor.set_data_from_numpy(array)
 
     def _in_region(self, spec: TensorSpec, handle: SharedMemoryHandle, shape: list[int]) -> Any:
-        if self._streaming:
-            raise InferenceServerException(f"input {spec.name!r} is shared memory, which streaming does not take")
         if -1 in shape:
             raise InferenceServerException(f"input {spec.name!r} has a variable shape; pass (handle, shape)")
         tensor = self._lib.InferInput(spec.name, shape, triton_name(spec.dtype))
@@ -151,10 +163,15 @@ class Tensors:
         typed = [_typed(spec, array) for array in arrays]
         return np.stack(typed) if self._max_batch_size else typed[0]
 
-    def _decode(self, result: Any, output: RequestedOutput, batch_size: int) -> list[Any]:
-        array = result.as_numpy(output.name)
+    def _array(self, result: Any, output: RequestedOutput) -> NDArray[Any] | None:
+        if output.region is not None:
+            return _contents(output.handle, self._outputs[output.name].dtype, _shape(result, output.name))
+        array: NDArray[Any] | None = result.as_numpy(output.name)
         if array is None:
             raise InferenceServerException(f"the response lacks output {output.name!r}")
+        return array
+
+    def _decode(self, array: NDArray[Any], output: RequestedOutput, batch_size: int) -> list[Any]:
         rows = array if self._max_batch_size else array[np.newaxis]
         if len(rows) != batch_size:
             raise InferenceServerException(f"output {output.name!r} has {len(rows)} rows for a batch of {batch_size}")
@@ -171,6 +188,27 @@ class Tensors:
                 f"model {self._model_name!r} has no {kind} {name!r}; it has {', '.join(specs) or 'none'}"
             )
         return specs[name]
+
+
+def _contents(handle: Any, dtype: Any, shape: Sequence[int]) -> NDArray[Any] | None:
+    """What the server has put into a region; None if this process cannot read it."""
+    if isinstance(handle, cuda_shared_memory.CudaSharedMemoryRegion):
+        return cuda_shared_memory.get_contents_as_numpy(handle, dtype, shape)
+    if hasattr(handle, "_cuda_shm_handle"):
+        theirs = importlib.import_module("tritonclient.utils.cuda_shared_memory")
+        found: NDArray[Any] = theirs.get_contents_as_numpy(handle, np.dtype(dtype), list(shape))
+        return found
+    if SharedMemoryHandle.of(handle).raw_handle is not None:
+        return None
+    return shared_memory.get_contents_as_numpy(handle, dtype, shape)
+
+
+def _shape(result: Any, name: str) -> Sequence[int]:
+    """Of an output whose values are not in the response."""
+    response = result.get_response()
+    if isinstance(response, Mapping):
+        return list(next(output["shape"] for output in response["outputs"] if output["name"] == name))
+    return list(next(output.shape for output in response.outputs if output.name == name))
 
 
 def _typed(spec: TensorSpec, array: NDArray[Any]) -> NDArray[Any]:

@@ -1,5 +1,5 @@
-"""Requests: ``InferRequestHeader``, whose flags are all that is left of it."""
+"""Headers of requests and responses, of which only the flags of ``InferRequestHeader`` are still needed."""
 
-from pytriton.compat.tensorrtserver.messages import InferRequestHeader
+from pytriton.compat.tensorrtserver.messages import InferRequestHeader, InferResponseHeader, InferSharedMemory
 
-__all__ = ["InferRequestHeader"]
+__all__ = ["InferRequestHeader", "InferResponseHeader", "InferSharedMemory"]
