@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+IS_NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
 MARK = "pytriton_adapted"  # set in the module that models import, which several copies of this file may adapt
 FLAGS_OFFSET = 32  # where the stub looks for the item size
 ITEM_SIZE_OFFSET = 40  # where NumPy 2 has it
@@ -57,8 +58,8 @@ DTYPES = [
         "float64",
     )
 ]
-# What the stub sees of arrays that become tensors: strings as their bytes.
-VIEWED = {**{dtype: dtype for dtype in DTYPES}, np.dtype(object): np.dtype(np.uint8)}
+NUMBERS = frozenset(DTYPES)
+STRINGS = "OS"  # kinds of dtypes of BYTES tensors, which the stub asks Python to serialize
 IMPOSSIBLE_SHAPE = (0,) * 32  # no model has so many axes; NumPy 1 allows no more
 
 NewFromDescr = ctypes.PYFUNCTYPE(
@@ -86,8 +87,7 @@ def adapt(pb_utils: Any, tensor: Any) -> None:
     """
     if hasattr(pb_utils, MARK):
         return
-    is_numpy_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
-    if is_numpy_2:
+    if IS_NUMPY_2:
         check_layout()
         tensor.__init__ = _constructor(pb_utils, tensor.__init__)
     _make_arrays_safe()
@@ -141,14 +141,14 @@ def _constructor(pb_utils: Any, construct: Callable[[Any, str, NDArray[Any]], No
         return np.ndarray(len(encoded), descriptor.dtype, encoded)
 
     def __init__(self: Any, name: str, array: NDArray[Any]) -> None:
-        if not isinstance(array, np.ndarray) or array.dtype not in VIEWED:
+        if isinstance(array, np.ndarray) and array.dtype.kind in STRINGS:
+            descriptor = shown.descriptor = Descriptor(np.dtype(np.uint8))
+        elif isinstance(array, np.ndarray) and array.dtype in NUMBERS:
+            descriptor = Descriptor(array.dtype)
+            array = np.ndarray(array.shape, descriptor.dtype, np.ascontiguousarray(array))
+        else:
             construct(self, name, array)  # the stub refuses it
             return
-        descriptor = Descriptor(VIEWED[array.dtype])
-        if array.dtype.hasobject:
-            shown.descriptor = descriptor
-        else:
-            array = np.ndarray(array.shape, descriptor.dtype, np.ascontiguousarray(array))
         try:
             with descriptor:
                 construct(self, name, array)
@@ -191,18 +191,21 @@ def _make_strings_safe(pb_utils: Any) -> None:
 
 
 def _make_arrays_safe() -> None:
-    """Have pybind11 make C-contiguous arrays, whatever strides it asks for, and survive shapes that NumPy refuses."""
+    """Have pybind11 survive shapes that NumPy refuses and, under NumPy 2, make C-contiguous arrays.
+
+    NumPy 1's strides are right, and the table may be that of other extensions, which ask for arrays in another order.
+    """
     original = NewFromDescr(_functions()[NEW_FROM_DESCR] or 0)
 
-    def contiguous(kind: int, descr: int, rank: int, shape: int, _: int, data: int, flags: int, parent: int) -> Any:
+    def safe(kind: int, descr: int, rank: int, shape: int, strides: int, data: int, flags: int, parent: int) -> Any:
         try:
-            return original(kind, descr, rank, shape, None, data, flags, parent)
+            return original(kind, descr, rank, shape, None if IS_NUMPY_2 else strides, data, flags, parent)
         except ValueError:
             array = np.empty(IMPOSSIBLE_SHAPE, np.uint8)
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(array))  # the caller's
             return id(array)
 
-    replacement = NewFromDescr(contiguous)
+    replacement = NewFromDescr(safe)
     _KEEP.extend([replacement, original])
     _replace_functions({NEW_FROM_DESCR: ctypes.cast(replacement, ctypes.c_void_p).value})
 

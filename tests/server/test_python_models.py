@@ -71,6 +71,9 @@ import numpy as np
 
     def texts(self, name, tensor):
         return pb_utils.Tensor(name, np.array([[text.decode(), text] for text in tensor.as_numpy()[0]], object))
+
+    def fixed(self, name, tensor):
+        return pb_utils.Tensor(name, tensor.as_numpy().astype(np.bytes_))
 """
 ASK = f"""{HEAD}
         return [self.asked(get(request, "x").as_numpy()) for request in requests]
@@ -169,6 +172,12 @@ def test_tensors_are_exchanged_by_dlpack(connect: Ask, kind: str):
 def test_strings_may_be_texts_and_bytes(connect: Ask):
     y = compute(connect, "texts", in_STRING=np.array([[b"ab", "ä".encode()]], object))["out_STRING"]
     assert y.tolist() == [[b"ab", b"ab"], ["ä".encode(), "ä".encode()]]
+
+
+def test_strings_may_be_of_a_fixed_width(connect: Ask):
+    given = np.array([[b"ab", "ä".encode(), b""]], object)
+    assert compute(connect, "fixed", in_STRING=given)["out_STRING"].tolist() == given.tolist()
+    assert compute(connect, "fixed", in_STRING=given[:, :0])["out_STRING"].shape == (1, 0)
 
 
 def test_a_model_calls_another_one(connect: Ask):

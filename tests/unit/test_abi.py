@@ -14,7 +14,8 @@ import pytest
 from pytriton.proxy import abi
 from pytriton.proxy.abi import DTYPES, FLAGS_OFFSET, Descriptor, adapt, check_layout, interleave
 
-numpy_2 = pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="the stub is right under NumPy 1")
+numpy_2 = pytest.mark.skipif(not abi.IS_NUMPY_2, reason="the stub is right under NumPy 1")
+numpy_1 = pytest.mark.skipif(abi.IS_NUMPY_2, reason="NumPy 2 has a table for the stub alone")
 
 
 class Utilities:
@@ -43,7 +44,7 @@ class StubConstructor:
 
     def __call__(self, tensor, name, array):
         tensor.name, tensor.shape = name, array.shape
-        if array.dtype.kind == "O":
+        if array.dtype.kind in "OS":
             array = self.utilities.serialize_byte_tensor(array)
         item_size = ctypes.c_int32.from_address(id(array.dtype) + FLAGS_OFFSET).value
         tensor.array, tensor.data = array, array.tobytes()[: array.size * item_size]
@@ -131,6 +132,13 @@ def test_texts_reach_the_stub_encoded_by_the_module_of_the_server(utilities):
 
 
 @numpy_2
+def test_bytes_of_a_fixed_width_reach_the_stub_encoded(utilities):
+    array = np.array([[b"a", b"bc"], [b"", b"d"]])
+    assert utilities.Tensor("y", array.T).data == interleave(array.T)
+    assert utilities.Tensor("y", np.empty(0, "S3")).data == b""
+
+
+@numpy_2
 def test_a_model_may_serialize_strings_itself(utilities):
     encoded = utilities.serialize_byte_tensor(np.array([b"a"], object))
     assert encoded == Utilities.serialize_byte_tensor(np.array([b"a"], object))
@@ -166,7 +174,7 @@ def test_strings_are_preceded_by_their_lengths():
 
 
 def test_tensors_made_with_numpy_1_need_nothing(monkeypatch):
-    monkeypatch.setattr(np, "__version__", "1.26.4")
+    monkeypatch.setattr(abi, "IS_NUMPY_2", False)
     monkeypatch.setattr(abi, "_make_arrays_safe", lambda: None)
     utilities = Utilities()
     before = utilities.Tensor.__init__
@@ -239,6 +247,15 @@ array = new_array((2, 3), (0, 0))  # the strides of an item size of 0
 print(array.tolist(), array.strides, np.zeros((2, 2)).T.strides)
 """
     assert adapted(script) == "[[0, 1, 2], [3, 4, 5]] (12, 4) (8, 16)\n"
+
+
+@numpy_1
+def test_other_extensions_get_the_strides_that_they_ask_for():
+    script = """
+array = new_array((3, 2), (4, 12))  # as libraries of linear algebra have their matrices
+print(array.tolist(), array.strides)
+"""
+    assert adapted(script) == "[[0, 3], [1, 4], [2, 5]] (4, 12)\n"
 
 
 def test_a_shape_that_numpy_refuses_becomes_an_array_that_says_so():
