@@ -120,8 +120,7 @@ def _table(title: str, found: list[Entry]) -> str:
 
 
 def _named(entry: Entry) -> str:
-    name = entry.name.removesuffix(".__init__")
-    return f"`{entry.module}.{name}`" + ("" if isinstance(entry.node, (ast.ClassDef, ast.AnnAssign)) else "")
+    return f"`{entry.module}.{entry.name.removesuffix('.__init__')}`"
 
 
 def _reason(entry: Entry) -> str:

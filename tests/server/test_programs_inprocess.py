@@ -11,15 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from interpreters import ROOT, environment, interpreters
-
-from tests.server.proxies import native_part_only
 from migration_table import entries
 
-pytestmark = native_part_only
+from tests.server.proxies import native_part_only
+
+pytestmark = [pytest.mark.either_proxy, native_part_only]
 
 FOLDER = ROOT / "tests" / "programs" / "inprocess"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py"))
@@ -31,7 +30,7 @@ OPTIONS = {  # what stands before the folder of models on the command line
     "model_control": "--models",
     "zero_copy": "--model-repository",
 }
-DEADLINE_S = 240  # on a busy machine
+DEADLINE_S = 110
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
 
 Outcomes = dict[str, "Future[subprocess.CompletedProcess[str]]"]
@@ -61,7 +60,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     def run(name: str) -> subprocess.CompletedProcess[str]:
         arguments = [OPTIONS[name], MODELS] if name in OPTIONS else [MODELS]
         return subprocess.run(
-            [request.param, "-W", "error", FOLDER / f"{name}.py", *arguments],
+            [request.param, FOLDER / f"{name}.py", *arguments],
             env=ENVIRONMENT,
             cwd=folder,
             capture_output=True,

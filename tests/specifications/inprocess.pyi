@@ -1,4 +1,4 @@
-# The server's in-process Python API, `import tritonserver`, of which this package offers the beta of Triton 2.41 and what later releases added.
+# The server's in-process Python API, `import tritonserver`: its first release, and what later ones added.
 
 "pytriton.inprocess"
 
@@ -71,6 +71,7 @@ class InvalidArgumentError(TritonError): ...
 class UnavailableError(TritonError): ...
 class UnsupportedError(TritonError): ...
 class AlreadyExistsError(TritonError): ...
+
 class CancelledError(TritonError):
     "differs: a cancelled request is an `UnknownError` there; here it has its own class"
 
@@ -122,7 +123,7 @@ class Options:
     ):
         "differs: a value of the wrong type is an `InvalidTypeError`, which is a `TypeError` too"
     model_load_thread_count: int
-    "differs: 1 by default, not 4, because models of the Python backend that load at once abort a process with gRPC channels"
+    "differs: 1 by default, not 4: Python models that load at once abort a process that uses gRPC"
     backend_directory: str
     "differs: the bundled backends, if the default folder does not exist"
     cache_directory: str
@@ -148,7 +149,7 @@ class Server:
     def poll_model_repository(self): ...
 
 class ModelDictionary(dict):
-    def __getitem__(self, key): ...
+    def __getitem__(self, key, /): ...
 
 class Model:
     server: Server

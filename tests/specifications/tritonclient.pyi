@@ -83,9 +83,53 @@ class InferenceServerClient:
         "differs: takes the access token by default, as the header `triton-access-token`"
     def unregister_cuda_shared_memory(self, name="", headers=None, query_params=None):
         "differs: takes the access token by default, as the header `triton-access-token`"
-    def infer(self, model_name, inputs, model_version="", outputs=None, request_id="", sequence_id=0, sequence_start=False, sequence_end=False, priority=0, timeout=None, headers=None, query_params=None, request_compression_algorithm=None, response_compression_algorithm=None, parameters=None): ...
-    def async_infer(self, model_name, inputs, model_version="", outputs=None, request_id="", sequence_id=0, sequence_start=False, sequence_end=False, priority=0, timeout=None, headers=None, query_params=None, request_compression_algorithm=None, response_compression_algorithm=None, parameters=None): ...
-    def generate_request_body(inputs, outputs=None, request_id="", sequence_id=0, sequence_start=False, sequence_end=False, priority=0, timeout=None, parameters=None): ...
+    def infer(
+        self,
+        model_name,
+        inputs,
+        model_version="",
+        outputs=None,
+        request_id="",
+        sequence_id=0,
+        sequence_start=False,
+        sequence_end=False,
+        priority=0,
+        timeout=None,
+        headers=None,
+        query_params=None,
+        request_compression_algorithm=None,
+        response_compression_algorithm=None,
+        parameters=None,
+    ): ...
+    def async_infer(
+        self,
+        model_name,
+        inputs,
+        model_version="",
+        outputs=None,
+        request_id="",
+        sequence_id=0,
+        sequence_start=False,
+        sequence_end=False,
+        priority=0,
+        timeout=None,
+        headers=None,
+        query_params=None,
+        request_compression_algorithm=None,
+        response_compression_algorithm=None,
+        parameters=None,
+    ): ...
+    def generate_request_body(
+        inputs,
+        outputs=None,
+        request_id="",
+        sequence_id=0,
+        sequence_start=False,
+        sequence_end=False,
+        priority=0,
+        timeout=None,
+        parameters=None,
+    ): ...
     def parse_response_body(response_body, verbose=False, header_length=None, content_encoding=None): ...
     def register_plugin(self, plugin): ...
     def plugin(self): ...
@@ -131,8 +175,35 @@ class InferenceServerClient:
         "differs: takes the access token by default, as the header `triton-access-token`"
     def unregister_cuda_shared_memory(self, name="", headers=None, query_params=None):
         "differs: takes the access token by default, as the header `triton-access-token`"
-    def infer(self, model_name, inputs, model_version="", outputs=None, request_id="", sequence_id=0, sequence_start=False, sequence_end=False, priority=0, timeout=None, headers=None, query_params=None, request_compression_algorithm=None, response_compression_algorithm=None, parameters=None): ...
-    def generate_request_body(inputs, outputs=None, request_id="", sequence_id=0, sequence_start=False, sequence_end=False, priority=0, timeout=None, parameters=None): ...
+    def infer(
+        self,
+        model_name,
+        inputs,
+        model_version="",
+        outputs=None,
+        request_id="",
+        sequence_id=0,
+        sequence_start=False,
+        sequence_end=False,
+        priority=0,
+        timeout=None,
+        headers=None,
+        query_params=None,
+        request_compression_algorithm=None,
+        response_compression_algorithm=None,
+        parameters=None,
+    ): ...
+    def generate_request_body(
+        inputs,
+        outputs=None,
+        request_id="",
+        sequence_id=0,
+        sequence_start=False,
+        sequence_end=False,
+        priority=0,
+        timeout=None,
+        parameters=None,
+    ): ...
     def parse_response_body(response_body, verbose=False, header_length=None, content_encoding=None): ...
     def register_plugin(self, plugin): ...
     def plugin(self): ...
@@ -178,9 +249,6 @@ class KeepAliveOptions:
 class InferenceServerClientPlugin: ...
 class InferenceServerException(Exception): ...
 
-class CallContext:
-    def cancel(self): ...
-
 class InferenceServerClient:
     def __init__(
         self,
@@ -206,7 +274,9 @@ class InferenceServerClient:
         "differs: takes the access token by default, as the header `triton-grpc-protocol-triton-access-token`"
     def unload_model(self, model_name, headers=None, unload_dependents=False, client_timeout=None):
         "differs: takes the access token by default, as the header `triton-grpc-protocol-triton-access-token`"
-    def get_inference_statistics(self, model_name="", model_version="", headers=None, as_json=False, client_timeout=None):
+    def get_inference_statistics(
+        self, model_name="", model_version="", headers=None, as_json=False, client_timeout=None
+    ):
         "differs: takes the access token by default, as the header `triton-grpc-protocol-triton-access-token`"
     def update_trace_settings(self, model_name=None, settings={}, headers=None, as_json=False, client_timeout=None):
         "differs: takes the access token by default, as the header `triton-grpc-protocol-triton-access-token`"
@@ -228,15 +298,67 @@ class InferenceServerClient:
         "differs: takes the access token by default, as the header `triton-grpc-protocol-triton-access-token`"
     def unregister_cuda_shared_memory(self, name="", headers=None, client_timeout=None):
         "differs: takes the access token by default, as the header `triton-grpc-protocol-triton-access-token`"
-    def infer(self, model_name, inputs, model_version="", outputs=None, request_id="", sequence_id=0, sequence_start=False, sequence_end=False, priority=0, timeout=None, client_timeout=None, headers=None, compression_algorithm=None, parameters=None): ...
-    def async_infer(self, model_name, inputs, callback, model_version="", outputs=None, request_id="", sequence_id=0, sequence_start=False, sequence_end=False, priority=0, timeout=None, client_timeout=None, headers=None, compression_algorithm=None, parameters=None): ...
+    def infer(
+        self,
+        model_name,
+        inputs,
+        model_version="",
+        outputs=None,
+        request_id="",
+        sequence_id=0,
+        sequence_start=False,
+        sequence_end=False,
+        priority=0,
+        timeout=None,
+        client_timeout=None,
+        headers=None,
+        compression_algorithm=None,
+        parameters=None,
+    ): ...
+    def async_infer(
+        self,
+        model_name,
+        inputs,
+        callback,
+        model_version="",
+        outputs=None,
+        request_id="",
+        sequence_id=0,
+        sequence_start=False,
+        sequence_end=False,
+        priority=0,
+        timeout=None,
+        client_timeout=None,
+        headers=None,
+        compression_algorithm=None,
+        parameters=None,
+    ): ...
     def start_stream(self, callback, stream_timeout=None, headers=None, compression_algorithm=None): ...
-    def async_stream_infer(self, model_name, inputs, model_version="", outputs=None, request_id="", sequence_id=0, sequence_start=False, sequence_end=False, enable_empty_final_response=False, priority=0, timeout=None, parameters=None): ...
+    def async_stream_infer(
+        self,
+        model_name,
+        inputs,
+        model_version="",
+        outputs=None,
+        request_id="",
+        sequence_id=0,
+        sequence_start=False,
+        sequence_end=False,
+        enable_empty_final_response=False,
+        priority=0,
+        timeout=None,
+        parameters=None,
+    ): ...
     def stop_stream(self, cancel_requests=False): ...
     def register_plugin(self, plugin): ...
     def plugin(self): ...
     def unregister_plugin(self): ...
     def close(self): ...
+
+"tritonclient.grpc._client"
+
+class CallContext:
+    def cancel(self): ...
 
 "tritonclient.grpc.aio"
 
@@ -265,7 +387,9 @@ class InferenceServerClient:
         "differs: takes the access token by default, as the header `triton-grpc-protocol-triton-access-token`"
     def unload_model(self, model_name, headers=None, unload_dependents=False, client_timeout=None):
         "differs: takes the access token by default, as the header `triton-grpc-protocol-triton-access-token`"
-    def get_inference_statistics(self, model_name="", model_version="", headers=None, as_json=False, client_timeout=None):
+    def get_inference_statistics(
+        self, model_name="", model_version="", headers=None, as_json=False, client_timeout=None
+    ):
         "differs: takes the access token by default, as the header `triton-grpc-protocol-triton-access-token`"
     def update_trace_settings(self, model_name=None, settings={}, headers=None, as_json=False, client_timeout=None):
         "differs: takes the access token by default, as the header `triton-grpc-protocol-triton-access-token`"
@@ -287,7 +411,23 @@ class InferenceServerClient:
         "differs: takes the access token by default, as the header `triton-grpc-protocol-triton-access-token`"
     def unregister_cuda_shared_memory(self, name="", headers=None, client_timeout=None):
         "differs: takes the access token by default, as the header `triton-grpc-protocol-triton-access-token`"
-    def infer(self, model_name, inputs, model_version="", outputs=None, request_id="", sequence_id=0, sequence_start=False, sequence_end=False, priority=0, timeout=None, client_timeout=None, headers=None, compression_algorithm=None, parameters=None): ...
+    def infer(
+        self,
+        model_name,
+        inputs,
+        model_version="",
+        outputs=None,
+        request_id="",
+        sequence_id=0,
+        sequence_start=False,
+        sequence_end=False,
+        priority=0,
+        timeout=None,
+        client_timeout=None,
+        headers=None,
+        compression_algorithm=None,
+        parameters=None,
+    ): ...
     def stream_infer(self, inputs_iterator, stream_timeout=None, headers=None, compression_algorithm=None): ...
     def register_plugin(self, plugin): ...
     def plugin(self): ...

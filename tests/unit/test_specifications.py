@@ -7,12 +7,11 @@ import builtins
 import dataclasses
 import importlib
 import inspect
-import typing
 import warnings
 from collections import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -28,9 +27,6 @@ ENTRIES = [
 ]
 MISSING = object()
 ANY_DEFAULT = ...
-SIGNATURES = {  # of classes in C, which have none
-    "pytriton.inprocess.ModelDictionary.__getitem__",
-}
 
 
 @cache
@@ -47,19 +43,18 @@ def found(entry: Entry) -> Any:
     owner, found = None, module_of(entry)
     for part in entry.name.split("."):
         owner, found = found, inspect.getattr_static(found, part, MISSING)
-        if found is MISSING and isinstance(owner, ModuleType):
-            found = getattr(owner, part)  # modules import some when first used
-        if found is MISSING:
-            assert isinstance(owner, type), f"{owner} has no {part}"
-            assert has_field(owner, part), f"{owner} has no {part}"
+        if found is MISSING:  # modules import some when first used; protobuf's classes have them in C
+            found = getattr(owner, part, MISSING)
+        assert found is not MISSING or has_field(owner, part), f"{owner} has no {part}"
     return found
 
 
-def has_field(owner: type, name: str) -> bool:
+def has_field(owner: Any, name: str) -> bool:
     """Whether objects of a class get an attribute in its constructor."""
     if dataclasses.is_dataclass(owner) and name in {field.name for field in dataclasses.fields(owner)}:
         return True
-    return any(name in getattr(vars(each).get("__init__"), "__code__", has_field.__code__).co_names for each in owner.__mro__)
+    constructors = [vars(each).get("__init__") for each in getattr(owner, "__mro__", ())]
+    return any(name in function.__code__.co_names for function in constructors if isinstance(function, FunctionType))
 
 
 def value_of(node: ast.expr, entry: Entry) -> Any:
@@ -101,45 +96,33 @@ def called(thing: Any, entry: Entry) -> Callable[..., Any]:
 
 @dataclasses.dataclass
 class Specified:
-    """The parameters of a function; ``defaults`` are those of the optional ones."""
+    """The parameters of a function: ``defaults`` are those of the optional ones."""
 
+    positional_only: list[str]
     positional: list[str]
-    keywords: list[str]
+    keyword_only: list[str]
     defaults: dict[str, Any]
 
     @classmethod
     def of(cls, arguments: ast.arguments, entry: Entry) -> Specified:
-        positional = [argument.arg for argument in arguments.args]
-        defaults = dict(zip(reversed(positional), reversed(arguments.defaults), strict=False))
-        defaults |= {
-            argument.arg: default
-            for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-            if default is not None
-        }
-        values = {name: value_of(default, entry) for name, default in defaults.items()}
-        keywords = [argument.arg for argument in arguments.kwonlyargs]
-        return cls([name for name in positional if name != "self"], keywords, values)
+        groups = arguments.posonlyargs, arguments.args, arguments.kwonlyargs
+        only, both, keywords = ([each.arg for each in group if each.arg != "self"] for group in groups)
+        optional = dict(zip(reversed([*only, *both]), reversed(arguments.defaults), strict=False))
+        optional |= {name: node for name, node in zip(keywords, arguments.kw_defaults, strict=True) if node is not None}
+        return cls(only, both, keywords, {name: value_of(node, entry) for name, node in optional.items()})
 
     def check(self, function: Callable[..., Any]) -> None:
         signature = inspect.signature(function)
-        required = [name for name in [*self.positional, *self.keywords] if name not in self.defaults]
-        for calls in self.calls(required):
-            signature.bind(*calls[0], **calls[1])
-        if all(parameter.kind != parameter.VAR_POSITIONAL for parameter in signature.parameters.values()):
-            bound = signature.bind(*self.positional, **{name: name for name in self.keywords})
-            assert {name: bound.arguments.get(name) for name in self.positional} == {
-                name: name for name in self.positional
-            }
-        actual = {name: default_of(function, parameter) for name, parameter in signature.parameters.items()}
-        known = {name: default for name, default in self.defaults.items() if name in actual}
-        assert {name: actual[name] if known[name] is not ANY_DEFAULT else ... for name in known} == known
-
-    def calls(self, required: list[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
-        """Arguments by position and by keyword, all of them and only the required ones."""
-        keywords = {name: name for name in self.keywords}
-        yield self.positional, keywords
-        yield [], {**{name: name for name in self.positional}, **keywords}
-        yield [], {name: name for name in required}
+        keywords = {name: name for name in [*self.positional, *self.keyword_only]}
+        required = {name: name for name in keywords if name not in self.defaults}
+        signature.bind(*self.positional_only, **keywords)
+        signature.bind(*self.positional_only, **required)
+        bound = signature.bind(*self.positional_only, *self.positional, **{name: name for name in self.keyword_only})
+        if not any(parameter.kind == parameter.VAR_POSITIONAL for parameter in signature.parameters.values()):
+            assert {name: bound.arguments[name] for name in self.positional} == {name: name for name in self.positional}
+        for name, default in self.defaults.items():
+            if name in signature.parameters and default is not ANY_DEFAULT:
+                assert default_of(function, signature.parameters[name]) == default, name
 
 
 def default_of(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:

@@ -6,10 +6,23 @@ import sys
 server = Server(model_repository=sys.argv[1], model_control_mode=ModelControlMode.EXPLICIT, strict_model_config=False).start(wait_until_ready=True)
 model = server.load("identity")
 bad = 0
-for t in DataType:
-    if t in (DataType.INVALID, DataType.BF16, DataType.BYTES):
-        continue
-    dt = np.dtype({"BOOL": "bool", "FP16": "float16", "FP32": "float32", "FP64": "float64"}.get(t.name, t.name.lower()))
+NUMPY = {
+    DataType.BOOL: bool,
+    DataType.UINT8: np.uint8,
+    DataType.UINT16: np.uint16,
+    DataType.UINT32: np.uint32,
+    DataType.UINT64: np.uint64,
+    DataType.INT8: np.int8,
+    DataType.INT16: np.int16,
+    DataType.INT32: np.int32,
+    DataType.INT64: np.int64,
+    DataType.FP16: np.float16,
+    DataType.FP32: np.float32,
+    DataType.FP64: np.float64,
+}
+assert DataType.INVALID not in NUMPY
+for t, dt in NUMPY.items():
+    dt = np.dtype(dt)
     a = (np.random.rand(3, 4) * 100).astype(dt)
     tensor = Tensor.from_dlpack(a)
     assert tensor.data_type == t and tensor.size == a.nbytes and tensor.data_ptr == a.ctypes.data, t

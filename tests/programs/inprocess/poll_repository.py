@@ -24,4 +24,13 @@ with ts.Server(model_repository=[repo], model_control_mode=ts.ModelControlMode.P
         print("registered in POLL mode??")
     except (ts.UnsupportedError, ts.InvalidArgumentError) as err:
         print(err.__class__.__name__)
+shutil.copytree(src + "/params", repo + "/only_at_start")
+open(repo + "/only_at_start/config.pbtxt", "w").write(open(src + "/params/config.pbtxt").read().replace('name: "params"', ""))
+with ts.Server(model_repository=repo, model_control_mode=ts.ModelControlMode.NONE) as server:
+    print(sorted(server.models()))
+    try:
+        server.load("counter")
+        print("loaded in NONE mode??")
+    except ts.TritonError as err:
+        print(err.__class__.__name__)
 shutil.rmtree(repo)

@@ -68,12 +68,12 @@ view = np.from_dlpack(t)
 host.owner[:] = 1
 print("view", view.tolist(), t.__dlpack_device__(), t.to_host() is t, t.to_device("cpu") is t, t.to_device((DLDeviceType.kDLCPU, 0)) is t)
 print("places", [d.name for d in DLDeviceType], [int(m) for m in MemoryType])
-for place in ("gpu", (DLDeviceType.kDLCUDA, 0), "cpu_pinned"):
+for place in ("gpu", (DLDeviceType.kDLCUDA, 0), (MemoryType.GPU, 0), "cpu_pinned", (DLDeviceType.kDLCUDAHost, 0), MemoryType.CPU_PINNED):
     try:
         there = t.to_device(place)
         print("copied")
     except UnsupportedError:
-        print("copied")  # no GPU here
+        print("copied")  # no GPU here, never mind
 try:
     t.__dlpack__(stream=3)
 except UnsupportedError as e:
