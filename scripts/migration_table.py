@@ -55,7 +55,7 @@ class Entry:
     @property
     def is_special(self) -> bool:
         """Whether it is a method that the language calls."""
-        return self.leaf.startswith("__")
+        return isinstance(self.node, ast.FunctionDef) and self.leaf.startswith("__")
 
 
 def entries(family: str) -> list[Entry]:
@@ -109,8 +109,9 @@ def _table(title: str, found: list[Entry]) -> str:
     lines = [f"### {title}", "", f"Of {len(found)} names, {numbers}.", ""]
     others = [entry for entry in found if entry.state != "works"]
     if others:
-        lines += ["| name | differs |", "|---|---|"]
-        lines += [f"| {_named(entry)} | {_reason(entry)} |" for entry in others]
+        lines += ["| name | here |", "|---|---|"]
+        for (_, reason), group in groupby(others, lambda entry: (entry.module, _reason(entry))):
+            lines.append(f"| {_named([*group])} | {reason} |")
         lines += [""]
     lines += ["| module | works |", "|---|---|"]
     for module, group in groupby(found, lambda entry: entry.module):
@@ -119,8 +120,11 @@ def _table(title: str, found: list[Entry]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _named(entry: Entry) -> str:
-    return f"`{entry.module}.{entry.name.removesuffix('.__init__')}`"
+def _named(found: list[Entry]) -> str:
+    """Names of one module; those of the first one's class without the class."""
+    first, *others = (entry.name.removesuffix(".__init__") for entry in found)
+    owner = first.rpartition(".")[0] + "."
+    return ", ".join(f"`{name}`" for name in [f"{found[0].module}.{first}", *(o.removeprefix(owner) for o in others)])
 
 
 def _reason(entry: Entry) -> str:

@@ -120,8 +120,7 @@ class Options:
         backend_configuration={},
         host_policies={},
         metrics_configuration={},
-    ):
-        "differs: a value of the wrong type is an `InvalidTypeError`, which is a `TypeError` too"
+    ): ...
     model_load_thread_count: int
     "differs: 1 by default, not 4: Python models that load at once abort a process that uses gRPC"
     backend_directory: str
@@ -158,8 +157,7 @@ class Model:
     state: str
     reason: str
     def __init__(self, server, name, version=-1, state=None, reason=None): ...
-    def ready(self):
-        "differs: an unknown model is a `NotFoundError`"
+    def ready(self): ...
     def metadata(self): ...
     def config(self, config_version=1): ...
     def statistics(self): ...
@@ -188,8 +186,6 @@ class InferenceRequest:
 class InferenceResponse:
     model: Model
     "differs: a `Model` of its own; there, the version of the caller's is overwritten"
-    classification_label: str
-    "differs: always None, as there"
     def __init__(
         self,
         model,

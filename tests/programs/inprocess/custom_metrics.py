@@ -16,7 +16,7 @@ for i in range(5):
 dogs.increment(2.5)
 temperature.set_value(-4)
 temperature.increment(1)
-print(cats.value, dogs.value, temperature.value, cats.kind, temperature.kind == MetricKind.GAUGE)
+print(cats.value, dogs.value, temperature.value, int(cats.kind), temperature.kind == MetricKind.GAUGE)
 for line in sorted(server.metrics().splitlines()):
     if re.match("animals|temperature", line):
         print(line)

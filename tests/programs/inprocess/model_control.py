@@ -34,7 +34,7 @@ server.register_model_repository(second, {"folder": "renamed"})
 print(sorted(name for name, version in server.models()))
 renamed = server.load("renamed")
 got = [int(np.from_dlpack(r.outputs["OUT"])[0]) for r in renamed.infer(inputs={"IN": np.array([3], np.int32)}) if r.outputs]
-print(got, renamed.transaction_properties() & tritonserver.ModelTxnPropertyFlag.DECOUPLED)
+print(got, int(renamed.transaction_properties() & tritonserver.ModelTxnPropertyFlag.DECOUPLED))
 server.unload("renamed", False, True, 0.05, 30)
 server.unregister_model_repository(second)
 print(sorted(name for name, version in server.models()))
@@ -46,7 +46,7 @@ config["instance_group"][0]["count"] = 2
 model = server.load("params", {"config": json.dumps(config)})
 print(model.config()["instance_group"][0]["count"])
 print(model.metadata()["platform"], model.metadata()["versions"], [o["name"] for o in model.metadata()["outputs"]])
-print(model.batch_properties(), model.transaction_properties() == tritonserver.ModelTxnPropertyFlag.ONE_TO_ONE)
+print(int(model.batch_properties()), model.transaction_properties() == tritonserver.ModelTxnPropertyFlag.ONE_TO_ONE)
 print(model.batch_properties() & tritonserver.ModelBatchFlag.FIRST_DIM == 0, model.batch_properties() == tritonserver.ModelBatchFlag.UNKNOWN)
 
 source = open(os.path.join(first, "params", "1", "model.py"), "rb").read()
