@@ -15,6 +15,9 @@ The proxies call :func:`adapt`, for servers that run elsewhere. Where we launch 
 pybind11 also copies each input, since it does not know who owns the server's shared memory. :func:`lend_inputs` spares
 that, through the same table.
 
+With any NumPy, the stub gives a capsule of DLPack that it takes a name by which NumPy does not know it as taken.
+NumPy's destructor then fails again and again, and the stub hangs: :func:`adapt` gives the capsule the right name.
+
 With any NumPy, the stub dies of an input that NumPy cannot hold, such as one of shape ``[1, 2**61]``, which the server
 lets through because its own product of the extents overflows. Such an input arrives as an array of
 :data:`IMPOSSIBLE_SHAPE` instead, for the model to refuse.
@@ -61,6 +64,8 @@ DTYPES = [
 NUMBERS = frozenset(DTYPES)
 STRINGS = "OS"  # kinds of dtypes of BYTES tensors, which the stub asks Python to serialize
 IMPOSSIBLE_SHAPE = (0,) * 32  # no model has so many axes; NumPy 1 allows no more
+DLPACK_CPU = 1  # the type of a device
+DLPACK_NAME, DLPACK_TAKEN = b"dltensor", b"used_dltensor"  # of a capsule; NumPy keeps the address of the name
 
 NewFromDescr = ctypes.PYFUNCTYPE(
     ctypes.c_void_p,
@@ -92,6 +97,7 @@ def adapt(pb_utils: Any, tensor: Any) -> None:
         tensor.__init__ = _constructor(pb_utils, tensor.__init__)
     _make_arrays_safe()
     _make_strings_safe(pb_utils)
+    _make_capsules_safe(tensor)
     setattr(pb_utils, MARK, True)
 
 
@@ -188,6 +194,26 @@ class _Strings(np.ndarray[Any, Any]):
 def _make_strings_safe(pb_utils: Any) -> None:
     deserialize = pb_utils.deserialize_bytes_tensor
     pb_utils.deserialize_bytes_tensor = lambda encoded: deserialize(encoded).view(_Strings)
+
+
+def _make_capsules_safe(tensor: Any) -> None:
+    """Have the capsules of arrays on the CPU, that ``Tensor.from_dlpack`` takes, end as NumPy expects."""
+    take = tensor.from_dlpack
+    capsule = type(_multiarray()._ARRAY_API)
+    prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+    is_valid = prototype(("PyCapsule_IsValid", ctypes.pythonapi))
+    rename = prototype(("PyCapsule_SetName", ctypes.pythonapi))
+
+    def from_dlpack(name: str, source: Any) -> Any:
+        is_on_cpu = hasattr(source, "__dlpack_device__") and source.__dlpack_device__()[0] == DLPACK_CPU
+        taken = source.__dlpack__() if is_on_cpu else source
+        try:
+            return take(name, taken)
+        finally:
+            if isinstance(taken, capsule) and not is_valid(taken, DLPACK_NAME):
+                rename(taken, DLPACK_TAKEN)
+
+    tensor.from_dlpack = staticmethod(from_dlpack)
 
 
 def _make_arrays_safe() -> None:

@@ -66,6 +66,10 @@ import numpy as np
     def lend(self, name, tensor):
         return pb_utils.Tensor.from_dlpack(name, tensor.to_dlpack())
 
+    def export(self, name, tensor):
+        array = tensor.as_numpy() * 2
+        return pb_utils.Tensor.from_dlpack(name, array if array.shape[1] % 2 else array.__dlpack__())
+
     def sum(self, name, tensor):
         return pb_utils.Tensor(name, tensor.as_numpy().sum(axis=1, keepdims=True))
 
@@ -167,6 +171,13 @@ def test_a_model_computes_with_all_elements(connect: Ask):
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_tensors_are_exchanged_by_dlpack(connect: Ask, kind: str):
     assert compute(connect, "lend", **{f"in_{kind}": ARRAYS[kind]})[f"out_{kind}"].tolist() == ARRAYS[kind].tolist()
+
+
+@pytest.mark.parametrize("columns", [3, 4], ids=["array", "capsule"])
+def test_a_model_gives_arrays_of_numpy_by_dlpack_again_and_again(connect: Ask, columns: int):
+    given = np.arange(columns, dtype=np.float32)[np.newaxis]
+    for _ in range(3):
+        assert compute(connect, "export", in_FP32=given)["out_FP32"].tolist() == (2 * given).tolist()
 
 
 def test_strings_may_be_texts_and_bytes(connect: Ask):

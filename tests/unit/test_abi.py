@@ -22,7 +22,7 @@ class Utilities:
     """Stands in for ``triton_python_backend_utils``."""
 
     def __init__(self):
-        self.Tensor = type("Tensor", (), {"__init__": StubConstructor(self)})
+        self.Tensor = type("Tensor", (), {"__init__": StubConstructor(self), "from_dlpack": staticmethod(take_capsule)})
 
     @staticmethod
     def deserialize_bytes_tensor(encoded):
@@ -31,6 +31,19 @@ class Utilities:
     @staticmethod
     def serialize_byte_tensor(array):
         return interleave(np.array([str(element).encode() for element in array.ravel()], object))
+
+
+def take_capsule(name, capsule):
+    """Stands in for the stub's ``Tensor.from_dlpack``: what it takes, it gives a name that NumPy does not know."""
+    if name == "refused":
+        raise ValueError(name)
+    set_name = ctypes.pythonapi.PyCapsule_SetName
+    set_name.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    set_name(capsule, STUBS_NAME)
+    return name, capsule
+
+
+STUBS_NAME = b"used_dlpack"
 
 
 class StubConstructor:
@@ -173,6 +186,20 @@ def test_strings_are_preceded_by_their_lengths():
     assert interleave(strings) == struct.pack("<I2sIIcI2s", 2, b"ab", 0, 1, b"\0", 2, "ä".encode())
 
 
+@pytest.mark.parametrize("lend", [lambda array: array, lambda array: array.__dlpack__()], ids=["array", "capsule"])
+def test_a_capsule_of_numpy_is_named_as_taken(utilities, lend):
+    name, capsule = utilities.Tensor.from_dlpack("y", lend(np.arange(3)))
+    assert name == "y"
+    assert "used_dltensor" in repr(capsule)
+
+
+def test_a_capsule_that_is_not_taken_stays_as_it_is(utilities):
+    capsule = np.arange(3).__dlpack__()
+    with pytest.raises(ValueError, match="refused"):
+        utilities.Tensor.from_dlpack("refused", capsule)
+    assert '"dltensor"' in repr(capsule)
+
+
 def test_tensors_made_with_numpy_1_need_nothing(monkeypatch):
     monkeypatch.setattr(abi, "IS_NUMPY_2", False)
     monkeypatch.setattr(abi, "_make_arrays_safe", lambda: None)
@@ -215,7 +242,8 @@ class Utilities:
     def deserialize_bytes_tensor(encoded):
         return np.array([bytes(encoded)], object)
 
-class Tensor: ...
+class Tensor:
+    from_dlpack = None
 
 abi.adapt(Utilities, Tensor)
 capsule = __import__("numpy.core.multiarray", fromlist=["_ARRAY_API"])._ARRAY_API
