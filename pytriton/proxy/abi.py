@@ -197,7 +197,10 @@ def _make_strings_safe(pb_utils: Any) -> None:
 
 
 def _make_capsules_safe(tensor: Any) -> None:
-    """Have the capsules of arrays on the CPU, that ``Tensor.from_dlpack`` takes, end as NumPy expects."""
+    """Have ``Tensor.from_dlpack`` take all of NumPy's arrays in C order, and leave capsules as NumPy expects them.
+
+    NumPy 2 exports strides where NumPy 1 exported none, and the stub takes those of empty arrays for another order.
+    """
     take = tensor.from_dlpack
     capsule = type(_multiarray()._ARRAY_API)
     prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
@@ -205,6 +208,8 @@ def _make_capsules_safe(tensor: Any) -> None:
     rename = prototype(("PyCapsule_SetName", ctypes.pythonapi))
 
     def from_dlpack(name: str, source: Any) -> Any:
+        if isinstance(source, np.ndarray) and source.dtype in NUMBERS and source.flags.c_contiguous:
+            return tensor(name, source)  # which copies as often
         is_on_cpu = hasattr(source, "__dlpack_device__") and source.__dlpack_device__()[0] == DLPACK_CPU
         taken = source.__dlpack__() if is_on_cpu else source
         try:

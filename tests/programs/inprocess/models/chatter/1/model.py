@@ -15,5 +15,5 @@ class TritonPythonModel:
                 continue
             words = prompt[0].decode("utf-8").split()
             for word in reversed(words):
-                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("word", np.array([word], dtype=object))]))
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("word", np.array([word.encode("utf-8")]))]))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)

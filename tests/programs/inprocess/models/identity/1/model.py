@@ -34,6 +34,8 @@ class TritonPythonModel:
     def copy(self, input_tensor):
         name = input_tensor.name().replace("_input", "_output")
         if self.dtypes[name] not in (np.object_, np.bool_) and input_tensor.is_cpu():
+            if np.issubdtype(self.dtypes[name], np.integer):
+                return pb_utils.Tensor.from_dlpack(name, np.array(input_tensor.as_numpy()))
             return pb_utils.Tensor.from_dlpack(name, input_tensor)
         return pb_utils.Tensor(name, input_tensor.as_numpy().astype(self.dtypes[name]))
 
