@@ -11,6 +11,15 @@ TRITON_CONTEXT_FIELD_NAME = "triton_context"
 DEFAULT_TRITON_STARTUP_TIMEOUT_S = 120
 CREATE_TRITON_CLIENT_TIMEOUT_S = 10
 
+# What programs for nvidia-pytriton find in pytriton.triton; the server is told neither of the sizes.
+MODEL_URL = "/v2/models/{model_name}"
+MODEL_READY_URL = f"{MODEL_URL}/ready"
+MODEL_CONFIG_URL = f"{MODEL_URL}/config"
+MODEL_INFER_URL = f"{MODEL_URL}/infer"
+WAIT_FORM_MODEL_TIMEOUT_S = 60.0
+INITIAL_BACKEND_SHM_SIZE = 4 << 20
+GROWTH_BACKEND_SHM_SIZE = 1 << 20
+
 
 def _home() -> Path:
     chosen = os.environ.get("PYTRITON_HOME")

@@ -13,6 +13,15 @@ from pathlib import Path
 
 from pytriton.base import MONITORING_PERIOD_S, TritonBase
 from pytriton.config import TritonConfig, merge_configs
+from pytriton.constants import (
+    GROWTH_BACKEND_SHM_SIZE,
+    INITIAL_BACKEND_SHM_SIZE,
+    MODEL_CONFIG_URL,
+    MODEL_INFER_URL,
+    MODEL_READY_URL,
+    MODEL_URL,
+    WAIT_FORM_MODEL_TIMEOUT_S,
+)
 from pytriton.exceptions import PyTritonServerError
 from pytriton.lifecycle import DefaultTritonLifecyclePolicy, TritonLifecyclePolicy, VertextAILifecyclePolicy
 from pytriton.model import Model
@@ -36,10 +45,17 @@ from pytriton.worker.context import TritonContext
 
 __all__ = [
     "DEFAULT_PROTECTED_ENDPOINTS",
+    "GROWTH_BACKEND_SHM_SIZE",
+    "INITIAL_BACKEND_SHM_SIZE",
+    "MODEL_CONFIG_URL",
+    "MODEL_INFER_URL",
+    "MODEL_READY_URL",
+    "MODEL_URL",
     "MONITORING_PERIOD_S",
     "MONITORING_PERIOD_SEC",
     "TRITON_ACCESS_HEADER",
     "VALID_TRITON_ENDPOINTS",
+    "WAIT_FORM_MODEL_TIMEOUT_S",
     "DefaultTritonLifecyclePolicy",
     "RemoteTriton",
     "Triton",

@@ -84,6 +84,7 @@ LAYERS = {
         "base",
         "client",
         "config",
+        "constants",
         "exceptions",
         "lifecycle",
         "model",

@@ -17,20 +17,21 @@ class _HostAllocator(MemoryAllocator):
         return allocated(size, (MemoryType.CPU, 0))
 
 
-class _DeviceAllocator(MemoryAllocator):
-    """Memory where it is wished for."""
+class _GpuAllocator(MemoryAllocator):
+    """Memory of a GPU, by CuPy."""
 
     def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
-        return allocated(size, (memory_type, memory_type_id))
+        return allocated(size, (MemoryType.GPU, memory_type_id))
 
 
-_on_gpus = _DeviceAllocator()
+_host = _HostAllocator()
 
-#: Who makes the buffers of outputs, by where they are to lie. One for ``MemoryType.GPU`` may be added; without one,
-#: CuPy makes them if it is there.
-default_memory_allocators: dict[MemoryType, MemoryAllocator] = dict.fromkeys(
-    (MemoryType.CPU, MemoryType.CPU_PINNED), _HostAllocator()
-)
+#: Allocators of outputs by the type of memory that a request wants. They may be replaced or deleted.
+default_memory_allocators: dict[MemoryType, MemoryAllocator] = {
+    MemoryType.CPU: _host,
+    MemoryType.CPU_PINNED: _host,
+    MemoryType.GPU: _GpuAllocator(),
+}
 
 
 def made_by(allocator: MemoryAllocator | None, wish: Place | None) -> MemoryAllocator | None:
@@ -50,9 +51,7 @@ def made_by(allocator: MemoryAllocator | None, wish: Place | None) -> MemoryAllo
         return allocator
     memory_type = MemoryType.CPU if wish is None else wish[0]
     default = default_memory_allocators.get(memory_type)
-    if default is None and memory_type == MemoryType.GPU and has_gpu():
-        return _on_gpus
-    if default is None:
+    if default is None or (isinstance(default, _GpuAllocator) and not has_gpu()):
         raise InvalidArgumentError(
             f"nobody makes outputs in memory of the kind {memory_type.name}: give an output_memory_allocator, or add "
             "one to default_memory_allocators; for memory of GPUs, CuPy does: pip install 'pytriton[cuda]'"

@@ -76,7 +76,6 @@ def settings(options: Options) -> Iterator[Setting]:
         InvalidTypeError: A value has the wrong type; the message names the field.
         InvalidArgumentError: A value is out of range; as well.
     """
-    yield from _repositories(options)
     for name, function in _TEXTS.items():
         yield Setting(function, (_text(name, getattr(options, name)),))
     for name, function in _FLAGS.items():
@@ -96,6 +95,7 @@ def settings(options: Options) -> Iterator[Setting]:
     yield from _devices(options)
     for cache, values in _items("cache_config", options.cache_config):
         yield Setting("SetCacheConfig", (_text("cache_config", cache), _json("cache_config", values)))
+    yield from _repositories(options)  # last: without one, a field of the wrong type is what to tell of
 
 
 def _repositories(options: Options) -> Iterator[Setting]:

@@ -37,7 +37,7 @@ _SCALARS: dict[DataType, Any] = {
 }
 DTYPES = [np.dtype(_SCALARS[data_type]) if data_type in _SCALARS else None for data_type in DataType]  # by number
 DATA_TYPES = {dtype: DataType(number) for number, dtype in enumerate(DTYPES) if dtype is not None}
-TEXTS = "OSU"  # kinds of dtypes of BYTES
+TEXTS = "OSUT"  # kinds of dtypes of BYTES; T is StringDType of NumPy 2
 
 
 @dataclass
@@ -90,8 +90,8 @@ class Tensor:
         """A BYTES tensor in memory of its own.
 
         Args:
-            bytes_array: Texts or bytes: a list of them, or an array of dtype object, ``S`` or ``U``. NumPy drops NULs
-                at the end of the elements of ``S`` and ``U`` arrays; lists and arrays of dtype object keep them.
+            bytes_array: Texts or bytes: a list of them, or an array of dtype object, ``S``, ``U`` or ``StringDType``.
+                NumPy drops NULs at the end of the elements of ``S`` and ``U`` arrays; lists and other arrays keep them.
 
         Raises:
             InvalidTypeError: It is something else.

@@ -15,6 +15,9 @@ The proxies call :func:`adapt`, for servers that run elsewhere. Where we launch 
 pybind11 also copies each input, since it does not know who owns the server's shared memory. :func:`lend_inputs` spares
 that, through the same table.
 
+With any NumPy, the stub gives a capsule of DLPack that it takes a name by which NumPy does not know it as taken.
+NumPy's destructor then fails again and again, and the stub hangs: :func:`adapt` gives the capsule the right name.
+
 With any NumPy, the stub dies of an input that NumPy cannot hold, such as one of shape ``[1, 2**61]``, which the server
 lets through because its own product of the extents overflows. Such an input arrives as an array of
 :data:`IMPOSSIBLE_SHAPE` instead, for the model to refuse.
@@ -34,6 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+IS_NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
 MARK = "pytriton_adapted"  # set in the module that models import, which several copies of this file may adapt
 FLAGS_OFFSET = 32  # where the stub looks for the item size
 ITEM_SIZE_OFFSET = 40  # where NumPy 2 has it
@@ -57,9 +61,11 @@ DTYPES = [
         "float64",
     )
 ]
-# What the stub sees of arrays that become tensors: strings as their bytes.
-VIEWED = {**{dtype: dtype for dtype in DTYPES}, np.dtype(object): np.dtype(np.uint8)}
+NUMBERS = frozenset(DTYPES)
+STRINGS = "OS"  # kinds of dtypes of BYTES tensors, which the stub asks Python to serialize
 IMPOSSIBLE_SHAPE = (0,) * 32  # no model has so many axes; NumPy 1 allows no more
+DLPACK_CPU = 1  # the type of a device
+DLPACK_NAME, DLPACK_TAKEN = b"dltensor", b"used_dltensor"  # of a capsule; NumPy keeps the address of the name
 
 NewFromDescr = ctypes.PYFUNCTYPE(
     ctypes.c_void_p,
@@ -86,12 +92,12 @@ def adapt(pb_utils: Any, tensor: Any) -> None:
     """
     if hasattr(pb_utils, MARK):
         return
-    is_numpy_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
-    if is_numpy_2:
+    if IS_NUMPY_2:
         check_layout()
         tensor.__init__ = _constructor(pb_utils, tensor.__init__)
     _make_arrays_safe()
     _make_strings_safe(pb_utils)
+    _make_capsules_safe(tensor)
     setattr(pb_utils, MARK, True)
 
 
@@ -141,14 +147,14 @@ def _constructor(pb_utils: Any, construct: Callable[[Any, str, NDArray[Any]], No
         return np.ndarray(len(encoded), descriptor.dtype, encoded)
 
     def __init__(self: Any, name: str, array: NDArray[Any]) -> None:
-        if not isinstance(array, np.ndarray) or array.dtype not in VIEWED:
+        if isinstance(array, np.ndarray) and array.dtype.kind in STRINGS:
+            descriptor = shown.descriptor = Descriptor(np.dtype(np.uint8))
+        elif isinstance(array, np.ndarray) and array.dtype in NUMBERS:
+            descriptor = Descriptor(array.dtype)
+            array = np.ndarray(array.shape, descriptor.dtype, np.ascontiguousarray(array))
+        else:
             construct(self, name, array)  # the stub refuses it
             return
-        descriptor = Descriptor(VIEWED[array.dtype])
-        if array.dtype.hasobject:
-            shown.descriptor = descriptor
-        else:
-            array = np.ndarray(array.shape, descriptor.dtype, np.ascontiguousarray(array))
         try:
             with descriptor:
                 construct(self, name, array)
@@ -190,19 +196,47 @@ def _make_strings_safe(pb_utils: Any) -> None:
     pb_utils.deserialize_bytes_tensor = lambda encoded: deserialize(encoded).view(_Strings)
 
 
+def _make_capsules_safe(tensor: Any) -> None:
+    """Have ``Tensor.from_dlpack`` take all of NumPy's arrays in C order, and leave capsules as NumPy expects them.
+
+    NumPy 2 exports strides where NumPy 1 exported none, and the stub takes those of empty arrays for another order.
+    """
+    take = tensor.from_dlpack
+    capsule = type(_multiarray()._ARRAY_API)
+    prototype = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+    is_valid = prototype(("PyCapsule_IsValid", ctypes.pythonapi))
+    rename = prototype(("PyCapsule_SetName", ctypes.pythonapi))
+
+    def from_dlpack(name: str, source: Any) -> Any:
+        if isinstance(source, np.ndarray) and source.dtype in NUMBERS and source.flags.c_contiguous:
+            return tensor(name, source)  # which copies as often
+        is_on_cpu = hasattr(source, "__dlpack_device__") and source.__dlpack_device__()[0] == DLPACK_CPU
+        taken = source.__dlpack__() if is_on_cpu else source
+        try:
+            return take(name, taken)
+        finally:
+            if isinstance(taken, capsule) and not is_valid(taken, DLPACK_NAME):
+                rename(taken, DLPACK_TAKEN)
+
+    tensor.from_dlpack = staticmethod(from_dlpack)
+
+
 def _make_arrays_safe() -> None:
-    """Have pybind11 make C-contiguous arrays, whatever strides it asks for, and survive shapes that NumPy refuses."""
+    """Have pybind11 survive shapes that NumPy refuses and, under NumPy 2, make C-contiguous arrays.
+
+    NumPy 1's strides are right, and the table may be that of other extensions, which ask for arrays in another order.
+    """
     original = NewFromDescr(_functions()[NEW_FROM_DESCR] or 0)
 
-    def contiguous(kind: int, descr: int, rank: int, shape: int, _: int, data: int, flags: int, parent: int) -> Any:
+    def safe(kind: int, descr: int, rank: int, shape: int, strides: int, data: int, flags: int, parent: int) -> Any:
         try:
-            return original(kind, descr, rank, shape, None, data, flags, parent)
+            return original(kind, descr, rank, shape, None if IS_NUMPY_2 else strides, data, flags, parent)
         except ValueError:
             array = np.empty(IMPOSSIBLE_SHAPE, np.uint8)
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(array))  # the caller's
             return id(array)
 
-    replacement = NewFromDescr(contiguous)
+    replacement = NewFromDescr(safe)
     _KEEP.extend([replacement, original])
     _replace_functions({NEW_FROM_DESCR: ctypes.cast(replacement, ctypes.c_void_p).value})
 

@@ -66,11 +66,18 @@ import numpy as np
     def lend(self, name, tensor):
         return pb_utils.Tensor.from_dlpack(name, tensor.to_dlpack())
 
+    def export(self, name, tensor):
+        array = tensor.as_numpy() * 2
+        return pb_utils.Tensor.from_dlpack(name, array if array.shape[1] != 4 else array.__dlpack__())
+
     def sum(self, name, tensor):
         return pb_utils.Tensor(name, tensor.as_numpy().sum(axis=1, keepdims=True))
 
     def texts(self, name, tensor):
         return pb_utils.Tensor(name, np.array([[text.decode(), text] for text in tensor.as_numpy()[0]], object))
+
+    def fixed(self, name, tensor):
+        return pb_utils.Tensor(name, tensor.as_numpy().astype(np.bytes_))
 """
 ASK = f"""{HEAD}
         return [self.asked(get(request, "x").as_numpy()) for request in requests]
@@ -166,9 +173,26 @@ def test_tensors_are_exchanged_by_dlpack(connect: Ask, kind: str):
     assert compute(connect, "lend", **{f"in_{kind}": ARRAYS[kind]})[f"out_{kind}"].tolist() == ARRAYS[kind].tolist()
 
 
+@pytest.mark.parametrize("columns", [3, 4], ids=["array", "capsule"])
+def test_a_model_gives_arrays_of_numpy_by_dlpack_again_and_again(connect: Ask, columns: int):
+    given = np.arange(columns, dtype=np.float32)[np.newaxis]
+    for _ in range(3):
+        assert compute(connect, "export", in_FP32=given)["out_FP32"].tolist() == (2 * given).tolist()
+
+
+def test_a_model_gives_arrays_without_elements_by_dlpack(connect: Ask):
+    assert compute(connect, "export", in_FP32=np.empty((3, 0), np.float32))["out_FP32"].shape == (3, 0)
+
+
 def test_strings_may_be_texts_and_bytes(connect: Ask):
     y = compute(connect, "texts", in_STRING=np.array([[b"ab", "ä".encode()]], object))["out_STRING"]
     assert y.tolist() == [[b"ab", b"ab"], ["ä".encode(), "ä".encode()]]
+
+
+def test_strings_may_be_of_a_fixed_width(connect: Ask):
+    given = np.array([[b"ab", "ä".encode(), b""]], object)
+    assert compute(connect, "fixed", in_STRING=given)["out_STRING"].tolist() == given.tolist()
+    assert compute(connect, "fixed", in_STRING=given[:, :0])["out_STRING"].shape == (1, 0)
 
 
 def test_a_model_calls_another_one(connect: Ask):

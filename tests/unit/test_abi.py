@@ -14,14 +14,15 @@ import pytest
 from pytriton.proxy import abi
 from pytriton.proxy.abi import DTYPES, FLAGS_OFFSET, Descriptor, adapt, check_layout, interleave
 
-numpy_2 = pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="the stub is right under NumPy 1")
+numpy_2 = pytest.mark.skipif(not abi.IS_NUMPY_2, reason="the stub is right under NumPy 1")
+numpy_1 = pytest.mark.skipif(abi.IS_NUMPY_2, reason="NumPy 2 has a table for the stub alone")
 
 
 class Utilities:
     """Stands in for ``triton_python_backend_utils``."""
 
     def __init__(self):
-        self.Tensor = type("Tensor", (), {"__init__": StubConstructor(self)})
+        self.Tensor = type("Tensor", (), {"__init__": StubConstructor(self), "from_dlpack": staticmethod(take_capsule)})
 
     @staticmethod
     def deserialize_bytes_tensor(encoded):
@@ -30,6 +31,19 @@ class Utilities:
     @staticmethod
     def serialize_byte_tensor(array):
         return interleave(np.array([str(element).encode() for element in array.ravel()], object))
+
+
+def take_capsule(name, capsule):
+    """Stands in for the stub's ``Tensor.from_dlpack``: what it takes, it gives a name that NumPy does not know."""
+    if name == "refused":
+        raise ValueError(name)
+    set_name = ctypes.pythonapi.PyCapsule_SetName
+    set_name.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    set_name(capsule, STUBS_NAME)
+    return name, capsule
+
+
+STUBS_NAME = b"used_dlpack"
 
 
 class StubConstructor:
@@ -43,7 +57,7 @@ class StubConstructor:
 
     def __call__(self, tensor, name, array):
         tensor.name, tensor.shape = name, array.shape
-        if array.dtype.kind == "O":
+        if array.dtype.kind in "OS":
             array = self.utilities.serialize_byte_tensor(array)
         item_size = ctypes.c_int32.from_address(id(array.dtype) + FLAGS_OFFSET).value
         tensor.array, tensor.data = array, array.tobytes()[: array.size * item_size]
@@ -131,6 +145,13 @@ def test_texts_reach_the_stub_encoded_by_the_module_of_the_server(utilities):
 
 
 @numpy_2
+def test_bytes_of_a_fixed_width_reach_the_stub_encoded(utilities):
+    array = np.array([[b"a", b"bc"], [b"", b"d"]])
+    assert utilities.Tensor("y", array.T).data == interleave(array.T)
+    assert utilities.Tensor("y", np.empty(0, "S3")).data == b""
+
+
+@numpy_2
 def test_a_model_may_serialize_strings_itself(utilities):
     encoded = utilities.serialize_byte_tensor(np.array([b"a"], object))
     assert encoded == Utilities.serialize_byte_tensor(np.array([b"a"], object))
@@ -165,8 +186,28 @@ def test_strings_are_preceded_by_their_lengths():
     assert interleave(strings) == struct.pack("<I2sIIcI2s", 2, b"ab", 0, 1, b"\0", 2, "ä".encode())
 
 
+@pytest.mark.parametrize("lend", [lambda array: array, lambda array: array.__dlpack__()], ids=["array", "capsule"])
+def test_a_capsule_of_numpy_is_named_as_taken(utilities, lend):
+    name, capsule = utilities.Tensor.from_dlpack("y", lend(np.arange(6).reshape(2, 3).T))
+    assert name == "y"
+    assert "used_dltensor" in repr(capsule)
+
+
+@numpy_2
+def test_an_array_in_c_order_is_lent_without_a_capsule(utilities):
+    for array in (np.arange(3), np.empty((3, 0)), np.arange(8)[::4][:1], np.broadcast_to(np.ones(2), (1, 2))):
+        assert utilities.Tensor.from_dlpack("y", array).data == array.tobytes()
+
+
+def test_a_capsule_that_is_not_taken_stays_as_it_is(utilities):
+    capsule = np.arange(3).__dlpack__()
+    with pytest.raises(ValueError, match="refused"):
+        utilities.Tensor.from_dlpack("refused", capsule)
+    assert '"dltensor"' in repr(capsule)
+
+
 def test_tensors_made_with_numpy_1_need_nothing(monkeypatch):
-    monkeypatch.setattr(np, "__version__", "1.26.4")
+    monkeypatch.setattr(abi, "IS_NUMPY_2", False)
     monkeypatch.setattr(abi, "_make_arrays_safe", lambda: None)
     utilities = Utilities()
     before = utilities.Tensor.__init__
@@ -207,7 +248,8 @@ class Utilities:
     def deserialize_bytes_tensor(encoded):
         return np.array([bytes(encoded)], object)
 
-class Tensor: ...
+class Tensor:
+    from_dlpack = None
 
 abi.adapt(Utilities, Tensor)
 capsule = __import__("numpy.core.multiarray", fromlist=["_ARRAY_API"])._ARRAY_API
@@ -239,6 +281,15 @@ array = new_array((2, 3), (0, 0))  # the strides of an item size of 0
 print(array.tolist(), array.strides, np.zeros((2, 2)).T.strides)
 """
     assert adapted(script) == "[[0, 1, 2], [3, 4, 5]] (12, 4) (8, 16)\n"
+
+
+@numpy_1
+def test_other_extensions_get_the_strides_that_they_ask_for():
+    script = """
+array = new_array((3, 2), (4, 12))  # as libraries of linear algebra have their matrices
+print(array.tolist(), array.strides)
+"""
+    assert adapted(script) == "[[0, 3], [1, 4], [2, 5]] (4, 12)\n"
 
 
 def test_a_shape_that_numpy_refuses_becomes_an_array_that_says_so():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pytriton.inprocess import InvalidArgumentError, MemoryType, UnsupportedError
-from pytriton.inprocess.allocators import made_by
+from pytriton.inprocess.allocators import default_memory_allocators, made_by
 from pytriton.inprocess.devices import allocated, copied, has_gpu
 from pytriton.inprocess.memory import MemoryBuffer
 from pytriton.inprocess.tensor import Tensor, tensor_of
@@ -41,6 +41,19 @@ def test_outputs_may_not_be_wanted_where_nobody_allocates():
     with pytest.raises(InvalidArgumentError, match=r"pip install 'pytriton\[cuda\]'"):
         made_by(None, (MemoryType.GPU, 0))
     assert made_by(None, None) is None
+
+
+def test_each_type_of_memory_has_a_default_allocator_which_may_be_deleted(monkeypatch: pytest.MonkeyPatch):
+    assert set(default_memory_allocators) == set(MemoryType)
+    monkeypatch.delitem(default_memory_allocators, MemoryType.GPU)
+    with pytest.raises(InvalidArgumentError, match="add one to default_memory_allocators"):
+        made_by(None, (MemoryType.GPU, 0))
+
+
+@pytest.mark.usefixtures("without_cupy")
+def test_the_allocator_of_gpu_memory_says_what_it_lacks():
+    with pytest.raises(UnsupportedError, match="pip install cupy-cuda12x"):
+        default_memory_allocators[MemoryType.GPU].allocate(10, MemoryType.GPU, 0)
 
 
 @no_gpu_only

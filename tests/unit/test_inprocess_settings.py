@@ -150,6 +150,11 @@ def test_a_value_of_the_wrong_type_is_a_type_error(name: str):
     assert isinstance(raised.value, InvalidArgumentError)
 
 
+def test_a_value_of_the_wrong_type_is_told_of_before_a_missing_repository():
+    with pytest.raises(TypeError, match="server_id"):
+        list(settings(Options(server_id=1)))  # type: ignore[arg-type]
+
+
 def test_scalars_of_numpy_are_taken():
     given = told(exit_timeout=np.int64(3), strict_readiness=np.bool_(False), log_verbose=np.uint8(2))
     given += told(min_supported_compute_capability=np.float32(7.5))

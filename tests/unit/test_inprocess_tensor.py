@@ -130,6 +130,13 @@ def test_bytes_that_are_no_text_are_refused_as_one():
         Tensor.from_bytes_array([b"\xff"]).to_string_array()
 
 
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="NumPy 1 has no StringDType")
+def test_arrays_of_numpys_strings_of_any_length_are_taken():
+    array = np.array([["a", "ä\0"], ["", "long " * 100]], np.dtypes.StringDType())
+    assert tensor_of(array).to_string_array().tolist() == [["a", "ä"], ["", "long " * 100]]
+    assert Tensor.from_string_array(array).to_bytes_array().tolist()[0] == [b"a", "ä\0".encode()]
+
+
 def test_byte_strings_have_the_names_of_the_specification():
     assert Tensor.from_bytes_array(bytes_array=[b"a"]).to_bytes_array().tolist() == [b"a"]
     assert Tensor.from_string_array(string_array=["a"]).to_string_array().tolist() == ["a"]
