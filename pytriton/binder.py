@@ -14,6 +14,7 @@ from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model import Model, check_name, describe
 from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config.validation import checked_copy
 from pytriton.server.control import ModelControl
 from pytriton.server.native import uses_native
 from pytriton.server.unmet import Abilities, unmet_wishes
@@ -78,7 +79,7 @@ class ModelBinder(ABC):
             inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ...
             outputs: Likewise OUTPUT_1, OUTPUT_2, ...
             model_version: Several versions of a model may be bound; they share all but the callables.
-            config: Batching and more.
+            config: Batching and more. It is copied: what is assigned to it afterwards has no effect.
             strict: Check every result's names, dtypes and shapes against ``outputs``.
             trace_config: Of the server that traces the requests; default: ``TritonConfig.trace_config``. With
                 ``mode=opentelemetry``, the callables' spans are sent where the server's are; see docs/observability.md.
@@ -98,7 +99,7 @@ class ModelBinder(ABC):
         traced = traces(model_name, trace_config, of_the_server)
         infer = infer_func if isinstance(infer_func, Processes) else callables(infer_func)
         instances = len(infer.places() if isinstance(infer, Processes) else infer)
-        config = ModelConfig() if config is None else config
+        config = ModelConfig() if config is None else checked_copy(config)
         described = describe(model_name, model_version, inputs, outputs, config, instances)
         followed = of_the_server if trace_config is None else trace_config
         native = uses_native(config.proxy, ours=self._is_ours())

@@ -87,6 +87,7 @@ LAYERS = {
         "exceptions",
         "lifecycle",
         "model",
+        "model_config",
         "remote",
         "security",
         "server",

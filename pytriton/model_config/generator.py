@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytriton.model_config.codec import write_fields
 from pytriton.model_config.fields import MODEL
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.model_config.validation import validate
+from pytriton.model_config.validation import checked_copy, validate
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -34,11 +34,9 @@ class ModelConfigGenerator:
         Raises:
             PyTritonBadParameterError: As :func:`pytriton.model_config.validation.validate`.
         """
-        validate(self._config)
-        return {
-            "backend": self._backend,
-            **write_fields(MODEL, self._config),
-        }
+        config = checked_copy(self._config)
+        validate(config)
+        return {"backend": self._backend, **write_fields(MODEL, config)}
 
     def to_file(self, config_path: str | PathLike[str]) -> Message:
         """Write ``config.pbtxt``, and its parent directories.
