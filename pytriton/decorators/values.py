@@ -121,8 +121,8 @@ def _filled(requests: Sequence[Any], defaults: Arrays, batching: bool) -> Sequen
     if isinstance(requests, RequestBatch):
         columns = requests.columns()
         if columns is not None:  # they have the same inputs: stay one block, and fill it as one
-            missing = _missing(columns, defaults, sum(requests.rows))
-            return RequestBatch({**columns, **missing}, requests.rows, requests) if missing else requests
+            requests.add(_missing(columns, defaults, sum(requests.rows)))
+            return requests
     filled = []
     for request in requests:
         inputs = tensors(request)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytriton.proxy.types import Request, RequestBatch, ResponseBatch
+from pytriton.proxy.types import RequestBatch, ResponseBatch
 
 if TYPE_CHECKING:
     from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -149,7 +149,7 @@ def _rows(requests: Sequence[Any]) -> list[int | None]:
     """Rows of each request; None where the inputs do not tell."""
     if isinstance(requests, RequestBatch):
         return list(requests.rows)
-    return [_rows_of(request.data if isinstance(request, Request) else request) for request in requests]
+    return [_rows_of(request) for request in requests]
 
 
 def _rows_of(inputs: Mapping[str, Any]) -> int | None:
