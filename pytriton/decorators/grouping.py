@@ -72,6 +72,7 @@ def group_by_values(*keys: str, pad_fn: Callable[[InferenceResults], InferenceRe
         PyTritonValidationError: At the call: an output has the wrong number of rows, or the outputs of the groups
             differ in names or shapes.
     """
+
     @decorator
     def grouped(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inputs, rows = batched_inputs(kwargs, "group_by_values")

@@ -28,7 +28,8 @@ class ConstantPadder:
         """Pad the arrays of several results.
 
         Args:
-            batches_list: Name to array of shape ``(rows, ...)``. A name may be missing in some of them, and stays missing.
+            batches_list: Name to array of shape ``(rows, ...)``. A name may be missing in some of them, and stays
+                missing.
 
         Returns:
             As many new dicts. Arrays of one name have the same shape but for the rows, and the same dtype. Arrays that

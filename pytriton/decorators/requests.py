@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytriton.decorators.calls import Wrapped, decorator
+from pytriton.decorators.calls import Wrapped, adding_decorator
 from pytriton.decorators.inputs import requests_in
 
 __all__ = ["with_requests"]
 
 
-@decorator
+@adding_decorator("requests")
 def with_requests(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function with the list of requests as keyword argument ``requests`` too. Goes right above ``@batch``.
 

@@ -99,7 +99,9 @@ def test_an_assignment_to_no_field_is_warned_of(caplog):
     config = ModelConfig()
     config.max_batch = 3
     assert checked_copy(config).max_batch_size == 4
-    assert "ModelConfig has no field ['max_batch'], which has no effect; fields: batching, max_batch_size" in caplog.text
+    assert (
+        "ModelConfig has no field ['max_batch'], which has no effect; fields: batching, max_batch_size" in caplog.text
+    )
 
 
 @pytest.mark.parametrize("enumeration", [DeviceKind, TimeoutAction])
