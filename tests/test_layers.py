@@ -42,7 +42,16 @@ LAYERS = {
         "worker.context",
     ],
     "server": ["client", "config", "constants", "exceptions", "forks", "model_config", "security", "utils"],
-    "workers": ["decorators.batching", "decorators.signatures", "exceptions", "forks", "model_config", "proxy", "signals", "worker"],
+    "workers": [
+        "decorators.batching",
+        "decorators.signatures",
+        "exceptions",
+        "forks",
+        "model_config",
+        "proxy",
+        "signals",
+        "worker",
+    ],
     "model": ["exceptions", "model_config", "server", "worker", "workers"],
     "inprocess": [
         "base",

@@ -16,6 +16,7 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 __all__ = ["WRAPPERS", "check_callable", "check_factory"]
 
 WRAPPERS = (wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper)
+PLAIN = (FunctionType, MethodType, functools.partial)
 
 
 def check_callable(function: Any, config: TritonModelConfig) -> None:
@@ -38,7 +39,7 @@ def check_callable(function: Any, config: TritonModelConfig) -> None:
             f"such as {function.__qualname__}()"
         )
     by_name, added = False, dict[str, Any]()
-    while not isinstance(function, (FunctionType, MethodType, functools.partial)):
+    while type(function) not in PLAIN:  # a wrapper says that its class is that of what it wraps
         if isinstance(function, WRAPPERS):
             passing = passing_of(function._self_wrapper)
             if passing is None:
@@ -61,8 +62,8 @@ def check_factory(factory: Any) -> None:
     Raises:
         PyTritonValidationError: It is decorated as one, or has to be given something.
     """
-    signature = _signature(factory) if isinstance(factory, (FunctionType, MethodType, functools.partial)) else None
-    needed = [] if signature is None else _needed(signature, {"device": None})
+    signature = _signature(factory) if type(factory) in PLAIN else None
+    needed = [] if signature is None else _needed(signature)
     if needed or (isinstance(factory, WRAPPERS) and passing_of(factory._self_wrapper) is not None):
         what = f"needs {', '.join(needed)}" if needed else "is decorated as an inference callable is"
         raise PyTritonValidationError(
@@ -79,7 +80,7 @@ def _call_of(kind: type) -> Any:
 
 def _signature(function: Any) -> inspect.Signature | None:
     """What a function really takes, whatever it passes itself off for; None if that is not known."""
-    if isinstance(function, functools.partial) and not isinstance(function.func, (FunctionType, MethodType)):
+    if isinstance(function, functools.partial) and type(function.func) not in PLAIN:
         return None
     if "__signature__" in getattr(function, "__dict__", {}):
         return None
@@ -120,12 +121,13 @@ def _check_listed(
         ) from None
 
 
-def _needed(signature: inspect.Signature, given: dict[str, Any]) -> list[str]:
+def _needed(signature: inspect.Signature) -> list[str]:
+    """What a factory would have to be given, beside its worker's device."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [
         repr(name)
         for name, parameter in signature.parameters.items()
-        if parameter.default is parameter.empty and parameter.kind not in variable and name not in given
+        if parameter.default is parameter.empty and parameter.kind not in variable and name != "device"
     ]
 
 

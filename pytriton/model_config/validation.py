@@ -104,6 +104,13 @@ def check_combination(config: TritonModelConfig) -> None:
             "response_cache does not go with a SequenceBatcher or with decoupled=True; turn one of them off"
         )
 
+    batcher = config.batcher
+    if isinstance(batcher, DynamicBatcher) and batcher.preserve_ordering and batcher.priority_levels > 1:
+        raise PyTritonBadParameterError(
+            f"preserve_ordering does not go with {batcher.priority_levels} priority_levels, as requests of a higher "
+            "priority overtake others; turn one of them off"
+        )
+
 
 def _check_version_policy(policy: VersionPolicy) -> None:
     if isinstance(policy, LatestVersions):

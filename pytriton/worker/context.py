@@ -153,7 +153,8 @@ def get_triton_context(wrapped: Any, instance: Any) -> TritonContext:
     binding = current_binding.get()
     if binding is not None:
         return binding.context
-    for owner, name in product((instance, wrapped), (TRITON_CONTEXT_ATTRIBUTE, TRITON_CONTEXT_FIELD_NAME)):
+    owners = instance, wrapped, getattr(wrapped, "__self__", None)
+    for owner, name in product(owners, (TRITON_CONTEXT_ATTRIBUTE, TRITON_CONTEXT_FIELD_NAME)):
         context = getattr(owner, name, None)
         if isinstance(context, TritonContext):
             return context

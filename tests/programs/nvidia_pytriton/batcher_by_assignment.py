@@ -23,7 +23,7 @@ batcher = DynamicBatcher()
 batcher.max_queue_delay_microseconds = 500
 batcher.preferred_batch_size = [4]
 batcher.preferred_batch_size.append(8)
-batcher.preserve_ordering = True
+batcher.preserve_ordering = False
 batcher.priority_levels = 3
 batcher.default_priority_level = 2
 batcher.default_queue_policy = policy
@@ -75,6 +75,10 @@ with Triton(config=config) as triton:
             print("accepted", change)
         except PyTritonError as e:
             print(type(e).__name__)
+    try:
+        triton.bind("bad", fn, [t_in], [t_out], config=ModelConfig(batcher=DynamicBatcher(preserve_ordering=True, priority_levels=2, default_priority_level=1)))
+    except PyTritonBadParameterError as e:
+        print("ordering", "preserve_ordering" in e.message)
     t_in.dtype = "complex64"
     try:
         triton.bind("bad", fn, [t_in], [t_out])
