@@ -267,3 +267,19 @@ def test_a_sequence_goes_on_with_the_state_that_callables_share(triton, bind, tr
         options = {"sequence_id": 5, "sequence_start": start, "sequence_end": end}
         got.append(float(traffic.infer_bare(model, {"x": filled(value)}, **options)["y"][0, 0]))
     assert got == [1, 3, 303]
+
+
+def test_a_bind_that_replaces_serves_the_new_model_under_the_name(triton, bind, url):
+    model = bind([times(2)] * 2, max_batch_size=4)
+    outputs = [Tensor(name="z", shape=(-1,), dtype=np.float32)]
+    triton.bind(model, batch(lambda x: {"z": x * 5}), IN, outputs, config=ModelConfig(max_batch_size=9), replace=True)
+    with ModelClient(url, model) as client:
+        assert client.model_config.max_batch_size == 9
+        assert client.infer_batch(filled(1))["z"].tolist() == [[5.0] * 4]
+
+
+def test_a_bind_that_replaces_one_version_leaves_the_others(triton, bind, url):
+    model = bind(times(2))
+    triton.bind(model, times(3), IN, OUT, model_version=2)
+    triton.bind(model, times(4), IN, OUT, model_version=2, replace=True)
+    assert [answer_of_version(url, model, version) for version in ("1", "2")] == [2, 4]
