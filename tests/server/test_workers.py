@@ -215,7 +215,7 @@ def test_a_rebind_changes_the_callable_and_keeps_the_workers(bind, traffic, trit
 
 def test_a_model_of_threads_cannot_be_rebound_to_processes(bind, triton):
     model = bind(doubling())
-    with pytest.raises(PyTritonValidationError, match="rebind"):
+    with pytest.raises(PyTritonValidationError, match="was bound with callables of this process, not with Processes"):
         triton.rebind(model, Processes(doubling, count=1))
 
 
