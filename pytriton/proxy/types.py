@@ -129,6 +129,20 @@ class Request(_Tensors):
         self.sequence_end = sequence_end
         self._cancellation: tuple[Cancellations, int] | None = None
 
+    @classmethod
+    def untold(cls, count: int, output_names: Sequence[str]) -> list[Request]:
+        """Requests of which only the wanted outputs are known; faster than as many calls of the class."""
+        requests = []
+        for _ in range(count):
+            request = cls.__new__(cls)
+            request.parameters = {}
+            request.requested_output_names = list(output_names)
+            request.span = request.deadline = request.correlation_id = request._cancellation = None
+            request.request_id = ""
+            request.sequence_start = request.sequence_end = False
+            requests.append(request)
+        return requests
+
     def with_data(self, data: Mapping[str, NDArray[Any]]) -> Request:
         """The same request with other inputs; this one stays as it is."""
         request = Request(data)
@@ -202,32 +216,46 @@ class RequestBatch(list[Request]):
     def __init__(self, inputs: Arrays, rows: Sequence[int], requests: Sequence[Request]) -> None:
         super().__init__(requests)
         self.rows = rows
-        self._inputs: Arrays = {}
+        self._inputs = inputs.copy()
         self._views: dict[str, list[NDArray[Any]]] = {}
-        self.add(inputs)
+        self._give(inputs)
 
     def add(self, inputs: Arrays) -> None:
         """Give the requests these inputs too, as whole-batch arrays."""
-        self._inputs |= inputs
-        bounds = [*pairwise(split_offsets(self.rows))] if len(self.rows) > 1 else None
+        if inputs:
+            self._inputs |= inputs
+            self._give(inputs)
+
+    def _give(self, inputs: Arrays) -> None:
+        if len(self) == 1:
+            self[0].update(inputs)
+            self._views |= {name: [array] for name, array in inputs.items()}
+            return
         for name, array in inputs.items():
-            views = self._views[name] = [array[a:b] for a, b in bounds] if bounds else [array]
+            views = self._views[name] = _cut(array, self.rows)
             for request, view in zip(self, views, strict=True):
                 request[name] = view
 
     def columns(self) -> Arrays | None:
         """The whole-batch arrays, or None once the list or an input of a request was replaced."""
-        count = len(self._inputs)
         if len(self) != len(self.rows):
             return None
+        names = len(self._inputs)
         for request in self:
-            if len(request) != count:
+            if len(request) != names:
                 return None
         for name, views in self._views.items():
-            for request, view in zip(self, views, strict=True):
+            for request, view in zip(self, views):  # noqa: B905  (of one length, and checking that again takes long)
                 if request.get(name) is not view:
                     return None
-        return dict(self._inputs)
+        return self._inputs.copy()
+
+
+def _cut(array: NDArray[Any], rows: Sequence[int]) -> list[NDArray[Any]]:
+    """Views of so many rows each."""
+    if len(rows) == len(array) and 0 not in rows:  # one each: NumPy makes these views faster than by slices
+        return list(array[:, np.newaxis])
+    return [array[first:end] for first, end in pairwise(split_offsets(rows))]
 
 
 class ResponseBatch(list[Arrays]):

@@ -32,7 +32,7 @@ def requests_of(
     Raises:
         ValueError, LookupError: The frame makes no sense.
     """
-    requests = [Request(None, None, None, list(output_names)) for _ in range(frame.requests)]
+    requests = Request.untold(frame.requests, output_names)
     if frame.cancellation is not None:
         for index, request in enumerate(requests):
             request._cancellation = frame.cancellation, index

@@ -109,6 +109,16 @@ def test_request_has_no_parameters_unless_given():
     assert Request().data == {}
 
 
+def test_requests_of_which_nothing_is_told_are_like_those_that_the_class_makes():
+    made, other = Request.untold(2, ["y"])
+    expected = Request(requested_output_names=["y"])
+    assert [getattr(made, name) for name in Request.__slots__] == [
+        getattr(expected, name) for name in Request.__slots__
+    ]
+    assert made.parameters is not other.parameters
+    assert made.requested_output_names is not other.requested_output_names
+
+
 def test_untraced_request_has_a_span_that_does_nothing():
     with Request().traced_span("work"):
         pass

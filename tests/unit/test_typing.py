@@ -13,7 +13,8 @@ PROGRAM = """
 import numpy as np
 from numpy.typing import NDArray
 from pytriton import ModelClient, ModelConfig, Tensor, Triton, TritonContext
-from pytriton import batch, fill_optionals, first_value, group_by_keys, group_by_values, pad_batch, sample, triton_context
+from pytriton import batch, fill_optionals, first_value, group_by_keys, group_by_values, pad_batch, sample
+from pytriton import triton_context
 
 Array = NDArray[np.float32]
 X = np.ones((1, 1), np.float32)
