@@ -2,32 +2,123 @@
 
 ::
 
-    from pytriton.decorators import batch
-    from pytriton.model_config import ModelConfig, Tensor
-    from pytriton.triton import Triton
+    from pytriton import ModelConfig, Tensor, Triton, batch
 
-The submodules ``client``, ``model_config`` and ``triton`` are imported when first used.
+The names below are imported from their modules when they are first used: a client does not load what serves models.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytriton.distribution import warn_of_other
+
+if TYPE_CHECKING:
+    from pytriton import client, decorators, exceptions, model_config, triton
+    from pytriton.client import (
+        AsyncioDecoupledModelClient,
+        AsyncioModelClient,
+        DecoupledModelClient,
+        FuturesModelClient,
+        ModelClient,
+    )
+    from pytriton.decorators import (
+        ConstantPadder,
+        PerSequence,
+        batch,
+        fill_optionals,
+        first_value,
+        group_by_keys,
+        group_by_values,
+        pad_batch,
+        sample,
+        sequence_states,
+        triton_context,
+        with_requests,
+    )
+    from pytriton.model_config import (
+        DynamicBatcher,
+        ModelConfig,
+        ModelWarmup,
+        QueuePolicy,
+        SequenceBatcher,
+        Tensor,
+        TimeoutAction,
+        WarmupInput,
+    )
+    from pytriton.triton import RemoteTriton, Triton, TritonConfig, TritonContext, TritonSecurityConfig
+    from pytriton.workers import Processes
 
 DISTRIBUTION = "pytriton"  # tells this file from that of another distribution
 warn_of_other()
 
-__all__ = ["client", "model_config", "triton"]
+__all__ = [
+    "AsyncioDecoupledModelClient",
+    "AsyncioModelClient",
+    "ConstantPadder",
+    "DecoupledModelClient",
+    "DynamicBatcher",
+    "FuturesModelClient",
+    "ModelClient",
+    "ModelConfig",
+    "ModelWarmup",
+    "PerSequence",
+    "Processes",
+    "QueuePolicy",
+    "RemoteTriton",
+    "SequenceBatcher",
+    "Tensor",
+    "TimeoutAction",
+    "Triton",
+    "TritonConfig",
+    "TritonContext",
+    "TritonSecurityConfig",
+    "WarmupInput",
+    "batch",
+    "client",
+    "decorators",
+    "exceptions",
+    "fill_optionals",
+    "first_value",
+    "group_by_keys",
+    "group_by_values",
+    "model_config",
+    "pad_batch",
+    "sample",
+    "sequence_states",
+    "triton",
+    "triton_context",
+    "with_requests",
+]
+
+_MODULES = ("client", "decorators", "exceptions", "model_config", "triton")
+_HOMES = {
+    "client": "AsyncioDecoupledModelClient AsyncioModelClient DecoupledModelClient FuturesModelClient ModelClient",
+    "decorators": """ConstantPadder PerSequence batch fill_optionals first_value group_by_keys group_by_values pad_batch
+        sample sequence_states triton_context with_requests""",
+    "model_config": """DynamicBatcher ModelConfig ModelWarmup QueuePolicy SequenceBatcher Tensor TimeoutAction
+        WarmupInput""",
+    "triton": "RemoteTriton Triton TritonConfig TritonContext TritonSecurityConfig",
+    "workers": "Processes",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
+    if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _HOME_OF:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        globals()[name] = value  # so that this is not asked again
+        return value
     if name == "__version__":
         return _version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def _version() -> str:

@@ -10,7 +10,6 @@ import threading
 import time
 from abc import abstractmethod
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from pytriton import forks
@@ -65,13 +64,14 @@ class TritonBase(ModelBinder):
         self._policy = triton_lifecycle_policy
         super().__init__(workspace, config)
         self._metrics_page: MetricsPage | None = None
+        self._started = False
         self._stopping = False
         self._stopping_lock = threading.Lock()
         self._stopped = threading.Event()
         self._wake = threading.Event()
         self._process = os.getpid()
         forks.register(self)
-        atexit.register(self.stop)
+        atexit.register(self._finish)
 
     def __enter__(self: TritonT) -> TritonT:
         """Connect, unless the policy says to wait; see :meth:`connect`."""
@@ -79,18 +79,13 @@ class TritonBase(ModelBinder):
             if self._policy.launch_triton_on_startup:
                 self.connect()
         except BaseException:
-            self.stop()
+            self._finish()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        """Stop."""
-        self.stop()
+    def __exit__(self, *_: object) -> None:
+        """Stop, and remove the workspace even if nothing was started."""
+        self._finish()
 
     def connect(self) -> None:
         """See to it that there is a server, and load the models that are not loaded yet.
@@ -102,6 +97,7 @@ class TritonBase(ModelBinder):
             tritonclient.utils.InferenceServerException: The server refused a model.
         """
         with self._changing("connect"):
+            self._started = True
             if self._control is None:
                 try:
                     self._control = self._reach()
@@ -145,11 +141,15 @@ class TritonBase(ModelBinder):
     def stop(self) -> bool:
         """Finish the requests in flight, unload the models and remove the workspace; from any thread.
 
-        In a process that was forked from this one, nothing happens.
+        Before the first :meth:`connect`, ``run`` or :meth:`serve`, and in a process that was forked from this one,
+        nothing happens.
 
         Returns:
             Whether models were served, and this call ended it.
         """
+        return self._finish() if self._started else False
+
+    def _finish(self) -> bool:
         if current_binding.get() is not None:  # a callable's own thread: its request has to end first
             running = self.is_alive()
             self._stop_soon()
@@ -159,7 +159,7 @@ class TritonBase(ModelBinder):
         if not first:
             self._stopped.wait()
             return False
-        atexit.unregister(self.stop)
+        atexit.unregister(self._finish)
         self._models.interrupt()
         try:
             with self._lock:  # a start ends early, what loads or unloads a model goes on to its end
@@ -179,7 +179,7 @@ class TritonBase(ModelBinder):
 
     def after_fork(self) -> None:
         """In a forked child, be stopped: server, workers and files are those of the process that made this object."""
-        atexit.unregister(self.stop)
+        atexit.unregister(self._finish)
         self._lock, self._stopping_lock = threading.RLock(), threading.Lock()
         self._stopped, self._wake = threading.Event(), threading.Event()
         self._stopping = True
@@ -250,6 +250,7 @@ class TritonBase(ModelBinder):
             self._check_may_start("serve metrics")
             if self._metrics_page is not None:
                 raise PyTritonInvalidOperationError(f"metrics are served already, at {self._metrics_page.url}")
+            self._started = True
             handler = prometheus.MetricsHandler.factory(registry)
             self._metrics_page = MetricsPage(handler, address, port)
             self._observation.metrics = CallableMetrics.of(registry)

@@ -14,6 +14,7 @@ from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model import Model, check_name, describe
 from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config.validation import checked_copy
 from pytriton.server.control import ModelControl
 from pytriton.server.native import uses_native
 from pytriton.server.unmet import Abilities, unmet_wishes
@@ -65,6 +66,8 @@ class ModelBinder(ABC):
         config: ModelConfig | None = None,
         strict: bool = False,
         trace_config: list[str] | None = None,
+        *,
+        replace: bool = False,
     ) -> None:
         """Serve a callable as a model; at once if there is a server, else as soon as there is.
 
@@ -78,15 +81,18 @@ class ModelBinder(ABC):
             inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ...
             outputs: Likewise OUTPUT_1, OUTPUT_2, ...
             model_version: Several versions of a model may be bound; they share all but the callables.
-            config: Batching and more.
+            config: Batching and more. It is copied: what is assigned to it afterwards has no effect.
             strict: Check every result's names, dtypes and shapes against ``outputs``.
             trace_config: Of the server that traces the requests; default: ``TritonConfig.trace_config``. With
                 ``mode=opentelemetry``, the callables' spans are sent where the server's are; see docs/observability.md.
+            replace: Unbind what is bound under this name and version first, once all arguments were checked. Requests
+                that come meanwhile are refused; :meth:`rebind` replaces the callable alone, and loses none.
 
         Raises:
             ImportError: ``trace_config`` is for OpenTelemetry, which is not installed.
             ValueError: It has no URL to send spans to.
-            PyTritonValidationError: The name, callable, tensors or config are wrong.
+            PyTritonValidationError: The name, callable, tensors or config are wrong, or the callable's parameters are
+                not what it would be called with.
             PyTritonBadParameterError: A value in the configuration is out of range.
             PyTritonInvalidOperationError: The name and version are bound, or this object was stopped.
             PyTritonServerError: It takes the server's Python backend, which cannot run in this interpreter.
@@ -98,7 +104,7 @@ class ModelBinder(ABC):
         traced = traces(model_name, trace_config, of_the_server)
         infer = infer_func if isinstance(infer_func, Processes) else callables(infer_func)
         instances = len(infer.places() if isinstance(infer, Processes) else infer)
-        config = ModelConfig() if config is None else config
+        config = ModelConfig() if config is None else checked_copy(config)
         described = describe(model_name, model_version, inputs, outputs, config, instances)
         followed = of_the_server if trace_config is None else trace_config
         native = uses_native(config.proxy, ours=self._is_ours())
@@ -114,22 +120,24 @@ class ModelBinder(ABC):
         )
         abilities = self._abilities()
         with self._changing(f"bind model {model_name!r}"):
-            self._models.check_beside(described)
+            replaced = self._models.replaced_by(described) if replace else []
+            self._models.check_beside(described, replaced)
             for wish in unmet_wishes(described, abilities) if abilities else ():
                 LOGGER.warning("model %s: %s", model_name, wish)
-            self._models.add(
-                Model(
-                    infer,
-                    described,
-                    self.triton_context,
-                    options,
-                    self._observation,
-                    traced,
-                    native,
-                    followed,
-                    self._offer,
-                )
+            model = Model(
+                infer,
+                described,
+                self.triton_context,
+                options,
+                self._observation,
+                traced,
+                native,
+                followed,
+                self._offer,
             )
+            if replaced:
+                self.unbind(model_name, model_version)
+            self._models.add(model)
             if self._control is not None:
                 self._load(self._control)
 
@@ -146,7 +154,8 @@ class ModelBinder(ABC):
         Raises:
             PyTritonInvalidOperationError: There is no such model, or several versions of it.
             PyTritonValidationError: There are more or fewer callables than instances, or ones of another kind (plain,
-                ``async def``), which takes other proxies; :meth:`unbind` and :meth:`bind` the model instead.
+                ``async def``), which takes other proxies; use ``bind(..., replace=True)`` instead. Or the parameters of
+                one are not what it would be called with.
             PyTritonWorkerError: A worker process cannot; all have the callables that they had.
         """
         with self._changing(f"rebind model {model_name!r}"):

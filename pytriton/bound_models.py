@@ -55,10 +55,21 @@ class BoundModels:
     def __iter__(self) -> Iterator[Model]:
         return iter(list(self._models))
 
-    def check_beside(self, config: TritonModelConfig) -> None:
-        """Raise unless another model can be served next to these; raises as :meth:`Model.check_beside`."""
+    def check_beside(self, config: TritonModelConfig, replaced: Collection[Model] = ()) -> None:
+        """Raise unless another model can be served next to these; raises as :meth:`Model.check_beside`.
+
+        Args:
+            config: Of the other model.
+            replaced: Those of these that it replaces.
+        """
         for model in self._models:
-            model.check_beside(config)
+            if model not in replaced:
+                model.check_beside(config)
+
+    def replaced_by(self, config: TritonModelConfig) -> list[Model]:
+        """The model of the same name and version, if there is one."""
+        this = config.model_name, config.model_version
+        return [model for model in self._models if (model.name, model.version) == this]
 
     def add(self, model: Model) -> None:
         """Take a model in."""

@@ -98,12 +98,13 @@ def _option(convert: Callable[[object], _T], meaning: str, *, secret: bool = Fal
     return field(default=None, repr=not secret, metadata={"convert": convert, "meaning": meaning})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class TritonConfig:
     """Options of the Triton server; ``None`` leaves the choice to the server.
 
     Each field is the server flag of the same name. Values are converted where their meaning is plain: text to
     paths, numbers and booleans (``true/false/1/0/yes/no/on/off`` in any case), one text to the items of a list.
+    Fields may be assigned until the configuration is given to ``Triton()``, which copies, converts and checks it.
     The list below names the server's own default after the semicolon.
 
     Raises:
@@ -196,7 +197,7 @@ class TritonConfig:
         for name, convert in _CONVERTERS.items():
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, _converted(convert, value, name))
+                setattr(self, name, _converted(convert, value, name))
         if self.allow_http is False and self.allow_grpc is False:
             raise PyTritonValidationError("allow_http and allow_grpc are both false; leave one of them on")
 
@@ -272,6 +273,8 @@ def merge_configs(*configs: TritonConfig | None) -> TritonConfig:
     merged: dict[str, Any] = {}
     for config in configs:
         if config is not None:
+            for name in vars(config).keys() - _CONVERTERS.keys():  # a slip in an assignment
+                _warn_unknown(name, getattr(config, name))
             merged.update((name, value) for name, value in config.to_dict().items() if value is not None)
     return TritonConfig(**merged)
 

@@ -8,6 +8,7 @@ DEFAULT_GRPC_PORT = 8001
 DEFAULT_METRICS_PORT = 8002
 TRITON_LOCAL_IP = "127.0.0.1"
 TRITON_CONTEXT_FIELD_NAME = "triton_context"
+TRITON_CONTEXT_ATTRIBUTE = "__triton_context__"  # where programs put a context for functions that are not bound
 DEFAULT_TRITON_STARTUP_TIMEOUT_S = 120
 CREATE_TRITON_CLIENT_TIMEOUT_S = 10
 

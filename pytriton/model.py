@@ -147,7 +147,8 @@ class Model:
             return
         if other.model_version == self.version or other.model_name != self.name:
             raise PyTritonInvalidOperationError(
-                f"model {self.name!r}, version {self.version}, is bound already; choose another name or version"
+                f"model {self.name!r}, version {self.version}, is bound already; rebind() replaces its callable, "
+                "unbind() or bind(..., replace=True) the whole model, or choose another name or version"
             )
         if replace(other, model_version=self.version) != self.config:
             raise PyTritonBadParameterError(

@@ -37,7 +37,7 @@ TRITON_ACCESS_HEADER = "triton-access-token"
 TOKEN_BYTES = 32
 
 
-@dataclass(frozen=True)
+@dataclass
 class TritonSecurityConfig:
     """Endpoints that only those may call who send the access token.
 
@@ -61,12 +61,12 @@ class TritonSecurityConfig:
     def __post_init__(self) -> None:
         chosen = self.restricted_endpoints
         endpoints = DEFAULT_PROTECTED_ENDPOINTS if chosen is None else chosen
-        object.__setattr__(self, "is_default", chosen is None)
-        object.__setattr__(self, "restricted_endpoints", _checked(endpoints))
+        self.is_default = chosen is None or (self.is_default and chosen == DEFAULT_PROTECTED_ENDPOINTS)
+        self.restricted_endpoints = _checked(endpoints)
         if self.access_token is not None:
             check_header_value("access_token", self.access_token)
         elif endpoints:
-            object.__setattr__(self, "access_token", secrets.token_urlsafe(TOKEN_BYTES))
+            self.access_token = secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def check_header_value(name: str, value: object) -> None:

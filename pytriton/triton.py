@@ -25,6 +25,7 @@ from pytriton.constants import (
 from pytriton.exceptions import PyTritonServerError
 from pytriton.lifecycle import DefaultTritonLifecyclePolicy, TritonLifecyclePolicy, VertextAILifecyclePolicy
 from pytriton.model import Model
+from pytriton.model_config.validation import checked_copy
 from pytriton.remote import RemoteTriton
 from pytriton.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
@@ -108,7 +109,7 @@ class Triton(TritonBase):
         security_config: TritonSecurityConfig | None = None,
     ) -> None:
         merged = on_vertex_ai(merge_configs(TritonConfig.from_env(), config))
-        self._security = TritonSecurityConfig() if security_config is None else security_config
+        self._security = TritonSecurityConfig() if security_config is None else checked_copy(security_config)
         self._restrictions = Restrictions.merge(merged, self._security)
         self._installation = find_installation()
         self._server: Server | None = None

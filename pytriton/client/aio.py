@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from pytriton.client.aio_drive import AsyncTransport, drive_async
@@ -48,12 +47,7 @@ class AsyncioClient(BaseModelClient):
                 raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

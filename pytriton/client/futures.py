@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
-from types import TracebackType
 from typing import Any, TypeVar
 
 from pytriton.client.aio_drive import AsyncTransport, drive_async
@@ -112,12 +111,7 @@ class FuturesModelClient(BaseModelClient):
     def __enter__(self) -> FuturesModelClient:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self, wait: bool = True) -> None:

@@ -7,12 +7,12 @@ from inspect import getattr_static, unwrap
 from typing import Any
 
 import numpy as np
-import wrapt
 from numpy.typing import NDArray
 
-from pytriton.decorators.calls import Wrapped, decorator, then
+from pytriton.decorators.calls import Wrapped, decorator, naming_decorator, then
 from pytriton.decorators.inputs import batched_inputs, get_inference_request_batch_size, requests_in, row_count, tensors
 from pytriton.decorators.outputs import batched_outputs, convert_output
+from pytriton.decorators.signatures import WRAPPERS
 from pytriton.decorators.spans import BATCH_SPAN, in_span
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.telemetry import get_telemetry_tracer
@@ -21,11 +21,10 @@ from pytriton.worker.context import get_model_config
 
 __all__ = ["batch", "pad_batch", "sample", "whole_batch_form"]
 
-WRAPPERS = (wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper)
 Arrays = dict[str, NDArray[Any]]
 
 
-@decorator
+@naming_decorator
 def batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function once, with the inputs of all requests joined.
 
@@ -67,7 +66,7 @@ def whole_batch_form(function: Any) -> Callable[[Arrays], Any] | None:
     return called
 
 
-@decorator
+@naming_decorator
 def sample(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function with the inputs of the first request; for models without batching.
 

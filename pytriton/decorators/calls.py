@@ -10,30 +10,118 @@ The kind is known from the result, not from the function: lambdas, partials and 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, aclosing, closing
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import wrapt
 
 from pytriton.exceptions import PyTritonRuntimeError
 
-__all__ = ["Call", "Decorator", "Wrapped", "Wrapper", "decorator", "each", "then"]
+__all__ = [
+    "AddingDecorator",
+    "Call",
+    "Decorated",
+    "Decorator",
+    "NamingDecorator",
+    "Passing",
+    "Wrapped",
+    "Wrapper",
+    "adding_decorator",
+    "decorator",
+    "each",
+    "naming_decorator",
+    "passing_of",
+    "then",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+F = TypeVar("F", bound=Callable[..., Any])
 
 Wrapped = Callable[..., Any]
 Wrapper = Callable[[Wrapped, Any, tuple[Any, ...], dict[str, Any]], Any]
 """Arguments: the wrapped function (bound, if a method), its object or None, positional arguments, keyword arguments."""
-Decorator = Callable[[Wrapped], Wrapped]
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 _ENDED = object()
 
 
+class Passing(NamedTuple):
+    """What a decorator passes on beside its own arguments.
+
+    Attributes:
+        by_name: Whether it turns the list of requests into a keyword argument for each input.
+        adds: Names of further keyword arguments.
+    """
+
+    by_name: bool = False
+    adds: tuple[str, ...] = ()
+
+
+class Decorated(Protocol[P, R_co]):
+    """A function that is called with the list of requests, while what it wraps gets each input by its name."""
+
+    @property
+    def __wrapped__(self) -> Callable[P, R_co]:
+        """The function as it was written."""
+
+    def __call__(self, requests: Sequence[Mapping[str, Any]], /, *args: Any, **kwargs: Any) -> Any:
+        """One result per request; awaited from coroutines, and yielded by generators."""
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None, /) -> Decorated[P, R_co]:
+        """A method of an object."""
+
+
+class Decorator(Protocol):
+    """Leaves a function's arguments and result as they are to a type checker."""
+
+    def __call__(self, wrapped: F, /) -> F:
+        """Decorate a function."""
+
+
+class NamingDecorator(Protocol):
+    """Turns the list of requests into a keyword argument for each input."""
+
+    def __call__(self, wrapped: Callable[P, R], /) -> Decorated[P, R]:
+        """Decorate a function."""
+
+
+class AddingDecorator(Protocol):
+    """Adds keyword arguments, which the caller of the decorated function does not give."""
+
+    def __call__(self, wrapped: Callable[..., R], /) -> Callable[..., R]:
+        """Decorate a function."""
+
+
 def decorator(wrapper: Wrapper) -> Decorator:
     """Turn ``wrapper`` into a decorator of functions, methods, callable objects and what else can be called."""
-    made: Decorator = wrapt.decorator(wrapper)
+    made: Decorator = _made(wrapper, Passing())
     return made
+
+
+def naming_decorator(wrapper: Wrapper) -> NamingDecorator:
+    """The same of a wrapper that passes each input as a keyword argument."""
+    made: NamingDecorator = _made(wrapper, Passing(by_name=True))
+    return made
+
+
+def adding_decorator(*names: str) -> Callable[[Wrapper], AddingDecorator]:
+    """The same of a wrapper that adds keyword arguments of these names."""
+    return lambda wrapper: _made(wrapper, Passing(adds=names))
+
+
+def _made(wrapper: Any, passing: Passing) -> Any:
+    wrapper.passing = passing
+    return wrapt.decorator(wrapper)
+
+
+def passing_of(wrapper: Any) -> Passing | None:
+    """What the decorator of a wrapper passes on; None of a decorator that is not ours."""
+    passing = getattr(wrapper, "passing", None)
+    return passing if isinstance(passing, Passing) else None
 
 
 def then(result: Any, adapt: Callable[[Any], Any]) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
-from pytriton.decorators.calls import Wrapped, decorator
+from pytriton.decorators.calls import Wrapped, adding_decorator
 from pytriton.worker.context import get_triton_context
 
 __all__ = ["triton_context"]
 
 
-@decorator
+@adding_decorator(TRITON_CONTEXT_FIELD_NAME)
 def triton_context(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function with the :class:`TritonContext` of its model as keyword argument ``triton_context``.
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from pytriton.decorators.calls import Decorator, Wrapped, decorator, each, then
 from pytriton.decorators.inputs import batched_inputs, requests_in, tensors
-from pytriton.decorators.outputs import InferenceResult, InferenceResults, batched_outputs
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.decorators.outputs import InferenceResult, InferenceResults, batched_outputs, convert_output
+from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.types import RequestBatch
 
 __all__ = ["group_by_keys", "group_by_values"]
@@ -57,23 +57,21 @@ def group_by_values(*keys: str, pad_fn: Callable[[InferenceResults], InferenceRe
 
     Goes below ``@batch``. The function gets the rows that have equal values in all of ``keys``; groups are called in
     the sorted order of their values, in the order of ``keys``. It returns a dict, list or tuple of arrays with one row
-    per row it was called with; the rows of all groups are merged in the original order, into a dict. NaN equals no
-    other value.
+    per row it was called with, or with one row for all of them; the rows of all groups are merged in the original
+    order, into a dict. NaN equals no other value.
 
     Args:
-        keys: Names of inputs of shape ``(rows, ...)``. Absent ones (optional inputs) are skipped.
+        keys: Names of inputs of shape ``(rows, ...)``. Absent ones (optional inputs) are skipped; without any, all rows
+            are one group.
         pad_fn: From the results of all groups to as many results whose arrays have equal shapes but for the rows, for
             example :class:`ConstantPadder`. None if they have equal shapes anyway.
 
     Raises:
-        PyTritonBadParameterError: At decoration: no keys.
         PyTritonRuntimeError: At the call: there are no keyword arrays, they differ in rows, or the groups' generators
             yield different numbers of times.
         PyTritonValidationError: At the call: an output has the wrong number of rows, or the outputs of the groups
             differ in names or shapes.
     """
-    if not keys:
-        raise PyTritonBadParameterError("@group_by_values needs the name of at least one input")
 
     @decorator
     def grouped(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -84,7 +82,7 @@ def group_by_values(*keys: str, pad_fn: Callable[[InferenceResults], InferenceRe
             if len(results) != len(groups):
                 raise PyTritonValidationError(f"pad_fn got {len(groups)} results and returned {len(results)}; pad each")
             return [
-                batched_outputs(result, len(members), wrapped, instance)
+                batched_outputs(_for_each_row(result, len(members), wrapped, instance), len(members), wrapped, instance)
                 for result, members in zip(results, groups, strict=True)
             ]
 
@@ -117,6 +115,15 @@ def _rows_by_values(arrays: Sequence[NDArray[Any]], rows: int) -> list[list[int]
     for row in range(rows):
         groups.setdefault(tuple(tuple(column[row]) for column in columns), []).append(row)
     return [groups[values] for values in sorted(groups)] or [[]]
+
+
+def _for_each_row(result: Any, rows: int, wrapped: Wrapped, instance: Any) -> InferenceResult:
+    """The outputs of a group; those of one row are that row for each row of the group."""
+    named = convert_output(result, wrapped, instance)
+    return {
+        name: np.repeat(array, rows, axis=0) if isinstance(array, np.ndarray) and array.shape[:1] == (1,) else array
+        for name, array in named.items()
+    }
 
 
 def _merged(results: Sequence[InferenceResult], groups: Sequence[Sequence[int]]) -> InferenceResult:

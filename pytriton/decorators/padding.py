@@ -24,11 +24,12 @@ class ConstantPadder:
     def __init__(self, pad_value: float = 0) -> None:
         self.pad_value = pad_value
 
-    def __call__(self, results: InferenceResults) -> InferenceResults:
+    def __call__(self, batches_list: InferenceResults) -> InferenceResults:
         """Pad the arrays of several results.
 
         Args:
-            results: Name to array of shape ``(rows, ...)``. A name may be missing in some of them, and stays missing.
+            batches_list: Name to array of shape ``(rows, ...)``. A name may be missing in some of them, and stays
+                missing.
 
         Returns:
             As many new dicts. Arrays of one name have the same shape but for the rows, and the same dtype. Arrays that
@@ -37,8 +38,8 @@ class ConstantPadder:
         Raises:
             PyTritonRuntimeError: Arrays of one name differ in dtype (lengths of strings may differ) or in rank.
         """
-        padded: InferenceResults = [dict(result) for result in results]
-        for name in dict.fromkeys(name for result in results for name in result):
+        padded: InferenceResults = [dict(result) for result in batches_list]
+        for name in dict.fromkeys(name for result in batches_list for name in result):
             holders: list[InferenceResult] = [result for result in padded if name in result]
             arrays = [result[name] for result in holders]
             dtype, shape = _common_dtype(name, arrays), _common_shape(name, arrays)

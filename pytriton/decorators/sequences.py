@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytriton.decorators.calls import Decorator, Wrapped, decorator, then
+from pytriton.decorators.calls import AddingDecorator, Wrapped, adding_decorator, then
 from pytriton.decorators.inputs import requests_in, tensors
 from pytriton.decorators.outputs import convert_output
 from pytriton.decorators.sequence_states import SequenceStates
@@ -73,7 +73,7 @@ class PerSequence:
             return error
 
 
-def sequence_states(make: Callable[[], Any], *, idle_timeout_s: float | None = None) -> Decorator:
+def sequence_states(make: Callable[[], Any], *, idle_timeout_s: float | None = None) -> AddingDecorator:
     """Call the function with the state of each request's sequence, as the list ``states``. Goes above ``@batch``.
 
     For callables that work on several sequences at once, and for coroutines and generators; :class:`PerSequence` is
@@ -99,7 +99,7 @@ def sequence_states(make: Callable[[], Any], *, idle_timeout_s: float | None = N
     """
     all_states = SequenceStates(make, idle_timeout_s)
 
-    @decorator
+    @adding_decorator("states")
     def stateful(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         requests = requests_in(args, "sequence_states")
         states = all_states.of(requests)

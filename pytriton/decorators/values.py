@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
+from pytriton.constants import TRITON_CONTEXT_ATTRIBUTE, TRITON_CONTEXT_FIELD_NAME
 from pytriton.decorators.calls import Decorator, Wrapped, decorator
 from pytriton.decorators.inputs import get_inference_request_batch_size, replaced, requests_in, tensors
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["fill_optionals", "first_value"]
 
 Arrays = dict[str, NDArray[Any]]
-_RESERVED_NAMES = {TRITON_CONTEXT_FIELD_NAME}
+_RESERVED_NAMES = {TRITON_CONTEXT_ATTRIBUTE, TRITON_CONTEXT_FIELD_NAME}
 _BYTES_KINDS = "SO"
 
 
@@ -121,8 +121,8 @@ def _filled(requests: Sequence[Any], defaults: Arrays, batching: bool) -> Sequen
     if isinstance(requests, RequestBatch):
         columns = requests.columns()
         if columns is not None:  # they have the same inputs: stay one block, and fill it as one
-            missing = _missing(columns, defaults, sum(requests.rows))
-            return RequestBatch({**columns, **missing}, requests.rows, requests) if missing else requests
+            requests.add(_missing(columns, defaults, sum(requests.rows)))
+            return requests
     filled = []
     for request in requests:
         inputs = tensors(request)

@@ -40,7 +40,7 @@ class TimeoutAction(Enum):
     """It runs after all requests of the same or a higher priority that have not timed out."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class QueuePolicy:
     """Limits of one queue of the dynamic batcher.
 
@@ -57,7 +57,7 @@ class QueuePolicy:
     max_queue_size: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class DynamicBatcher:
     """How the server merges waiting requests into one call.
 
@@ -91,5 +91,5 @@ class DynamicBatcher:
         if not isinstance(policies, (dict, type(None))):
             raise PyTritonBadParameterError(f"priority_queue_policy must be a dict by level, got {policies!r}")
         # A server sends empty collections back for absent ones; both must compare equal.
-        object.__setattr__(self, "preferred_batch_size", list(sizes or ()) or None)
-        object.__setattr__(self, "priority_queue_policy", dict(policies or {}) or None)
+        self.preferred_batch_size = list(sizes or ()) or None
+        self.priority_queue_policy = dict(policies or {}) or None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytriton.model_config.codec import write_fields
 from pytriton.model_config.fields import MODEL
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.model_config.validation import validate
+from pytriton.model_config.validation import checked_copy, validate
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -35,11 +35,9 @@ class ModelConfigGenerator:
         Raises:
             PyTritonBadParameterError: As :func:`pytriton.model_config.validation.validate`.
         """
-        validate(self._config)
-        return {
-            "backend": self._backend,
-            **write_fields(MODEL, self._config),
-        }
+        config = checked_copy(self._config)
+        validate(config)
+        return {"backend": self._backend, **write_fields(MODEL, config)}
 
     def to_file(self, config_path: str | PathLike[str]) -> Message:
         """Write ``config.pbtxt``, its parent directories, and beside it the files of labels.
@@ -54,7 +52,7 @@ class ModelConfigGenerator:
         from pytriton.model_config import pbtxt
 
         message = pbtxt.write(self.get_config(), config_path)
-        for spec in self._config.outputs or ():
+        for spec in checked_copy(self._config).outputs or ():
             if spec.labels is not None:
                 path = Path(config_path).with_name(spec.label_filename)
                 path.write_text("".join(f"{label}\n" for label in spec.labels), encoding="utf-8")

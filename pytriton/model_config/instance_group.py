@@ -10,7 +10,7 @@ from pytriton.model_config.common import DeviceKind
 __all__ = ["InstanceGroup", "RateLimiter", "RateLimiterResource"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class RateLimiterResource:
     """What an instance needs while it works.
 
@@ -25,7 +25,7 @@ class RateLimiterResource:
     is_global: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class RateLimiter:
     """Bounds how many instances work at once, also of different models; needs ``TritonConfig.rate_limit``.
 
@@ -45,10 +45,10 @@ class RateLimiter:
         resources = self.resources or ()
         if not isinstance(resources, (list, tuple)) or not all(isinstance(r, RateLimiterResource) for r in resources):
             raise PyTritonBadParameterError(f"resources must be a list of RateLimiterResource, got {self.resources!r}")
-        object.__setattr__(self, "resources", list(resources) or None)
+        self.resources = list(resources) or None
 
 
-@dataclass(frozen=True)
+@dataclass
 class InstanceGroup:
     """Some of a model's instances. Each instance is one callable, in the order of the groups.
 
@@ -76,7 +76,7 @@ class InstanceGroup:
         if not isinstance(self.gpus, (list, tuple, type(None))):
             raise PyTritonBadParameterError(f"gpus must be a list such as [0, 1], got {self.gpus!r}")
         # A server sends empty collections back for absent ones; both must compare equal.
-        object.__setattr__(self, "gpus", list(self.gpus or ()) or None)
+        self.gpus = list(self.gpus or ()) or None
 
     @property
     def devices(self) -> int:

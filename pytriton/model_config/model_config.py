@@ -13,7 +13,7 @@ from pytriton.model_config.warmup import ModelWarmup
 __all__ = ["ModelConfig"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ModelConfig:
     """Options of a model. ``bind`` checks their ranges.
 

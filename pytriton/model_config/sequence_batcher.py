@@ -13,7 +13,7 @@ __all__ = ["DirectStrategy", "OldestStrategy", "SequenceBatcher"]
 DEFAULT_IDLE_MICROSECONDS = 1_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class DirectStrategy:
     """Each sequence has a slot in the batch of one model instance, from its first request to its last.
 
@@ -32,10 +32,10 @@ class DirectStrategy:
     def __post_init__(self) -> None:
         share = self.minimum_slot_utilization
         if isinstance(share, float):  # the server keeps single precision; what it sends back must compare equal
-            object.__setattr__(self, "minimum_slot_utilization", float(str(np.float32(share))))
+            self.minimum_slot_utilization = float(str(np.float32(share)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class OldestStrategy:
     """Requests of different sequences are merged in the order in which they came, as by a dynamic batcher.
 
@@ -61,10 +61,10 @@ class OldestStrategy:
         if not isinstance(sizes, (list, tuple, type(None))):
             raise PyTritonBadParameterError(f"preferred_batch_size must be a list such as [4, 8], got {sizes!r}")
         # A server sends an empty list back for an absent one; both must compare equal.
-        object.__setattr__(self, "preferred_batch_size", list(sizes or ()) or None)
+        self.preferred_batch_size = list(sizes or ()) or None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class SequenceBatcher:
     """Batches requests that belong to sequences, in place of a :class:`DynamicBatcher`.
 

@@ -18,7 +18,7 @@ __all__ = ["Tensor", "checked_format", "checked_labels", "checked_shape"]
 FORMATS = ("NCHW", "NHWC")
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # as programs put it into sets and dicts
 class Tensor:
     """An input or output of a model.
 
@@ -26,8 +26,9 @@ class Tensor:
         shape: Dimensions without the batch axis, as a tuple or list; -1 is any size. ``()``, for models with batching
             only, is one value per row: callables see shape ``(batch,)``, and clients exchange ``(batch, 1)``, because
             the server's configuration knows no tensor without dimensions.
-        dtype: Anything that :func:`pytriton.model_config.dtypes.scalar_type` takes; kept as NumPy scalar type.
-            ``bytes`` and ``object`` are the same to the server: callables get object arrays of ``bytes``.
+        dtype: Anything that :func:`pytriton.model_config.dtypes.scalar_type` takes. Types are kept as they are given,
+            names and ``numpy.dtype`` objects become the NumPy scalar type. ``bytes`` and ``object`` are the same to the
+            server: callables get object arrays of ``bytes``.
         name: Name that clients and callables use; None is INPUT_1, INPUT_2, ... or OUTPUT_1, ... by position.
         optional: Clients may leave the tensor out; for inputs only.
         labels: Names of the classes that an output has scores for, in their order; or the path of a text file with one
@@ -47,11 +48,12 @@ class Tensor:
     format: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", checked_shape(self.shape))
-        object.__setattr__(self, "dtype", scalar_type(self.dtype))
-        object.__setattr__(self, "optional", bool(self.optional))
-        object.__setattr__(self, "labels", checked_labels(self.labels))
-        object.__setattr__(self, "format", checked_format(self.format))
+        self.shape = checked_shape(self.shape)
+        scalar = scalar_type(self.dtype)
+        self.dtype = self.dtype if isinstance(self.dtype, type) else scalar
+        self.optional = bool(self.optional)
+        self.labels = checked_labels(self.labels)
+        self.format = checked_format(self.format)
 
 
 def checked_labels(labels: Sequence[str] | str | os.PathLike[str] | None) -> tuple[str, ...] | None:

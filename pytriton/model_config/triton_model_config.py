@@ -18,7 +18,7 @@ from pytriton.model_config.warmup import ModelWarmup
 __all__ = ["ResponseCache", "TensorSpec", "TritonModelConfig", "name_tensors"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ResponseCache:
     """Whether the server keeps the model's responses.
 
@@ -29,7 +29,7 @@ class ResponseCache:
     enable: bool
 
 
-@dataclass(frozen=True)
+@dataclass
 class TensorSpec:
     """An input or output of a served model.
 
@@ -56,13 +56,13 @@ class TensorSpec:
     labels: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", checked_shape(self.shape))
-        object.__setattr__(self, "format", checked_format(self.format))
-        object.__setattr__(self, "labels", checked_labels(self.labels))
-        object.__setattr__(self, "dtype", from_triton_name(triton_name(self.dtype)))
+        self.shape = checked_shape(self.shape)
+        self.dtype = from_triton_name(triton_name(self.dtype))
+        self.format = checked_format(self.format)
+        self.labels = checked_labels(self.labels)
 
 
-@dataclass(frozen=True)
+@dataclass
 class TritonModelConfig:
     """The complete description of a served model.
 
@@ -107,17 +107,17 @@ class TritonModelConfig:
 
     def __post_init__(self) -> None:
         parameters = {key: str(value) for key, value in self.backend_parameters.items()}
-        object.__setattr__(self, "backend_parameters", parameters)
-        object.__setattr__(self, "inputs", list(self.inputs or ()) or None)
-        object.__setattr__(self, "outputs", list(self.outputs or ()) or None)
-        object.__setattr__(self, "model_warmup", list(self.model_warmup or ()) or None)
+        self.backend_parameters = parameters
+        self.inputs = list(self.inputs or ()) or None
+        self.outputs = list(self.outputs or ()) or None
+        self.model_warmup = list(self.model_warmup or ()) or None
         groups = self.instance_groups or [InstanceGroup(count, kind) for kind, count in self.instance_group.items()]
-        object.__setattr__(self, "instance_groups", list(groups) or None)
-        object.__setattr__(self, "instance_group", _instances_by_kind(groups))
+        self.instance_groups = list(groups) or None
+        self.instance_group = _instances_by_kind(groups)
         if not self.batching:
-            object.__setattr__(self, "max_batch_size", 0)
+            self.max_batch_size = 0
             if not isinstance(self.batcher, SequenceBatcher):
-                object.__setattr__(self, "batcher", None)
+                self.batcher = None
 
     @property
     def backend(self) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 import re
 from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,7 +19,11 @@ from pytriton.model_config.triton_model_config import TensorSpec, TritonModelCon
 from pytriton.model_config.version_policy import AllVersions, LatestVersions, SpecificVersions, VersionPolicy
 from pytriton.model_config.warmup import ModelWarmup
 
-__all__ = ["check_combination", "check_integer", "check_type", "validate"]
+__all__ = ["check_combination", "check_integer", "check_type", "checked_copy", "validate"]
+
+LOGGER = logging.getLogger(__name__)
+
+ConfigT = TypeVar("ConfigT")
 
 _FILE_NAME = re.compile(r"\w[\w.-]*")
 
@@ -57,6 +65,32 @@ def validate(config: TritonModelConfig) -> None:
                 )
 
 
+def checked_copy(config: ConfigT) -> ConfigT:
+    """A copy of a configuration and of all its parts, each checked and normalised as by its constructor.
+
+    Programs assign fields of configurations that were made before. Attributes that are no fields have no effect, which
+    a warning says.
+
+    Raises:
+        PyTritonError: What the constructors raise.
+    """
+    copied: Any = config
+    if is_dataclass(config) and not isinstance(config, type):
+        copied, names = copy.copy(config), [field.name for field in fields(config)]
+        for name in names:
+            object.__setattr__(copied, name, checked_copy(getattr(config, name)))
+        if unknown := sorted(vars(config).keys() - {*names}):
+            kind = type(config).__name__
+            LOGGER.warning("%s has no field %s, which has no effect; fields: %s", kind, unknown, ", ".join(names))
+        if hasattr(copied, "__post_init__"):
+            copied.__post_init__()
+    elif isinstance(config, dict):
+        copied = {key: checked_copy(value) for key, value in config.items()}
+    elif isinstance(config, (list, tuple)):
+        copied = type(config)(map(checked_copy, config))
+    return copied  # type: ignore[no-any-return]  # of the same type
+
+
 def check_combination(config: TritonModelConfig) -> None:
     """Refuse options that the server refuses together, less plainly, or that it would not do right together.
 
@@ -72,6 +106,13 @@ def check_combination(config: TritonModelConfig) -> None:
     if config.response_cache is not None and config.response_cache.enable and (sequences or config.decoupled):
         raise PyTritonBadParameterError(
             "response_cache does not go with a SequenceBatcher or with decoupled=True; turn one of them off"
+        )
+
+    batcher = config.batcher
+    if isinstance(batcher, DynamicBatcher) and batcher.preserve_ordering and batcher.priority_levels > 1:
+        raise PyTritonBadParameterError(
+            f"preserve_ordering does not go with {batcher.priority_levels} priority_levels, as requests of a higher "
+            "priority overtake others; turn one of them off"
         )
 
 

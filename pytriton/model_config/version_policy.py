@@ -10,7 +10,7 @@ from pytriton.exceptions import PyTritonBadParameterError
 __all__ = ["AllVersions", "LatestVersions", "SpecificVersions", "VersionPolicy"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class AllVersions:
     """Every version is served."""
 
@@ -19,7 +19,7 @@ class AllVersions:
         return set(versions)
 
 
-@dataclass(frozen=True)
+@dataclass
 class LatestVersions:
     """The versions with the highest numbers are served.
 
@@ -34,7 +34,7 @@ class LatestVersions:
         return set(sorted(versions)[-self.count :])
 
 
-@dataclass(frozen=True)
+@dataclass
 class SpecificVersions:
     """The named versions are served.
 
@@ -50,7 +50,7 @@ class SpecificVersions:
     def __post_init__(self) -> None:
         if not isinstance(self.versions, (list, tuple)):
             raise PyTritonBadParameterError(f"versions must be a list such as [1, 3], got {self.versions!r}")
-        object.__setattr__(self, "versions", sorted(self.versions))
+        self.versions = sorted(self.versions)
 
     def served(self, versions: Iterable[int]) -> set[int]:
         """Those of ``versions`` that are served."""

@@ -23,7 +23,7 @@ SHORTEST_TEXT, LONGEST_TEXT = 8, 32
 ALPHABET = np.frombuffer((string.ascii_letters + string.digits).encode(), "S1")
 
 
-@dataclass(frozen=True)
+@dataclass
 class WarmupInput:
     """The values of one input.
 
@@ -48,12 +48,12 @@ class WarmupInput:
     input_data_file: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", from_triton_name(triton_name(self.dtype)))
-        object.__setattr__(self, "shape", checked_shape(self.shape))
+        self.dtype = from_triton_name(triton_name(self.dtype))
+        self.shape = checked_shape(self.shape)
         if -1 in self.shape:
             raise PyTritonBadParameterError(f"shape {self.shape}: a warm-up needs sizes above 0 instead of -1")
         if isinstance(self.input_data_file, PathLike):
-            object.__setattr__(self, "input_data_file", str(self.input_data_file))
+            self.input_data_file = str(self.input_data_file)
 
     @property
     def has_source(self) -> bool:
@@ -61,7 +61,7 @@ class WarmupInput:
         return bool(self.input_data_file or self.zero_data or self.random_data)
 
 
-@dataclass(frozen=True)
+@dataclass
 class ModelWarmup:
     """Some requests of one form.
 
@@ -84,7 +84,7 @@ class ModelWarmup:
         inputs = self.inputs
         if not isinstance(inputs, Mapping) or not all(isinstance(each, WarmupInput) for each in inputs.values()):
             raise PyTritonBadParameterError(f"inputs must be a dict from input name to WarmupInput, got {inputs!r}")
-        object.__setattr__(self, "inputs", dict(inputs))
+        self.inputs = dict(inputs)
 
 
 def generate_warmup_data(warmup_input: WarmupInput, batch_size: int) -> NDArray[Any]:

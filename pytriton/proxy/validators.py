@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytriton.proxy.types import Request, RequestBatch, ResponseBatch
+from pytriton.proxy.types import RequestBatch, ResponseBatch
 
 if TYPE_CHECKING:
     from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -29,12 +29,14 @@ class TritonResultsValidator:
         triton_model_config: Configuration of the model.
         strict: Also refuse undeclared outputs, dtypes that are no subtype of the declared one, and other shapes.
             Otherwise undeclared outputs are not sent, and the worker casts to the declared dtype.
+        encodes_text: Whether object arrays of ``str`` pass, because what sends them encodes them.
     """
 
-    def __init__(self, triton_model_config: TritonModelConfig, strict: bool) -> None:
+    def __init__(self, triton_model_config: TritonModelConfig, strict: bool, *, encodes_text: bool = False) -> None:
         self._specs = {spec.name: spec for spec in triton_model_config.outputs or ()}
         self._batching = triton_model_config.batching
         self._strict = strict
+        self._objects = (bytes, str) if encodes_text else bytes
 
     def validate_responses(self, requests: Sequence[Any], responses: Any) -> None:
         """Check what one call returned or yielded.
@@ -89,7 +91,7 @@ class TritonResultsValidator:
             if self._fits(array, spec, rows):
                 continue
             output = f"output {name!r} of {where}"
-            _check_type(array, output)
+            _check_type(array, output, self._objects)
             if spec is not None:
                 if self._batching:
                     _check_rows(array, rows, output)
@@ -110,12 +112,12 @@ class TritonResultsValidator:
         )
 
 
-def _check_type(array: Any, output: str) -> None:
+def _check_type(array: Any, output: str, objects: type | tuple[type, ...]) -> None:
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{output} is a {_type_name(array)}; return a numpy.ndarray")
     if array.dtype.kind not in _SENDABLE_KINDS:
         raise ValueError(f"{output} has dtype {array.dtype}; return booleans, integers, floats, bytes or text")
-    if array.dtype.kind == "O" and array.size and not isinstance(array.flat[0], bytes):
+    if array.dtype.kind == "O" and array.size and not isinstance(array.flat[0], objects):
         raise ValueError(
             f"{output} is an object array of {_type_name(array.flat[0])}; object arrays must hold bytes: encode text, "
             "and give numbers a numeric dtype"
@@ -149,7 +151,7 @@ def _rows(requests: Sequence[Any]) -> list[int | None]:
     """Rows of each request; None where the inputs do not tell."""
     if isinstance(requests, RequestBatch):
         return list(requests.rows)
-    return [_rows_of(request.data if isinstance(request, Request) else request) for request in requests]
+    return [_rows_of(request) for request in requests]
 
 
 def _rows_of(inputs: Mapping[str, Any]) -> int | None:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import product
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import wrapt
 
-from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
+from pytriton.constants import TRITON_CONTEXT_ATTRIBUTE, TRITON_CONTEXT_FIELD_NAME
 from pytriton.exceptions import PyTritonValidationError
 
 if TYPE_CHECKING:
@@ -49,21 +50,21 @@ class ModelConfigDict(MutableMapping[InferenceCallable, "TritonModelConfig"]):
     def __init__(self) -> None:
         self._entries: dict[tuple[int, int], tuple[InferenceCallable, list[TritonModelConfig]]] = {}
 
-    def __getitem__(self, target: InferenceCallable) -> TritonModelConfig:
-        key = _identity(target)
+    def __getitem__(self, infer_callable: InferenceCallable) -> TritonModelConfig:
+        key = _identity(infer_callable)
         binding = current_binding.get()
         if binding is not None and binding.context.model_configs is self and binding.identity == key:
             return binding.model_config
         if key not in self._entries:
-            raise KeyError(target)
+            raise KeyError(infer_callable)
         return self._entries[key][1][-1]
 
-    def __setitem__(self, target: InferenceCallable, model_config: TritonModelConfig) -> None:
-        self._entries[_identity(target)] = (_object_of_call(target), [model_config])
+    def __setitem__(self, infer_callable: InferenceCallable, item: TritonModelConfig) -> None:
+        self._entries[_identity(infer_callable)] = (_object_of_call(infer_callable), [item])
 
-    def __delitem__(self, target: InferenceCallable) -> None:
-        if self._entries.pop(_identity(target), None) is None:
-            raise KeyError(target)
+    def __delitem__(self, infer_callable: InferenceCallable) -> None:
+        if self._entries.pop(_identity(infer_callable), None) is None:
+            raise KeyError(infer_callable)
 
     def add(self, target: InferenceCallable, model_config: TritonModelConfig) -> None:
         """Note that a callable serves a model, perhaps one of several."""
@@ -137,7 +138,10 @@ def attach(target: InferenceCallable, context: TritonContext, model_config: Trit
 
 
 def get_triton_context(wrapped: Any, instance: Any) -> TritonContext:
-    """Context of the model that is being served.
+    """Context of the model that is being served, or that the callable was given.
+
+    Functions that are not bound, as in unit tests, have it if the attribute ``__triton_context__`` was set, on them or
+    on the object of a method.
 
     Args:
         wrapped: The callable, decorated or not.
@@ -149,13 +153,15 @@ def get_triton_context(wrapped: Any, instance: Any) -> TritonContext:
     binding = current_binding.get()
     if binding is not None:
         return binding.context
-    for owner in (instance, wrapped):
-        context = getattr(owner, TRITON_CONTEXT_FIELD_NAME, None)
+    owners = instance, wrapped, getattr(wrapped, "__self__", None)
+    for owner, name in product(owners, (TRITON_CONTEXT_ATTRIBUTE, TRITON_CONTEXT_FIELD_NAME)):
+        context = getattr(owner, name, None)
         if isinstance(context, TritonContext):
             return context
     raise PyTritonValidationError(
-        f"{_described(wrapped)} is not bound to a model; pass it to Triton.bind() before calling it, and in threads "
-        "of your own call it through contextvars.copy_context().run"
+        f"{_described(wrapped)} is not bound to a model; pass it to Triton.bind() before calling it, in threads of "
+        "your own call it through contextvars.copy_context().run, and in tests give it a TritonContext as attribute "
+        f"{TRITON_CONTEXT_ATTRIBUTE}"
     )
 
 

@@ -113,7 +113,7 @@ class Inference:
         self._options = options
         self._on_unrecoverable = on_unrecoverable
         self._results = Results()
-        self._validator = TritonResultsValidator(model_config, options.strict)
+        self._validator = TritonResultsValidator(model_config, options.strict, encodes_text=True)
         self.input_names = [spec.name for spec in model_config.inputs or ()]
         self._output_names = [spec.name for spec in model_config.outputs or ()]
         self._outputs = {spec.name: (i, _numpy_dtype(spec)) for i, spec in enumerate(model_config.outputs or ())}

@@ -32,7 +32,7 @@ def requests_of(
     Raises:
         ValueError, LookupError: The frame makes no sense.
     """
-    requests = [Request(requested_output_names=list(output_names)) for _ in range(frame.requests)]
+    requests = Request.untold(frame.requests, output_names)
     if frame.cancellation is not None:
         for index, request in enumerate(requests):
             request._cancellation = frame.cancellation, index
@@ -43,10 +43,8 @@ def requests_of(
     if frame.rows is not None:
         inputs = {input_names[item.name]: frame.array(item) for item in frame.tensors}
         return RequestBatch(inputs, frame.rows, requests)
-    for request in requests:
-        request.data = {}
     for item in frame.tensors:
-        requests[item.request].data[input_names[item.name]] = frame.array(item)
+        requests[item.request][input_names[item.name]] = frame.array(item)
     return requests
 
 

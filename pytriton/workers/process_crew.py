@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from pytriton.decorators.signatures import check_factory
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.workers.crew import Infer, Member
 from pytriton.workers.place import Place
@@ -35,6 +36,7 @@ class ProcessCrew:
     def __init__(self, processes: Processes, served: Served) -> None:
         self.members: list[Member] = []
         self._supervisors: list[Supervisor] = []
+        check_factory(processes.factory)
         self.processes = processes
         self._interrupted = False
         self._where: tuple[Path, Callable[[], None], Callable[[], None]] | None = None
@@ -156,9 +158,10 @@ class ProcessCrew:
         """
         if not isinstance(infer, Processes):
             raise PyTritonValidationError(
-                f"model {self._served.config.model_name!r} has worker processes; rebind() takes "
-                "pytriton.workers.Processes with another factory"
+                f"model {self._served.config.model_name!r} was bound with pytriton.workers.Processes; give Processes "
+                "with another factory, or use bind(..., replace=True) to change that"
             )
+        check_factory(infer.factory)
         changed: list[Supervisor] = []
         try:
             for supervisor in self._supervisors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.worker.context import attach
 from pytriton.worker.results import is_async
@@ -46,6 +47,8 @@ class ThreadCrew:
         self._served = served
         self._callables: list[ServedCallable] = []
         for function in functions:
+            check_callable(function, served.config)
+        for function in functions:
             attach(function, served.context, served.config)
 
     def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
@@ -62,20 +65,36 @@ class ThreadCrew:
 
     def rebind(self, infer: Infer) -> None:
         """As :meth:`Crew.rebind`."""
-        functions = None if isinstance(infer, Processes) else callables(infer)
-        kinds = [is_async(function) for function in self._functions]
-        if functions is None or [is_async(function) for function in functions] != kinds:
-            raise PyTritonValidationError(
-                f"model {self._served.config.model_name!r} has {len(kinds)} instances; rebind() takes as many "
-                "callables, coroutine functions in place of coroutine functions and plain ones in place of plain ones. "
-                "Unbind the model and bind it again to change that"
-            )
+        functions = self._checked(infer)
         for function in functions:
             attach(function, self._served.context, self._served.config)
         for function, served_callable in zip(functions, self._callables, strict=False):  # nothing before start()
             served_callable.rebind(function)
         self._detach()
         self._functions = functions
+
+    def _checked(self, infer: Infer) -> list[InferFunc]:
+        """The callables that may replace those that there are."""
+        name, instead = self._served.config.model_name, "use bind(..., replace=True) to change that"
+        if isinstance(infer, Processes):
+            raise PyTritonValidationError(
+                f"model {name!r} was bound with callables of this process, not with Processes; {instead}"
+            )
+        functions = callables(infer)
+        if len(functions) != len(self._functions):
+            raise PyTritonValidationError(
+                f"model {name!r} has {len(self._functions)} instances, and got {len(functions)} callables; give one "
+                f"for each, or {instead}"
+            )
+        for index, (old, new) in enumerate(zip(self._functions, functions, strict=True)):
+            if is_async(new) != is_async(old):
+                was, got = ("async", "a plain function") if is_async(old) else ("a plain function", "async")
+                raise PyTritonValidationError(
+                    f"the callable of instance {index} of model {name!r} was {was}, and the new one is {got}, which "
+                    f"takes another proxy; {instead}"
+                )
+            check_callable(new, self._served.config)
+        return functions
 
     def _detach(self) -> None:
         """Let go of the callables, which may be large; calls that run know their model by themselves."""

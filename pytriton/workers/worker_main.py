@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
 from pytriton.signals import ignored_signals
@@ -93,7 +94,7 @@ class Worker:
 
     Raises:
         BaseException: Whatever the factory raises.
-        PyTritonValidationError: It returned what cannot be called.
+        PyTritonValidationError: It returned what cannot be called, or not as the model does.
     """
 
     def __init__(self, task: Task, reports: Reports, listener: socket.socket) -> None:
@@ -201,6 +202,7 @@ def _made(task: Task) -> Any:
     function = task.make()
     if not callable(function):
         raise PyTritonValidationError(f"the factory returned {function!r}, which cannot be called")
+    check_callable(function, task.config)
     return function
 
 

@@ -26,7 +26,7 @@ from pytriton.exceptions import (
     PyTritonValidationError,
 )
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.triton import Triton, TritonConfig
+from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
 from tests.server.conftest import local_config
 from tests.server.leftovers import nothing_left
 from tests.server.processes import DEADLINE_S, is_alive, wait_for
@@ -156,9 +156,20 @@ def test_serve_refuses_its_argument_under_both_names(free_config):
     triton.stop()
 
 
+def test_a_stop_before_the_start_does_nothing(free_config):
+    with Triton(config=free_config, triton_lifecycle_policy=TritonLifecyclePolicy(False)) as triton:
+        assert triton.stop() is False
+        triton.bind("double", double, IN, OUT)
+        assert triton.stop() is False
+        triton.run()
+        assert np.array_equal(infer(free_config, "double"), X * 2)
+        assert triton.stop() is True
+
+
 def test_a_stopped_object_says_that_it_cannot_be_used_again(free_config):
     triton = Triton(config=free_config)
-    assert triton.stop() is False
+    triton.run()
+    assert triton.stop() is True
     with pytest.raises(PyTritonInvalidOperationError, match="create a new one"):
         triton.run()
     with pytest.raises(PyTritonInvalidOperationError, match="create a new one"):

@@ -50,7 +50,7 @@ def test_a_model_of_several_versions_is_rebound_by_version_alone(triton, bind, u
 @pytest.mark.parametrize("given", [[times(3)], [times(3)] * 3])
 def test_a_model_takes_as_many_callables_as_it_has_instances(triton, bind, traffic, given):
     model = bind([times(2)] * 2)
-    with pytest.raises(PyTritonValidationError, match=r"has 2 instances; rebind\(\) takes as many callables"):
+    with pytest.raises(PyTritonValidationError, match=r"has 2 instances, and got \d callables; give one for each"):
         triton.rebind(model, given)
     assert answer(traffic, model) == 2
     triton.rebind(model, [times(7)] * 2)
@@ -62,7 +62,7 @@ def test_a_callable_of_another_kind_and_none_at_all_are_refused(triton, bind, tr
         return [{"y": request["x"]} for request in requests]
 
     model = bind(times(2))
-    with pytest.raises(PyTritonValidationError, match="coroutine functions in place of coroutine functions"):
+    with pytest.raises(PyTritonValidationError, match="was a plain function, and the new one is async"):
         triton.rebind(model, infer)
     with pytest.raises(PyTritonValidationError, match="give a callable"):
         triton.rebind(model, "infer")
@@ -267,3 +267,19 @@ def test_a_sequence_goes_on_with_the_state_that_callables_share(triton, bind, tr
         options = {"sequence_id": 5, "sequence_start": start, "sequence_end": end}
         got.append(float(traffic.infer_bare(model, {"x": filled(value)}, **options)["y"][0, 0]))
     assert got == [1, 3, 303]
+
+
+def test_a_bind_that_replaces_serves_the_new_model_under_the_name(triton, bind, url):
+    model = bind([times(2)] * 2, max_batch_size=4)
+    outputs = [Tensor(name="z", shape=(-1,), dtype=np.float32)]
+    triton.bind(model, batch(lambda x: {"z": x * 5}), IN, outputs, config=ModelConfig(max_batch_size=9), replace=True)
+    with ModelClient(url, model) as client:
+        assert client.model_config.max_batch_size == 9
+        assert client.infer_batch(filled(1))["z"].tolist() == [[5.0] * 4]
+
+
+def test_a_bind_that_replaces_one_version_leaves_the_others(triton, bind, url):
+    model = bind(times(2))
+    triton.bind(model, times(3), IN, OUT, model_version=2)
+    triton.bind(model, times(4), IN, OUT, model_version=2, replace=True)
+    assert [answer_of_version(url, model, version) for version in ("1", "2")] == [2, 4]

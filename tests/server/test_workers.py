@@ -208,14 +208,14 @@ def test_a_rebind_changes_the_callable_and_keeps_the_workers(bind, traffic, trit
     assert int(traffic.infer(model, filled(0))["y"][0, 0]) == -worker
     with pytest.raises(PyTritonWorkerError, match="a coroutine function cannot take the place of a plain one"):
         triton.rebind(model, Processes(lambda: count_up_async))
-    with pytest.raises(PyTritonValidationError, match=r"rebind\(\) takes pytriton.workers.Processes"):
+    with pytest.raises(PyTritonValidationError, match=r"was bound with pytriton.workers.Processes"):
         triton.rebind(model, doubling())
     assert int(traffic.infer(model, filled(0))["y"][0, 0]) == -worker
 
 
 def test_a_model_of_threads_cannot_be_rebound_to_processes(bind, triton):
     model = bind(doubling())
-    with pytest.raises(PyTritonValidationError, match="rebind"):
+    with pytest.raises(PyTritonValidationError, match="was bound with callables of this process, not with Processes"):
         triton.rebind(model, Processes(doubling, count=1))
 
 

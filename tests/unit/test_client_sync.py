@@ -9,7 +9,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from pytriton.client import ModelClient
+from pytriton.client import FuturesModelClient, ModelClient
 from pytriton.client import client as historical
 from pytriton.client.client import BaseModelClient
 from pytriton.client.exceptions import (
@@ -199,3 +199,12 @@ def test_only_the_protocol_in_use_is_imported(url, foreign):
         f"ModelClient({url!r}, 'm').close()\nassert {foreign!r} not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("kind", [ModelClient, FuturesModelClient])
+def test_the_context_may_be_left_by_hand(server, kind):
+    client = kind(server.url, "m")
+    client.__enter__()
+    client.__exit__()
+    with pytest.raises(PyTritonClientClosedError):
+        client.infer_sample(X[0])

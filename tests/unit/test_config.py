@@ -1,6 +1,5 @@
 import logging
 import re
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
@@ -47,9 +46,22 @@ def test_positional_and_unknown_arguments_are_type_errors():
         TritonConfig(http_prot=8000)
 
 
-def test_a_configuration_cannot_be_changed():
-    with pytest.raises(FrozenInstanceError):
-        TritonConfig().http_port = 1
+def test_assigned_values_are_converted_and_checked_when_the_configuration_is_used():
+    config = TritonConfig(grpc_port=8001)
+    config.http_port = "8080"
+    merged = merge_configs(config)
+    assert (merged.http_port, merged.grpc_port) == (8080, 8001)
+    config.http_port = 0
+    with pytest.raises(PyTritonValidationError, match="http_port: expected an integer from 1 to 65535, got 0"):
+        merge_configs(config)
+    assert merged.http_port == 8080
+
+
+def test_an_assignment_to_no_field_is_warned_of(caplog):
+    config = TritonConfig()
+    config.http_prot = 8080
+    assert merge_configs(config) == TritonConfig()
+    assert "unknown configuration field http_prot=8080 ignored" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytriton.decorators import batch, sample
+from pytriton.decorators import batch, sample, triton_context
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.worker.context import (
@@ -212,3 +212,34 @@ def test_a_callable_that_is_not_bound_says_what_to_do():
         get_triton_context(infer, None)
     with pytest.raises(PyTritonValidationError, match=r"Triton\.bind"):
         get_model_config(None, None)
+
+
+class Unbound:
+    @triton_context
+    def method(self, requests, triton_context):
+        return triton_context
+
+
+@pytest.mark.parametrize("on", ["the function", "the decorated function", "the object of a method"])
+def test_a_context_that_a_test_gives_a_callable_is_found_without_binding_it(on):
+    context = TritonContext()
+    if on == "the object of a method":
+        unbound = Unbound()
+        unbound.__triton_context__, decorated = context, unbound.method
+    else:
+        function = lambda requests, triton_context: triton_context  # noqa: E731
+        decorated = triton_context(function)
+        (function if on == "the function" else decorated).__triton_context__ = context
+    context.model_configs[decorated] = FIRST
+    assert decorated([]) is context
+    assert get_model_config(decorated, None) is FIRST
+    with pytest.raises(PyTritonValidationError, match="in tests give it a TritonContext as attribute __triton"):
+        triton_context(infer)([])
+
+
+def test_the_keyword_names_of_model_configs_are_those_of_the_documentation():
+    configs = ModelConfigDict()
+    configs.__setitem__(infer_callable=infer, item=FIRST)
+    assert configs.__getitem__(infer_callable=infer) is FIRST
+    configs.__delitem__(infer_callable=infer)
+    assert infer not in configs

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.decorators import ConstantPadder, batch, group_by_keys, group_by_values
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError, PyTritonValidationError
+from pytriton.decorators import ConstantPadder, TritonContext, batch, group_by_keys, group_by_values
+from pytriton.exceptions import PyTritonRuntimeError, PyTritonValidationError
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.types import Request, RequestBatch
 
 A, B = np.array([[1.0]]), np.array([[2.0]])
@@ -180,8 +181,8 @@ def test_group_by_values_refuses_a_pad_fn_that_drops_results_or_rows(pad_fn, mes
 
 
 def test_group_by_values_refuses_wrong_rows_and_different_outputs_of_groups():
-    with pytest.raises(ValueError, match="output 'o' has 1 rows, expected 2"):
-        group_by_values("p")(lambda p: {"o": p[:1]})(p=np.array([1, 1, 2]))
+    with pytest.raises(ValueError, match="output 'o' has 2 rows, expected 3"):
+        group_by_values("p")(lambda p: {"o": p[:2]})(p=np.array([1, 1, 1, 2]))
     with pytest.raises(PyTritonValidationError, match=r"different outputs: \['o1'\] and \['o2'\]"):
         group_by_values("p")(lambda p: {f"o{p[0]}": p})(p=np.array([1, 2]))
 
@@ -192,9 +193,24 @@ def test_group_by_values_outside_batch_is_misuse():
         decorated([{"p": A}])
 
 
-def test_group_by_values_needs_a_key():
-    with pytest.raises(PyTritonBadParameterError, match="at least one input"):
-        group_by_values()
+def test_group_by_values_without_keys_makes_one_group():
+    calls = []
+    grouped = group_by_values()(lambda p: {"o": calls.append(p) or p})
+    assert grouped(p=np.array([2, 1, 2]))["o"].tolist() == [2, 1, 2]
+    assert [p.tolist() for p in calls] == [[2, 1, 2]]
+
+
+@pytest.mark.parametrize("returned", [lambda o: {"o": o}, lambda o: [o]], ids=["dict", "list"])
+def test_one_row_of_a_group_counts_for_all_of_its_rows(returned):
+    def total(p, x):
+        return returned(x.sum(axis=0, keepdims=True))
+
+    config = TritonModelConfig("m", outputs=[TensorSpec("o", (1,), np.int64)])
+    total.__triton_context__ = TritonContext()
+    total.__triton_context__.model_configs[total] = config
+    inputs = {"p": np.array([1, 2, 1]), "x": np.array([[1], [2], [3]])}
+    assert group_by_values("p")(total)(**inputs)["o"].tolist() == [[4], [2], [4]]
+    assert group_by_values()(total)(**inputs)["o"].tolist() == [[6], [6], [6]]
 
 
 def test_group_by_values_passes_keywords_that_are_no_arrays_to_each_group():

@@ -2,11 +2,25 @@ import dataclasses
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import pytriton.model_config
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.model_config import DeviceKind, DynamicBatcher, ModelConfig, QueuePolicy, TimeoutAction
+from pytriton.model_config import (
+    DeviceKind,
+    DynamicBatcher,
+    InstanceGroup,
+    ModelConfig,
+    ModelWarmup,
+    QueuePolicy,
+    SpecificVersions,
+    Tensor,
+    TimeoutAction,
+    WarmupInput,
+)
+from pytriton.model_config.triton_model_config import TensorSpec
+from pytriton.model_config.validation import checked_copy
 
 
 def test_every_public_name_is_there():
@@ -38,10 +52,56 @@ def test_defaults_of_batcher_and_queue_are_the_servers():
     assert dataclasses.astuple(QueuePolicy()) == (TimeoutAction.REJECT, 0, False, 0)
 
 
-@pytest.mark.parametrize("instance", [ModelConfig(), DynamicBatcher(), QueuePolicy()], ids=lambda it: type(it).__name__)
-def test_options_are_frozen(instance):
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(instance, dataclasses.fields(instance)[0].name, 1)
+def test_a_checked_copy_shares_nothing_with_what_was_copied():
+    config = ModelConfig(batcher=DynamicBatcher(preferred_batch_size=[4], priority_queue_policy={1: QueuePolicy()}))
+    config.model_warmup = [ModelWarmup("w", 1, {"x": WarmupInput(np.float32, (1,), zero_data=True)})]
+    copied = checked_copy(config)
+    assert copied == config
+    config.batcher.preferred_batch_size.append(8)
+    config.batcher.priority_queue_policy[1].max_queue_size = 9
+    config.model_warmup[0].inputs["x"].shape = (2,)
+    assert copied.batcher.preferred_batch_size == [4]
+    assert copied.batcher.priority_queue_policy[1].max_queue_size == 0
+    assert copied.model_warmup[0].inputs["x"].shape == (1,)
+
+
+def test_a_checked_copy_normalises_what_was_assigned():
+    batcher = DynamicBatcher()
+    batcher.preferred_batch_size = (4, 8)
+    batcher.priority_queue_policy = {}
+    assert checked_copy(batcher) == DynamicBatcher(preferred_batch_size=[4, 8])
+
+
+@pytest.mark.parametrize(
+    ("made", "field", "value", "make_again"),
+    [
+        (DynamicBatcher(), "preferred_batch_size", 4, lambda: DynamicBatcher(preferred_batch_size=4)),
+        (DynamicBatcher(), "priority_queue_policy", "x", lambda: DynamicBatcher(priority_queue_policy="x")),
+        (SpecificVersions([1]), "versions", 1, lambda: SpecificVersions(1)),
+        (InstanceGroup(), "gpus", 0, lambda: InstanceGroup(gpus=0)),
+        (ModelWarmup("w", 1, {}), "inputs", [], lambda: ModelWarmup("w", 1, [])),
+        (WarmupInput(np.int8, (1,)), "shape", (-1,), lambda: WarmupInput(np.int8, (-1,))),
+        (Tensor((1,), np.int8), "dtype", "complex64", lambda: Tensor((1,), "complex64")),
+        (TensorSpec("x", (1,), np.int8), "shape", (0,), lambda: TensorSpec("x", (0,), np.int8)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_an_assigned_value_is_refused_as_the_constructor_refuses_it(made, field, value, make_again):
+    with pytest.raises(PyTritonBadParameterError) as at_construction:
+        make_again()
+    setattr(made, field, value)
+    with pytest.raises(PyTritonBadParameterError) as when_used:
+        checked_copy(made)
+    assert str(when_used.value) == str(at_construction.value)
+
+
+def test_an_assignment_to_no_field_is_warned_of(caplog):
+    config = ModelConfig()
+    config.max_batch = 3
+    assert checked_copy(config).max_batch_size == 4
+    assert (
+        "ModelConfig has no field ['max_batch'], which has no effect; fields: batching, max_batch_size" in caplog.text
+    )
 
 
 @pytest.mark.parametrize("enumeration", [DeviceKind, TimeoutAction])

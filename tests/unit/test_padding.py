@@ -67,3 +67,7 @@ def test_different_ranks_and_arrays_without_rows_are_refused(shapes):
 def test_nothing_is_padded_to_nothing():
     assert ConstantPadder()([]) == []
     assert ConstantPadder()([{}]) == [{}]
+
+
+def test_the_results_may_be_given_by_their_documented_name():
+    assert ConstantPadder()(batches_list=[{"a": np.zeros((1, 2))}])[0]["a"].shape == (1, 2)

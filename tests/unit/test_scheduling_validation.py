@@ -8,6 +8,7 @@ from pytriton.model import describe
 from pytriton.model_config import (
     DeviceKind,
     DirectStrategy,
+    DynamicBatcher,
     InstanceGroup,
     LatestVersions,
     ModelConfig,
@@ -72,6 +73,7 @@ def test_sizes_of_sequence_batches_must_be_a_list():
         ({"batcher": SequenceBatcher(), "decoupled": True}, "a decoupled model cannot have a SequenceBatcher"),
         ({"batcher": SequenceBatcher(), "response_cache": True}, "response_cache does not go with"),
         ({"decoupled": True, "response_cache": True}, "response_cache does not go with"),
+        ({"batcher": DynamicBatcher(0, None, True, 2, 1)}, "preserve_ordering does not go with 2 priority_levels"),
     ],
 )
 def test_options_that_exclude_each_other_are_refused(options, message):

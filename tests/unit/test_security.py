@@ -3,6 +3,7 @@
 import pytest
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.validation import checked_copy
 from pytriton.security import DEFAULT_PROTECTED_ENDPOINTS, VALID_TRITON_ENDPOINTS, TritonSecurityConfig
 
 
@@ -65,3 +66,14 @@ def test_a_token_that_no_client_can_send_is_refused_and_not_shown(token):
     with pytest.raises(PyTritonValidationError, match="access_token must be printable ASCII") as raised:
         TritonSecurityConfig(access_token=token)
     assert "cret" not in str(raised.value)
+
+
+def test_assigned_values_are_checked_in_a_copy_and_keep_what_was_generated():
+    config = TritonSecurityConfig()
+    assert checked_copy(config) == config
+    assert checked_copy(config).is_default
+    config.restricted_endpoints = ["trace"]
+    assert not checked_copy(config).is_default
+    config.restricted_endpoints = ["nothing"]
+    with pytest.raises(PyTritonValidationError, match="unknown endpoints 'nothing'"):
+        checked_copy(config)

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import weakref
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -18,11 +19,12 @@ def batch_of(rows: list[int]) -> RequestBatch:
 
 
 @pytest.mark.parametrize("kind", [Request, Response])
-def test_request_and_response_are_mappings_over_their_data(kind):
+def test_request_and_response_are_dicts(kind):
     x, y = np.zeros(1), np.ones(1)
     tensors = kind({"x": x})
     tensors["y"] = y
-    assert isinstance(tensors, Mapping)
+    assert isinstance(tensors, dict)
+    assert {**tensors} == dict(tensors) == {"x": x, "y": y}
     assert tensors["y"] is y
     assert list(tensors) == list(tensors.keys()) == ["x", "y"]
     assert len(tensors) == 2
@@ -32,10 +34,89 @@ def test_request_and_response_are_mappings_over_their_data(kind):
     assert "x" not in tensors
 
 
+@pytest.mark.parametrize("kind", [Request, Response])
+def test_data_is_the_dict_and_can_be_replaced(kind):
+    tensors = kind({"x": np.zeros(1)})
+    tensors.data["y"] = np.ones(1)
+    assert list(tensors) == ["x", "y"]
+    tensors.data = {"z": np.ones(1)}
+    assert list(tensors) == ["z"]
+    tensors.data = tensors.data
+    assert list(tensors) == ["z"]
+
+
+DETAILS = {"request_id": "7", "deadline": 1.5, "correlation_id": 3, "sequence_start": True, "sequence_end": True}
+
+
+def told(request):
+    """What a request says beside its inputs."""
+    return request.parameters, request.requested_output_names, {name: getattr(request, name) for name in DETAILS}
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda request: request.copy(),
+        copy.copy,
+        lambda request: request | {},
+        copy.deepcopy,
+        lambda request: pickle.loads(pickle.dumps(request)),
+    ],
+    ids=["copy", "copy.copy", "|", "deepcopy", "pickle"],
+)
+def test_copies_of_a_request_keep_what_it_says_and_are_dicts_of_their_own(copied):
+    request = Request({"x": np.zeros(2)}, {"a": 1}, None, ["y"], **DETAILS)
+    other = copied(request)
+    assert isinstance(other, Request)
+    assert other == request
+    assert told(other) == told(request)
+    other["y"] = np.ones(1)
+    assert list(request) == ["x"]
+
+
+def test_copies_for_other_processes_have_neither_span_nor_connection():
+    request = Request({"x": np.zeros(2)}, span=object())
+    request._cancellation = object(), 0
+    assert request.copy().span is request.span
+    for other in (copy.deepcopy(request), pickle.loads(pickle.dumps(request))):
+        assert other.span is None
+        assert not other.is_cancelled()
+
+
+def test_a_union_has_the_inputs_of_both_and_the_right_ones_win():
+    request = Request({"x": np.zeros(1)}, {"a": 1})
+    both = request | {"x": np.ones(1), "y": np.ones(1)}
+    assert (both["x"].tolist(), list(both), both.parameters) == ([1.0], ["x", "y"], {"a": 1})
+    assert request["x"].tolist() == [0.0]
+    assert list({"y": np.ones(1)} | request) == ["y", "x"]
+    request |= {"y": np.ones(1)}
+    assert (type(request), list(request)) == (Request, ["x", "y"])
+
+
+def test_requests_are_equal_if_their_arrays_are():
+    request = Request({"x": np.arange(3)}, {"a": 1})
+    assert request == {"x": np.arange(3)}
+    assert request == Request({"x": np.arange(3)})
+    assert request != {"x": np.arange(4)}
+    assert request != {"x": np.arange(3), "y": np.arange(3)}
+    assert request != [request]
+    assert [Request({"x": np.zeros(3)}), request].index(request) == 1
+
+
 def test_request_has_no_parameters_unless_given():
     assert Request({}).parameters == {}
     assert Request({}, {"a": 1}).parameters == {"a": 1}
     assert Request().data == {}
+
+
+def test_requests_of_which_nothing_is_told_are_like_those_that_the_class_makes():
+    made, other = Request.untold(2, ["y"])
+    expected = Request(requested_output_names=["y"])
+    assert [getattr(made, name) for name in Request.__slots__] == [
+        getattr(expected, name) for name in Request.__slots__
+    ]
+    assert made.parameters is not other.parameters
+    assert made.requested_output_names is not other.requested_output_names
 
 
 def test_untraced_request_has_a_span_that_does_nothing():
@@ -56,11 +137,20 @@ def test_requests_of_a_batch_are_views_of_its_arrays():
     assert np.shares_memory(batch[1]["x"], whole["x"])
 
 
-def test_columns_are_whole_until_a_request_is_looked_into():
+def test_columns_are_whole_until_an_input_of_a_request_is_replaced():
     batch = batch_of([2, 1])
     assert list(batch.columns()) == ["x", "id"]
-    assert "x" in batch[1]
+    assert batch[1]["x"].shape == (1, 2)
+    assert batch.columns() is not None
+    batch[1]["x"] = batch[1]["x"] + 1
     assert batch.columns() is None
+
+
+def test_inputs_that_are_added_are_columns_and_views():
+    batch = batch_of([2, 1])
+    batch.add({"z": np.arange(3)})
+    assert list(batch.columns()) == ["x", "id", "z"]
+    assert [request["z"].tolist() for request in batch] == [[0, 1], [2]]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +161,8 @@ def test_columns_are_whole_until_a_request_is_looked_into():
         lambda batch: batch.__setitem__(0, Request()),
         lambda batch: batch.__setitem__(0, batch_of([2])[0]),
         lambda batch: setattr(batch[0], "data", {}),
-        lambda batch: RequestBatch({}, [1], batch[:1]),
+        lambda batch: batch[0].update(y=np.zeros(2)),
+        lambda batch: batch[1].pop("id"),
     ],
 )
 def test_columns_are_none_once_the_list_or_a_request_changed(change):

@@ -165,3 +165,13 @@ def test_columns_must_have_the_rows_of_all_requests():
         validator().validate_columns({"y": Y}, [2, 2])
     with pytest.raises(ValueError, match="output 'y' of the batch has shape"):
         validator(strict=True).validate_columns({"y": Y[:, :1]}, [2, 1])
+
+
+def test_object_arrays_of_text_pass_where_they_are_encoded():
+    text, numbers = np.array([["a"], [b"b"], ["c"]], object), np.array([[1]] * 3, object)
+    config = TritonModelConfig("m", outputs=[TensorSpec("s", (1,), np.bytes_)])
+    for strict in (False, True):
+        validator = TritonResultsValidator(config, strict, encodes_text=True)
+        validator.validate_responses([{"x": Y}], [{"s": text}])
+        with pytest.raises(ValueError, match="is an object array of int"):
+            validator.validate_responses([{"x": Y}], [{"s": numbers}])

@@ -220,6 +220,7 @@ def test_first_value_needs_a_model_with_batching(bind):
         decorated(t=A)
 
 
-def test_first_value_refuses_reserved_names_at_decoration():
-    with pytest.raises(PyTritonBadParameterError, match=r"\['triton_context'\]: reserved"):
-        first_value("a", "triton_context")
+@pytest.mark.parametrize("name", ["triton_context", "__triton_context__"])
+def test_first_value_refuses_reserved_names_at_decoration(name):
+    with pytest.raises(PyTritonBadParameterError, match=rf"\['{name}'\]: reserved"):
+        first_value("a", name)
