@@ -52,7 +52,7 @@ def test_each_type_of_memory_has_a_default_allocator_which_may_be_deleted(monkey
 
 @pytest.mark.usefixtures("without_cupy")
 def test_the_allocator_of_gpu_memory_says_what_it_lacks():
-    with pytest.raises(UnsupportedError, match="pip install cupy-cuda12x"):
+    with pytest.raises(UnsupportedError, match=r"pip install 'pytriton\[cuda\]'"):
         default_memory_allocators[MemoryType.GPU].allocate(10, MemoryType.GPU, 0)
 
 
