@@ -13,7 +13,7 @@ from pytriton.client.aio_transport import AsyncGrpcTransport, Lease, grpc_lease
 from pytriton.client.dialect import GrpcDialect
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.client.flows import Call
-from pytriton.client.reply import GrpcReply
+from pytriton.client.reply import GrpcReply, check_request_id
 from pytriton.client.tls import Tls
 from pytriton.client.transport import grpc_dialect
 from pytriton.client.url import TritonUrl
@@ -76,7 +76,9 @@ class AsyncGrpcStreamTransport(AsyncGrpcTransport):
                         return
                 if error is not None:
                     raise error
-                yield GrpcReply(result.get_response())
+                response = result.get_response()
+                check_request_id(response, call.arguments["request_id"])
+                yield GrpcReply(response)
         except asyncio.TimeoutError as error:  # in Python 3.10 it is not the built-in TimeoutError
             raise self._dialect.timeout(call) from error
         except self._rpc_error as error:

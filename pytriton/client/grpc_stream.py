@@ -17,7 +17,7 @@ from pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
 )
 from pytriton.client.flows import Call
-from pytriton.client.reply import GrpcReply
+from pytriton.client.reply import GrpcReply, check_request_id
 from pytriton.client.tls import Tls
 from pytriton.client.transport import GrpcTransport, grpc_channel_arguments, grpc_connector, grpc_dialect
 from pytriton.client.url import TritonUrl
@@ -131,6 +131,7 @@ class GrpcStreamTransport(GrpcTransport):
         self._watchdog.start(call.timeout_s, stream.cancel)
         try:
             response, final = stream.receive()
+            check_request_id(response, call.arguments["request_id"])
         except Exception as error:
             late = self._watchdog.stop()
             raise self._dialect.timeout(call) if late else self._failure(call, error) from error

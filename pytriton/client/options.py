@@ -26,7 +26,8 @@ class RequestOptions:
         server_timeout_s: How long the request may wait in the server's queue, counted in microseconds there. It works
             where the model's queue policy has ``allow_timeout_override`` and a ``default_timeout_microseconds`` that is
             longer; the server ignores it elsewhere. What waited too long is only found when an instance gets free.
-        request_id: Sent as the request's id, which the server logs and traces; None numbers the client's requests.
+        request_id: Sent as the request's id, which the server logs and traces; None numbers the client's requests;
+            those of streams have a random part too.
         compression: ``gzip`` or ``deflate``; None is uncompressed. Over HTTP, of request and response; over gRPC, of
             the request, because there the server's ``grpc_infer_response_compression_level`` decides about responses.
         split_batches: Send an ``infer_batch`` of more rows than the model's ``max_batch_size`` in parts, one after the

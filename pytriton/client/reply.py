@@ -14,7 +14,7 @@ from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.client.http_message import HttpResponse
 from pytriton.model_config.dtypes import from_triton_name, triton_name
 
-__all__ = ["GrpcReply", "HttpReply", "Reply"]
+__all__ = ["GrpcReply", "HttpReply", "Reply", "check_request_id"]
 
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 _LENGTH_BYTES = 4  # before each of BYTES
@@ -71,6 +71,21 @@ class Reply:
     def get_response(self) -> Any:
         """The answer as it came: a dict, or a message of gRPC."""
         return self._response
+
+
+def check_request_id(response: Any, request_id: str) -> None:
+    """Check that a response on a gRPC stream is to the request that was sent.
+
+    Triton 2.51 can send responses on the stream of another client, after one has cancelled a stream just when it ended.
+
+    Raises:
+        ConnectionError: It is to another request; the stream is of no use any more.
+    """
+    if response.id not in ("", request_id):
+        raise ConnectionError(
+            f"the server sent a response to request {response.id!r} on the stream of request {request_id!r}; send the "
+            "request again"
+        )
 
 
 class HttpReply(Reply):

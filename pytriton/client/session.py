@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -68,6 +69,7 @@ class ModelSession:
         self._codec = Codec(model_config, lib) if model_config else None
         self._preparation = Shared(self._prepare)
         self._request_ids = itertools.count()
+        self._stream_ids = os.urandom(4).hex()  # no other client has them: a response is known to be to its request
         self._closed = False
 
     def close(self) -> None:
@@ -139,7 +141,8 @@ class ModelSession:
                 f"model {self.model_name!r} is not decoupled: it answers each request once; use ModelClient "
                 "or AsyncioModelClient"
             )
-        return codec, self._call("stream_infer", codec, request.named_inputs or codec.by_name(request.inputs), request)
+        arrays = request.named_inputs or codec.by_name(request.inputs)
+        return codec, self._call("stream_infer", codec, arrays, request, f"-{self._stream_ids}")
 
     def _codec_for(self, request: InferRequest) -> Flow[Codec]:
         self._check_open()
@@ -152,7 +155,9 @@ class ModelSession:
             )
         return codec
 
-    def _call(self, method: str, codec: Codec, arrays: Mapping[str, Any], request: InferRequest) -> Call:
+    def _call(
+        self, method: str, codec: Codec, arrays: Mapping[str, Any], request: InferRequest, id_suffix: str = ""
+    ) -> Call:
         options = request.options
         arguments = {
             "model_name": self.model_name,
@@ -160,7 +165,7 @@ class ModelSession:
             "inputs": codec.encode(arrays, sample=request.sample),
             "outputs": codec.requested_outputs,
             "parameters": request.parameters,
-            **options.arguments(str(next(self._request_ids))),
+            **options.arguments(f"{next(self._request_ids)}{id_suffix}"),
         }
         timeout_s = options.inference_timeout_s or self.inference_timeout_s
         return Call(method, timeout_s, arguments, request.headers, options.compression)
