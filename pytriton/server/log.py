@@ -19,8 +19,13 @@ LOGGER = logging.getLogger("pytriton.server")
 
 # What the server calls INFO are details to the user of a program: its options, tables of what it found, each load.
 LEVELS = {"V": logging.DEBUG, "I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
-# Logged as an error and a warning where there is no NVIDIA driver, and of no consequence.
-HARMLESS = ("CudaDriverHelper has not been initialized", "no pinned memory pool, falling back to non-pinned")
+# Of no consequence where there is no NVIDIA driver; or whoever asked for a model is told.
+HARMLESS = (
+    "CudaDriverHelper has not been initialized",
+    "no pinned memory pool, falling back to non-pinned",
+    "CUDA driver version is insufficient for CUDA runtime version",
+    "failed to poll model",
+)
 # I1121 19:04:37.437488 31030 server.cc:241] "text"
 DEFAULT = re.compile(
     r"(?P<level>[VIWEF])(?P<time>\d{4} \d\d:\d\d:\d\d\.\d{6}) (?P<process>\d+) (?P<source>.+?)] ?(?P<text>.*)"

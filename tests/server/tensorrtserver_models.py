@@ -11,20 +11,24 @@ from pytriton.exceptions import PyTritonRequestError
 from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
 from pytriton.triton import Triton
 
-__all__ = ["bind_all", "bind_counted"]
+__all__ = ["ADD_SUB", "SEQUENCE", "TEXT_ADD_SUB", "Accumulator", "add_sub", "bind_all", "bind_counted", "text_add_sub"]
+
+ADD_SUB, TEXT_ADD_SUB = (
+    [[Tensor((16,), dtype, name) for name in pair] for pair in (("INPUT0", "INPUT1"), ("OUTPUT0", "OUTPUT1"))]
+    for dtype in (np.int32, bytes)
+)
+SEQUENCE = ([Tensor((1,), np.int32, "INPUT")], [Tensor((1,), np.int32, "OUTPUT")])
 
 IDLE_US = 60_000_000  # longer than a test: a slot is given up at the end of its sequence alone
 
 
 def bind_all(triton: Triton) -> None:
     """Serve all but those of :func:`bind_counted`."""
-    names = [("INPUT0", "INPUT1"), ("OUTPUT0", "OUTPUT1")]
-    triton.bind("simple", add_sub, *_pairs(np.int32, names), config=ModelConfig(max_batch_size=8))
-    triton.bind("simple_string", text_add_sub, *_pairs(bytes, names), config=ModelConfig(max_batch_size=8))
-    value = Tensor((1,), np.int32, "INPUT")
+    triton.bind("simple", add_sub, *ADD_SUB, config=ModelConfig(max_batch_size=8))
+    triton.bind("simple_string", text_add_sub, *TEXT_ADD_SUB, config=ModelConfig(max_batch_size=8))
     one_slot = ModelConfig(max_batch_size=1, batcher=SequenceBatcher(max_sequence_idle_microseconds=IDLE_US))
-    triton.bind("simple_sequence", Accumulator(), [value], [Tensor((1,), np.int32, "OUTPUT")], config=one_slot)
-    triton.bind("simple_correlation", correlation, [value], [Tensor((1,), np.uint64, "CORRID")])
+    triton.bind("simple_sequence", Accumulator(), *SEQUENCE, config=one_slot)
+    triton.bind("simple_correlation", correlation, SEQUENCE[0], [Tensor((1,), np.uint64, "CORRID")])
     triton.bind(
         "resnet50",
         colors,
@@ -110,10 +114,6 @@ def echo(requests: list[Any]) -> list[Any]:
 @batch
 def parse(raw: Any) -> dict[str, Any]:
     return {"class": np.array([np.array(text.split(b","), np.float32) for text in raw[:, 0]])}
-
-
-def _pairs(dtype: Any, names: list[tuple[str, str]]) -> list[list[Tensor]]:
-    return [[Tensor((16,), dtype, name) for name in pair] for pair in names]
 
 
 def _one(dtype: Any, shape: tuple[int, ...]) -> tuple[list[Tensor], list[Tensor]]:

@@ -149,15 +149,21 @@ def test_a_broken_model_is_a_warning_with_its_reason_and_not_repeated(free_confi
         bind(triton)
         assert np.array_equal(infer(free_config, "double"), X * 2)
         assert triton.is_alive()
-    warnings = [record.getMessage() for record in caplog.records if "broken" in record.getMessage()]
+    warnings = [text for text in texts_of(caplog) if "broken" in text]
     assert len(warnings) == 1
     assert "model broken of the model repository is not served" in warnings[0]
     assert "no such device" in warnings[0]
 
 
+def texts_of(caplog):
+    """Warnings and worse that are not the server's own."""
+    records = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    return [record.getMessage() for record in records if record.name != "pytriton.server"]
+
+
 def warnings_of(caplog):
     """Those about models of the repository, without reasons."""
-    found = [record.getMessage().partition(":")[0] for record in caplog.records if record.levelno >= logging.WARNING]
+    found = [text.partition(":")[0] for text in texts_of(caplog)]
     return [text for text in found if "of the model repository" in text]
 
 

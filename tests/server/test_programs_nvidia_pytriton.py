@@ -204,6 +204,7 @@ OUTPUTS = {
     """,
 }
 SERVED_ELSEWHERE = {"add_sub_server", "add_sub_client", "serve_in_thread"}  # which have tests of their own
+CLIENTS = [path.stem for path in sorted(PROGRAMS.glob("client_*.py"))]  # on servers of their own
 
 
 @pytest.fixture
@@ -270,8 +271,16 @@ def test_a_program_that_signals_itself_ends_well(ports, environment, number):
     assert output.endswith("served [2, 3, 4] False\n")
 
 
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_program_of_clients_that_serves_its_own_models_prints_what_it_says(environment, name):
+    printed = run(name, [], environment).splitlines()
+    said = re.findall(r"^# prints: (.*)$", (PROGRAMS / f"{name}.py").read_text(), re.MULTILINE)
+    assert said
+    assert [line for line in said if line not in printed] == []
+
+
 def test_every_program_is_run():
-    assert {path.stem for path in PROGRAMS.glob("*.py")} == OUTPUTS.keys() | SERVED_ELSEWHERE
+    assert {path.stem for path in PROGRAMS.glob("*.py")} == OUTPUTS.keys() | SERVED_ELSEWHERE | {*CLIENTS}
 
 
 DOCUMENTED_NAMES = """

@@ -48,11 +48,11 @@ def test_models_bound_before_and_after_connecting_are_served(server, protocol):
 def test_it_is_alive_before_the_first_bind_while_the_server_lives(server, protocol):
     remote = RemoteTriton(address(server, protocol), access_token=TOKEN)
     assert remote.is_alive()
-    remote.stop()
+    remote.__exit__()
     assert not remote.is_alive()
     absent = RemoteTriton(f"{protocol}://{unused_address()}")
     assert not absent.is_alive()
-    absent.stop()
+    absent.__exit__()
 
 
 def test_without_a_block_models_are_loaded_by_connect(server):

@@ -56,6 +56,6 @@ def test_a_server_that_does_not_run_has_no_statistics(free_config):
     triton = Triton(config=free_config)
     with pytest.raises(PyTritonInvalidOperationError, match="no server yet"):
         triton.statistics()
-    triton.stop()
+    triton.__exit__()
     with pytest.raises(PyTritonInvalidOperationError, match="was stopped"):
         triton.statistics()

@@ -97,9 +97,11 @@ def test_batch_stays_on_its_short_way_whatever_requests_say(link):
     made = []
 
     class Counted(Request):
-        def __init__(self, *args, **kwargs):
-            made.append(self)
-            super().__init__(*args, **kwargs)
+        @classmethod
+        def untold(cls, *args):
+            requests = super().untold(*args)
+            made.extend(requests)
+            return requests
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pytriton.worker.requests.Request", Counted)
