@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +27,10 @@ NUMBERS = count()
 FORWARDED_RESERVED_HEADERS = ["headers", "priority", "triton_own"]
 
 Bind = Callable[..., str]
+
+# A shell's background jobs ignore it, and so would all processes that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
