@@ -12,7 +12,7 @@ from pytriton.server.connections import Connection, open_connections
 __all__ = ["Drain"]
 
 LOOK_S = 0.01
-LOOKS_ASLEEP = 5  # one or two may fall between two of a busy thread's naps, where processors are few
+LOOKS_ASLEEP = 5  # a busy thread may be seen asleep by chance, once or twice
 STREAM_SILENCE_S = 1.0
 SETTLE_S = 0.1
 PAUSE_S = 0.25
@@ -164,7 +164,7 @@ class _Threads:
                 self._asleep[thread].append(self.looks)
 
     def have_slept_since(self, look: int) -> bool:
-        """Whether each thread was seen asleep often enough after a look."""
+        """Whether each thread was seen asleep ``LOOKS_ASLEEP`` times after a look."""
         seen_asleep = all(len(looks) >= LOOKS_ASLEEP and looks[-LOOKS_ASLEEP] > look for looks in self._asleep.values())
         return seen_asleep and self.looks >= look + LOOKS_ASLEEP
 
