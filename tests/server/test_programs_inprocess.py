@@ -61,7 +61,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         arguments = [OPTIONS[name], MODELS] if name in OPTIONS else [MODELS]
         return subprocess.run(
             [request.param, FOLDER / f"{name}.py", *arguments],
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, "TMPDIR": str(folder)},  # some programs leave files there
             cwd=folder,
             capture_output=True,
             text=True,

@@ -220,7 +220,7 @@ def environment(tmp_path: Path, ports: Sequence[int]) -> dict[str, str]:
     options = {"HTTP_PORT": http, "GRPC_PORT": grpc, "METRICS_PORT": metrics}
     options |= {"HTTP_ADDRESS": "127.0.0.1", "GRPC_ADDRESS": "127.0.0.1", "LOG_FILE": str(tmp_path / "server.log")}
     ours = {f"PYTRITON_TRITON_CONFIG_{name}": value for name, value in options.items()}
-    return os.environ | ours | {"PYTRITON_HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    return os.environ | ours | {"PYTRITON_HOME": str(tmp_path), "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
 
 
 def run(name: str, arguments: Sequence[object], environment: dict[str, str]) -> str:
