@@ -42,7 +42,7 @@ LAYERS = {
         "worker.context",
     ],
     "server": ["client", "config", "constants", "exceptions", "forks", "model_config", "security", "utils"],
-    "workers": [
+    "pool": [
         "decorators.batching",
         "decorators.signatures",
         "exceptions",
@@ -52,7 +52,8 @@ LAYERS = {
         "signals",
         "worker",
     ],
-    "model": ["exceptions", "model_config", "server", "worker", "workers"],
+    "workers": ["pool"],
+    "model": ["exceptions", "model_config", "pool", "server", "worker"],
     "inprocess": [
         "base",
         "client",
@@ -73,7 +74,7 @@ LAYERS = {
     ],
     "lifecycle": [],
     "bound_models": ["exceptions", "model", "model_config", "server", "utils"],
-    "binder": ["bound_models", "config", "exceptions", "model", "model_config", "server", "utils", "worker", "workers"],
+    "binder": ["bound_models", "config", "exceptions", "model", "model_config", "pool", "server", "utils", "worker"],
     "base": [
         "binder",
         "client",
