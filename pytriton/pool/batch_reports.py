@@ -23,7 +23,6 @@ class WorkerObservation(Observation):
     """In a worker process: counts requests up to ``max_requests``, and reports batches if that is wanted.
 
     Args:
-        max_requests: None is no limit.
         on_max_requests: Called once, when the batch that reaches the limit has arrived.
         report: Sends a batch's number, what has happened to it, and details.
 
@@ -61,13 +60,7 @@ class WorkerObservation(Observation):
 
 
 class BatchReporter(Watch):
-    """In a worker process: reports one batch, in :func:`time.perf_counter` seconds, which all processes share.
-
-    Args:
-        report: Sends a number, what has happened, and details.
-        number: Of the batch in this worker.
-        frame: The batch.
-    """
+    """In a worker process: reports one batch, with :func:`time.perf_counter` seconds, which all processes share."""
 
     def __init__(self, report: Callable[..., None], number: int, frame: Frame) -> None:
         self._report = report
@@ -92,12 +85,7 @@ class BatchReporter(Watch):
 
 
 class BatchCounter:
-    """In the launching process: counts what one worker after the other reports. For one thread.
-
-    Args:
-        observation: Has the metrics, once somebody wants them.
-        config: Of the model.
-    """
+    """In the launching process: counts the batches of one worker after the other. For one thread."""
 
     def __init__(self, observation: Observation, config: TritonModelConfig) -> None:
         self._observation = observation
@@ -105,7 +93,7 @@ class BatchCounter:
         self._pending: dict[int, BatchMetrics] = {}
 
     def count(self, number: int, what: str, *details: Any) -> None:
-        """Count a report; its arguments are those of the worker's ``report``."""
+        """Count a report of the worker."""
         metrics = self._observation.metrics
         if what == ARRIVED and metrics is not None:
             self._pending[number] = metrics.batch(self._config.model_name, self._config.model_version, *details)

@@ -59,16 +59,11 @@ class WorkerSpec:
     """All that a worker needs to start.
 
     Attributes:
-        name: Of the worker.
-        factory: Makes the inference callable.
         takes_device: Whether the factory has a parameter ``device``.
-        resources: The worker's share of the machine.
         path: Of the instance's socket, on which the launching process listens.
-        config: Of the model.
-        options: How the callable is called.
         trace_config: Of the server, if the worker exports traces.
         max_requests: The worker reports when it has been sent this many; None is never.
-        log_levels: Of the loggers, by name.
+        log_levels: Of the launching process's loggers, by name.
     """
 
     name: str
@@ -88,11 +83,7 @@ class WorkerSpec:
 
 
 class MessagePipe:
-    """One end of the pipe. Any thread sends; one thread receives.
-
-    Args:
-        connection: A duplex pipe.
-    """
+    """One end of the duplex pipe. Any thread sends; one thread receives."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self._connection = connection

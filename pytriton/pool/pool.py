@@ -46,13 +46,11 @@ class Worker(Protocol):
 
 
 class WorkerPool(Protocol):
-    """The workers of one model.
+    """The workers of one model."""
 
-    Attributes:
-        workers: One per instance that the server has; empty before :meth:`start`. It is always the same list.
-    """
-
-    workers: list[Worker]
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """One per instance that the server has; empty before :meth:`start`. It is always the same list."""
 
     def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
         """Start the workers, warm them up, and listen for their proxies.
@@ -88,10 +86,6 @@ class ServedModel:
     """What the callables of one model have in common.
 
     Attributes:
-        config: Of the model.
-        context: Shared by all callables of a ``Triton`` object.
-        options: How the callables are called.
-        observation: Metrics and traces of batches.
         trace_config: Of the server, for worker processes that export traces.
         offer: Connects proxies that run in this process without a socket.
         failures: Logs errors of the callables.
@@ -113,8 +107,6 @@ class ServedCallable:
     """Answers the batches of one model instance with a callable, which may be replaced.
 
     Args:
-        function: The callable.
-        model: The model.
         concurrent: Whether the proxy may send a batch before the one before it is answered.
         name: Of the instance, for its threads.
         on_unrecoverable: Called when the callable asks to stop the server.

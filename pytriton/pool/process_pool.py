@@ -11,7 +11,7 @@ from pathlib import Path
 from pytriton.decorators.signatures import check_factory
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.pool.messages import WorkerSpec
-from pytriton.pool.pool import Infer, ServedModel, Worker
+from pytriton.pool.pool import Infer, ServedModel
 from pytriton.pool.processes import FIRST, Processes, WorkerResources
 from pytriton.pool.supervisor import Supervisor
 
@@ -23,10 +23,6 @@ LOGGER = logging.getLogger("pytriton.workers")
 class ProcessWorkerPool:
     """Calls a model's callables in worker processes. Methods: see :class:`WorkerPool`.
 
-    Args:
-        processes: How they are started and kept.
-        model: The model.
-
     Attributes:
         processes: As given, with the present number of workers and the present factory.
         workers: Those that serve. Further ones may be starting.
@@ -35,7 +31,7 @@ class ProcessWorkerPool:
     def __init__(self, processes: Processes, model: ServedModel) -> None:
         check_factory(processes.factory)
         self.processes = processes
-        self.workers: list[Worker] = []
+        self.workers: list[Supervisor] = []
         self._model = model
         self._supervisors: list[Supervisor] = []  # of all workers
         self._supervise: Callable[[int, WorkerResources], Supervisor] | None = None
@@ -83,11 +79,7 @@ class ProcessWorkerPool:
         return len(self.workers) < len(self._supervisors)
 
     def wait_for_late_workers(self) -> int:
-        """Wait until all workers are ready.
-
-        Returns:
-            How many workers are ready, up to the first one that failed to start; 0 after :meth:`interrupt`.
-        """
+        """Wait for all workers; returns how many are ready before the first that failed, 0 after :meth:`interrupt`."""
         deadline = time.monotonic() + self.processes.start_timeout_s
         ready = 0
         try:
@@ -127,7 +119,7 @@ class ProcessWorkerPool:
             self._stop_from(count)
 
     def _stop_from(self, index: int) -> None:
-        """Stop and forget the workers from this index on."""
+        """Stop and forget the workers from an index on."""
         stopped = self._supervisors[index:]
         del self.workers[index:], self._supervisors[index:]
         self._stop(stopped)

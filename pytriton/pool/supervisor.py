@@ -81,9 +81,7 @@ class Supervisor:
     connects while there is no process waits in the kernel's queue for the next one, or for the end of this process.
 
     Args:
-        spec: Of the worker.
         processes: Restarts and time limits.
-        observation: Whether batches are counted.
         on_disconnect: Called when a proxy has disconnected.
         on_unrecoverable: Called when the callable asks to stop the server.
 
@@ -128,10 +126,7 @@ class Supervisor:
         forks.abandon(self._listener.fileno())
 
     def wait_ready(self, deadline: float) -> None:
-        """Wait until the callable is made and warmed up.
-
-        Args:
-            deadline: In :func:`time.monotonic` seconds.
+        """Wait until the callable is made and warmed up, or a deadline in :func:`time.monotonic` seconds.
 
         Raises:
             PyTritonWorkerError: The factory failed, the process died, or the deadline has passed.

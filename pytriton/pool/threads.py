@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.pool.pool import Infer, InferFunc, ServedCallable, ServedModel, Worker
+from pytriton.pool.pool import Infer, InferFunc, ServedCallable, ServedModel
 from pytriton.pool.processes import Processes
 from pytriton.worker.context import attach
 from pytriton.worker.instance import Instance
@@ -34,19 +34,13 @@ def callables(infer: Infer) -> list[InferFunc]:
 
 
 class ThreadWorkerPool:
-    """Calls a model's callables in threads of this process. Methods: see :class:`WorkerPool`.
-
-    Args:
-        functions: One callable per instance.
-        model: The model.
-    """
+    """Calls a model's callables, one per instance, in threads of this process. Methods: see :class:`WorkerPool`."""
 
     def __init__(self, functions: Sequence[InferFunc], model: ServedModel) -> None:
-        self.workers: list[Worker] = []
+        self.workers: list[Instance] = []
         self._model = model
         self._functions = functions
         self._callables: list[ServedCallable] = []
-        self._instances: list[Instance] = []
         for function in functions:
             check_callable(function, model.config)
         for function in functions:
@@ -60,8 +54,7 @@ class ThreadWorkerPool:
             name = f"pytriton-{config.model_name}-loop-{index}"
             served = ServedCallable(function, self._model, concurrent, name, on_unrecoverable)
             self._callables.append(served)
-            self._instances.append(served.listen(f"{sockets}.{index}", on_disconnect))
-        self.workers.extend(self._instances)
+            self.workers.append(served.listen(f"{sockets}.{index}", on_disconnect))
         for index in range(len(self._functions)):
             warm_up(f"{sockets}.{index}", config, self._model.options.warmup)
         return concurrent
@@ -110,13 +103,12 @@ class ThreadWorkerPool:
     def stop(self) -> None:
         """As :meth:`WorkerPool.stop`."""
         self._model.failures.flush()  # the program may end before the callables' threads do
-        for instance in list(self._instances):
+        for instance in list(self.workers):
             instance.close()
 
     def close(self) -> None:
         """As :meth:`WorkerPool.close`."""
         self.stop()
         self.workers.clear()
-        self._instances.clear()
         self._callables.clear()
         self._detach()

@@ -84,12 +84,7 @@ def _prepare(spec: WorkerSpec, pipe: MessagePipe) -> None:
 
 
 class WorkerRunner:
-    """Serves the callable that the factory returns.
-
-    Args:
-        spec: Of the worker.
-        pipe: To the launching process.
-        listener: The socket that the proxy connects to.
+    """Serves the callable that the factory returns to the proxies that connect to ``listener``.
 
     Raises:
         BaseException: Whatever the factory raises.

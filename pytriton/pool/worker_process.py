@@ -43,8 +43,6 @@ class WorkerProcess:
     """Starts a worker process. The kernel kills it when the thread that made this object ends.
 
     Args:
-        name: Of the worker.
-        environment: Of the process.
         listener: The socket that the instance's proxy connects to.
         changed: Notified of answers and of the end, with its lock held. :meth:`ask` waits for it.
 
