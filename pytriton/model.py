@@ -17,9 +17,9 @@ from pytriton.model_config.triton_model_config import ResponseCache, TritonModel
 from pytriton.model_config.validation import check_combination, check_integer, validate
 from pytriton.model_config.warmup_validation import check_warmup
 from pytriton.server.repository import remove_model, write_config, write_model
-from pytriton.worker.channel import Offer
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
+from pytriton.worker.interfaces import ListenLocally
 from pytriton.worker.observation import Observation
 from pytriton.workers.crew import Crew, Infer, InferFunc
 from pytriton.workers.process_crew import ProcessCrew
@@ -108,7 +108,7 @@ class Model:
         traced: bool = False,
         native: bool = False,
         trace_config: Sequence[str] | None = None,
-        offer: Offer | None = None,
+        offer: ListenLocally | None = None,
     ) -> None:
         if isinstance(infer, Processes) and infer.wait_for == FIRST and len(config.instance_groups or ()) != 1:
             raise PyTritonValidationError(

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.proxy.frames import Frame
+from pytriton.wire.frames import Frame
+from pytriton.worker.interfaces import BatchObserver
 from pytriton.worker.metrics import BatchMetrics
 from pytriton.worker.observation import Observation
-from pytriton.worker.watch import Watch
 
 __all__ = ["BatchCounter", "BatchReport"]
 
 ARRIVED, RESUMED, FAILED, ENDED = "arrived", "resumed", "failed", "ended"
 
 
-class BatchReport(Watch):
+class BatchReport(BatchObserver):
     """Tells the launching process of one batch.
 
     Moments are those of :func:`time.perf_counter`, which is the same clock in all processes of a machine.

@@ -9,13 +9,12 @@ from typing import Any
 
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.worker.channel import Offer
 from pytriton.worker.context import Binding, TritonContext
-from pytriton.worker.engine import Engine, make_engine
-from pytriton.worker.failure_log import FailureLog
-from pytriton.worker.inference import Options
-from pytriton.worker.instance import Instance
-from pytriton.worker.observation import Observation, ObservedInference
+from pytriton.worker.failures import FailureLog
+from pytriton.worker.inference import Inference, Options
+from pytriton.worker.instance import Instance, make_executor
+from pytriton.worker.interfaces import Executor, ListenLocally
+from pytriton.worker.observation import Observation
 
 __all__ = ["Served", "ServedCallable"]
 
@@ -39,7 +38,7 @@ class Served:
     options: Options
     observation: Observation
     trace_config: Sequence[str] | None = None
-    offer: Offer | None = None
+    offer: ListenLocally | None = None
     failures: FailureLog = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,8 +61,7 @@ class ServedCallable:
     ) -> None:
         self._served = served
         self.binding = Binding(function, served.config, served.context)
-        self._inference = ObservedInference(
-            served.observation,
+        self._inference = Inference(
             function,
             served.config,
             served.options,
@@ -71,8 +69,9 @@ class ServedCallable:
             whole_batch_form(function),
             self.binding,
             served.failures,
+            served.observation,
         )
-        self.engine: Engine = make_engine(function, self._inference, several, name)
+        self.engine: Executor = make_executor(function, self._inference, several, name)
         self._instance: Instance | None = None
 
     def listen(

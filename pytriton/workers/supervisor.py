@@ -15,7 +15,7 @@ from typing import Any
 
 from pytriton import forks
 from pytriton.exceptions import PyTritonWorkerError
-from pytriton.worker.listener import listening
+from pytriton.worker.instance import listening
 from pytriton.worker.observation import Observation
 from pytriton.workers.batch_reports import BatchCounter
 from pytriton.workers.deaths import Deaths, pause_s

@@ -22,10 +22,9 @@ from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
 from pytriton.signals import ignored_signals
-from pytriton.worker.channel import Channel
 from pytriton.worker.context import TritonContext, attach
-from pytriton.worker.engine import Engine
 from pytriton.worker.instance import Instance
+from pytriton.worker.interfaces import Channel, Executor
 from pytriton.worker.results import is_async
 from pytriton.worker.warmup import warm_up
 from pytriton.workers.reports import RecordSender, Reports
@@ -184,7 +183,7 @@ class _Lent:
 
     answer = None  # there is no proxy in a worker process
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Executor) -> None:
         self._engine = engine
         self.quiet_s = engine.quiet_s
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from pytriton.proxy.frames import Frame
+from pytriton.wire.frames import Frame
+from pytriton.worker.interfaces import BatchObserver
 from pytriton.worker.observation import Observation
-from pytriton.worker.watch import Watch
 from pytriton.workers.batch_reports import BatchReport
 
 __all__ = ["WorkerObservation"]
@@ -43,15 +43,15 @@ class WorkerObservation(Observation):
         """As :meth:`Observation.is_idle`."""
         return self._limit is None and not self.is_wanted and super().is_idle()
 
-    def watches(self, model: str, version: int, frame: Frame) -> list[Watch]:
-        """As :meth:`Observation.watches`."""
+    def observers(self, model: str, version: int, frame: Frame) -> list[BatchObserver]:
+        """As :meth:`Observation.observers`."""
         if self._limit is not None:
             with self._counting:
                 before, self._count = self._count, self._count + frame.requests
                 reached = before < self._limit <= self._count
             if reached:
                 self._on_reached()
-        watches = super().watches(model, version, frame)
+        observers = super().observers(model, version, frame)
         if self.is_wanted:
-            watches.append(BatchReport(self._tell, next(self._numbers), frame))
-        return watches
+            observers.append(BatchReport(self._tell, next(self._numbers), frame))
+        return observers

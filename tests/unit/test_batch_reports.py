@@ -4,7 +4,7 @@ import prometheus_client
 import pytest
 
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.proxy.frames import REQUEST, Frame
+from pytriton.wire.frames import REQUEST, Frame
 from pytriton.worker.metrics import CallableMetrics
 from pytriton.worker.observation import Observation
 from pytriton.workers.batch_reports import BatchCounter, BatchReport
@@ -55,10 +55,10 @@ def test_a_worker_asks_to_be_replaced_once_and_tells_of_batches_only_if_asked():
     reached, told = [], []
     observation = WorkerObservation(3, lambda: reached.append(True), told.append)
     for _ in range(3):
-        observation.watches("m", 1, Frame(REQUEST, 1, 2))
+        observation.observers("m", 1, Frame(REQUEST, 1, 2))
     assert (len(reached), told) == (1, [])
     observation.is_wanted = True
-    observation.watches("m", 1, Frame(REQUEST, 1, 2))
+    observation.observers("m", 1, Frame(REQUEST, 1, 2))
     assert told == [(0, "arrived", 2, None)]
 
 
