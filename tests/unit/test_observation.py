@@ -176,11 +176,6 @@ def test_without_observers_nobody_watches():
     assert frame.watches == []
 
 
-@pytest.fixture
-def registry():
-    return prometheus_client.CollectorRegistry()
-
-
 def metric(registry, name, **labels):
     return registry.get_sample_value(f"pytriton_{name}", {"model": "m", "version": "1", **labels})
 
