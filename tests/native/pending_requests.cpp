@@ -1,7 +1,7 @@
-// Requests fly through a server that answers on its own threads, lets go of them before or after, and refuses some,
-// while callers fetch, cancel, drop and wait; run with sanitizers. What the server is given is what its rules ask for.
+// A server answers requests on its own threads, releases them before or after, and refuses some, while callers fetch,
+// cancel, drop and wait. Run with sanitizers; the server checks that it is called as its rules say.
 //
-// Usage: flights <seed> <requests of each caller>
+// Usage: pending_requests <seed> <requests of each caller>
 #include <dlfcn.h>
 
 #include <atomic>
@@ -15,13 +15,13 @@
 #include <thread>
 #include <vector>
 
-#include "flight.h"
+#include "pending_request.h"
 
-using pytriton::Calls;
-using pytriton::Flight;
-using pytriton::Mailbox;
-using Box = std::shared_ptr<Mailbox>;
-using Space = std::shared_ptr<pytriton::Airspace>;
+using pytriton::NotificationQueue;
+using pytriton::PendingRequest;
+using pytriton::ServerApi;
+using SharedQueue = std::shared_ptr<NotificationQueue>;
+using SharedHandle = std::shared_ptr<pytriton::ServerHandle>;
 
 struct TRITONSERVER_Error {
   std::string message;
@@ -46,12 +46,12 @@ struct TRITONSERVER_InferenceResponse {
 
 namespace {
 
-constexpr size_t BYTES = 64;
-constexpr int CALLERS = 4;
-constexpr int RESPONSES = 3;
-constexpr int64_t WAIT_NS = 1'000'000;
+constexpr size_t kBytes = 64;
+constexpr int kCallers = 4;
+constexpr int kResponses = 3;
+constexpr int64_t kWaitNs = 1'000'000;
 std::atomic<int> requests_alive{0}, responses_alive{0}, answering{0};
-std::atomic<uint64_t> over{0};
+std::atomic<uint64_t> unreleased{0};
 
 void require(bool condition, const char* what) {
   if (condition) return;
@@ -64,10 +64,10 @@ void respond(TRITONSERVER_InferenceRequest* request, bool final) {
   ++responses_alive;
   TRITONSERVER_MemoryType memory{};
   int64_t device = 0;
-  auto* error = request->allocator->allocate(request->allocator, "y", BYTES, memory, 0, request->user, &response->base,
+  auto* error = request->allocator->allocate(request->allocator, "y", kBytes, memory, 0, request->user, &response->base,
                                              &response->buffer_user, &memory, &device);
   require(!error, "no buffer was made");
-  std::memcpy(response->base, request->input, BYTES);
+  std::memcpy(response->base, request->input, kBytes);
   request->complete(response, final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, request->user);
 }
 
@@ -75,7 +75,7 @@ void respond(TRITONSERVER_InferenceRequest* request, bool final) {
 void answer(TRITONSERVER_InferenceRequest* request, unsigned seed) {
   std::minstd_rand random(seed);
   const unsigned place = random() % 2;
-  for (int number = 1; number < RESPONSES && !request->cancelled; ++number) respond(request, false);
+  for (int number = 1; number < kResponses && !request->cancelled; ++number) respond(request, false);
   TRITONSERVER_InferenceRequest copy;  // what is left when the caller has it back
   copy.complete = request->complete;
   copy.user = request->user;
@@ -93,15 +93,16 @@ void answer(TRITONSERVER_InferenceRequest* request, unsigned seed) {
 
 extern "C" {
 const char* pytriton_load(void* server, pytriton::AllocateInPython allocate);
-TRITONSERVER_Error* pytriton_report(const Box* over);
-Box* pytriton_mailbox_new();
-void pytriton_mailbox_delete(const Box* box);
-size_t pytriton_mailbox_take(const Box* box, uint64_t* numbers, size_t capacity);
-Space* pytriton_airspace_new(TRITONSERVER_Server* server);
-void pytriton_airspace_close(const Space* airspace);
-void pytriton_airspace_delete(const Space* airspace);
-TRITONSERVER_Error* pytriton_flight_new(const Space* airspace, const char* model, const char* text, Flight** flight,
-                                        TRITONSERVER_InferenceRequest** request);
+TRITONSERVER_Error* pytriton_notify_released(const SharedQueue* released);
+SharedQueue* pytriton_notification_queue_new();
+void pytriton_notification_queue_delete(const SharedQueue* queue);
+size_t pytriton_notification_queue_take(const SharedQueue* queue, uint64_t* numbers, size_t capacity);
+SharedHandle* pytriton_server_handle_new(TRITONSERVER_Server* server);
+bool pytriton_server_handle_close(const SharedHandle* handle);
+void pytriton_server_handle_wait_unused(const SharedHandle* handle);
+void pytriton_server_handle_delete(const SharedHandle* handle);
+TRITONSERVER_Error* pytriton_request_new(const SharedHandle* handle, const char* model, const char* text,
+                                         PendingRequest** pending, TRITONSERVER_InferenceRequest** request);
 
 #pragma GCC visibility push(default)
 TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code, const char* message) {
@@ -127,7 +128,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(TRITONSERVER_InferenceRe
 }
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_InferenceRequest*, const char* name,
                                                           TRITONSERVER_DataType, const int64_t* shape, uint64_t rank) {
-  require(!std::strcmp(name, "x") && rank == 1 && shape[0] == BYTES, "the input arrived otherwise");
+  require(!std::strcmp(name, "x") && rank == 1 && shape[0] == kBytes, "the input arrived otherwise");
   return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputData(TRITONSERVER_InferenceRequest* request, const char*,
@@ -187,17 +188,17 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(TRITONSERVER_InferenceR
                                                          const int64_t** shape, uint64_t* rank, const void** base,
                                                          size_t* size, TRITONSERVER_MemoryType*, int64_t*,
                                                          void** buffer_user) {
-  static const int64_t dims[] = {BYTES};
+  static const int64_t dims[] = {kBytes};
   *name = "y";
   *shape = dims;
   *rank = 1;
   *base = response->base;
-  *size = BYTES;
+  *size = kBytes;
   *buffer_user = response->buffer_user;
   return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(TRITONSERVER_InferenceResponse* response) {
-  response->allocator->free(response->allocator, response->base, response->buffer_user, BYTES, {}, 0);
+  response->allocator->free(response->allocator, response->base, response->buffer_user, kBytes, {}, 0);
   delete response;
   --responses_alive;
   return nullptr;
@@ -219,9 +220,9 @@ TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorSetQueryFunction(TRITONSERVER_
 
 namespace {
 
-// As Python does it: what it describes of a request, and of its one input.
+// A request with one input, encoded as Python does.
 struct Text {
-  pytriton::Plan plan;
+  pytriton::RequestHeader header;
   const void* base;
   uint64_t size;
   int64_t device;
@@ -237,94 +238,96 @@ bool fetch(const char* block, const std::vector<char>& input) {
   uint32_t flags = 0;
   std::memcpy(&size, block, sizeof size);
   std::memcpy(&flags, block + 16, sizeof flags);
-  if (!(flags & pytriton::Parcel::EMPTY)) {
+  if (!(flags & pytriton::EncodedResponse::kEmpty)) {
     void* base = nullptr;
     std::memcpy(static_cast<void*>(&base), block + size - sizeof base, sizeof base);
-    require(!std::memcmp(base, input.data(), BYTES), "the output is not the input");
+    require(!std::memcmp(base, input.data(), kBytes), "the output is not the input");
     std::free(base);
   }
-  return flags & pytriton::Parcel::FINAL;
+  return flags & pytriton::EncodedResponse::kFinal;
 }
 
-// `inputs` outlive this call, as it does not wait for the flights that it drops.
-void call(const Space* airspace, const Box* news, unsigned seed, int requests, std::deque<std::vector<char>>& inputs) {
+// `inputs` outlive this call, as it does not wait for the requests that it drops.
+void call(const SharedHandle* handle, const SharedQueue* notifications, unsigned seed, int requests,
+          std::deque<std::vector<char>>& inputs) {
   std::minstd_rand random(seed);
   for (int number = 0; number < requests; ++number) {
-    const auto& input = inputs.emplace_back(BYTES, static_cast<char>(random()));
+    const auto& input = inputs.emplace_back(kBytes, static_cast<char>(random()));
     Text text{};
-    text.plan.number = 1;
-    text.plan.wished_memory = -1;
-    text.plan.inputs = 1;
-    const bool posted = random() % 2;
-    if (posted) text.plan.news = const_cast<Box*>(news);
+    text.header.number = 1;
+    text.header.wanted_memory = -1;
+    text.header.inputs = 1;
+    const bool notified = random() % 2;
+    if (notified) text.header.notifications = const_cast<SharedQueue*>(notifications);
     text.base = input.data();
-    text.size = BYTES;
+    text.size = kBytes;
     text.rank = 1;
     text.name_size = sizeof text.name;
-    text.shape = BYTES;
+    text.shape = kBytes;
     text.name[0] = 'x';
-    Flight* flight = nullptr;
+    PendingRequest* pending = nullptr;
     TRITONSERVER_InferenceRequest* request = nullptr;
-    auto* error = pytriton_flight_new(airspace, "model", reinterpret_cast<char*>(&text), &flight, &request);
+    auto* error = pytriton_request_new(handle, "model", reinterpret_cast<char*>(&text), &pending, &request);
     if (error) {
       delete error;
-      require(flight->drop(), "a flight that was refused goes on");
+      require(pending->drop(), "a refused request goes on");
       continue;
     }
     std::thread canceller;
-    if (random() % 4 == 0) canceller = std::thread([&] { flight->cancel(); });
-    const unsigned wanted = random() % (RESPONSES + 2);  // so many, and it is dropped
+    if (random() % 4 == 0) canceller = std::thread([&] { pending->cancel(); });
+    const unsigned wanted = random() % (kResponses + 2);  // so many, and it is dropped
     bool final = false, ended = false;
     for (unsigned got = 0; got < wanted && !final;) {
-      if (char* block = flight->next(posted ? 0 : WAIT_NS)) {
+      if (char* block = pending->next(notified ? 0 : kWaitNs)) {
         ++got;
         final = fetch(block, input);
-        ended = flight->finish(block);
-        require(final || !ended, "a flight ended before its last response");
+        ended = pending->finish(block);
+        require(final || !ended, "a request ended before its last response");
       } else {
         std::this_thread::yield();
       }
     }
     if (canceller.joinable()) canceller.join();
-    const bool dropped = flight->drop();
-    require(dropped || !ended, "a flight that has ended goes on");
-    if (!dropped) ++over;
+    const bool dropped = pending->drop();
+    require(dropped || !ended, "a request that has ended goes on");
+    if (!dropped) ++unreleased;
   }
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  require(count == 3, "usage: flights <seed> <requests of each caller>");
+  require(count == 3, "usage: pending_requests <seed> <requests of each caller>");
   const auto seed = static_cast<unsigned>(std::stoul(arguments[1]));
   const int requests = std::stoi(arguments[2]);
   const char* missing = pytriton_load(dlopen(nullptr, RTLD_NOW), nullptr);
   require(!missing, "the server lacks a function");
-  Box *told = pytriton_mailbox_new(), *news = pytriton_mailbox_new();
-  pytriton_report(told);
-  Space* airspace = pytriton_airspace_new(nullptr);
+  SharedQueue *released = pytriton_notification_queue_new(), *notifications = pytriton_notification_queue_new();
+  pytriton_notify_released(released);
+  SharedHandle* handle = pytriton_server_handle_new(nullptr);
   std::vector<std::thread> callers;
-  callers.reserve(CALLERS);
-  std::vector<std::deque<std::vector<char>>> inputs(CALLERS);
-  for (unsigned number = 0; number < CALLERS; ++number) {
-    callers.emplace_back(call, airspace, news, seed * CALLERS + number + 1, requests, std::ref(inputs[number]));
+  callers.reserve(kCallers);
+  std::vector<std::deque<std::vector<char>>> inputs(kCallers);
+  for (unsigned number = 0; number < kCallers; ++number) {
+    callers.emplace_back(call, handle, notifications, seed * kCallers + number + 1, requests, std::ref(inputs[number]));
   }
   for (auto& caller : callers) caller.join();
-  pytriton_airspace_close(airspace);
+  require(pytriton_server_handle_close(handle), "the handle was closed before");
+  pytriton_server_handle_wait_unused(handle);
   require(!requests_alive, "a request was not deleted");
   require(!responses_alive, "a response was not deleted");
-  Flight* late = nullptr;
+  PendingRequest* late = nullptr;
   TRITONSERVER_InferenceRequest* none = nullptr;
   Text text{};
-  auto* refused = pytriton_flight_new(airspace, "model", reinterpret_cast<char*>(&text), &late, &none);
-  require(refused && late->drop(), "a closed airspace let a flight in");
+  auto* refused = pytriton_request_new(handle, "model", reinterpret_cast<char*>(&text), &late, &none);
+  require(refused && late->drop(), "a closed server accepted a request");
   delete refused;
-  uint64_t numbers[64], mails = 0;
-  while (const size_t taken = pytriton_mailbox_take(told, numbers, 64)) mails += taken;
-  require(mails >= over, "a flight ended without a word");
+  uint64_t numbers[64], taken_numbers = 0;
+  while (const size_t taken = pytriton_notification_queue_take(released, numbers, 64)) taken_numbers += taken;
+  require(taken_numbers >= unreleased, "a request was released without a notification");
   while (answering) std::this_thread::yield();
-  pytriton_airspace_delete(airspace);
-  pytriton_mailbox_delete(news);
-  pytriton_mailbox_delete(told);
+  pytriton_server_handle_delete(handle);
+  pytriton_notification_queue_delete(notifications);
+  pytriton_notification_queue_delete(released);
   return 0;
 }

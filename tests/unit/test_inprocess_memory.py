@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 
 from pytriton.inprocess import InvalidArgumentError, MemoryType, UnsupportedError
-from pytriton.inprocess.allocators import default_memory_allocators, made_by
-from pytriton.inprocess.devices import allocated, copied, has_gpu
-from pytriton.inprocess.memory import MemoryBuffer
+from pytriton.inprocess.memory import (
+    MemoryBuffer,
+    allocate,
+    choose_allocator,
+    copy,
+    default_memory_allocators,
+    has_gpu,
+)
 from pytriton.inprocess.tensor import Tensor, tensor_of
 
 gpu_only = pytest.mark.skipif(not has_gpu(), reason="there is no GPU, or no CuPy")
@@ -39,15 +44,15 @@ def test_who_has_no_cupy_is_told_to_install_it(device: str):
 @pytest.mark.usefixtures("without_cupy")
 def test_outputs_may_not_be_wanted_where_nobody_allocates():
     with pytest.raises(InvalidArgumentError, match=r"pip install 'pytriton\[cuda\]'"):
-        made_by(None, (MemoryType.GPU, 0))
-    assert made_by(None, None) is None
+        choose_allocator(None, (MemoryType.GPU, 0))
+    assert choose_allocator(None, None) is None
 
 
 def test_each_type_of_memory_has_a_default_allocator_which_may_be_deleted(monkeypatch: pytest.MonkeyPatch):
     assert set(default_memory_allocators) == set(MemoryType)
     monkeypatch.delitem(default_memory_allocators, MemoryType.GPU)
     with pytest.raises(InvalidArgumentError, match="add one to default_memory_allocators"):
-        made_by(None, (MemoryType.GPU, 0))
+        choose_allocator(None, (MemoryType.GPU, 0))
 
 
 @pytest.mark.usefixtures("without_cupy")
@@ -58,7 +63,7 @@ def test_the_allocator_of_gpu_memory_says_what_it_lacks():
 
 @no_gpu_only
 @pytest.mark.parametrize("place", PLACES, ids=str)
-def test_without_a_gpu_nothing_is_copied(place: tuple[MemoryType, int]):
+def test_without_a_gpu_nothing_is_copy(place: tuple[MemoryType, int]):
     with pytest.raises(UnsupportedError, match="memory"):
         tensor_of(np.ones(2)).to_device(place)
     with pytest.raises(UnsupportedError, match="memory"):
@@ -67,10 +72,10 @@ def test_without_a_gpu_nothing_is_copied(place: tuple[MemoryType, int]):
 
 def test_memory_of_the_cpu_takes_no_library():
     source = np.arange(8, dtype=np.uint8)
-    made = copied(MemoryBuffer.from_array(source), 5, (MemoryType.CPU, 0))
+    made = copy(MemoryBuffer.from_array(source), 5, (MemoryType.CPU, 0))
     assert (made.memory_type, made.size) == (MemoryType.CPU, 5)
     assert made.owner.tolist() == [0, 1, 2, 3, 4]
-    assert allocated(0, (MemoryType.CPU, 0)).size == 0
+    assert allocate(0, (MemoryType.CPU, 0)).size == 0
 
 
 @gpu_only
@@ -81,14 +86,14 @@ def test_tensors_go_there_and_back(place: tuple[MemoryType, int], shape: tuple[i
     there = tensor_of(array).to_device(place)
     assert (there.memory_type, there.memory_type_id) == place
     assert there.to_device(place) is there
-    back = copied(there.memory_buffer, there.size, (MemoryType.CPU, 0))
+    back = copy(there.memory_buffer, there.size, (MemoryType.CPU, 0))
     assert np.array_equal(np.frombuffer(back.owner, np.float64).reshape(shape), array)
     assert np.array_equal(np.from_dlpack(there.to_host()), array)
 
 
 @gpu_only
 def test_outputs_may_be_wanted_on_a_gpu():
-    allocator = made_by(None, (MemoryType.GPU, 0))
+    allocator = choose_allocator(None, (MemoryType.GPU, 0))
     assert allocator is not None
     made = allocator.allocate(100, MemoryType.GPU, 0)
     assert (made.memory_type, made.memory_type_id, made.size) == (MemoryType.GPU, 0, 100)

@@ -1,7 +1,7 @@
-// The functions of the server's C API with which models are called, looked up in the library of a server.
+// The functions of the server's C API that send requests and read responses.
 //
-// Looked up, and not linked with: the server may be any that the user has, and its functions are not to be seen by
-// everything in the user's process.
+// They are looked up in the server's library at run time: the user may have another server, and other libraries of the
+// user's process must not see the server's functions.
 #pragma once
 
 #include "triton.h"
@@ -69,45 +69,45 @@ TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorSetQueryFunction(TRITONSERVER_
 
 namespace pytriton {
 
-// NOLINTNEXTLINE(cppcoreguidelines-macro-usage): each name is needed as a name and as a text
-#define PYTRITON_CALLS(CALL)                \
-  CALL(ErrorNew)                            \
-  CALL(ErrorDelete)                         \
-  CALL(ErrorCode)                           \
-  CALL(ErrorMessage)                        \
-  CALL(InferenceRequestNew)                 \
-  CALL(InferenceRequestDelete)              \
-  CALL(InferenceRequestCancel)              \
-  CALL(InferenceRequestAddInput)            \
-  CALL(InferenceRequestAppendInputData)     \
-  CALL(InferenceRequestSetId)               \
-  CALL(InferenceRequestSetReleaseCallback)  \
-  CALL(InferenceRequestSetResponseCallback) \
-  CALL(ServerInferAsync)                    \
-  CALL(InferenceResponseError)              \
-  CALL(InferenceResponseModel)              \
-  CALL(InferenceResponseId)                 \
-  CALL(InferenceResponseParameterCount)     \
-  CALL(InferenceResponseParameter)          \
-  CALL(InferenceResponseOutputCount)        \
-  CALL(InferenceResponseOutput)             \
-  CALL(InferenceResponseDelete)             \
-  CALL(ResponseAllocatorNew)                \
-  CALL(ResponseAllocatorSetQueryFunction)
+// NOLINTNEXTLINE(cppcoreguidelines-macro-usage): each name is used as an identifier and as text
+#define PYTRITON_SERVER_API(FUNCTION)           \
+  FUNCTION(ErrorNew)                            \
+  FUNCTION(ErrorDelete)                         \
+  FUNCTION(ErrorCode)                           \
+  FUNCTION(ErrorMessage)                        \
+  FUNCTION(InferenceRequestNew)                 \
+  FUNCTION(InferenceRequestDelete)              \
+  FUNCTION(InferenceRequestCancel)              \
+  FUNCTION(InferenceRequestAddInput)            \
+  FUNCTION(InferenceRequestAppendInputData)     \
+  FUNCTION(InferenceRequestSetId)               \
+  FUNCTION(InferenceRequestSetReleaseCallback)  \
+  FUNCTION(InferenceRequestSetResponseCallback) \
+  FUNCTION(ServerInferAsync)                    \
+  FUNCTION(InferenceResponseError)              \
+  FUNCTION(InferenceResponseModel)              \
+  FUNCTION(InferenceResponseId)                 \
+  FUNCTION(InferenceResponseParameterCount)     \
+  FUNCTION(InferenceResponseParameter)          \
+  FUNCTION(InferenceResponseOutputCount)        \
+  FUNCTION(InferenceResponseOutput)             \
+  FUNCTION(InferenceResponseDelete)             \
+  FUNCTION(ResponseAllocatorNew)                \
+  FUNCTION(ResponseAllocatorSetQueryFunction)
 
 // The functions, by their names without the prefix.
-struct Calls {
-// NOLINTNEXTLINE(bugprone-macro-parentheses): a member's name takes none
+struct ServerApi {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a member's name takes no parentheses
 #define PYTRITON_MEMBER(name) decltype(&TRITONSERVER_##name) name = nullptr;
-  PYTRITON_CALLS(PYTRITON_MEMBER)
+  PYTRITON_SERVER_API(PYTRITON_MEMBER)
 #undef PYTRITON_MEMBER
 
-  // For what cannot be helped.
+  // For errors that nobody can act on.
   void ignore(TRITONSERVER_Error* error) const {
     if (error) ErrorDelete(error);
   }
 };
 
-extern Calls calls;  // those of the one server library of the process
+extern ServerApi server_api;  // of the one server library in the process
 
 }  // namespace pytriton

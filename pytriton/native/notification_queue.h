@@ -1,4 +1,4 @@
-// Numbers of flights that have news, for a thread that waits on a file descriptor: an event loop's, or one of its own.
+// Numbers of requests that something happened to, for a thread or an event loop that waits on a file descriptor.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,14 @@
 
 namespace pytriton {
 
-class Mailbox {
+class NotificationQueue {
  public:
-  Mailbox();
-  ~Mailbox();
-  Mailbox(const Mailbox&) = delete;
-  Mailbox& operator=(const Mailbox&) = delete;
+  NotificationQueue();
+  ~NotificationQueue();
+  NotificationQueue(const NotificationQueue&) = delete;
+  NotificationQueue& operator=(const NotificationQueue&) = delete;
 
-  // An eventfd: to be read, and then the box emptied, when it is readable.
+  // An eventfd. When it is readable, read it first, then empty the queue.
   int descriptor() const { return descriptor_; }
   void put(uint64_t number);
   // Moves the oldest numbers out; returns how many.

@@ -19,7 +19,7 @@ from pytriton.inprocess import (
     RateLimitMode,
 )
 from pytriton.inprocess.capi import CHECKED
-from pytriton.inprocess.settings import Setting, settings
+from pytriton.inprocess.options import Setting, settings
 
 # For each field a value that is not its default, and a call that follows from it.
 CALLS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
