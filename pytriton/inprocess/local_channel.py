@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.inprocess.handle import is_forked
-from pytriton.proxy.channel import PeerGoneError
-from pytriton.proxy.frames import BYE, INLINE_LIMIT_BYTES, KIND, NO_REGION, REQUEST, Frame, pack, unpack
-from pytriton.proxy.tensors import FrameError, Tensor, data_bytes
 from pytriton.server.native import LIBRARY
-from pytriton.worker.channel import Answer, Meet
+from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.frames import BYE, INLINE_LIMIT_BYTES, KIND, NO_REGION, REQUEST, Frame, pack, unpack
+from pytriton.wire.tensors import FrameError, Tensor, data_bytes
+from pytriton.worker.interfaces import Accept, Answer
 
 __all__ = ["LocalChannel", "NativeProxy", "native_proxy"]
 
@@ -79,12 +79,12 @@ class LocalChannel:
         self._lock = threading.Lock()
         self._signal = -1
         self._answer: Answer | None = None
-        self._part: Callable[[], None] = lambda: None
-        self._busy = self._ended = self._parted = False
+        self._on_end: Callable[[], None] = lambda: None
+        self._busy = self._ended = self._notified = False
 
-    def attend(self, answer: Answer, part: Callable[[], None]) -> None:
-        """As :meth:`pytriton.worker.channel.LocalChannel.attend`."""
-        self._answer, self._part = answer, part
+    def answer_with(self, answer: Answer, ended: Callable[[], None]) -> None:
+        """As :meth:`pytriton.worker.interfaces.LocalChannel.answer_with`."""
+        self._answer, self._on_end = answer, ended
 
     def take(self, message: bytearray) -> bytes | None:
         """Take a message of the proxy: a frame, or nothing at the end.
@@ -97,13 +97,13 @@ class LocalChannel:
             return self._take_other(message)
         self._busy = True  # first: shutdown() reads it after it has set _ended
         try:
-            return None if self._ended else answer(self, message)
+            return None if self._ended else self._reply(*answer(self, self._frame_of(message)))
         except PeerGoneError:  # nobody waits for the answer
             return b""
         finally:
             self._busy = False
             if self._ended:
-                self._part_once()
+                self._end_once()
 
     def _take_other(self, message: bytearray) -> bytes | None:
         if not message:
@@ -114,10 +114,10 @@ class LocalChannel:
         elif self._ended:
             return None
         else:
-            self._queue(self.frame_of(message))
+            self._queue(self._frame_of(message))
         return b""
 
-    def frame_of(self, message: bytearray) -> Frame:
+    def _frame_of(self, message: bytearray) -> Frame:
         """The frame of a message. The worker owns the memory of a large batch from here on."""
         frame = unpack(memoryview(message))
         if frame.region != NO_REGION:
@@ -130,6 +130,13 @@ class LocalChannel:
             if self._signal >= 0:
                 os.eventfd_write(self._signal, 1)
 
+    def _reply(self, frame: Frame, tensors: Sequence[Tensor]) -> bytes:
+        """The message of a reply; empty if the reply was sent, as large outputs are read where they lie."""
+        if data_bytes(tensors) <= INLINE_LIMIT_BYTES:
+            return pack(frame, tensors)
+        self.send(frame, tensors)
+        return b""
+
     def send(self, frame: Frame, tensors: Sequence[Tensor] = ()) -> None:
         """Send a frame. The proxy has processed it when this returns.
 
@@ -141,20 +148,12 @@ class LocalChannel:
         else:
             frame.region = ELSEWHERE
             addresses = (c_uint64 * len(tensors))(*map(_address, tensors))
-        self.send_message(pack(frame, tensors), addresses)
-
-    def send_message(self, message: bytes, addresses: Array[c_uint64] | None = None) -> None:
-        """Send an encoded frame; raises as :meth:`send`.
-
-        Args:
-            message: The frame.
-            addresses: Those of its tensors, if the message does not contain them.
-        """
+        message = pack(frame, tensors)
         if not self._proxy.reply(self._number, message, len(message), addresses):
             raise PeerGoneError("the server let the model go")
 
-    def receive(self, answer: Callable[[bytearray], bool] | None = None) -> Frame:
-        """Wait for the next frame. Messages for the callback of :meth:`attend` do not come here.
+    def receive(self) -> Frame:
+        """Wait for the next frame; batches that :meth:`answer_with` has answered do not come this way.
 
         Raises:
             PeerGoneError: The proxy is gone.
@@ -196,16 +195,16 @@ class LocalChannel:
             self._ended = True
             self._queue(None)
             if self._answer is not None and not self._busy:
-                self._part_once()
+                self._end_once()
 
-    def _part_once(self) -> None:
+    def _end_once(self) -> None:
         with self._lock:
-            first, self._parted = not self._parted, True
+            first, self._notified = not self._notified, True
         if first:
-            self._part()
+            self._on_end()
 
     def abandon(self) -> None:
-        """As :meth:`pytriton.worker.channel.LocalChannel.abandon`."""
+        """As :meth:`pytriton.worker.interfaces.LocalChannel.abandon`."""
         self._proxy, self._lock, self._ended = _MissingProxy(), threading.Lock(), True
 
     def close(self) -> None:
@@ -263,15 +262,15 @@ class NativeProxy:
         self._leave = _function(self._functions, "leave", c_uint64)
         self._free = _function(self._functions, "free", c_void_p)
         self._numbers = count(1)
-        self._workers: dict[int, Meet] = {}
+        self._workers: dict[int, Accept] = {}
         self._channels: dict[int, LocalChannel] = {}
         self._leases: dict[int, weakref.ref[Any]] = {}
         functions = {name: ctypes.cast(getattr(pythonapi, name), c_void_p) for name in PYTHON_FUNCTIONS}
         self._interpreter = Interpreter(AcceptCallback(self._accept), self._deliver, **functions)
         self._functions.pytriton_introduce(byref(self._interpreter))
 
-    def listen(self, path: str, accept: Meet) -> Callable[[], None]:
-        """Have proxies in this process connect to a worker by a path; as :data:`pytriton.worker.channel.Offer`.
+    def listen(self, path: str, accept: Accept) -> Callable[[], None]:
+        """Have proxies in this process connect to a worker by a path, as :data:`~pytriton.worker.interfaces.ListenLocally`.
 
         Args:
             path: The path of the worker's socket, which these proxies do not use.

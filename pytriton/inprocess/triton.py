@@ -31,7 +31,7 @@ from pytriton.server.native import LIBRARY
 from pytriton.server.statistics import ModelStatistics, parse_statistics
 from pytriton.server.unmet import Abilities
 from pytriton.utils.workspace import Workspace
-from pytriton.worker.channel import Meet
+from pytriton.worker.interfaces import Accept
 
 __all__ = ["Triton"]
 
@@ -101,10 +101,10 @@ class Triton(TritonBase):
     def _is_ours(self) -> bool:
         return installation().home == BUNDLED  # with another one, our backend would not find the server's functions
 
-    def _offer(self, path: str, meet: Meet) -> Callable[[], None]:
-        return (
-            native_proxy().listen(path, meet) if self._is_ours() and LIBRARY.is_file() else super()._offer(path, meet)
-        )
+    def _offer(self, path: str, meet: Accept) -> Callable[[], None]:
+        if self._is_ours() and LIBRARY.is_file():
+            return native_proxy().listen(path, meet)
+        return super()._offer(path, meet)
 
     def _abilities(self) -> Abilities:
         options = self.server.options
