@@ -44,7 +44,7 @@ LAYERS = {
         "worker.context",
     ],
     "server": ["client", "config", "constants", "exceptions", "forks", "model_config", "security", "utils"],
-    "workers": [
+    "pool": [
         "decorators.batching",
         "decorators.signatures",
         "exceptions",
@@ -55,7 +55,8 @@ LAYERS = {
         "wire",
         "worker",
     ],
-    "model": ["exceptions", "model_config", "server", "worker", "workers"],
+    "workers": ["pool"],
+    "model": ["exceptions", "model_config", "pool", "server", "worker"],
     "inprocess": [
         "base",
         "client",
@@ -76,7 +77,7 @@ LAYERS = {
     ],
     "lifecycle": [],
     "bound_models": ["exceptions", "model", "model_config", "server", "utils"],
-    "binder": ["bound_models", "config", "exceptions", "model", "model_config", "server", "utils", "worker", "workers"],
+    "binder": ["bound_models", "config", "exceptions", "model", "model_config", "pool", "server", "utils", "worker"],
     "base": [
         "binder",
         "client",

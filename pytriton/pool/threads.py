@@ -1,4 +1,4 @@
-"""Callables of this process, each with a thread that waits for batches."""
+"""A pool of threads: callables of this process, with one instance each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.pool.pool import Infer, InferFunc, ServedCallable, ServedModel
+from pytriton.pool.processes import Processes
 from pytriton.worker.context import attach
+from pytriton.worker.instance import Instance
 from pytriton.worker.results import is_async
 from pytriton.worker.warmup import warm_up
-from pytriton.workers.crew import Infer, InferFunc, Member
-from pytriton.workers.processes import Processes
-from pytriton.workers.served_callable import Served, ServedCallable
 
-__all__ = ["ThreadCrew", "callables"]
+__all__ = ["ThreadWorkerPool", "callables"]
 
 
 def callables(infer: Infer) -> list[InferFunc]:
@@ -33,49 +33,45 @@ def callables(infer: Infer) -> list[InferFunc]:
     return list(functions)
 
 
-class ThreadCrew:
-    """Has a model's callables called in threads.
+class ThreadWorkerPool:
+    """Calls a model's callables, one per instance, in threads of this process. Methods: see :class:`WorkerPool`."""
 
-    Args:
-        functions: One callable per instance.
-        served: The model.
-    """
-
-    def __init__(self, functions: Sequence[InferFunc], served: Served) -> None:
-        self.members: list[Member] = []
+    def __init__(self, functions: Sequence[InferFunc], model: ServedModel) -> None:
+        self.workers: list[Instance] = []
+        self._model = model
         self._functions = functions
-        self._served = served
         self._callables: list[ServedCallable] = []
         for function in functions:
-            check_callable(function, served.config)
+            check_callable(function, model.config)
         for function in functions:
-            attach(function, served.context, served.config)
+            attach(function, model.context, model.config)
 
     def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
-        """As :meth:`Crew.start`."""
-        config = self._served.config
-        several = config.decoupled or any(map(is_async, self._functions))
+        """As :meth:`WorkerPool.start`."""
+        config = self._model.config
+        concurrent = config.decoupled or any(map(is_async, self._functions))
         for index, function in enumerate(self._functions):
             name = f"pytriton-{config.model_name}-loop-{index}"
-            self._callables.append(ServedCallable(function, self._served, several, name, on_unrecoverable))
-            self.members.append(self._callables[-1].listen(f"{sockets}.{index}", on_disconnect))
+            served = ServedCallable(function, self._model, concurrent, name, on_unrecoverable)
+            self._callables.append(served)
+            self.workers.append(served.listen(f"{sockets}.{index}", on_disconnect))
         for index in range(len(self._functions)):
-            warm_up(f"{sockets}.{index}", config, self._served.options.warmup)
-        return several
+            warm_up(f"{sockets}.{index}", config, self._model.options.warmup)
+        return concurrent
 
     def rebind(self, infer: Infer) -> None:
-        """As :meth:`Crew.rebind`."""
-        functions = self._checked(infer)
+        """As :meth:`WorkerPool.rebind`."""
+        functions = self._replacements(infer)
         for function in functions:
-            attach(function, self._served.context, self._served.config)
-        for function, served_callable in zip(functions, self._callables, strict=False):  # nothing before start()
-            served_callable.rebind(function)
+            attach(function, self._model.context, self._model.config)
+        for function, served in zip(functions, self._callables, strict=False):  # there are none before start()
+            served.rebind(function)
         self._detach()
         self._functions = functions
 
-    def _checked(self, infer: Infer) -> list[InferFunc]:
-        """The callables that may replace those that there are."""
-        name, instead = self._served.config.model_name, "use bind(..., replace=True) to change that"
+    def _replacements(self, infer: Infer) -> list[InferFunc]:
+        """Check that the new callables can replace the present ones."""
+        name, instead = self._model.config.model_name, "use bind(..., replace=True) to change that"
         if isinstance(infer, Processes):
             raise PyTritonValidationError(
                 f"model {name!r} was bound with callables of this process, not with Processes; {instead}"
@@ -93,26 +89,26 @@ class ThreadCrew:
                     f"the callable of instance {index} of model {name!r} was {was}, and the new one is {got}, which "
                     f"takes another proxy; {instead}"
                 )
-            check_callable(new, self._served.config)
+            check_callable(new, self._model.config)
         return functions
 
     def _detach(self) -> None:
-        """Let go of the callables, which may be large; calls that run know their model by themselves."""
+        """Release the callables, which may be large. Calls that are running keep their own reference."""
         for function in self._functions:
-            self._served.context.model_configs.discard(function, self._served.config)
+            self._model.context.model_configs.discard(function, self._model.config)
 
     def interrupt(self) -> None:
-        """As :meth:`Crew.interrupt`; nothing here takes long."""
+        """As :meth:`WorkerPool.interrupt`; threads start at once."""
 
-    def disconnect(self) -> None:
-        """As :meth:`Crew.disconnect`."""
-        self._served.failures.flush()  # the program may end before the callables' threads do
-        for member in list(self.members):
-            member.close()
+    def stop(self) -> None:
+        """As :meth:`WorkerPool.stop`."""
+        self._model.failures.flush()  # the program may end before the callables' threads do
+        for instance in list(self.workers):
+            instance.close()
 
     def close(self) -> None:
-        """As :meth:`Crew.close`."""
-        self.disconnect()
-        self.members.clear()
+        """As :meth:`WorkerPool.close`."""
+        self.stop()
+        self.workers.clear()
         self._callables.clear()
         self._detach()

@@ -1,4 +1,4 @@
-"""Changes the number of a model's worker processes with the time that its requests wait."""
+"""Adds worker processes to a model when its requests wait, and removes them when they are idle."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Autoscaler", "Load", "Scalable"]
 
 LOGGER = logging.getLogger("pytriton.workers")
 
-IDLE_SHARE = 0.7  # of the time of one worker less, at which one can be spared
+IDLE_SHARE = 0.7  # of the time of one worker less; below it, one worker can be removed
 
 
 class Scalable(Protocol):
     """What an autoscaler needs of a ``Triton`` object."""
 
     def statistics(self, model_name: str | None = None) -> Sequence[Any]:
-        """What the server has counted; a list of ModelStatistics."""
+        """The server's counters; a list of ModelStatistics."""
 
     def scale(self, model_name: str, count: int) -> None:
         """Change the number of a model's workers."""
@@ -32,12 +32,12 @@ class Scalable(Protocol):
 
 @dataclass(frozen=True)
 class Load:
-    """What a model had to do, in all or in some period.
+    """What a model had to do, in total or in a period.
 
     Attributes:
-        requests: That came to a worker.
-        queued_s: Seconds that they had waited, of all together.
-        busy_s: Seconds that workers were busy, of all together.
+        requests: That a worker received.
+        queued_s: Sum of the seconds that they had waited in the server's queue.
+        busy_s: Sum of the seconds that workers were busy.
     """
 
     requests: int = 0
@@ -46,12 +46,12 @@ class Load:
 
     @classmethod
     def of(cls, statistics: Any) -> Load:
-        """That since the model was loaded, from its ModelStatistics."""
+        """The load since the server loaded the model, from its ModelStatistics."""
         busy_s = sum(batch.compute_infer.total_s for batch in statistics.batches.values())
         return cls(statistics.queue.count, statistics.queue.total_s, busy_s)
 
     def since(self, before: Load) -> Load:
-        """That of the time between, or since the model was loaded anew."""
+        """The load since an earlier total; or all of it, if the server has loaded the model again."""
         if self.requests < before.requests:
             return self
         return Load(
@@ -60,19 +60,19 @@ class Load:
 
 
 class Autoscaler:
-    """Keeps the number of a model's workers between two limits, as a context or from :meth:`start` to :meth:`stop`.
+    """Scales a model between two numbers of workers, as a context manager or from :meth:`start` to :meth:`stop`.
 
-    One worker more after each period in which requests waited longer than ``queue_s`` on average; one less after
+    Adds a worker after each period in which requests waited longer than ``queue_s`` on average. Removes one after
     ``shrink_after`` periods in a row in which the others could have done its work.
 
     Args:
         triton: A ``Triton`` object that serves.
         model_name: Of a model that was bound with Processes.
-        minimum: Of workers; the model begins with them.
-        maximum: Of workers.
-        queue_s: How long requests may wait.
-        period_s: Between two decisions.
-        shrink_after: Periods.
+        minimum: Number of workers at the start, and the least.
+        maximum: Greatest number of workers.
+        queue_s: Mean time in the server's queue above which a worker is added.
+        period_s: Time between two decisions.
+        shrink_after: Number of periods.
 
     Raises:
         PyTritonBadParameterError: A number is out of range.
@@ -105,7 +105,7 @@ class Autoscaler:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In a forked child, there is no thread to tell of the end."""
+        """In a forked child, there is no thread that waits for the event."""
         self._stopped = threading.Event()
 
     def __enter__(self) -> Autoscaler:
@@ -120,12 +120,12 @@ class Autoscaler:
         self.stop()
 
     def start(self) -> None:
-        """Begin, with the least number of workers; raises as :meth:`Triton.scale`."""
+        """Scale to the minimum, and start; raises as :meth:`Triton.scale`."""
         self._triton.scale(self._model, self.workers)
         self._thread.start()
 
     def stop(self) -> None:
-        """Leave the workers as they are."""
+        """Stop scaling; the number of workers stays."""
         self._stopped.set()
         self._thread.join()
 
@@ -139,15 +139,15 @@ class Autoscaler:
             except PyTritonInvalidOperationError as error:  # stopped, or unbound
                 LOGGER.info("model %s is not scaled any more: %s", self._model, error)
                 return
-            except Exception:  # the server is away for a moment, or a worker could not be started
+            except Exception:  # the server is being restarted, or a worker could not be started
                 LOGGER.warning("model %s could not be scaled", self._model, exc_info=True)
             last = now
 
     def decide(self, load: Load, period_s: float) -> None:
-        """Scale the model, if need be.
+        """Scale the model if its load has changed enough.
 
         Args:
-            load: Since the model was loaded.
+            load: Since the server loaded the model.
             period_s: Since the last decision.
         """
         recent, self._before = load.since(self._before), load
