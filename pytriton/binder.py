@@ -22,9 +22,9 @@ from pytriton.server.control import ModelControl
 from pytriton.server.native import uses_native
 from pytriton.server.unmet import Abilities, unmet_wishes
 from pytriton.utils.workspace import Workspace
-from pytriton.worker.channel import Meet
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.inference import Options
+from pytriton.worker.interfaces import Accept
 from pytriton.worker.observation import Observation
 from pytriton.worker.spans import traces
 
@@ -281,7 +281,7 @@ class ModelBinder(ABC):
         """What the server does for models that ask for it; None if that is not known."""
         return Abilities.of(self._config) if self._config else None
 
-    def _offer(self, path: str, meet: Meet) -> Callable[[], None]:
+    def _offer(self, path: str, meet: Accept) -> Callable[[], None]:
         """Have proxies in this process, if there are any, connect to a worker; returns what withdraws that."""
         return lambda: None
 

@@ -21,9 +21,9 @@ from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
 from pytriton.pool.threads import ThreadWorkerPool
 from pytriton.server.repository import remove_model, write_config, write_model
-from pytriton.worker.channel import Offer
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
+from pytriton.worker.interfaces import ListenLocally
 from pytriton.worker.observation import Observation
 
 MAX_BATCHES_IN_FLIGHT = 2**16  # each is a thread's or a task's worth of memory
@@ -107,7 +107,7 @@ class Model:
         traced: bool = False,
         native: bool = False,
         trace_config: Sequence[str] | None = None,
-        offer: Offer | None = None,
+        offer: ListenLocally | None = None,
     ) -> None:
         if isinstance(infer, Processes) and infer.wait_for == FIRST and len(config.instance_groups or ()) != 1:
             raise PyTritonValidationError(

@@ -9,10 +9,10 @@ from itertools import count
 from typing import Any
 
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.proxy.frames import Frame
+from pytriton.wire.frames import Frame
+from pytriton.worker.interfaces import BatchObserver
 from pytriton.worker.metrics import BatchMetrics
 from pytriton.worker.observation import Observation
-from pytriton.worker.watch import Watch
 
 __all__ = ["BatchCounter", "BatchReporter", "WorkerObservation"]
 
@@ -46,20 +46,20 @@ class WorkerObservation(Observation):
         """As :meth:`Observation.is_idle`."""
         return self._max_requests is None and not self.reports_batches and super().is_idle()
 
-    def watches(self, model: str, version: int, frame: Frame) -> list[Watch]:
-        """As :meth:`Observation.watches`."""
+    def observers(self, model: str, version: int, frame: Frame) -> list[BatchObserver]:
+        """As :meth:`Observation.observers`."""
         if self._max_requests is not None:
             with self._counting:
                 before, self._requests = self._requests, self._requests + frame.requests
             if before < self._max_requests <= before + frame.requests:
                 self._on_max_requests()
-        watches = super().watches(model, version, frame)
+        observers = super().observers(model, version, frame)
         if self.reports_batches:
-            watches.append(BatchReporter(self._report, next(self._numbers), frame))
-        return watches
+            observers.append(BatchReporter(self._report, next(self._numbers), frame))
+        return observers
 
 
-class BatchReporter(Watch):
+class BatchReporter(BatchObserver):
     """In a worker process: reports one batch, with :func:`time.perf_counter` seconds, which all processes share."""
 
     def __init__(self, report: Callable[..., None], number: int, frame: Frame) -> None:

@@ -11,13 +11,12 @@ from typing import Any, Protocol
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.processes import Processes
-from pytriton.worker.channel import Offer
 from pytriton.worker.context import Binding, TritonContext
-from pytriton.worker.engine import Engine, make_engine
-from pytriton.worker.failure_log import FailureLog
-from pytriton.worker.inference import Options
-from pytriton.worker.instance import Instance
-from pytriton.worker.observation import Observation, ObservedInference
+from pytriton.worker.failures import FailureLog
+from pytriton.worker.inference import Inference, Options
+from pytriton.worker.instance import Instance, make_executor
+from pytriton.worker.interfaces import Executor, ListenLocally
+from pytriton.worker.observation import Observation
 
 __all__ = ["Infer", "InferFunc", "ServedCallable", "ServedModel", "Worker", "WorkerPool"]
 
@@ -87,7 +86,7 @@ class ServedModel:
 
     Attributes:
         trace_config: Of the server, for worker processes that export traces.
-        offer: Connects proxies that run in this process without a socket.
+        listen_locally: Connects proxies that run in this process without a socket.
         failures: Logs errors of the callables.
     """
 
@@ -96,7 +95,7 @@ class ServedModel:
     options: Options
     observation: Observation
     trace_config: Sequence[str] | None = None
-    offer: Offer | None = None
+    listen_locally: ListenLocally | None = None
     failures: FailureLog = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,8 +116,7 @@ class ServedCallable:
     ) -> None:
         self._model = model
         self.binding = Binding(function, model.config, model.context)
-        self._inference = ObservedInference(
-            model.observation,
+        self._inference = Inference(
             function,
             model.config,
             model.options,
@@ -126,8 +124,9 @@ class ServedCallable:
             whole_batch_form(function),
             self.binding,
             model.failures,
+            model.observation,
         )
-        self.engine: Engine = make_engine(function, self._inference, concurrent, name)
+        self.executor: Executor = make_executor(function, self._inference, concurrent, name)
         self._instance: Instance | None = None
 
     def listen(
@@ -138,8 +137,10 @@ class ServedCallable:
         inherited: socket.socket | None = None,
     ) -> Instance:
         """Listen for the proxy; the arguments are those of :class:`Instance`."""
-        offer = self._model.offer
-        self._instance = Instance(path, self.binding, self.engine, on_disconnect, on_connect, inherited, offer)
+        listen_locally = self._model.listen_locally
+        self._instance = Instance(
+            path, self.binding, self.executor, on_disconnect, on_connect, inherited, listen_locally
+        )
         return self._instance
 
     def rebind(self, function: Any) -> None:

@@ -20,7 +20,7 @@ from pytriton.pool.batch_reports import BatchCounter
 from pytriton.pool.messages import WorkerSpec, dumps, log_levels
 from pytriton.pool.processes import Processes
 from pytriton.pool.worker_process import WorkerProcess
-from pytriton.worker.listener import listening
+from pytriton.worker.instance import listening
 from pytriton.worker.observation import Observation
 
 __all__ = ["RestartPolicy", "Supervisor"]

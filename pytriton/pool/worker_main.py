@@ -25,10 +25,9 @@ from pytriton.pool.messages import MessagePipe, PipeLogHandler, WorkerSpec
 from pytriton.pool.pool import ServedCallable, ServedModel
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
 from pytriton.signals import ignored_signals
-from pytriton.worker.channel import Channel
 from pytriton.worker.context import TritonContext, attach
-from pytriton.worker.engine import Engine
 from pytriton.worker.instance import Instance
+from pytriton.worker.interfaces import Channel, Executor
 from pytriton.worker.results import is_async
 from pytriton.worker.warmup import warm_up
 
@@ -149,7 +148,7 @@ class WorkerRunner:
             return
         path = f"{self._spec.path}.warm-up"
         Path(path).unlink(missing_ok=True)
-        instance = Instance(path, self._callable.binding, _BorrowedEngine(self._callable.engine), lambda: None)
+        instance = Instance(path, self._callable.binding, _BorrowedExecutor(self._callable.executor), lambda: None)
         try:
             warm_up(path, self._spec.config, self._spec.options.warmup)
         finally:
@@ -173,17 +172,17 @@ class WorkerRunner:
         return ""
 
 
-class _BorrowedEngine:
-    """An engine that the instance which uses it does not close."""
+class _BorrowedExecutor:
+    """An executor that the instance which uses it does not close."""
 
     answer = None  # there is no proxy in a worker process
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.quiet_s = engine.quiet_s
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.quiet_s = executor.quiet_s
 
     def serve(self, channel: Channel) -> None:
-        self._engine.serve(channel)
+        self._executor.serve(channel)
 
     def drain(self) -> None:
         pass

@@ -4,7 +4,7 @@ import pytest
 
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.batch_reports import BatchCounter, BatchReporter, WorkerObservation
-from pytriton.proxy.frames import REQUEST, Frame
+from pytriton.wire.frames import REQUEST, Frame
 from pytriton.worker.metrics import CallableMetrics
 from pytriton.worker.observation import Observation
 
@@ -48,10 +48,10 @@ def test_a_worker_reports_its_request_limit_once_and_batches_only_if_asked():
     reached, reports = [], []
     observation = WorkerObservation(3, lambda: reached.append(True), lambda *report: reports.append(report))
     for _ in range(3):
-        observation.watches("m", 1, Frame(REQUEST, 1, 2))
+        observation.observers("m", 1, Frame(REQUEST, 1, 2))
     assert (len(reached), reports) == (1, [])
     observation.reports_batches = True
-    observation.watches("m", 1, Frame(REQUEST, 1, 2))
+    observation.observers("m", 1, Frame(REQUEST, 1, 2))
     assert reports == [(0, "arrived", 2, None)]
 
 

@@ -12,9 +12,9 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperat
 from pytriton.model import MAX_NAME, Model, check_name, describe
 from pytriton.model_config import DeviceKind, DynamicBatcher, ModelConfig, Tensor
 from pytriton.pool.threads import callables
-from pytriton.proxy.channel import connect
-from pytriton.proxy.frames import REQUEST, Frame
-from pytriton.proxy.tensors import tensor
+from pytriton.wire.connect import connect
+from pytriton.wire.frames import REQUEST, Frame
+from pytriton.wire.tensors import tensor
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
 

@@ -21,15 +21,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .arena import ArenaFullError
-from .batch import Batch
-from .cancellation import cancellation
-from .channel import Channel, PeerGoneError
+from ..wire.arena import ArenaFullError
+from ..wire.channel import Channel, PeerGoneError
+from ..wire.frames import END, RESPONSE, Frame
+from ..wire.tensors import BadRequestError, FrameError
 from .codec import Codec, status_of
-from .frames import END, RESPONSE, Frame
-from .link import Link
+from .connection import WorkerConnection
 from .memory import Memory
-from .tensors import BadRequestError, FrameError
+from .pending import PendingBatch, cancellation
 
 CHECK_BYTES = 8 << 20  # of responses, before a look at the memory that is left
 RESPONSE_BYTES = 4096  # what the server needs for each, beside its data
@@ -43,40 +42,40 @@ SHORT_OF_MEMORY = (
 )
 
 
-class Streams:
+class ConcurrentExecutor:
     """Keeps several batches in flight.
 
     Args:
-        link: To the worker.
+        worker: Answers the batches.
         codec: Of the model.
         limit: Most batches in flight.
     """
 
-    def __init__(self, link: Link, codec: Codec, limit: int) -> None:
-        self._link = link
+    def __init__(self, worker: WorkerConnection, codec: Codec, limit: int) -> None:
+        self._worker = worker
         self._codec = codec
         self._slots = threading.Semaphore(limit)
         self._sending = threading.Lock()  # not for a reader at work: the worker may be waiting for it to read
         self._lock = threading.Lock()
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, PendingBatch] = {}
         self._ended: Channel | None = None
         self._memory = Memory()
         self._unchecked_bytes = 0
         self._waited = False
-        self._failed: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
-        link.has_reader = True
-        self._start_reader(link.channel)
+        self._failed: queue.SimpleQueue[PendingBatch | None] = queue.SimpleQueue()
+        worker.has_reader = True
+        self._start_reader(worker.channel)
         threading.Thread(target=self._watch, name="pytriton-watcher", daemon=True).start()
 
     def close(self) -> None:
         """Close the connection: the worker learns that no batch is in flight any more."""
         self._failed.put(None)
-        self._link.channel.say_goodbye()
-        self._link.channel.shutdown()
+        self._worker.channel.say_goodbye()
+        self._worker.channel.shutdown()
 
     def execute(self, requests: list[Any]) -> None:
         """Have the worker answer a batch some time; waits while too many are in flight."""
-        batch = Batch(requests, [request.get_response_sender() for request in requests], self._codec.decoupled)
+        batch = PendingBatch(requests, [request.get_response_sender() for request in requests], self._codec.decoupled)
         waited = self._take_slot() > LONG_WAIT_S
         if waited or self._waited:  # here or, after others that did so, in the server
             batch.drop_cancelled()
@@ -94,18 +93,18 @@ class Streams:
         self._slots.acquire()
         return time.monotonic() - start
 
-    def _submit(self, batch: Batch) -> None:
+    def _submit(self, batch: PendingBatch) -> None:
         frame = None
         try:
             with self._sending:
                 frame, tensors = self._codec.encode(batch.requests)
                 with self._lock:
-                    self._link.number(frame)
-                    while frame.sequence in self._batches:  # a long stream may have a number for ever
-                        self._link.number(frame)
-                    self._batches[frame.sequence] = batch
-                before = self._link.channel
-                channel = self._link.send(frame, tensors, partial(setattr, batch, "channel"))
+                    self._worker.number(frame)
+                    while frame.number in self._batches:  # a long stream may have a number for ever
+                        self._worker.number(frame)
+                    self._batches[frame.number] = batch
+                before = self._worker.channel
+                channel = self._worker.send(frame, tensors, partial(setattr, batch, "channel"))
                 if channel is not before:
                     self._start_reader(channel)
             with self._lock:
@@ -119,7 +118,7 @@ class Streams:
         except (ArenaFullError, TypeError, ValueError) as error:
             self._fail_unsent(frame, batch, str(error))
 
-    def _submit_others(self, batch: Batch) -> None:
+    def _submit_others(self, batch: PendingBatch) -> None:
         """Submit a batch without those of its requests that cannot travel."""
         batch.refuse(self._codec.refused(batch.requests))
         if batch.requests:
@@ -148,7 +147,7 @@ class Streams:
 
     def _pass_on(self, channel: Channel, reply: Frame) -> bool:
         """Send a reply's responses; whether other replies to the same batch follow."""
-        batch = self._batches.get(reply.sequence)
+        batch = self._batches.get(reply.number)
         if batch is None or batch.channel is not channel or reply.requests != len(batch.requests):
             raise FrameError("the reply belongs to no batch")
         if reply.kind == RESPONSE:
@@ -165,7 +164,7 @@ class Streams:
             else:
                 batch.fail(status["message"], status["code"])
         if not reply.more:
-            self._forget(reply.sequence)
+            self._forget(reply.number)
         return reply.more
 
     def _has_memory(self, reply: Frame) -> bool:
@@ -182,10 +181,10 @@ class Streams:
             time.sleep(PAUSE_S)
         return True
 
-    def _forget(self, sequence: int) -> Batch | None:
+    def _forget(self, number: int) -> PendingBatch | None:
         """Take a batch out of those in flight; None if it was taken out before."""
         with self._lock:
-            batch = self._batches.pop(sequence, None)
+            batch = self._batches.pop(number, None)
         if batch is not None:
             self._slots.release()
         return batch
@@ -193,15 +192,15 @@ class Streams:
     def _fail_batches(self, channel: Channel, reason: str) -> None:
         """Fail what was sent over a connection that has ended."""
         with self._lock:
-            lost = [sequence for sequence, batch in self._batches.items() if batch.is_sent and batch.channel is channel]
-        for sequence in lost:
-            batch = self._forget(sequence)
+            lost = [number for number, batch in self._batches.items() if batch.is_sent and batch.channel is channel]
+        for number in lost:
+            batch = self._forget(number)
             if batch is not None:
                 batch.fail(_gone(reason), "UNAVAILABLE")
 
-    def _fail_unsent(self, frame: Frame | None, batch: Batch, message: str, code: str = "INTERNAL") -> None:
-        if frame is not None and frame.sequence in self._batches:
-            self._forget(frame.sequence)
+    def _fail_unsent(self, frame: Frame | None, batch: PendingBatch, message: str, code: str = "INTERNAL") -> None:
+        if frame is not None and frame.number in self._batches:
+            self._forget(frame.number)
         else:
             self._slots.release()
         batch.fail(message, code)
@@ -224,7 +223,7 @@ class Streams:
     def _drop_cancelled(self) -> float:
         """Tell the worker of batches that nobody waits for any more; returns seconds until to look again."""
         start = time.monotonic()
-        self._link.channel.release(at_once=True)
+        self._worker.channel.release(at_once=True)
         with self._lock:
             batches = [(number, batch) for number, batch in self._batches.items() if batch.since < start - WATCH_S]
         for number, batch in batches:

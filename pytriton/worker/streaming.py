@@ -6,17 +6,16 @@ import threading
 from collections import deque
 from typing import NamedTuple
 
-from pytriton.proxy.arena import ArenaFullError
-from pytriton.proxy.channel import PeerGoneError
-from pytriton.proxy.frames import CANCEL, END, REQUEST, Frame
-from pytriton.proxy.tensors import FrameError
-from pytriton.worker.activity import Activity
-from pytriton.worker.cancellation import Cancellation
-from pytriton.worker.channel import Channel
-from pytriton.worker.inference import Inference, Replies
+from pytriton.wire.arena import ArenaFullError
+from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.frames import CANCEL, END, REQUEST, Frame
+from pytriton.wire.tensors import FrameError
+from pytriton.worker.inference import Inference
+from pytriton.worker.interfaces import Activity, Channel, Replies
+from pytriton.worker.requests import Cancellation
 
 
-class Streams:
+class StreamExecutor:
     """Answers each frame with any number of replies. The callable never runs twice at once.
 
     Args:
@@ -39,7 +38,7 @@ class Streams:
             PeerGoneError: The proxy has gone.
             FrameError: It sent what is no frame.
         """
-        Conversation(channel, self._inference, self._activity, self._turn, self._draining).run()
+        ConnectionBatches(channel, self._inference, self._activity, self._turn, self._draining).run()
 
     def drain(self) -> None:
         """Have generators finish instead of being closed when nothing more can come."""
@@ -57,7 +56,7 @@ class Running(NamedTuple):
     replies: Replies
 
 
-class Conversation:
+class ConnectionBatches:
     """One connection's batches.
 
     Args:
@@ -119,10 +118,10 @@ class Conversation:
     def _take(self, frame: Frame) -> None:
         if frame.kind == REQUEST:
             self._arrived.append(frame)
-        elif frame.kind == CANCEL and (cancellation := self._cancellations.get(frame.sequence)) is not None:
-            cancellation.tell(frame)
+        elif frame.kind == CANCEL and (cancellation := self._cancellations.get(frame.number)) is not None:
+            cancellation.update(frame)
             if cancellation.is_complete:
-                self._cancelled.append(frame.sequence)
+                self._cancelled.append(frame.number)
 
     def _look(self, cancellation: Cancellation) -> None:
         """Take the frames that are there, for a callable that wants to know of cancelled requests. From any thread."""
@@ -143,22 +142,22 @@ class Conversation:
         while self._arrived:
             frame = self._arrived.popleft()
             self._activity.begin()
-            frame.cancellation = self._cancellations[frame.sequence] = Cancellation(self._look)
-            self._running[frame.sequence] = Running(frame, self._inference.stream(frame))
+            frame.cancellation = self._cancellations[frame.number] = Cancellation(self._look)
+            self._running[frame.number] = Running(frame, self._inference.stream(frame))
 
     def _end_cancelled(self) -> None:
         """Close the generators of batches that nobody waits for any more."""
         while self._cancelled:
-            sequence = self._cancelled.popleft()
-            running = self._running.pop(sequence, None)
+            number = self._cancelled.popleft()
+            running = self._running.pop(number, None)
             if running is not None:
                 self._close(running)
-                self._channel.send(Frame(END, sequence, running.frame.requests))
+                self._channel.send(Frame(END, number, running.frame.requests))
 
     def _step(self) -> None:
         """Send the next reply of the batch that has waited longest for its turn."""
-        sequence = next(iter(self._running))
-        running = self._running.pop(sequence)
+        number = next(iter(self._running))
+        running = self._running.pop(number)
         with self._turn:
             reply, tensors = next(running.replies)
         try:
@@ -171,12 +170,12 @@ class Conversation:
             raise
         else:
             if reply.more:
-                self._running[sequence] = running
+                self._running[number] = running
             else:
                 self._close(running)
 
     def _close(self, running: Running) -> None:
-        self._cancellations.pop(running.frame.sequence, None)
+        self._cancellations.pop(running.frame.number, None)
         try:
             with self._turn:
                 running.replies.close()

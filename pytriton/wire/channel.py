@@ -5,35 +5,26 @@ The socket also tells of the peer's death: the kernel closes it, whatever killed
 
 from __future__ import annotations
 
-import json
 import mmap
-import os
 import socket
-import struct
 import threading
-import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from .arena import Arena, ArenaFullError, map_shared
-from .frames import BYE, ERROR, INLINE_LIMIT_BYTES, NO_REGION, RELEASE, SPILL, Frame, pack, unpack
-from .peer import stranger
+from .arena import Arena, ArenaFullError
+from .frames import BYE, INLINE_LIMIT_BYTES, NO_REGION, RELEASE, SPILL, Frame, pack, unpack
 from .tensors import ALIGN, FrameError, Tensor, data_bytes, tensor
 
-PROTOCOL = 4
 MAX_MESSAGE_BYTES = 64 * 1024
-MAX_GREETING_BYTES = 4096
 MAX_RELEASED = 1024
 MAX_UNRELEASED_BYTES = 64 << 20
 MAX_AHEAD = 32
 TELL_TAKEN = 8
-RETRY_S = 0.01
-DESCRIPTOR = struct.Struct("i")
 
 
 class PeerGoneError(ConnectionError):
@@ -42,10 +33,6 @@ class PeerGoneError(ConnectionError):
 
 class UnreadError(PeerGoneError):
     """It died before it had read what was sent last: the kernel tells, because that was still in its socket."""
-
-
-class StrangerError(PeerGoneError):
-    """The other side is a process of another user."""
 
 
 class Channel:
@@ -95,15 +82,6 @@ class Channel:
         if len(message) > MAX_MESSAGE_BYTES:
             return self._spill(frame, message)
         self._send_message(message)
-
-    def send_message(self, message: bytes) -> None:
-        """Send a frame that is a message already, with tensors inside it; raises as :meth:`send`."""
-        with self._sending:
-            if self._released:  # they travel along, or would have to wait for another one
-                frame = unpack(memoryview(bytearray(message)))
-                self._send(frame, [Tensor(*item[:4], item.size, (frame.array(item),)) for item in frame.tensors])
-            else:
-                self._send_message(message)
 
     def _send_message(self, message: bytes) -> None:
         try:
@@ -171,27 +149,20 @@ class Channel:
             finally:
                 self._sending.release()
 
-    def receive(self, answer: Callable[[bytearray], bool] | None = None) -> Frame:
+    def receive(self) -> Frame:
         """Wait for the next frame. The memory of its arrays is given back when the last of them dies.
-
-        Args:
-            answer: Gets each message before it becomes a frame; True: it has dealt with it, and the next one follows.
 
         Raises:
             PeerGoneError: The peer is gone; UnreadError if it has not read what was sent last.
             FrameError: What arrived is not a frame.
         """
-        while True:
-            try:
-                length = self._socket.recv_into(self._message)
-            except ConnectionResetError as error:
-                raise UnreadError(str(error)) from error
-            except OSError as error:
-                raise PeerGoneError(str(error)) from error
-            message = self._message[:length]
-            if answer is None or not message or not answer(message):
-                return self._accept_message(message)
-            del message  # which has the inputs: the callable may have kept none
+        try:
+            length = self._socket.recv_into(self._message)
+        except ConnectionResetError as error:
+            raise UnreadError(str(error)) from error
+        except OSError as error:
+            raise PeerGoneError(str(error)) from error
+        return self._accept(memoryview(self._message[:length]))
 
     def receive_ready(self) -> Frame | None:
         """The next frame if it is there, else None; as :meth:`receive` otherwise."""
@@ -201,27 +172,22 @@ class Channel:
             return None
         except OSError as error:
             raise PeerGoneError(str(error)) from error
-        return self._accept_message(self._message[:length])
-
-    def _accept_message(self, message: bytearray) -> Frame:
-        if not message:
-            raise PeerGoneError("the connection was closed")
-        return self._accept(memoryview(message))
+        return self._accept(memoryview(self._message[:length]))
 
     def _accept(self, message: memoryview, spilled: bool = False) -> Frame:
+        if not message:
+            raise PeerGoneError("the connection was closed")
         frame = unpack(message)
-        if frame.kind <= ERROR and frame.region == NO_REGION and not frame.released:
-            return frame
         for offset in frame.released:
             self._arena.free(offset)
-        if frame.kind == RELEASE:
-            self._ahead -= frame.sequence
-        if frame.kind == BYE:
-            self.ended_well = True
-            raise PeerGoneError("the server lets the model go")
         if frame.region != NO_REGION:
             frame.data = self._lease(frame.region, frame.data_bytes)
-        if frame.kind == SPILL:
+        if frame.kind == RELEASE:
+            self._ahead -= frame.number
+        elif frame.kind == BYE:
+            self.ended_well = True
+            raise PeerGoneError("the server lets the model go")
+        elif frame.kind == SPILL:
             if spilled or len(frame.tensors) != 1:
                 raise FrameError("a spilled frame holds one tensor, and no other spilled frame")
             return self._accept(memoryview(bytearray(frame.array(frame.tensors[0]))), spilled=True)
@@ -254,92 +220,3 @@ class Channel:
         """End the connection and forget the arena; arrays that are still referenced stay valid."""
         self._socket.close()
         self._arena.close()
-
-
-def connect(path: str, hello: dict[str, Any], timeout_s: float, patience_s: float = 0.0) -> Channel:
-    """Connect to the worker that listens at ``path``, waiting for it if need be.
-
-    Args:
-        path: Of the socket; may be longer than the 107 bytes that a socket address holds.
-        hello: Told to the worker.
-        timeout_s: How long the worker may take to listen and answer.
-        patience_s: How long it may take to answer if somebody listens: the socket of a worker process that starts again
-            is kept open meanwhile.
-
-    Raises:
-        PeerGoneError: Nobody answered, or the worker refused; StrangerError if it is not of the folder's owner.
-    """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        connection.settimeout(max(deadline - time.monotonic(), patience_s, RETRY_S))
-        try:
-            with short_path(path) as address:
-                connection.connect(address)
-            # A server that runs as root may serve other users, whose folders nobody else can put sockets into.
-            if found := stranger(connection, os.stat(os.path.dirname(path)).st_uid):
-                raise StrangerError(f"{path} is served by {found}; that has to be a process of the folder's owner")
-            return _greet(connection, hello)[1]
-        except OSError as error:
-            connection.close()
-            if isinstance(error, StrangerError):
-                raise
-            if time.monotonic() > deadline:
-                raise PeerGoneError(f"the process with the inference callable does not answer: {error}") from error
-            time.sleep(RETRY_S)
-
-
-def accept(connection: socket.socket, timeout_s: float) -> tuple[dict[str, Any], Channel]:
-    """Answer a proxy that has just connected; returns what it told and the channel.
-
-    Raises:
-        PeerGoneError: It left, did not answer in time, or speaks another protocol.
-    """
-    connection.settimeout(timeout_s)
-    try:
-        return _greet(connection, {})
-    except OSError as error:
-        raise PeerGoneError(str(error)) from error
-
-
-def _greet(connection: socket.socket, hello: dict[str, Any]) -> tuple[dict[str, Any], Channel]:
-    """Swap greetings and arenas; both sides do the same."""
-    arena = Arena()
-    try:
-        socket.send_fds(connection, [json.dumps({"protocol": PROTOCOL, **hello}).encode()], [arena.fd])
-        told, peer_memory = _greeting(connection)
-        connection.settimeout(None)
-        return told, Channel(connection, arena, peer_memory)
-    except BaseException:
-        arena.close()
-        raise
-
-
-def _greeting(connection: socket.socket) -> tuple[dict[str, Any], mmap.mmap]:
-    # Not socket.recv_fds(): what is started meanwhile would inherit the descriptor.
-    space = socket.CMSG_LEN(DESCRIPTOR.size)
-    message, ancillary, _, _ = connection.recvmsg(MAX_GREETING_BYTES, space, socket.MSG_CMSG_CLOEXEC)
-    fds = [fd for _, kind, data in ancillary if kind == socket.SCM_RIGHTS for (fd,) in DESCRIPTOR.iter_unpack(data)]
-    try:
-        if not message:
-            raise PeerGoneError("the connection was closed")
-        told = json.loads(message)
-        if not isinstance(told, dict) or told.get("protocol") != PROTOCOL or len(fds) != 1:
-            raise PeerGoneError(f"the other side does not speak protocol {PROTOCOL}: {message!r}")
-        return told, map_shared(fds[0])
-    except ValueError as error:
-        raise PeerGoneError(f"the other side sent no greeting: {error}") from error
-    finally:
-        for fd in fds:
-            os.close(fd)
-
-
-@contextmanager
-def short_path(path: str) -> Iterator[str]:
-    """An address for a socket whose path may be too long for one: through the descriptor of its folder."""
-    folder, name = os.path.split(path)
-    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}/{name}"
-    finally:
-        os.close(fd)

@@ -8,31 +8,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arena import ArenaFullError
-from .cancellation import cancellation, is_cancelled
-from .channel import Channel, PeerGoneError, UnreadError
+from ..wire.arena import ArenaFullError
+from ..wire.channel import Channel, PeerGoneError, UnreadError
+from ..wire.frames import ASK, RESPONSE, Frame
+from ..wire.tensors import BadRequestError, FrameError
 from .codec import Codec, failure, status_of
-from .frames import ASK, RESPONSE, Frame
-from .link import Link
-from .tensors import BadRequestError, FrameError
+from .connection import WorkerConnection
+from .pending import cancellation, is_cancelled
 
 
-class Turns:
+class SerialExecutor:
     """Answers each batch before the next.
 
     Args:
-        link: To the worker.
+        worker: Answers them.
         codec: Of the model.
     """
 
-    def __init__(self, link: Link, codec: Codec) -> None:
-        self._link = link
+    def __init__(self, worker: WorkerConnection, codec: Codec) -> None:
+        self._worker = worker
         self._codec = codec
 
     def close(self) -> None:
         """Close the connection: the worker learns that no batch is in flight any more."""
-        self._link.channel.say_goodbye()
-        self._link.channel.close()
+        self._worker.channel.say_goodbye()
+        self._worker.channel.close()
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Have the worker answer a batch; every request gets a response, an error if need be."""
@@ -51,7 +51,7 @@ class Turns:
         except (ArenaFullError, TypeError) as error:
             return _fail(requests, str(error))
         except (LookupError, ValueError) as error:  # FrameError or a reply that makes no sense
-            self._link.channel.shutdown()  # the next batch starts on a new connection
+            self._worker.channel.shutdown()  # the next batch starts on a new connection
             return _fail(requests, f"{type(error).__name__}: {error}")
 
     def _execute_others(self, requests: list[Any], refused: dict[int, str]) -> list[Any]:
@@ -65,13 +65,13 @@ class Turns:
 
     def _exchange(self, requests: list[Any]) -> Frame:
         frame, tensors = self._codec.encode(requests)
-        self._link.number(frame)
-        reply = self._receive(self._link.send(frame, tensors), frame, requests)
+        self._worker.number(frame)
+        reply = self._receive(self._worker.send(frame, tensors), frame, requests)
         if reply is None:
-            reply = self._receive(self._link.send_anew(frame, tensors), frame, requests)
+            reply = self._receive(self._worker.send_anew(frame, tensors), frame, requests)
         if reply is None:
             raise PeerGoneError("two workers have died")
-        if reply.sequence != frame.sequence or reply.requests != frame.requests:
+        if reply.number != frame.number or reply.requests != frame.requests:
             raise FrameError("the reply belongs to another batch")
         return reply
 
@@ -82,7 +82,7 @@ class Turns:
             while (reply := channel.receive()).kind == ASK:
                 was_read = True  # what the worker leaves unread from now on is our answer
                 cancelled = [index for index, request in enumerate(requests) if is_cancelled(request)]
-                channel.send(cancellation(frame.sequence, len(requests), cancelled, len(cancelled) == len(requests)))
+                channel.send(cancellation(frame.number, len(requests), cancelled, len(cancelled) == len(requests)))
         except UnreadError:
             if was_read:
                 raise

@@ -1,7 +1,8 @@
-"""The requests of one call that are answered later, each through the server's sender for it."""
+"""A batch whose requests are answered later, each through the server's sender for it, and its cancelled requests."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Sequence
@@ -9,12 +10,12 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from .cancellation import is_cancelled
-from .channel import Channel
+from ..wire.channel import Channel
+from ..wire.frames import CANCEL, Frame
 from .codec import failure
 
 
-class Batch:
+class PendingBatch:
     """The requests of one call, until each has had its last response. For any thread.
 
     Args:
@@ -57,11 +58,11 @@ class Batch:
             self.requests = [self.requests[index] for index in left]
             self._senders = [self._senders[index] for index in left]
 
-    def alone(self) -> list[Batch]:
+    def alone(self) -> list[PendingBatch]:
         """Each request as a batch of its own, in place of this one."""
         with self._lock:
             return [
-                Batch([request], [sender], self._decoupled)
+                PendingBatch([request], [sender], self._decoupled)
                 for request, sender in zip(self.requests, self._senders, strict=True)
                 if sender is not None
             ]
@@ -93,3 +94,24 @@ class Batch:
         except pb_utils.TritonModelException as error:  # the server's; other requests shall not suffer from it
             self._senders[index] = None
             pb_utils.Logger.log_warn(f"pytriton: a response could not be sent: {error}")
+
+
+def is_cancelled(asked: Any) -> bool:
+    """Ask the server's request, or the sender of its responses, which takes 20 to 200 us."""
+    try:
+        return bool(asked.is_cancelled())
+    except pb_utils.TritonModelException:
+        return False
+
+
+def cancellation(number: int, requests: int, cancelled: Sequence[int], all_done: bool) -> Frame:
+    """What tells the worker of cancelled requests.
+
+    Args:
+        number: Of their batch.
+        requests: How many it has.
+        cancelled: Their indices.
+        all_done: Whether nobody waits for any request of the batch now.
+    """
+    told = {"requests": list(cancelled), "all": all_done}
+    return Frame(CANCEL, number, requests, metadata=json.dumps(told).encode())

@@ -10,19 +10,18 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from pytriton import forks
-from pytriton.proxy.arena import ArenaFullError
-from pytriton.proxy.channel import PeerGoneError
-from pytriton.proxy.frames import CANCEL, END, REQUEST, Frame
-from pytriton.proxy.tensors import FrameError
-from pytriton.worker.activity import Activity
-from pytriton.worker.cancellation import Cancellation
-from pytriton.worker.channel import Channel
+from pytriton.wire.arena import ArenaFullError
+from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.frames import CANCEL, END, REQUEST, Frame
+from pytriton.wire.tensors import FrameError
 from pytriton.worker.context import current_binding
 from pytriton.worker.inference import Inference
-from pytriton.worker.results import wind_up
+from pytriton.worker.interfaces import Activity, Channel
+from pytriton.worker.requests import Cancellation
+from pytriton.worker.results import close_loop
 
 
-class EventLoop:
+class ConcurrentExecutor:
     """Answers frames on an event loop in a thread of its own, which is the same for all connections.
 
     Args:
@@ -51,8 +50,8 @@ class EventLoop:
             FrameError: It sent what is no frame.
         """
         loop = self._started()
-        conversation = Conversation(loop, channel, self._inference, self._activity, self._draining)
-        running = conversation.run(copy_context())
+        batches = ConnectionBatches(loop, channel, self._inference, self._activity, self._draining)
+        running = batches.run(copy_context())
         current_binding.set(None)  # this thread but waits, and would keep a callable that is replaced meanwhile
         asyncio.run_coroutine_threadsafe(running, loop).result()
 
@@ -88,11 +87,11 @@ class EventLoop:
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-            wind_up(self._loop)
+            close_loop(self._loop)
         self._inference.close()
 
 
-class Conversation:
+class ConnectionBatches:
     """One connection's batches.
 
     Args:
@@ -150,7 +149,7 @@ class Conversation:
             while (frame := self._channel.receive_ready()) is not None:
                 if frame.kind == REQUEST:
                     self._start(frame)
-                elif frame.kind == CANCEL and frame.sequence in self._tasks:
+                elif frame.kind == CANCEL and frame.number in self._tasks:
                     self._cancel(frame)
             if not self._channel.is_congested():
                 self._uncongested.set()
@@ -159,10 +158,10 @@ class Conversation:
                 self._ended.set_exception(error)
 
     def _cancel(self, frame: Frame) -> None:
-        cancellation = self._cancellations[frame.sequence]
-        cancellation.tell(frame)
+        cancellation = self._cancellations[frame.number]
+        cancellation.update(frame)
         if cancellation.is_complete:
-            self._tasks[frame.sequence].cancel()
+            self._tasks[frame.number].cancel()
 
     def _look(self, _: Cancellation) -> None:
         """Take the frames that are there, for a coroutine that does not let the event loop do so."""
@@ -170,20 +169,20 @@ class Conversation:
             self._receive()
 
     def _start(self, frame: Frame) -> None:
-        sequence, requests = frame.sequence, frame.requests
+        number, requests = frame.number, frame.requests
         self._inference.enter()
-        frame.cancellation = self._cancellations[sequence] = Cancellation(self._look)
+        frame.cancellation = self._cancellations[number] = Cancellation(self._look)
 
         def done(task: asyncio.Task[None]) -> None:
-            del self._tasks[sequence], self._cancellations[sequence]
+            del self._tasks[number], self._cancellations[number]
             self._activity.end()
             if task.cancelled():  # outside of the callable, so that it could not reply
                 with suppress(PeerGoneError):
-                    self._channel.send(Frame(END, sequence, requests))
+                    self._channel.send(Frame(END, number, requests))
 
         self._activity.begin()
-        self._tasks[sequence] = self._loop.create_task(self._answer(frame))
-        self._tasks[sequence].add_done_callback(done)
+        self._tasks[number] = self._loop.create_task(self._answer(frame))
+        self._tasks[number].add_done_callback(done)
 
     async def _answer(self, frame: Frame) -> None:
         try:

@@ -1,4 +1,4 @@
-"""How much memory is left to the server."""
+"""The server's memory: how much of it is left, and who may read the part that it shares with this process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from contextlib import suppress
 
 RESERVE_BYTES = 512 << 20
 RESERVE_SHARE = 0.05  # where that is less
+
+SHARED_FOLDER = "/dev/shm/"
+OWNER_ALONE = 0o600
 
 # The files of limit and use, and what part of the use are files that the kernel gives up when memory is needed.
 VERSION_1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
@@ -90,3 +93,17 @@ def _table(path: str) -> dict[str, int]:
 def _read(*path: str) -> str:
     with open(os.path.join(*path), encoding="ascii") as file:
         return file.read()
+
+
+def close_to_others(maps: str = "/proc/self/maps") -> None:
+    """Take the right to read the shared memory from other users.
+
+    All tensors pass through it, and the Python backend makes it readable by all users, whatever the umask is.
+
+    Whoever has opened it in the instants since it was made can still read.
+    """
+    with open(maps, encoding="utf-8", errors="surrogateescape") as file:
+        paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if f" {SHARED_FOLDER}" in line}
+    for path in paths:
+        with suppress(OSError):  # removed, or another user's
+            os.chmod(path, OWNER_ALONE)

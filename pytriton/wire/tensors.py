@@ -71,17 +71,6 @@ class Tensor(NamedTuple):
     parts: Sequence[Data]
 
 
-class Placed(NamedTuple):
-    """Where one received tensor lies; ``offset`` counts bytes from the start of the frame's data."""
-
-    name: int
-    request: int
-    code: int
-    shape: tuple[int, ...]
-    offset: int
-    size: int
-
-
 def tensor(name: int, array: NDArray[Any], request: int = WHOLE_BATCH) -> Tensor:
     """Prepare one array for sending; copies only what is not contiguous, and BYTES.
 
@@ -89,14 +78,17 @@ def tensor(name: int, array: NDArray[Any], request: int = WHOLE_BATCH) -> Tensor
         FrameError: Its dtype or rank cannot travel.
         TypeError: It holds objects that are neither ``bytes`` nor ``str``.
     """
-    code = dtype_code(array.dtype)
     if array.ndim > MAX_RANK:
         raise FrameError(f"arrays of rank {array.ndim} cannot travel")
-    if code == BYTES:
-        encoded = encode_bytes(array)
-        return Tensor(name, request, code, array.shape, len(encoded), (encoded,))
-    if not array.flags.c_contiguous or not array.dtype.isnative:
-        array = np.asarray(array, array.dtype.newbyteorder("="), order="C")  # ascontiguousarray() changes the shape ()
+    code = _CODES.get(array.dtype)
+    if code is None:  # not one of the native numbers
+        code = dtype_code(array.dtype)
+        if code == BYTES:
+            encoded = encode_bytes(array)
+            return Tensor(name, request, code, array.shape, len(encoded), (encoded,))
+        array = array.astype(DTYPES[code])
+    if not array.flags.c_contiguous:
+        array = np.asarray(array, order="C")  # ascontiguousarray() changes the shape ()
     return Tensor(name, request, code, array.shape, array.nbytes, (array,))
 
 
@@ -150,7 +142,7 @@ def decode_bytes(encoded: Any, shape: tuple[int, ...]) -> NDArray[np.object_]:
     ends = list(accumulate(lengths, initial=4 * count))
     if ends[-1] != len(buffer):
         raise FrameError(f"strings end at byte {ends[-1]} of {len(buffer)}")
-    strings = _empty(shape, np.dtype(object))
+    strings = empty(shape, np.dtype(object))
     strings.reshape(-1)[:] = [buffer[start:end] for start, end in pairwise(ends)]
     return strings
 
@@ -163,7 +155,7 @@ def dtype_code(dtype: np.dtype[Any]) -> int:
     """
     if dtype.kind in "OSU":
         return BYTES
-    code = _CODES.get(dtype) or _CODES.get(dtype.newbyteorder("="))
+    code = _CODES.get(dtype.newbyteorder("="))
     if code is None:
         raise FrameError(f"arrays of dtype {dtype} cannot travel")
     return code
@@ -174,29 +166,13 @@ def data_bytes(tensors: Sequence[Tensor]) -> int:
     return sum([tensor.size + (-tensor.size % ALIGN) for tensor in tensors])
 
 
-def view(data: Any, placed: Placed) -> NDArray[Any]:
-    """A received tensor: a writable view of the data that it lies in, or for BYTES a decoded copy.
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array of the shape of a received tensor.
 
     Raises:
-        FrameError: The tensor does not fit the data, or its size contradicts its shape.
+        FrameError: NumPy has no such shape: an extent beyond its limit, beside one of 0.
     """
-    _, _, code, shape, offset, size = placed
-    if not 0 <= offset <= offset + size <= len(data):
-        raise FrameError(f"a tensor lies at bytes {offset} to {offset + size} of {len(data)}")
-    if code == BYTES:
-        return decode_bytes(data[offset : offset + size], shape)
-    if code not in DTYPES:
-        raise FrameError(f"unknown dtype code {code}")
-    dtype = DTYPES[code]
-    if prod(shape) * dtype.itemsize != size:
-        raise FrameError(f"a tensor of shape {shape} and dtype {dtype} has {size} bytes")
-    if size == 0:
-        return _empty(shape, dtype)
-    return np.ndarray(shape, dtype, data, offset)
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     try:
         return np.empty(shape, dtype)
-    except ValueError as error:  # an extent beyond numpy's, beside one of 0
+    except ValueError as error:
         raise FrameError(f"a tensor cannot have shape {shape}") from error

@@ -1,19 +1,20 @@
-"""The way from a proxy to its worker, which may die and come back."""
+"""The connection of a proxy to its worker, which may die and come back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .channel import Channel, PeerGoneError, connect
-from .frames import Frame
-from .tensors import Tensor
+from ..wire.channel import Channel, PeerGoneError
+from ..wire.connect import connect
+from ..wire.frames import Frame
+from ..wire.tensors import Tensor
 
 CONNECT_TIMEOUT_S = 10.0
 RECONNECT_TIMEOUT_S = 0.05
 PATIENCE_S = 60.0  # for a worker process that starts again
 
 
-class Link:
+class WorkerConnection:
     """A channel that is renewed when the worker has gone. For one sending thread.
 
     Args:
@@ -32,13 +33,13 @@ class Link:
     def __init__(self, path: str, hello: dict[str, str]) -> None:
         self._path = path
         self._hello = hello
-        self._sequence = 0
+        self._number = 0
         self.has_reader = False
         self.channel = connect(path, hello, CONNECT_TIMEOUT_S)
 
     def number(self, frame: Frame) -> None:
         """Give a batch the next number."""
-        self._sequence = frame.sequence = (self._sequence + 1) & 0xFFFFFFFF
+        self._number = frame.number = (self._number + 1) & 0xFFFFFFFF
 
     def send(
         self, frame: Frame, tensors: Sequence[Tensor], before: Callable[[Channel], None] = lambda _: None
