@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tritonclient.utils import InferenceServerException
-
+from pytriton.exceptions import PyTritonModelControlError
 from pytriton.inprocess.exceptions import NotFoundError, TritonError, UnavailableError
 from pytriton.inprocess.server import Server
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -56,13 +54,10 @@ class InprocessControl(ModelControl):
         """As :meth:`ModelControl.announcement`: there is no path to it from other processes."""
         return f"Infer function available as model {config.model_name!r} of the server in this process"
 
-    def states(self) -> dict[str, set[str]]:
-        """As :meth:`ModelControl.states`."""
-        found: dict[str, set[str]] = defaultdict(set)
+    def version_states(self) -> dict[tuple[str, str], str]:
+        """As :meth:`ModelControl.version_states`."""
         with _refusals():
-            for (name, _), model in self._server.models().items():
-                found[name].add(model.state or "")
-        return found
+            return {(name, str(version)): model.state or "" for (name, version), model in self._server.models().items()}
 
     def statistics(self, name: str | None) -> list[ModelStatistics]:
         """As :meth:`ModelControl.statistics`."""
@@ -83,4 +78,4 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except TritonError as error:
-        raise InferenceServerException(str(error)) from error
+        raise PyTritonModelControlError(str(error)) from error

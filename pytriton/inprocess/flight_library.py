@@ -30,7 +30,7 @@ from pytriton.inprocess.cargo import aloft
 from pytriton.inprocess.enums import MemoryType
 from pytriton.inprocess.exceptions import UnavailableError
 from pytriton.inprocess.mailbox import Mailbox
-from pytriton.server.native import LIBRARY
+from pytriton.server.native_backend import LIBRARY
 
 if TYPE_CHECKING:
     from ctypes import _Pointer

@@ -17,7 +17,7 @@ from pytriton.exceptions import PyTritonServerError
 from pytriton.inprocess.capi import API_VERSION, Api
 from pytriton.inprocess.exceptions import UnavailableError, UnsupportedError
 from pytriton.server.installation import BUNDLED, Installation, find_installation
-from pytriton.server.native import LIBRARY, mismatch
+from pytriton.server.native_backend import LIBRARY, build_mismatch
 
 __all__ = ["installation", "load"]
 
@@ -55,7 +55,7 @@ def load() -> Api:
 
 def _load(installation: Installation) -> Api:
     for library in (LIBRARY, LIBRARY.with_name("libpytriton_calls.so")):
-        if library.is_file() and (reason := mismatch(library)):
+        if library.is_file() and (reason := build_mismatch(library)):
             raise UnsupportedError(reason)
     folder = installation.home / "lib"
     server = next(iter(sorted(folder.glob("libtritonserver*.so"))), None)

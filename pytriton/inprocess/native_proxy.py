@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pytriton.inprocess.local_channel import LocalChannel
 from pytriton.inprocess.running import is_forked
-from pytriton.server.native import LIBRARY
+from pytriton.server.native_backend import LIBRARY
 from pytriton.worker.channel import Meet
 
 __all__ = ["NativeProxy", "native_proxy"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytriton.base import TritonBase
-from pytriton.exceptions import PyTritonServerError
+from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.inprocess.clients import ModelClient
 from pytriton.inprocess.control import InprocessControl
 from pytriton.inprocess.enums import ModelControlMode, RateLimitMode
@@ -20,10 +20,10 @@ from pytriton.inprocess.native_proxy import native_proxy
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.server import Server
 from pytriton.model import Model
-from pytriton.server.control import REFUSED, ModelControl
+from pytriton.server.capabilities import ServerCapabilities
+from pytriton.server.control import ModelControl
 from pytriton.server.installation import BUNDLED
-from pytriton.server.native import LIBRARY
-from pytriton.server.unmet import Abilities
+from pytriton.server.native_backend import LIBRARY
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.channel import Meet
 
@@ -89,24 +89,23 @@ class Triton(TritonBase):
             raise PyTritonServerError(f"the server cannot start in this process: {error}") from error
         return InprocessControl(self.server)
 
-    def _may_forward_headers(self) -> bool:
-        return False  # there are none in a process
-
     def _is_ours(self) -> bool:
         return installation().home == BUNDLED  # with another one, our backend would not find the server's functions
 
     def _offer(self, path: str, meet: Meet) -> Callable[[], None]:
         return native_proxy().offer(path, meet) if self._is_ours() and LIBRARY.is_file() else super()._offer(path, meet)
 
-    def _abilities(self) -> Abilities:
+    def _capabilities(self) -> ServerCapabilities:
         options = self.server.options
-        return Abilities(
-            bool(options.cache_config),
-            options.rate_limiter_mode != RateLimitMode.OFF,
-            options.host_policies or (),
-            "Options.cache_config",
-            "Options.rate_limiter_mode to RateLimitMode.EXEC_COUNT",
-            "Options.host_policies",
+        return ServerCapabilities(
+            has_native_backend=self._is_ours(),
+            forwards_headers=False,
+            caches=bool(options.cache_config),
+            limits=options.rate_limiter_mode != RateLimitMode.OFF,
+            host_policies=options.host_policies or (),
+            cache_option="Options.cache_config",
+            limit_option="Options.rate_limiter_mode to RateLimitMode.EXEC_COUNT",
+            host_policy_option="Options.host_policies",
         )
 
     def _check_python_backend(self) -> None:
@@ -120,7 +119,7 @@ class Triton(TritonBase):
             try:
                 control.unload(model.name)
                 control.load(model.name)
-            except REFUSED as error:
+            except PyTritonModelControlError as error:
                 LOGGER.warning("model %s cannot be loaded again: %s", model.name, error)
 
     def _end(self, control: ModelControl) -> None:
@@ -132,7 +131,7 @@ class Triton(TritonBase):
             while time.monotonic() < deadline and not all(_is_gone(control, name) for name in names):
                 time.sleep(POLL_S)
             self.server.stop()
-        except (TritonError, *REFUSED) as error:
+        except (TritonError, PyTritonModelControlError) as error:
             LOGGER.warning("the server in this process did not end well: %s", error)
 
     def _kill(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.server.native import BACKEND
+from pytriton.server.native_backend import BACKEND
 
 PROXY_FILES = (
     "__init__.py",
