@@ -100,7 +100,7 @@ def write_config(
         },
     }
     (version / ENDPOINT_FILE).write_text(json.dumps(endpoint))
-    ModelConfigGenerator(config, BACKEND if native else None).to_file(folder / CONFIG_FILE)
+    ModelConfigGenerator(config, BACKEND if native else None).write(folder / CONFIG_FILE)
     _renew(folder)
 
 
