@@ -58,12 +58,8 @@ class TritonBase(ABC):
     """Binds callables as models of a server, and connects, serves and stops.
 
     Args:
-        workspace: Folder for the models' files and sockets, which must not exist; default: a new one below
-            ``PYTRITON_HOME``. It is removed at the end.
+        workspace: As for :class:`pytriton.triton.Triton`.
         connect_on_enter: Whether entering the context connects.
-
-    Attributes:
-        triton_context: What the bound callables share.
     """
 
     def __init__(self, workspace: Workspace | str | Path | None = None, connect_on_enter: bool = True) -> None:
@@ -116,10 +112,10 @@ class TritonBase(ABC):
         Args:
             model_name: Letters, digits, dots, underscores and dashes.
             infer_func: Gets a list of requests and returns a list of one mapping, output name to array, per request;
-                the decorators give it other signatures. A list of callables makes one model instance of each: they run
+                the decorators give it other signatures. Each of a list of callables becomes a model instance: they run
                 in parallel threads. :class:`pytriton.workers.Processes` makes instances in processes of their own.
-                A call with several clients' requests that raises is repeated with each request alone, so that side
-                effects happen twice; ``ModelConfig(isolate_errors=False)`` prevents that.
+                A call with several requests that raises is repeated with each request alone, so that side effects
+                happen twice; ``ModelConfig(isolate_errors=False)`` prevents that.
             inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ...
             outputs: Likewise OUTPUT_1, OUTPUT_2, ...
             model_version: Several versions of a model may be bound; they share all but the callables.
