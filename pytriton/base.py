@@ -22,6 +22,9 @@ from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerErr
 from pytriton.model import Model, describe
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.validation import checked_copy
+from pytriton.pool.pool import Infer, ServedModel
+from pytriton.pool.processes import Processes
+from pytriton.pool.threads import callables
 from pytriton.server.capabilities import ServerCapabilities
 from pytriton.server.control import ModelControl
 from pytriton.server.metrics_page import MetricsPage
@@ -29,16 +32,12 @@ from pytriton.server.native_backend import uses_native
 from pytriton.server.statistics import ModelStatistics
 from pytriton.signals import ending_signals
 from pytriton.utils.workspace import Workspace
-from pytriton.worker.channel import Meet
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.inference import Options
+from pytriton.worker.interfaces import Accept
 from pytriton.worker.metrics import CallableMetrics, load_prometheus
 from pytriton.worker.observation import Observation
 from pytriton.worker.spans import traces
-from pytriton.workers.crew import Infer
-from pytriton.workers.processes import Processes
-from pytriton.workers.served_callable import Served
-from pytriton.workers.thread_crew import callables
 
 __all__ = ["MONITORING_PERIOD_S", "TritonBase"]
 
@@ -140,7 +139,7 @@ class TritonBase(ABC):
         server = self._capabilities()
         config = ModelConfig() if config is None else checked_copy(config)
         infer = infer_func if isinstance(infer_func, Processes) else callables(infer_func)
-        instances = len(infer.places() if isinstance(infer, Processes) else infer)
+        instances = len(infer.resources() if isinstance(infer, Processes) else infer)
         described = describe(model_name, model_version, inputs, outputs, config, instances)
         native = uses_native(config.proxy, ours=server.has_native_backend)
         if not native:
@@ -154,7 +153,7 @@ class TritonBase(ABC):
             config.model_warmup or (),
             server.forwards_headers,
         )
-        served = Served(
+        served = ServedModel(
             described,
             self.triton_context,
             options,
@@ -429,7 +428,7 @@ class TritonBase(ABC):
     def _capabilities(self) -> ServerCapabilities:
         return ServerCapabilities()
 
-    def _offer(self, path: str, meet: Meet) -> Callable[[], None]:
+    def _offer(self, path: str, meet: Accept) -> Callable[[], None]:
         """Have proxies in this process, if there are any, connect to a worker; returns what withdraws that."""
         return lambda: None
 

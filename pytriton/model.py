@@ -16,12 +16,11 @@ from pytriton.model_config.placement import check_callables, placed
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig, name_tensors
 from pytriton.model_config.validation import check_combination, check_integer, validate
 from pytriton.model_config.warmup_validation import check_warmup
+from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
+from pytriton.pool.process_pool import ProcessWorkerPool
+from pytriton.pool.processes import ALL, FIRST, Processes
+from pytriton.pool.threads import ThreadWorkerPool
 from pytriton.server.repository import remove_model, write_config, write_model
-from pytriton.workers.crew import Crew, Infer, InferFunc
-from pytriton.workers.process_crew import ProcessCrew
-from pytriton.workers.processes import ALL, FIRST, Processes
-from pytriton.workers.served_callable import Served
-from pytriton.workers.thread_crew import ThreadCrew
 
 __all__ = ["Model", "describe"]
 
@@ -88,7 +87,7 @@ class Model:
     """
 
     def __init__(
-        self, infer: Sequence[InferFunc] | Processes, served: Served, traced: bool = False, native: bool = False
+        self, infer: Sequence[InferFunc] | Processes, served: ServedModel, traced: bool = False, native: bool = False
     ) -> None:
         self.config = served.config
         self.loaded = False
@@ -96,8 +95,10 @@ class Model:
             raise PyTritonValidationError(
                 f"model {self.name!r} has several instance_groups, so that wait_for must be {ALL!r}"
             )
-        self._crew: Crew = ProcessCrew(infer, served) if isinstance(infer, Processes) else ThreadCrew(infer, served)
-        self._instances = self._crew.members
+        self._pool: WorkerPool = (
+            ProcessWorkerPool(infer, served) if isinstance(infer, Processes) else ThreadWorkerPool(infer, served)
+        )
+        self._instances = self._pool.workers
         self._max_batches_in_flight = served.options.max_batches_in_flight
         self._traced = traced
         self._native = native
@@ -163,7 +164,7 @@ class Model:
             PyTritonWorkerError: A worker process could not be started.
         """
         self._store, self._sockets = store, sockets
-        self._sends_ahead = self._crew.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
+        self._sends_ahead = self._pool.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
         if self.has_late_workers():
             self.config = self._scaled(len(self._instances))
         write_model(store, self.config, sockets, self._in_flight(), self._traced, self._native)
@@ -189,30 +190,30 @@ class Model:
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """
         groups = self.config.instance_groups or ()
-        if not isinstance(self._crew, ProcessCrew) or len(groups) != 1:
+        if not isinstance(self._pool, ProcessWorkerPool) or len(groups) != 1:
             raise PyTritonInvalidOperationError(
                 f"model {self.name!r} cannot be scaled; bind it with pytriton.workers.Processes, and without "
                 "instance_groups or with one"
             )
-        before = len(self._crew.members) or len(self._crew.processes.places())
-        self._crew.grow(count)
+        before = len(self._pool.workers) or len(self._pool.processes.resources())
+        self._pool.scale_up(count)
         try:
             self._configure(count)
             reload()
         except BaseException:
             self._configure(before)
-            self._crew.shrink(before)
+            self._pool.scale_down(before)
             raise
-        self._crew.shrink(count)
+        self._pool.scale_down(count)
 
     def has_late_workers(self) -> bool:
         """Whether there are workers that the start did not wait for, as ``wait_for`` says."""
-        return isinstance(self._crew, ProcessCrew) and self._crew.has_late()
+        return isinstance(self._pool, ProcessWorkerPool) and self._pool.has_late_workers()
 
     def wait_for_late_workers(self) -> int:
         """Wait for them; returns how many workers the model can be scaled to then, 0 if the model ends."""
-        assert isinstance(self._crew, ProcessCrew)
-        return self._crew.wait_late()
+        assert isinstance(self._pool, ProcessWorkerPool)
+        return self._pool.wait_for_late_workers()
 
     def _configure(self, count: int) -> None:
         self.config = self._scaled(count)
@@ -224,8 +225,8 @@ class Model:
         return replace(self.config, instance_groups=placed([replace(group, count=None)], count))
 
     def rebind(self, infer: Infer) -> None:
-        """Have other callables answer the batches that come from now on; raises as :meth:`Crew.rebind`."""
-        self._crew.rebind(infer)
+        """Have other callables answer the batches that come from now on; raises as :meth:`WorkerPool.rebind`."""
+        self._pool.rebind(infer)
 
     def is_served_beside(self, others: Iterable[Model]) -> bool:
         """Whether the version policy has the server serve this version; ``others`` may be of other models."""
@@ -258,11 +259,11 @@ class Model:
 
     def interrupt(self) -> None:
         """End all waits for a start or a rebind, because the model ends soon. From any thread."""
-        self._crew.interrupt()
+        self._pool.interrupt()
 
     def disconnect(self) -> None:
         """End what calls the callables, each when it has returned. From any thread."""
-        self._crew.disconnect()
+        self._pool.stop()
 
     def remove_files(self) -> None:
         """Remove the model's files; its proxies, if there are any, have read them."""
@@ -271,5 +272,5 @@ class Model:
 
     def close(self) -> None:
         """End what calls the callables, and remove the model's files."""
-        self._crew.close()
+        self._pool.close()
         self.remove_files()

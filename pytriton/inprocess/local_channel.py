@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pytriton.proxy.channel import PeerGoneError
-from pytriton.proxy.frames import BYE, INLINE_LIMIT_BYTES, KIND, NO_REGION, REQUEST, Frame, pack, unpack
-from pytriton.proxy.tensors import FrameError, Tensor, data_bytes
-from pytriton.worker.channel import Answer
+from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.frames import BYE, INLINE_LIMIT_BYTES, KIND, NO_REGION, REQUEST, Frame, pack, unpack
+from pytriton.wire.tensors import FrameError, Tensor, data_bytes
+from pytriton.worker.interfaces import Answer
 
 __all__ = ["LocalChannel", "Proxy"]
 
@@ -61,9 +61,9 @@ class LocalChannel:
         self._part: Callable[[], None] = lambda: None
         self._busy = self._ended = self._parted = False
 
-    def attend(self, answer: Answer, part: Callable[[], None]) -> None:
-        """As :meth:`pytriton.worker.channel.LocalChannel.attend`."""
-        self._answer, self._part = answer, part
+    def answer_with(self, answer: Answer, ended: Callable[[], None]) -> None:
+        """As :meth:`pytriton.worker.interfaces.LocalChannel.answer_with`."""
+        self._answer, self._part = answer, ended
 
     def take(self, message: bytearray) -> bytes | None:
         """Take what the proxy sends: a frame, or nothing at the end.
@@ -76,7 +76,7 @@ class LocalChannel:
             return self._take_aside(message)
         self._busy = True  # first: who shuts down looks at it afterwards
         try:
-            return None if self._ended else answer(self, message)
+            return None if self._ended else self._reply(*answer(self, self._frame_of(message)))
         except PeerGoneError:  # nobody waits for the answer
             return b""
         finally:
@@ -93,10 +93,10 @@ class LocalChannel:
         elif self._ended:
             return None
         else:
-            self._hand_in(self.frame_of(message))
+            self._hand_in(self._frame_of(message))
         return b""
 
-    def frame_of(self, message: bytearray) -> Frame:
+    def _frame_of(self, message: bytearray) -> Frame:
         """The frame of a message; from here on, the memory of a large batch is ours."""
         frame = unpack(memoryview(message))
         if frame.region != NO_REGION:
@@ -109,6 +109,13 @@ class LocalChannel:
             if self._signal >= 0:
                 os.eventfd_write(self._signal, 1)
 
+    def _reply(self, frame: Frame, tensors: Sequence[Tensor]) -> bytes:
+        """The message of a reply; empty if the reply was sent, as large outputs are read where they lie."""
+        if data_bytes(tensors) <= INLINE_LIMIT_BYTES:
+            return pack(frame, tensors)
+        self.send(frame, tensors)
+        return b""
+
     def send(self, frame: Frame, tensors: Sequence[Tensor] = ()) -> None:
         """Send a frame, which the proxy has dealt with when this returns.
 
@@ -120,20 +127,12 @@ class LocalChannel:
         else:
             frame.region = ELSEWHERE
             addresses = (c_uint64 * len(tensors))(*map(_address, tensors))
-        self.send_message(pack(frame, tensors), addresses)
-
-    def send_message(self, message: bytes, addresses: Array[c_uint64] | None = None) -> None:
-        """Send a frame that is a message already; raises as :meth:`send`.
-
-        Args:
-            message: It.
-            addresses: Where its tensors lie, if not in it.
-        """
+        message = pack(frame, tensors)
         if not self._proxy.reply(self._number, message, len(message), addresses):
             raise PeerGoneError("the server let the model go")
 
-    def receive(self, answer: Callable[[bytearray], bool] | None = None) -> Frame:
-        """Wait for the next frame; messages that need not become frames come by :meth:`attend` alone.
+    def receive(self) -> Frame:
+        """Wait for the next frame; batches that :meth:`answer_with` has answered do not come this way.
 
         Raises:
             PeerGoneError: The proxy is gone.
@@ -184,7 +183,7 @@ class LocalChannel:
             self._part()
 
     def abandon(self) -> None:
-        """As :meth:`pytriton.worker.channel.LocalChannel.abandon`."""
+        """As :meth:`pytriton.worker.interfaces.LocalChannel.abandon`."""
         self._proxy, self._lock, self._ended = _Gone(), threading.Lock(), True
 
     def close(self) -> None:

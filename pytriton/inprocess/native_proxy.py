@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pytriton.inprocess.local_channel import LocalChannel
 from pytriton.inprocess.running import is_forked
 from pytriton.server.native_backend import LIBRARY
-from pytriton.worker.channel import Meet
+from pytriton.worker.interfaces import Accept
 
 __all__ = ["NativeProxy", "native_proxy"]
 
@@ -73,15 +73,15 @@ class NativeProxy:
         self._leave = _function(self._functions, "leave", c_uint64)
         self._free = _function(self._functions, "free", c_void_p)
         self._numbers = count(1)
-        self._workers: dict[int, Meet] = {}
+        self._workers: dict[int, Accept] = {}
         self._channels: dict[int, LocalChannel] = {}
         self._leases: dict[int, weakref.ref[Any]] = {}
         pythons = {name: ctypes.cast(getattr(pythonapi, name), c_void_p) for name in PYTHONS}
         self._interpreter = Interpreter(MeetCallback(self._meet), self._deliver, **pythons)
         self._functions.pytriton_introduce(byref(self._interpreter))
 
-    def offer(self, path: str, meet: Meet) -> Callable[[], None]:
-        """As :data:`pytriton.worker.channel.Offer`."""
+    def offer(self, path: str, meet: Accept) -> Callable[[], None]:
+        """As :data:`pytriton.worker.interfaces.ListenLocally`."""
         number = next(self._numbers)
         self._workers[number] = meet
         _function(self._functions, "offer", c_char_p, c_uint64)(path.encode(), number)

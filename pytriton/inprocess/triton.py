@@ -25,7 +25,7 @@ from pytriton.server.control import ModelControl
 from pytriton.server.installation import BUNDLED
 from pytriton.server.native_backend import LIBRARY
 from pytriton.utils.workspace import Workspace
-from pytriton.worker.channel import Meet
+from pytriton.worker.interfaces import Accept
 
 __all__ = ["Triton"]
 
@@ -92,7 +92,7 @@ class Triton(TritonBase):
     def _is_ours(self) -> bool:
         return installation().home == BUNDLED  # with another one, our backend would not find the server's functions
 
-    def _offer(self, path: str, meet: Meet) -> Callable[[], None]:
+    def _offer(self, path: str, meet: Accept) -> Callable[[], None]:
         return native_proxy().offer(path, meet) if self._is_ours() and LIBRARY.is_file() else super()._offer(path, meet)
 
     def _capabilities(self) -> ServerCapabilities:

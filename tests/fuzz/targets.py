@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from pytriton.worker.plain import PlainBatches
 
 from pytriton.client import ModelClient, sync_http
 from pytriton.client.exceptions import PyTritonClientError
@@ -29,10 +30,9 @@ from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonModelConfigError
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.frames import NO_REGION, unpack
-from pytriton.proxy.tensors import FrameError
+from pytriton.wire.frames import NO_REGION, unpack
+from pytriton.wire.tensors import FrameError
 from pytriton.worker.inference import Inference, Options
-from pytriton.worker.plain import PlainBatches
 from tests.unit import backend
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -72,7 +72,7 @@ def batches(data: bytes) -> None:
             return
         plain.learn(frame)
         reply, _ = inference.answer(frame)
-        assert (reply.sequence, reply.requests) == (frame.sequence, frame.requests)
+        assert (reply.number, reply.requests) == (frame.number, frame.requests)
         answer = plain.answer(bytearray(data))
         assert answer is None or isinstance(answer, (bytes, tuple))
 
@@ -142,10 +142,10 @@ def _proxy() -> tuple[Any, Callable[[Any], Any]]:
     module = ModuleType(backend.NAME)
     for kind in (backend.Tensor, backend.TritonError, backend.TritonModelException, backend.InferenceResponse):
         setattr(module, kind.__name__, kind)
-    before = {name: sys.modules.pop(name, None) for name in (backend.NAME, "pytriton.proxy.codec")}
+    before = {name: sys.modules.pop(name, None) for name in (backend.NAME, "pytriton.python_proxy.codec")}
     sys.modules[backend.NAME] = module
     try:
-        from pytriton.proxy.codec import Codec, status_of
+        from pytriton.python_proxy.codec import Codec, status_of
     finally:
         for name, known in before.items():
             del sys.modules[name]

@@ -44,6 +44,10 @@ def test_damaged_frames_are_refused_and_nothing_beyond_them_is_read(folders):
     run(build(folders, "damaged_frames", ADDRESSES), 1, ROUNDS)
 
 
+def test_frames_are_written_and_read_as_in_python(folders):
+    run(build(folders, "golden_frames", ADDRESSES), SOURCE / "golden_frames.txt")
+
+
 def test_a_worker_answers_no_batch_that_another_connection_has(folders):
     run(build(folders, "connections", ADDRESSES), ".")
 

@@ -11,14 +11,14 @@ import pytest
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model import MAX_NAME, Model, describe
 from pytriton.model_config import DeviceKind, DynamicBatcher, ModelConfig, Tensor
-from pytriton.proxy.channel import connect
-from pytriton.proxy.frames import REQUEST, Frame
-from pytriton.proxy.tensors import tensor
+from pytriton.pool.pool import ServedModel
+from pytriton.pool.threads import callables
+from pytriton.wire.connect import connect
+from pytriton.wire.frames import REQUEST, Frame
+from pytriton.wire.tensors import tensor
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
-from pytriton.workers.served_callable import Served
-from pytriton.workers.thread_crew import callables
 
 TIMEOUT_S = 10.0
 X, Y = Tensor(name="x", shape=(-1,), dtype=np.float32), Tensor(name="y", shape=(-1,), dtype=np.float32)
@@ -109,7 +109,7 @@ class Bound:
         self.sockets = folder / "0"
         self.context = TritonContext()
         self.config = config or described(instances=len(functions))
-        self.model = Model(functions, Served(self.config, self.context, Options(), Observation()))
+        self.model = Model(functions, ServedModel(self.config, self.context, Options(), Observation()))
         self.disconnected = threading.Semaphore(0)
         self.proxies = []
 
