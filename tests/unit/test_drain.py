@@ -9,9 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from pytriton.server import connections
-from pytriton.server.connections import open_connections
-from pytriton.server.drain import Drain
+from pytriton.server import drain as drains
+from pytriton.server.drain import Drain, open_connections
 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
@@ -103,7 +102,7 @@ def test_without_the_kernels_diagnosis_its_tables_tell_of_the_queues(pair, monke
     def forbidden(ports):
         raise PermissionError(1, "no such sockets here")
 
-    monkeypatch.setattr(connections, "_diagnosed", forbidden)
+    monkeypatch.setattr(drains, "_from_diagnosis", forbidden)
     server, client = pair
     client.sendall(b"12345")
     fill(server)
@@ -117,8 +116,8 @@ def test_a_system_without_tables_has_no_connections(pair, monkeypatch):
     def missing(*_):
         raise FileNotFoundError
 
-    monkeypatch.setattr(connections, "_diagnosed", missing)
-    monkeypatch.setattr(connections, "open", missing, raising=False)
+    monkeypatch.setattr(drains, "_from_diagnosis", missing)
+    monkeypatch.setattr(drains, "open", missing, raising=False)
     assert open_connections([port_of(pair[0])]) == []
 
 
@@ -167,6 +166,16 @@ def test_an_answer_may_go_on_while_a_thread_of_the_server_is_busy(pair):
             assert not drain.wait_answered(time.monotonic() + 0.1)
             process.stdin.close()
             assert drain.wait_answered(time.monotonic() + 10)
+        finally:
+            process.kill()
+
+
+def test_busy_threads_are_ignored_where_the_environment_says_so(pair, monkeypatch):
+    monkeypatch.setenv("PYTRITON_DRAIN_THREADS", "0")
+    exchange(*pair)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        try:
+            assert Drain(process.pid, [port_of(pair[0])], None).wait_answered(time.monotonic() + 10)
         finally:
             process.kill()
 

@@ -3,7 +3,7 @@ import pytest
 from pytriton.config import TritonConfig
 from pytriton.model_config import InstanceGroup, RateLimiter
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
-from pytriton.server.unmet import Abilities, unmet_wishes
+from pytriton.server.capabilities import ServerCapabilities
 
 CACHED = TritonModelConfig("m", response_cache=ResponseCache(True))
 LIMITED = TritonModelConfig("m", instance_groups=[InstanceGroup(1, rate_limiter=RateLimiter())])
@@ -23,6 +23,11 @@ PLACED = TritonModelConfig("m", instance_groups=[InstanceGroup(1, host_policy="a
     ],
 )
 def test_what_the_server_would_ignore_is_told_with_what_to_set(model, server, missing):
-    wishes = [*unmet_wishes(model, Abilities.of(server))]
-    assert len(wishes) == len(missing)
-    assert all(part in wish for part, wish in zip(missing, wishes, strict=True))
+    ignored = [*ServerCapabilities.of(server).ignored_options(model)]
+    assert len(ignored) == len(missing)
+    assert all(part in option for part, option in zip(missing, ignored, strict=True))
+
+
+@pytest.mark.parametrize("model", [CACHED, LIMITED, PLACED])
+def test_nothing_is_told_of_a_server_of_which_nothing_is_known(model):
+    assert [*ServerCapabilities().ignored_options(model)] == []

@@ -7,8 +7,8 @@ import pytest
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.inprocess import capi
 from pytriton.inprocess.exceptions import UnsupportedError
-from pytriton.server import native
-from pytriton.server.native import LIBRARY, NativeProxyError, choose, mismatch, uses_native
+from pytriton.server import native_backend
+from pytriton.server.native_backend import LIBRARY, NativeProxyError, build_mismatch, choose_proxy, uses_native
 
 
 @pytest.fixture
@@ -53,11 +53,13 @@ def test_other_names_are_refused(library):
 
 
 def test_the_choice_says_why_it_is_not_native(library, tmp_path):
-    assert choose("auto", True, library, {}).reason == ""
-    assert choose("python", True, library, {}).reason == "proxy='python' asks for it"
-    assert choose("auto", True, library, {"PYTRITON_PROXY": "python"}).reason == "PYTRITON_PROXY=python asks for it"
-    assert "no C++ compiler" in choose("auto", True, tmp_path / "missing.so", {}).reason
-    assert "not launched by this process" in choose("auto", False, library, {}).reason
+    assert choose_proxy("auto", True, library, {}).reason == ""
+    assert choose_proxy("python", True, library, {}).reason == "proxy='python' asks for it"
+    assert (
+        choose_proxy("auto", True, library, {"PYTRITON_PROXY": "python"}).reason == "PYTRITON_PROXY=python asks for it"
+    )
+    assert "no C++ compiler" in choose_proxy("auto", True, tmp_path / "missing.so", {}).reason
+    assert "not launched by this process" in choose_proxy("auto", False, library, {}).reason
 
 
 @pytest.fixture(params=["sources", "stamp"])
@@ -72,7 +74,7 @@ def stale(library, request):
 
 
 def test_a_library_of_another_build_gives_way_to_the_python_proxy_with_a_warning(stale, caplog, monkeypatch):
-    monkeypatch.setattr(native, "_told", False)
+    monkeypatch.setattr(native_backend, "_warned", False)
     with caplog.at_level(logging.WARNING, "pytriton"):
         assert uses_native("auto", True, stale, {}) is False
     (warning,) = caplog.messages
@@ -83,7 +85,7 @@ def test_a_library_of_another_build_gives_way_to_the_python_proxy_with_a_warning
 def test_a_library_of_another_build_is_refused_where_it_was_asked_for(stale):
     for proxy, environment in (("native", {}), ("auto", {"PYTRITON_PROXY": "native"})):
         with pytest.raises(NativeProxyError, match="compiled from other sources"):
-            choose(proxy, True, stale, environment)
+            choose_proxy(proxy, True, stale, environment)
 
 
 def test_a_library_of_another_build_is_not_loaded_into_a_process(stale, monkeypatch):
@@ -95,10 +97,10 @@ def test_a_library_of_another_build_is_not_loaded_into_a_process(stale, monkeypa
 
 def test_a_library_without_a_stamp_is_of_another_build(library):
     (library.parent / "stamp.txt").write_text("1" * 64)
-    assert "compiled from other sources" in mismatch(library)
+    assert "compiled from other sources" in build_mismatch(library)
 
 
 @pytest.mark.skipif(not LIBRARY.is_file(), reason="nothing was compiled here")
 def test_each_compiled_library_is_of_the_sources_beside_it():
     for library in (LIBRARY, capi.REQUESTS_LIBRARY):
-        assert mismatch(library) == ""
+        assert build_mismatch(library) == ""

@@ -1,4 +1,4 @@
-"""The native proxy: our backend in the server's process, in place of Python models in stubs."""
+"""The native proxy, a backend in the server's process: whether it can be used, and which proxy serves a model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = [
     "LIBRARY",
     "PROXIES",
     "PROXY_VARIABLE",
-    "Choice",
     "NativeProxyError",
-    "choose",
-    "mismatch",
+    "ProxyChoice",
+    "build_mismatch",
+    "choose_proxy",
     "uses_native",
 ]
 
@@ -33,22 +33,22 @@ LIBRARY = Path(__file__).parent.parent / "native" / f"libtriton_{BACKEND}.so"
 PROXY_VARIABLE = "PYTRITON_PROXY"
 AUTO, NATIVE, PYTHON = PROXIES = ("auto", "native", "python")
 _STAMP = re.compile(rb"pytriton-stamp:([0-9a-f]{64})")
-_told = False
+_warned = False
 
 
 class NativeProxyError(PyTritonValidationError):
-    """A model is to be served by the native proxy, and that cannot be: at ``bind``."""
+    """``bind`` was asked for the native proxy, which cannot be used."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class ProxyChoice:
     """Which proxy serves a model.
 
     Attributes:
-        native: Whether it is the native one.
-        reason: Why not; empty if it is.
-        asked: Whether the Python proxy was asked for.
-        stale: Whether the native one is of another build than this package.
+        native: Whether it is the native proxy.
+        reason: Why it is not; empty if it is.
+        asked: Whether the user asked for the Python proxy.
+        stale: Whether the native proxy is of another build than this package.
     """
 
     native: bool
@@ -57,17 +57,20 @@ class Choice:
     stale: bool = False
 
 
-def choose(proxy: str, ours: bool, library: Path = LIBRARY, environment: Mapping[str, str] = os.environ) -> Choice:
+def choose_proxy(
+    proxy: str, ours: bool, library: Path = LIBRARY, environment: Mapping[str, str] = os.environ
+) -> ProxyChoice:
     """Choose the proxy of a model.
 
     Args:
         proxy: One of PROXIES; ``auto`` is what ``$PYTRITON_PROXY`` says, if anything, else native where possible.
-        ours: Whether the server is launched by us, so that it has our backend.
-        library: The backend.
+        ours: Whether this process launches the server, so that the server has our backend.
+        library: The native proxy.
         environment: Of this process.
 
     Raises:
-        PyTritonValidationError: ``proxy`` is none of them; or, a NativeProxyError, native is impossible.
+        PyTritonValidationError: ``proxy`` is none of PROXIES.
+        NativeProxyError: The native proxy was asked for and cannot be used.
     """
     wish = f"proxy={proxy!r}"
     forced = proxy == NATIVE
@@ -78,26 +81,25 @@ def choose(proxy: str, ours: bool, library: Path = LIBRARY, environment: Mapping
     if proxy not in PROXIES:
         raise PyTritonValidationError(f"proxy is {proxy!r}; choose one of {', '.join(map(repr, PROXIES))}")
     if proxy == PYTHON:
-        return Choice(False, f"{wish} asks for it", asked=True)
+        return ProxyChoice(False, f"{wish} asks for it", asked=True)
     reason, stale = "", False
     if not ours:
         reason = "the server is not launched by this process, and has its own backends"
     elif not library.is_file():
         reason = f"{library} is missing: there was no C++ compiler, CMake or Ninja when this package was built"
-    elif reason := mismatch(library):
+    elif reason := build_mismatch(library):
         stale = True
     if reason and forced:
         raise NativeProxyError(f"the native proxy cannot be used: {reason}")
-    return Choice(not reason, reason, stale=stale)
+    return ProxyChoice(not reason, reason, stale=stale)
 
 
 @cache
-def mismatch(library: Path) -> str:
+def build_mismatch(library: Path) -> str:
     """Why a compiled library does not belong to this package's Python, and what to do; empty if it does.
 
-    Both sides of the frames, and of the structures that ctypes passes, are written by hand: they must be of one build.
-    The library holds a hash of the sources that it was compiled from. It has to be that of the sources beside it, as in
-    an editable installation, or else that of the build, which a wheel has in ``stamp.txt``.
+    The library holds a hash of the sources that it was compiled from. It has to be the hash of the sources beside it,
+    as in an editable installation, or else the one in ``stamp.txt``, as in a wheel.
     """
     expected = _sources_hash(library.parent) or _built_hash(library.parent)
     if not expected:
@@ -127,11 +129,11 @@ def _built_hash(folder: Path) -> str:
 
 
 def uses_native(proxy: str, ours: bool, library: Path = LIBRARY, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a model is served by the native proxy; as :func:`choose`, and the log says once if it could not be."""
-    global _told
-    choice = choose(proxy, ours, library, environment)
-    if ours and not choice.native and not choice.asked and not _told:
-        _told = True
+    """Whether the native proxy serves a model; as :func:`choose_proxy`. The log says once if it could not be used."""
+    global _warned
+    choice = choose_proxy(proxy, ours, library, environment)
+    if ours and not choice.native and not choice.asked and not _warned:
+        _warned = True
         LOGGER.log(
             logging.WARNING if choice.stale else logging.INFO,
             "models are served by Triton's Python backend, which is slower than the native proxy: %s",

@@ -1,4 +1,4 @@
-"""The models bound to one server: loaded, watched, unloaded."""
+"""The models bound to one server: what is bound, what the server has loaded, and what it has to load or to unload."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 
-from tritonclient.utils import InferenceServerException
-
-from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonModelControlError
 from pytriton.model import Model
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.server.control import REFUSED, ModelControl
+from pytriton.server.control import ModelControl
 from pytriton.utils.workspace import Workspace
+
+__all__ = ["ModelRegistry"]
 
 LOGGER = logging.getLogger("pytriton.triton")
 
-MOST_LOADS = 8  # at once
+PARALLEL_LOADS = 8
 QUIET_S = 1.0
 POLL_S = 0.02
-ASK_S = 0.1
+STATE_POLL_S = 0.1
 
 
-class BoundModels:
-    """Models, in the order in which they were bound. Its owner sees to it that one thread changes it at a time.
+class ModelRegistry:
+    """Models, in the order in which they were bound. Its owner has one thread at a time change it.
 
     Args:
         workspace: For the models' files and sockets.
@@ -41,7 +41,7 @@ class BoundModels:
         workspace: Workspace,
         on_disconnect: Callable[[Model], None],
         on_unrecoverable: Callable[[], None],
-        on_loaded: Callable[[Model], None] = lambda _: None,
+        on_loaded: Callable[[Model], None],
     ) -> None:
         self._store = workspace.model_store_path
         self._sockets = workspace.path / "sockets"
@@ -55,27 +55,27 @@ class BoundModels:
     def __iter__(self) -> Iterator[Model]:
         return iter(list(self._models))
 
-    def check_beside(self, config: TritonModelConfig, replaced: Collection[Model] = ()) -> None:
-        """Raise unless another model can be served next to these; raises as :meth:`Model.check_beside`.
+    def check_new(self, config: TritonModelConfig, replace: bool) -> bool:
+        """Check that another model can be bound beside these, or in place of the one of its name and version.
 
-        Args:
-            config: Of the other model.
-            replaced: Those of these that it replaces.
+        Returns:
+            Whether it takes the place of one.
+
+        Raises:
+            PyTritonInvalidOperationError: There is one that it may not replace; letter case does not count.
+            PyTritonBadParameterError: It is another version of a model with another configuration.
         """
+        replaced = {model for model in self._models if replace and model.is_same_version(config)}
         for model in self._models:
             if model not in replaced:
                 model.check_beside(config)
-
-    def replaced_by(self, config: TritonModelConfig) -> list[Model]:
-        """The model of the same name and version, if there is one."""
-        this = config.model_name, config.model_version
-        return [model for model in self._models if (model.name, model.version) == this]
+        return bool(replaced)
 
     def add(self, model: Model) -> None:
         """Take a model in."""
         self._models.append(model)
 
-    def versions(self, name: str, version: int | None) -> list[Model]:
+    def versions(self, name: str, version: int | None = None) -> list[Model]:
         """The versions of a model, or the one that is asked for.
 
         Raises:
@@ -88,6 +88,17 @@ class BoundModels:
             raise PyTritonInvalidOperationError(f"{what} is not bound; bound models are: {names}")
         return found
 
+    def only_version(self, name: str, version: int | None, otherwise: str) -> Model:
+        """The version of a model that is asked for; None asks for the only one.
+
+        Raises:
+            PyTritonInvalidOperationError: There is none, or there are several; ``otherwise`` is the message's end.
+        """
+        model, *others = self.versions(name, version)
+        if others:
+            raise PyTritonInvalidOperationError(f"model {name!r} has {1 + len(others)} versions{otherwise}")
+        return model
+
     def names(self, *, loaded: bool = False) -> list[str]:
         """Of all models, or of those that the server was asked to serve."""
         return sorted({model.name for model in self._models if model.loaded or not loaded})
@@ -96,34 +107,34 @@ class BoundModels:
         """Whether each model that the server is to serve has its proxies."""
         return all(model.is_connected() for model in self if model.is_served_beside(self._models))
 
-    def start(self, models: Iterable[Model]) -> None:
-        """Write models' files and start their workers, so that a server can load them."""
-        for model in models:
-            if not model.started:
-                sockets = self._sockets / str(next(self._numbers))
-                model.start(self._store, sockets, self._on_disconnect, self._on_unrecoverable)
-
     def is_lost(self, model: Model) -> bool:
         """Whether the server was asked to serve a model, should have it, and has no proxy of it."""
         return (
             model.loaded and model in self._models and not model.is_connected() and model.is_served_beside(self._models)
         )
 
+    def start(self, models: Iterable[Model] | None = None) -> None:
+        """Write the files of models, by default of all, and start their workers, so that a server can load them."""
+        for model in self._models if models is None else models:
+            if not model.started:
+                sockets = self._sockets / str(next(self._numbers))
+                model.start(self._store, sockets, self._on_disconnect, self._on_unrecoverable)
+
     def load(self, control: ModelControl, preloaded: Collection[str] = ()) -> None:
-        """Load the models that are not loaded yet, at once; those that the server refuses are forgotten.
+        """Load the models that are not loaded yet, in parallel; forget those that the server refuses.
 
         Args:
             control: Of the server.
-            preloaded: Names of models that it has loaded while it started.
+            preloaded: Names of models that the server has loaded while it started.
 
         Raises:
-            InferenceServerException: The server refused one.
+            PyTritonModelControlError: The server refused one.
         """
         by_name: dict[str, list[Model]] = defaultdict(list)
         for model in self._models:
             if not model.loaded:
                 by_name[model.name].append(model)
-        _call_at_once(
+        _call_in_parallel(
             [partial(self._load_versions, control, versions, name in preloaded) for name, versions in by_name.items()]
         )
 
@@ -136,7 +147,9 @@ class BoundModels:
                 if not model.is_served_beside(self._models):
                     LOGGER.warning("model %s: its version policy leaves version %d out", model.name, model.version)
                 elif not control.is_model_ready(model.name, model.version):
-                    raise InferenceServerException(f"model {model.name!r}, version {model.version}, did not get ready")
+                    raise PyTritonModelControlError(
+                        f"model {model.name!r}, version {model.version}, did not get ready; the server's log has more"
+                    )
         except BaseException:
             for model in models:
                 self.remove(model)
@@ -147,36 +160,65 @@ class BoundModels:
             self._on_loaded(model)
 
     def reload(self, control: ModelControl, preloaded: Collection[str] = ()) -> None:
-        """Load all models into a server that has none of them any more; arguments as for :meth:`load`.
+        """Load all models into a server that has lost them; arguments and errors as for :meth:`load`."""
+        names = [name for name in self.names(loaded=True) if name not in preloaded]
+        _call_in_parallel([partial(control.load, name) for name in names])
+
+    def revive(self, control: ModelControl, model: Model, reason: str, *, if_unloaded: bool) -> None:
+        """Load a model again that has lost its proxies; forget it if another process has replaced it in the server.
+
+        Args:
+            control: Of the server.
+            model: One for which :meth:`is_lost` is true.
+            reason: What happened to it, for the log.
+            if_unloaded: Also load a model that was unloaded, or that is being loaded again.
 
         Raises:
-            InferenceServerException: The server refused one.
+            PyTritonModelControlError: The server refused.
         """
-        names = [name for name in self.names(loaded=True) if name not in preloaded]
-        _call_at_once([partial(control.load, name) for name in names])
+        if control.is_model_ready(model.name, model.version):
+            if not control.is_own(model.name):
+                LOGGER.warning(
+                    "model %s: another process has loaded a model of this name into the server at %s; it is not bound "
+                    "here any more",
+                    model.name,
+                    control.url,
+                )
+                for version in self.versions(model.name):
+                    self.remove(version)
+                return
+            if model.was_dismissed() and not if_unloaded:
+                return
+            LOGGER.warning("model %s: %s", model.name, reason)
+            control.unload(model.name)
+        elif not if_unloaded:
+            return
+        else:
+            LOGGER.warning("model %s: %s", model.name, reason)
+        control.load(model.name)
 
     def unload(
         self, control: ModelControl, models: Sequence[Model], timeout_s: float, is_idle: Callable[[], bool]
     ) -> None:
-        """Have the server refuse new requests to versions of one model, answer those it has, and forget them.
+        """Have the server refuse new requests to versions of one model and answer those it has; then forget them.
 
         They are forgotten even if the server refuses, or has gone.
 
         Args:
             control: Of the server.
             models: The versions.
-            timeout_s: Requests may take so long.
-            is_idle: As for :func:`wait_drained`.
+            timeout_s: The longest wait for requests in flight.
+            is_idle: As for :meth:`wait_drained`.
         """
         name = models[0].name
-        rest = [model for model in self._models if model.name == name and model.loaded and model not in models]
+        others = [model for model in self._models if model.name == name and model.loaded and model not in models]
         for model in models:
             model.loaded = False
         try:
-            if rest:
+            if others:
                 for model in models:
                     model.remove_files()
-                control.load(name)  # it finds some versions gone
+                control.load(name)  # without the versions whose files have gone
             else:
                 control.unload(name)
             if not wait_drained(control, models, time.monotonic() + timeout_s, is_idle):
@@ -185,17 +227,17 @@ class BoundModels:
             for model in models:
                 self.remove(model)
 
+    def wait_drained(self, control: ModelControl, deadline: float, is_idle: Callable[[], bool]) -> bool:
+        """Wait until the server, which unloads all models, has answered their requests; as :func:`wait_drained`."""
+        return wait_drained(control, self._models, deadline, is_idle)
+
     def remove(self, model: Model) -> None:
         """End a model's workers, remove its files and forget it."""
         model.close()
         self._models.remove(model)
 
-    def wait_drained(self, control: ModelControl, deadline: float, is_idle: Callable[[], bool]) -> bool:
-        """Wait until the unloaded models have answered all requests; as :func:`wait_drained`."""
-        return wait_drained(control, self._models, deadline, is_idle)
-
     def interrupt(self) -> None:
-        """End what somebody waits for, as :meth:`Model.interrupt`. From any thread."""
+        """End all waits for starts and rebinds, as :meth:`Model.interrupt`. From any thread."""
         for model in self:
             model.interrupt()
 
@@ -209,13 +251,13 @@ class BoundModels:
         self._models.clear()
 
 
-def _call_at_once(calls: Sequence[Callable[[], object]]) -> None:
-    """Make calls in parallel, up to MOST_LOADS at a time, and return when all have ended.
+def _call_in_parallel(calls: Sequence[Callable[[], object]]) -> None:
+    """Make calls on up to PARALLEL_LOADS threads, and return when all have ended.
 
     The executors of :mod:`concurrent.futures` take no work once the main thread has ended, though others go on.
 
     Raises:
-        Exception: What the first of those that failed has raised.
+        Exception: The error of the first call that failed.
     """
     errors: list[Exception | None] = [None] * len(calls)
     waiting = iter(enumerate(calls))
@@ -229,7 +271,7 @@ def _call_at_once(calls: Sequence[Callable[[], object]]) -> None:
 
     helpers = [
         threading.Thread(target=work, name=f"pytriton-load-{number}", daemon=True)
-        for number in range(1, min(len(calls), MOST_LOADS))
+        for number in range(1, min(len(calls), PARALLEL_LOADS))
     ]
     for helper in helpers:
         helper.start()
@@ -245,9 +287,9 @@ def _call_at_once(calls: Sequence[Callable[[], object]]) -> None:
 def wait_drained(control: ModelControl, models: Sequence[Model], deadline: float, is_idle: Callable[[], bool]) -> bool:
     """Wait until models that the server unloads have answered all requests that it had accepted.
 
-    The server says so by ending the proxies, and by what it says of the models. It never does while a client keeps a
-    gRPC stream open, or after one was cancelled in an unlucky moment; and it does so 1 s late with the Python proxy. So
-    it is also enough if the instances have had nothing to do for a second and nothing else is under way.
+    Then the server ends the proxies and reports the models as unloaded. It does neither while a client keeps a gRPC
+    stream open, or after one was cancelled in an unlucky moment, and it does so 1 s late with the Python proxy. So it
+    is also enough if the instances had nothing to do for a second, and nothing else is under way.
 
     Args:
         control: Of the server.
@@ -258,16 +300,16 @@ def wait_drained(control: ModelControl, models: Sequence[Model], deadline: float
     Returns:
         False at the deadline.
     """
-    delay_s = max((model.queue_delay_s() for model in models), default=0.0)
-    next_question = time.monotonic() + ASK_S
+    quiet_s = QUIET_S + max((model.queue_delay_s() for model in models), default=0.0)
+    next_state_poll = time.monotonic() + STATE_POLL_S
     while not all(model.wait_disconnected(0.0) for model in models):
-        if _are_quiet(models, QUIET_S + delay_s) and is_idle():
+        if all(model.quiet_s() > quiet_s for model in models) and is_idle():
             break
         now = time.monotonic()
         if now > deadline or not any(model.is_alive() for model in models):  # ended by a second signal
             return False
-        if now > next_question:
-            next_question = now + ASK_S
+        if now > next_state_poll:
+            next_state_poll = now + STATE_POLL_S
             if _are_unloaded(control, models):
                 break
         soon = min(deadline, time.monotonic() + POLL_S)
@@ -275,12 +317,8 @@ def wait_drained(control: ModelControl, models: Sequence[Model], deadline: float
     return True
 
 
-def _are_quiet(models: Sequence[Model], seconds: float) -> bool:
-    return all(model.quiet_s() > seconds for model in models)
-
-
 def _are_unloaded(control: ModelControl, models: Sequence[Model]) -> bool:
     try:
-        return all(control.is_unloaded(model.name, model.version) for model in models)
-    except REFUSED:  # it ends, and its proxies with it
+        return control.are_unloaded([(model.name, model.version) for model in models])
+    except PyTritonModelControlError:  # the server ends, and its proxies with it
         return False
