@@ -96,7 +96,9 @@ class Triton(TritonBase):
         return installation().home == BUNDLED  # with another one, our backend would not find the server's functions
 
     def _offer(self, path: str, meet: Accept) -> Callable[[], None]:
-        return native_proxy().offer(path, meet) if self._is_ours() and LIBRARY.is_file() else super()._offer(path, meet)
+        if self._is_ours() and LIBRARY.is_file():
+            return native_proxy().listen(path, meet)
+        return super()._offer(path, meet)
 
     def _capabilities(self) -> ServerCapabilities:
         options = self.server.options
