@@ -24,7 +24,7 @@ from processes import descendants, end_descendants, end_with_parent, family, nam
 from wire import HOST, LoadError, Target
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.server.native import uses_native
+from pytriton.server.native_backend import uses_native
 
 __all__ = ["ECHO", "ERRANT", "MODEL", "PYTHON_PROXY", "STREAM", "BenchError", "Host", "System", "find_system"]
 

@@ -35,7 +35,7 @@ from typing import Any
 from pytriton.exceptions import PyTritonServerError
 from pytriton.inprocess.exceptions import UnavailableError, UnsupportedError, error_of
 from pytriton.server.installation import BUNDLED, Installation, find_installation
-from pytriton.server.native import LIBRARY, mismatch
+from pytriton.server.native_backend import LIBRARY, build_mismatch
 
 __all__ = ["REQUESTS_LIBRARY", "Api", "installation", "load"]
 
@@ -222,7 +222,7 @@ def load() -> Api:
 
 def _load(installation: Installation) -> Api:
     for library in (LIBRARY, REQUESTS_LIBRARY):
-        if library.is_file() and (reason := mismatch(library)):
+        if library.is_file() and (reason := build_mismatch(library)):
             raise UnsupportedError(reason)
     folder = installation.home / "lib"
     server = next(iter(sorted(folder.glob("libtritonserver*.so"))), None)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.server.native import BACKEND
+from pytriton.server.native_backend import BACKEND
 
 PROXY_PACKAGE = "pytriton_proxy"
 PROXY_PARTS = "python_proxy", "wire"  # the packages whose files the proxy consists of
@@ -79,7 +79,7 @@ def write_config(
         },
     }
     (version / ENDPOINT_FILE).write_text(json.dumps(endpoint))
-    ModelConfigGenerator(config, BACKEND if native else None).to_file(folder / CONFIG_FILE)
+    ModelConfigGenerator(config, BACKEND if native else None).write(folder / CONFIG_FILE)
     _renew(folder)
 
 
