@@ -159,7 +159,7 @@ class TritonBase(ABC):
             options,
             self._observation,
             server.trace_config if trace_config is None else trace_config,
-            self._offer,
+            self._listen_locally,
         )
         with self._changing(f"bind model {model_name!r}"):
             replaces = self._models.check_new(described, replace)
@@ -428,8 +428,8 @@ class TritonBase(ABC):
     def _capabilities(self) -> ServerCapabilities:
         return ServerCapabilities()
 
-    def _offer(self, path: str, meet: Accept) -> Callable[[], None]:
-        """Have proxies in this process, if there are any, connect to a worker; returns what withdraws that."""
+    def _listen_locally(self, path: str, accept: Accept) -> Callable[[], None]:
+        """Have proxies in this process, if there are any, connect to a worker by a path; returns what ends that."""
         return lambda: None
 
     def _metrics_address(self) -> str:
