@@ -28,7 +28,7 @@ LAYERS = {
     "config": ["exceptions"],
     "security": ["exceptions"],
     "utils": ["constants", "exceptions", "forks"],
-    "model_config": ["constants", "exceptions"],
+    "model_config": ["exceptions", "proxy.tensors"],
     "client": ["constants", "exceptions", "forks", "model_config"],
     "compat": ["client", "exceptions", "forks", "model_config", "server.statistics"],
     "worker": ["constants", "exceptions", "forks", "model_config", "proxy"],
@@ -123,8 +123,9 @@ LAYERS = {
 # Imports within functions, and why.
 DOCUMENTED = {
     "pytriton": ["importlib.metadata", "importlib.metadata"],  # few ask for the version
-    "pytriton.model_config.generator": ["pytriton.model_config.pbtxt"],  # protobuf costs 0.3 s, and few need it
-    "pytriton.model_config.parser": ["pytriton.model_config.pbtxt"],
+    # importing protobuf and gRPC takes 0.3 s, and few programs need files
+    "pytriton.model_config.generator": ["google.protobuf", "google.protobuf", "tritonclient.grpc.model_config_pb2"],
+    "pytriton.model_config.parser": ["google.protobuf", "google.protobuf", "tritonclient.grpc.model_config_pb2"],
 }
 
 # tritonclient brings "google" and "grpc", and the first one for Python 3.10.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytriton.exceptions import ErrorCode, PyTritonBadParameterError, PyTritonRequestError
-from pytriton.model_config.sequence_batcher import SequenceBatcher
+from pytriton.model_config import SequenceBatcher
 from pytriton.worker.context import current_binding
 
 __all__ = ["DEFAULT_IDLE_S", "GRACE_S", "SequenceStates"]

@@ -1,4 +1,4 @@
-"""From our description of a model to the server's."""
+"""Write a model's configuration: JSON for the server's API, and ``config.pbtxt`` for a model repository."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytriton.model_config.codec import write_fields
-from pytriton.model_config.fields import MODEL
+from pytriton.model_config.field_table import MODEL
+from pytriton.model_config.json_codec import write_fields
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.validation import checked_copy, validate
 
@@ -40,7 +40,7 @@ class ModelConfigGenerator:
         return {"backend": self._backend, **write_fields(MODEL, config)}
 
     def to_file(self, config_path: str | PathLike[str]) -> Message:
-        """Write ``config.pbtxt``, its parent directories, and beside it the files of labels.
+        """Write ``config.pbtxt``, its parent directories, and the files of labels beside it.
 
         Returns:
             The ``inference.ModelConfig`` message that was written.
@@ -48,12 +48,20 @@ class ModelConfigGenerator:
         Raises:
             PyTritonBadParameterError: As :meth:`get_config`.
         """
-        # Imported here, because protobuf and gRPC cost 0.3 s, and only a local model store writes files.
-        from pytriton.model_config import pbtxt
+        # Importing protobuf and gRPC takes 0.3 s, and only a local model repository needs files.
+        from google.protobuf import json_format, text_format
+        from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-        message = pbtxt.write(self.get_config(), config_path)
+        message: Message = json_format.ParseDict(self.get_config(), ModelConfig())
+        text = text_format.MessageToString(message)
+        if message.max_batch_size == 0:
+            # The text form leaves out zeros, and without a size the server would choose one and turn batching on.
+            text += "max_batch_size: 0\n"
+        path = Path(config_path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
         for spec in checked_copy(self._config).outputs or ():
             if spec.labels is not None:
-                path = Path(config_path).with_name(spec.label_filename)
-                path.write_text("".join(f"{label}\n" for label in spec.labels), encoding="utf-8")
+                labels = "".join(f"{label}\n" for label in spec.labels)
+                path.with_name(spec.label_filename).write_text(labels, encoding="utf-8")
         return message

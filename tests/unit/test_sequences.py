@@ -15,7 +15,7 @@ from pytriton.exceptions import (
     PyTritonUnrecoverableError,
     PyTritonValidationError,
 )
-from pytriton.model_config.sequence_batcher import SequenceBatcher
+from pytriton.model_config import SequenceBatcher
 from pytriton.proxy.types import Request
 from tests.unit.totals import Total
 
