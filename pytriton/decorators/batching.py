@@ -19,7 +19,7 @@ from pytriton.decorators.inputs_and_outputs import (
     row_count,
     tensors,
 )
-from pytriton.decorators.signatures import WRAPPERS, Wrapped, decorator, unpacking_decorator
+from pytriton.decorators.signatures import WRAPPERS, Wrapped, decorator, unpacking_decorator, wrapper_of
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.telemetry import get_telemetry_tracer
 from pytriton.proxy.types import RequestBatch, ResponseBatch
@@ -59,7 +59,7 @@ def whole_batch_form(function: Any) -> Callable[[Arrays], Any] | None:
     None if ``@batch`` is not the outermost decorator of the function, the bound method, or the object's ``__call__``.
     """
     decorated = function if isinstance(function, WRAPPERS) else getattr_static(type(function), "__call__", None)
-    if not isinstance(decorated, WRAPPERS) or decorated._self_wrapper is not unwrap(batch):
+    if not isinstance(decorated, WRAPPERS) or wrapper_of(decorated) is not unwrap(batch):
         return None
     wrapped = (function if decorated is function else function.__call__).__wrapped__
 

@@ -31,6 +31,7 @@ __all__ = [
     "check_factory",
     "decorator",
     "unpacking_decorator",
+    "wrapper_of",
 ]
 
 P = ParamSpec("P")
@@ -115,9 +116,14 @@ def _decorator(wrapper: Any, change: Change) -> Any:
     return wrapt.decorator(wrapper)
 
 
-def _change_of(function: Any) -> Change | None:
+def wrapper_of(decorated: Any) -> Any:
+    """The wrapper of a function that was decorated through wrapt: of an object of one of WRAPPERS."""
+    return decorated._self_wrapper  # wrapt has no public name for it; tested with 1.16 and 2.5
+
+
+def _change_of(decorated: Any) -> Change | None:
     """The change that a decorated function makes; None if the decorator is not one of this package."""
-    change = getattr(function._self_wrapper, "change", None)
+    change = getattr(wrapper_of(decorated), "change", None)
     return change if isinstance(change, Change) else None
 
 

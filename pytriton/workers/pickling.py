@@ -11,6 +11,8 @@ from typing import Any
 import cloudpickle
 import wrapt
 
+from pytriton.decorators.signatures import wrapper_of
+
 __all__ = ["dumps"]
 
 
@@ -36,7 +38,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         elif isinstance(value, wrapt.FunctionWrapper):
             if _is_importable(value):
                 return str(value.__qualname__)  # by reference
-            return _decorated, (value.__wrapped__, value._self_wrapper)
+            return _decorated, (value.__wrapped__, wrapper_of(value))
         elif isinstance(value, FunctionType) and (decorator := _decorator_of(value)) is not None:
             return unwrap, (decorator,)
         return super().reducer_override(value)
