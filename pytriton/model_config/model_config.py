@@ -39,7 +39,9 @@ class DeviceKind(Enum):
     KIND_AUTO = "KIND_AUTO"
     """A GPU if the server has one, else the CPU."""
     KIND_CPU = "KIND_CPU"
+    """The CPU."""
     KIND_GPU = "KIND_GPU"
+    """The GPUs of the instance group."""
     KIND_MODEL = "KIND_MODEL"
     """The model decides. Only configurations of models that other programs serve have this kind."""
 
