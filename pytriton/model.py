@@ -10,12 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
-from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
-from pytriton.model_config.instance_group import InstanceGroup
-from pytriton.model_config.placement import check_callables, placed
-from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig, name_tensors
-from pytriton.model_config.validation import check_combination, check_integer, validate
-from pytriton.model_config.warmup_validation import check_warmup
+from pytriton.model_config import InstanceGroup, ModelConfig, SequenceBatcher, Tensor
+from pytriton.model_config.tensor import name_tensors
+from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
+from pytriton.model_config.validation import check_integer, groups_of_callables, validate_for_bind
 from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
 from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
@@ -59,16 +57,13 @@ def describe(
         max_batch_size=config.max_batch_size,
         batcher=config.batcher,
         decoupled=config.decoupled,
-        instance_groups=placed(config.instance_groups, instances),
+        instance_groups=groups_of_callables(config.instance_groups, instances),
         version_policy=config.version_policy,
         inputs=name_tensors(inputs, "INPUT"),
         outputs=name_tensors(outputs, "OUTPUT"),
         response_cache=ResponseCache(True) if config.response_cache else None,
     )
-    validate(described)
-    check_combination(described)
-    check_callables(described, instances)
-    check_warmup(config.model_warmup or (), described)
+    validate_for_bind(described, instances, config.model_warmup)
     return described
 
 
@@ -222,7 +217,7 @@ class Model:
 
     def _scaled(self, count: int) -> TritonModelConfig:
         (group,) = self.config.instance_groups or (InstanceGroup(),)
-        return replace(self.config, instance_groups=placed([replace(group, count=None)], count))
+        return replace(self.config, instance_groups=groups_of_callables([replace(group, count=None)], count))
 
     def rebind(self, infer: Infer) -> None:
         """Have other callables answer the batches that come from now on; raises as :meth:`WorkerPool.rebind`."""

@@ -1,4 +1,4 @@
-"""From our description of a model to the server's."""
+"""Write a model's configuration: JSON for the server's API, and ``config.pbtxt`` for a model repository."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytriton.model_config.codec import write_fields
 from pytriton.model_config.config_text import config_text
-from pytriton.model_config.fields import MODEL
+from pytriton.model_config.field_table import MODEL
+from pytriton.model_config.json_codec import write_fields
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.validation import checked_copy, validate
 
@@ -57,7 +57,8 @@ class ModelConfigGenerator:
     def to_file(self, config_path: str | PathLike[str]) -> Message:
         """As :meth:`write`; returns the ``inference.ModelConfig`` message that was written."""
         # Importing protobuf and gRPC takes 0.3 s.
-        from pytriton.model_config import pbtxt
+        from google.protobuf import json_format
+        from tritonclient.grpc.model_config_pb2 import ModelConfig
 
         self.write(config_path)
-        return pbtxt.message_of(self.get_config())
+        return json_format.ParseDict(self.get_config(), ModelConfig())
