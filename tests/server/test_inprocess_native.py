@@ -12,9 +12,9 @@ from pytriton.decorators import TritonContext, batch
 from pytriton.inprocess import InternalError, ModelControlMode, Server
 from pytriton.model import Model, describe
 from pytriton.model_config import ModelConfig, Tensor
+from pytriton.pool.pool import ServedModel
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
-from pytriton.pool.pool import ServedModel
 from tests.server.proxies import native_part_only
 
 pytestmark = [pytest.mark.either_proxy, native_part_only]
