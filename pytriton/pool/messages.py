@@ -2,7 +2,6 @@
 
 ===============================  ===================================================================================
 commands                         to the worker
-``start``, bytes                 the first one: a pickled :class:`WorkerSpec`
 ``drain``                        accept no further batch, answer those that have arrived, and end
 ``observe``                      report batches from now on
 ``quiet``, number, None          question, answered with the seconds since the last batch; 0 while one is answered

@@ -20,7 +20,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from pytriton.worker.plain import PlainBatches
 
 from pytriton.client import ModelClient, sync_http
 from pytriton.client.exceptions import PyTritonClientError
@@ -65,16 +64,12 @@ def received(data: bytes) -> Any:
 
 def batches(data: bytes) -> None:
     """What a proxy sends to a worker, which answers everything that is a frame."""
-    inference, plain = _worker()
     with suppress(FrameError):
         frame = received(data)
         if frame.requests > MOST_REQUESTS:
             return
-        plain.learn(frame)
-        reply, _ = inference.answer(frame)
+        reply, _ = _worker().answer(frame)
         assert (reply.number, reply.requests) == (frame.number, frame.requests)
-        answer = plain.answer(bytearray(data))
-        assert answer is None or isinstance(answer, (bytes, tuple))
 
 
 def replies(data: bytes) -> None:
@@ -126,14 +121,13 @@ def _folder() -> Path:
 
 
 @cache
-def _worker() -> tuple[Inference, PlainBatches]:
+def _worker() -> Inference:
     @batch
     def double(x: Any = None, s: Any = None) -> dict[str, Any]:
         return {} if x is None else {"y": x[:, :1]}
 
     logging.getLogger("pytriton.worker").disabled = True
-    inference = Inference(double, MODEL, Options(), lambda: None, whole_batch_form(double))
-    return inference, PlainBatches(inference)
+    return Inference(double, MODEL, Options(), lambda: None, whole_batch_form(double))
 
 
 @cache

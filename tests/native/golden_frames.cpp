@@ -65,7 +65,7 @@ std::map<std::string, Outgoing> expected() {
   each->released = {64};
   each->tensors = {tensor(0, float32, {4, 2}, kFloats.data(), 32),
                    tensor(1, kBytes, {4, 1}, kStrings.data(), kStrings.size())};
-  each = &(frames["whole batch of other rows"] = frame(Kind::request, 8, 1, {2}));
+  each = &(frames["other rows"] = frame(Kind::request, 8, 1, {2}));
   each->tensors = {tensor(0, float32, {2, 2}, kFloats.data(), 16),
                    tensor(1, kBytes, {2, 1}, kTwoStrings.data(), kTwoStrings.size())};
   each = &(frames["single requests"] = frame(Kind::request, 9, 2));

@@ -193,7 +193,7 @@ pytriton::PeerMemory greet(int socket, const Arena& arena) {
   std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
   const int own = arena.fd();
   std::memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &own, sizeof own);
-  const std::string hello = "{\"protocol\":4}";
+  const std::string hello = "{\"protocol\":5}";
   std::memcpy(text, hello.data(), hello.size());
   piece.iov_len = hello.size();
   sendmsg(socket, &message, MSG_NOSIGNAL);

@@ -38,8 +38,8 @@ def test_a_callable_of_this_process_serves_a_server_of_this_process(tmp_path: Pa
         with Server(model_repository=str(store), model_control_mode=ModelControlMode.EXPLICIT) as server:
             model = server.load("double")
             assert model.config()["backend"] == "pytriton"
-            flights = [model.infer(inputs={"x": np.full((1, 3), number, np.float32)}) for number in range(100)]
-            results = [np.from_dlpack(next(flight).outputs["y"]).tolist() for flight in flights]
+            pending = [model.infer(inputs={"x": np.full((1, 3), number, np.float32)}) for number in range(100)]
+            results = [np.from_dlpack(next(each).outputs["y"]).tolist() for each in pending]
             assert results == [[[2.0 * number] * 3] for number in range(100)]
             with pytest.raises(InternalError, match="negative on purpose"):
                 next(model.infer(inputs={"x": np.full((1, 3), -1, np.float32)}))

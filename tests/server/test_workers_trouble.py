@@ -11,15 +11,13 @@ import pytest
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonWorkerError
-from pytriton.model_config import Tensor
 from pytriton.pool.worker_process import MAX_LINE_BYTES
 from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.processes import DEADLINE_S, Host, is_alive, is_worker, wait_for, workers_of
-from tests.server.worker_factories import POLL_S, doubling, entered, gated, telling_pid
+from tests.server.worker_factories import PID, POLL_S, doubling, entered, gated, telling_pid
 
 pytestmark = pytest.mark.either_proxy
-PID = [Tensor(name="y", shape=(-1,), dtype=np.float64)]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Batches that worker processes report are counted in the process that launched them."""
 
-import prometheus_client
 import pytest
 
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -10,11 +9,6 @@ from pytriton.worker.metrics import CallableMetrics
 from pytriton.worker.observation import Observation
 
 LABELS = {"model": "m", "version": "1"}
-
-
-@pytest.fixture
-def registry():
-    return prometheus_client.CollectorRegistry()
 
 
 @pytest.fixture

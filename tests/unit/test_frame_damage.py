@@ -131,9 +131,7 @@ def test_noise_behind_a_right_length_is_refused_or_harmless(noise):
         frame_of((0, FLOAT32, 2, WHOLE_BATCH, (2**62,)), data=bytes(64), rows=(4,)),
         frame_of((0, FLOAT32, 0, WHOLE_BATCH, ()), data=bytes(64), rows=(1,)),
         frame_of((0, FLOAT32, 1, 0, (4,)), data=bytes(64), rows=(4,)),  # rows, but of one request
-        frame_of(
-            (0, FLOAT32, 1, WHOLE_BATCH, ()), (0, FLOAT32, 1, 0, (1,)), data=bytes(128), rows=(1,)
-        ),  # of both kinds
+        frame_of((0, FLOAT32, 1, WHOLE_BATCH, ()), (0, FLOAT32, 1, 0, (1,)), data=bytes(128), rows=(1,)),
         frame_of(data=bytes(64), rows=(1, 2), requests=2**30),
         frame_of((0, FLOAT32, 1, 0, (4,)), data=bytes(64), flags=0),  # neither inline nor in a region
         frame_of((0, FLOAT32, 1, 0, (4,)), data=bytes(64), region=0, flags=INLINE),  # both

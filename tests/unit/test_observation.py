@@ -179,11 +179,6 @@ def test_without_observers_nothing_is_observed():
     assert frame.observers == ()
 
 
-@pytest.fixture
-def registry():
-    return prometheus_client.CollectorRegistry()
-
-
 def metric(registry, name, **labels):
     return registry.get_sample_value(f"pytriton_{name}", {"model": "m", "version": "1", **labels})
 

@@ -42,9 +42,8 @@ def request(value, is_real):
 
 def test_only_real_requests_are_handed_on_and_answers_keep_their_places(proxy):
     batches = Batches()
-    answers = proxy.PlaceholderFilter(batches, "ready").execute(
-        [request(1, 0), request(2, 1), request(3, 0), request(4, 1)]
-    )
+    requests = [request(1, 0), request(2, 1), request(3, 0), request(4, 1)]
+    answers = proxy.PlaceholderFilter(batches, "ready").execute(requests)
     assert batches.calls == [[2, 4]]
     assert answers[1] == 2
     assert answers[3] == 4

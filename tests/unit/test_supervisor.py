@@ -14,6 +14,7 @@ from pytriton.pool.processes import Processes, WorkerResources
 from pytriton.pool.supervisor import MAX_BACKOFF_S, RestartPolicy, Supervisor
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
+from tests.server.processes import wait_for
 
 DEADLINE_S = 60.0
 
@@ -80,8 +81,7 @@ def test_an_interrupt_ends_a_rebind_whose_factory_hangs(supervise, tmp_path):
     supervisor.wait_ready(time.monotonic() + DEADLINE_S)
     with ThreadPoolExecutor(1) as pool:
         rebinding = pool.submit(supervisor.rebind, factory, False)
-        while not entered.exists():
-            time.sleep(0.005)
+        wait_for(entered.exists, "the new factory to be called")
         supervisor.interrupt()
         assert "it did not answer" in str(rebinding.exception(DEADLINE_S))
 

@@ -134,7 +134,7 @@ def test_received_requests_look_their_attributes_up_when_they_are_read():
     second.deadline = 4.0  # stays
     assert (second.request_id, second.deadline) == ("a", 4.0)
     with pytest.raises(AttributeError, match="no attribute 'other'"):
-        first.other
+        _ = first.other
 
 
 def test_a_copy_of_a_received_request_has_its_attributes_and_its_connection():
