@@ -15,18 +15,18 @@ from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model import Model, check_name, describe
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.validation import checked_copy
+from pytriton.pool.pool import Infer
+from pytriton.pool.processes import Processes
+from pytriton.pool.threads import callables
 from pytriton.server.control import ModelControl
 from pytriton.server.native import uses_native
 from pytriton.server.unmet import Abilities, unmet_wishes
 from pytriton.utils.workspace import Workspace
-from pytriton.worker.channel import Meet
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.inference import Options
+from pytriton.worker.interfaces import Accept
 from pytriton.worker.observation import Observation
 from pytriton.worker.spans import traces
-from pytriton.workers.crew import Infer
-from pytriton.workers.processes import Processes
-from pytriton.workers.thread_crew import callables
 
 __all__ = ["ModelBinder"]
 
@@ -103,7 +103,7 @@ class ModelBinder(ABC):
         of_the_server = self._config.trace_config if self._config else None
         traced = traces(model_name, trace_config, of_the_server)
         infer = infer_func if isinstance(infer_func, Processes) else callables(infer_func)
-        instances = len(infer.places() if isinstance(infer, Processes) else infer)
+        instances = len(infer.resources() if isinstance(infer, Processes) else infer)
         config = ModelConfig() if config is None else checked_copy(config)
         described = describe(model_name, model_version, inputs, outputs, config, instances)
         followed = of_the_server if trace_config is None else trace_config
@@ -281,7 +281,7 @@ class ModelBinder(ABC):
         """What the server does for models that ask for it; None if that is not known."""
         return Abilities.of(self._config) if self._config else None
 
-    def _offer(self, path: str, meet: Meet) -> Callable[[], None]:
+    def _offer(self, path: str, meet: Accept) -> Callable[[], None]:
         """Have proxies in this process, if there are any, connect to a worker; returns what withdraws that."""
         return lambda: None
 

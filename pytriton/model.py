@@ -14,16 +14,15 @@ from pytriton.model_config import InstanceGroup, ModelConfig, SequenceBatcher, T
 from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
 from pytriton.model_config.validation import check_integer, groups_of_callables, validate_for_bind
+from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
+from pytriton.pool.process_pool import ProcessWorkerPool
+from pytriton.pool.processes import ALL, FIRST, Processes
+from pytriton.pool.threads import ThreadWorkerPool
 from pytriton.server.repository import remove_model, write_config, write_model
-from pytriton.worker.channel import Offer
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
+from pytriton.worker.interfaces import ListenLocally
 from pytriton.worker.observation import Observation
-from pytriton.workers.crew import Crew, Infer, InferFunc
-from pytriton.workers.process_crew import ProcessCrew
-from pytriton.workers.processes import ALL, FIRST, Processes
-from pytriton.workers.served_callable import Served
-from pytriton.workers.thread_crew import ThreadCrew
 
 MAX_BATCHES_IN_FLIGHT = 2**16  # each is a thread's or a task's worth of memory
 MAX_NAME = 200  # it is a folder's name, with additions
@@ -103,7 +102,7 @@ class Model:
         traced: bool = False,
         native: bool = False,
         trace_config: Sequence[str] | None = None,
-        offer: Offer | None = None,
+        offer: ListenLocally | None = None,
     ) -> None:
         if isinstance(infer, Processes) and infer.wait_for == FIRST and len(config.instance_groups or ()) != 1:
             raise PyTritonValidationError(
@@ -111,9 +110,11 @@ class Model:
             )
         self.config = config
         self.loaded = False
-        served = Served(config, context, options, observation or Observation(), trace_config, offer)
-        self._crew: Crew = ProcessCrew(infer, served) if isinstance(infer, Processes) else ThreadCrew(infer, served)
-        self._instances = self._crew.members
+        model = ServedModel(config, context, options, observation or Observation(), trace_config, offer)
+        self._pool: WorkerPool = (
+            ProcessWorkerPool(infer, model) if isinstance(infer, Processes) else ThreadWorkerPool(infer, model)
+        )
+        self._instances = self._pool.workers
         self._max_batches_in_flight = options.max_batches_in_flight
         self._traced = traced
         self._native = native
@@ -175,7 +176,7 @@ class Model:
             PyTritonWorkerError: A worker process could not be started.
         """
         self._store, self._sockets = store, sockets
-        self._several = self._crew.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
+        self._several = self._pool.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
         if self.has_late_workers():
             self.config = self._scaled(len(self._instances))
         write_model(store, self.config, sockets, self._in_flight(), self._traced, self._native)
@@ -200,30 +201,30 @@ class Model:
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """
         groups = self.config.instance_groups or ()
-        if not isinstance(self._crew, ProcessCrew) or len(groups) != 1:
+        if not isinstance(self._pool, ProcessWorkerPool) or len(groups) != 1:
             raise PyTritonInvalidOperationError(
                 f"model {self.name!r} cannot be scaled; bind it with pytriton.workers.Processes, and without "
                 "instance_groups or with one"
             )
-        before = len(self._crew.members) or len(self._crew.processes.places())
-        self._crew.grow(count)
+        before = len(self._pool.workers) or len(self._pool.processes.resources())
+        self._pool.scale_up(count)
         try:
             self._configure(count)
             reload()
         except BaseException:
             self._configure(before)
-            self._crew.shrink(before)
+            self._pool.scale_down(before)
             raise
-        self._crew.shrink(count)
+        self._pool.scale_down(count)
 
     def has_late_workers(self) -> bool:
         """Whether there are workers that were not waited for."""
-        return isinstance(self._crew, ProcessCrew) and self._crew.has_late()
+        return isinstance(self._pool, ProcessWorkerPool) and self._pool.has_late_workers()
 
     def wait_for_late_workers(self) -> int:
         """Wait for them; returns how many workers the model can be scaled to then, 0 if all is to end."""
-        assert isinstance(self._crew, ProcessCrew)
-        return self._crew.wait_late()
+        assert isinstance(self._pool, ProcessWorkerPool)
+        return self._pool.wait_for_late_workers()
 
     def _configure(self, count: int) -> None:
         self.config = self._scaled(count)
@@ -235,8 +236,8 @@ class Model:
         return replace(self.config, instance_groups=groups_of_callables([replace(group, count=None)], count))
 
     def rebind(self, infer: Infer) -> None:
-        """Have other callables answer the batches that come from now on; raises as :meth:`Crew.rebind`."""
-        self._crew.rebind(infer)
+        """Have other callables answer the batches that come from now on; raises as :meth:`WorkerPool.rebind`."""
+        self._pool.rebind(infer)
 
     def is_served_beside(self, others: Iterable[Model]) -> bool:
         """Whether the version policy has the server serve this version; ``others`` may be of other models."""
@@ -269,11 +270,11 @@ class Model:
 
     def interrupt(self) -> None:
         """End what somebody waits for, a start or a rebind, because all is to end soon. From any thread."""
-        self._crew.interrupt()
+        self._pool.interrupt()
 
     def disconnect(self) -> None:
         """End what calls the callables, each when it has returned. From any thread."""
-        self._crew.disconnect()
+        self._pool.stop()
 
     def remove_files(self) -> None:
         """Remove the model's files; its proxies, if there are any, have read them."""
@@ -282,5 +283,5 @@ class Model:
 
     def close(self) -> None:
         """End what calls the callables, and remove the model's files."""
-        self._crew.close()
+        self._pool.close()
         self.remove_files()

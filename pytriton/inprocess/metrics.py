@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from ctypes import byref, c_double, c_void_p
 from typing import Any
 
+from pytriton.inprocess.arguments import encode, mapping, parameters, python_value
+from pytriton.inprocess.capi import load
 from pytriton.inprocess.enums import MetricKind
 from pytriton.inprocess.exceptions import InvalidTypeError
-from pytriton.inprocess.library import load
-from pytriton.inprocess.parameters import encoded, mapping, parameters, plain
 
 __all__ = ["Metric", "MetricFamily"]
 
@@ -33,7 +33,7 @@ class MetricFamily:
             raise InvalidTypeError(f"kind is {kind!r}; give MetricKind.COUNTER or MetricKind.GAUGE")
         self.kind = kind
         api, self._pointer = load(), c_void_p()
-        api.MetricFamilyNew(byref(self._pointer), kind, encoded(name), encoded(description))
+        api.MetricFamilyNew(byref(self._pointer), kind, encode(name), encode(description))
         weakref.finalize(self, _delete, api.MetricFamilyDelete, self._pointer, os.getpid())
 
 
@@ -53,8 +53,8 @@ class Metric:
             raise InvalidTypeError(f"family is {family!r}; give a MetricFamily")
         labels = mapping("labels", labels)
         for name, label in labels.items():
-            encoded(name)
-            encoded(label)
+            encode(name)
+            encode(label)
         self._api, self._pointer = load(), c_void_p()
         self._kind = family.kind
         with parameters(self._api, labels) as array:
@@ -84,7 +84,7 @@ class Metric:
 
 
 def _number(value: object) -> float:
-    number = plain(value)
+    number = python_value(value)
     if not isinstance(number, (int, float)):
         raise InvalidTypeError(f"value is {value!r}; give a number")
     return float(number)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.proxy.tensors import SCALAR_TYPES
+from pytriton.wire.tensors import SCALAR_TYPES
 
 __all__ = ["config_name", "from_config_name", "from_triton_name", "scalar_type", "triton_name"]
 

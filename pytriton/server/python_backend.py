@@ -17,7 +17,7 @@ __all__ = ["REFUSAL", "STUB", "PythonBackend", "find_libpython", "find_stub"]
 
 STUB = "triton_python_backend_stub"
 UTILITIES = "triton_python_backend_utils.py"  # the module that each model imports
-ABI = Path(__file__).parent.parent / "proxy" / "abi.py"
+ABI = Path(__file__).parent.parent / "python_proxy" / "abi.py"
 # At the end of that module: without it, models would get wrong arrays under NumPy 2.
 ADAPTATION = """
 

@@ -32,7 +32,7 @@ from pytriton.inprocess import (
     UnknownError,
     UnsupportedError,
 )
-from pytriton.inprocess.cargo import aloft
+from pytriton.inprocess.native import in_flight
 from tests.server.inprocess_echo import echoed
 from tests.server.inprocess_repository import HEAD, write_echo, write_model
 from tests.server.processes import DEADLINE_S, wait_for
@@ -202,12 +202,12 @@ def test_responses_that_are_alike_share_nothing_that_can_be_changed(echo: Model)
 
 
 def test_an_iterator_may_be_dropped_before_its_responses(server: Server):
-    before = {*aloft}
+    before = {*in_flight}
     array = np.array([5], np.int32)
     gone = weakref.ref(array)
     server.model("counter").infer(inputs={"x": array})
     del array
-    wait_for(lambda: gone() is None and aloft.keys() <= before, "the request to go")
+    wait_for(lambda: gone() is None and in_flight.keys() <= before, "the request to go")
 
 
 def test_the_details_of_a_request_reach_the_model(server: Server):

@@ -29,13 +29,13 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
 from tests.server.conftest import local_config
 from tests.server.leftovers import nothing_left
+from tests.server.own_server import TENSORS
 from tests.server.processes import DEADLINE_S, is_alive, wait_for
 
 pytestmark = pytest.mark.either_proxy
 
 X = np.array([[1.0, 2.0]], np.float32)
-IN = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
-OUT = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
+IN, OUT = TENSORS
 
 ECHO_MODEL = """
 class TritonPythonModel:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.inprocess.enums import DataType
 from pytriton.model_config import dtypes
-from pytriton.proxy import abi
-from pytriton.proxy.tensors import BYTES, DTYPES, SCALAR_TYPES
+from pytriton.python_proxy import abi
+from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES
 
-NATIVE_TABLE = Path(dtypes.__file__).parents[1] / "native" / "layout.cpp"
+NATIVE_TABLE = Path(dtypes.__file__).parents[1] / "native" / "tensors.cpp"
 
 NUMERIC = [
     (np.bool_, "BOOL", "TYPE_BOOL"),

@@ -11,12 +11,12 @@ import pytest
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model import MAX_NAME, Model, check_name, describe
 from pytriton.model_config import DeviceKind, DynamicBatcher, ModelConfig, Tensor
-from pytriton.proxy.channel import connect
-from pytriton.proxy.frames import REQUEST, Frame
-from pytriton.proxy.tensors import tensor
+from pytriton.pool.threads import callables
+from pytriton.wire.connect import connect
+from pytriton.wire.frames import REQUEST, Frame
+from pytriton.wire.tensors import tensor
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
-from pytriton.workers.thread_crew import callables
 
 TIMEOUT_S = 10.0
 X, Y = Tensor(name="x", shape=(-1,), dtype=np.float32), Tensor(name="y", shape=(-1,), dtype=np.float32)

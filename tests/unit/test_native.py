@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.inprocess import library as inprocess
+from pytriton.inprocess import capi
 from pytriton.inprocess.exceptions import UnsupportedError
 from pytriton.server import native
 from pytriton.server.native import LIBRARY, NativeProxyError, choose, mismatch, uses_native
@@ -87,10 +87,10 @@ def test_a_library_of_another_build_is_refused_where_it_was_asked_for(stale):
 
 
 def test_a_library_of_another_build_is_not_loaded_into_a_process(stale, monkeypatch):
-    monkeypatch.setattr(inprocess, "LIBRARY", stale)
-    monkeypatch.setattr(inprocess, "_api", None)
+    monkeypatch.setattr(capi, "LIBRARY", stale)
+    monkeypatch.setattr(capi, "_api", None)
     with pytest.raises(UnsupportedError, match=r"compiled from other sources.*pip install"):
-        inprocess.load()
+        capi.load()
 
 
 def test_a_library_without_a_stamp_is_of_another_build(library):
@@ -100,5 +100,5 @@ def test_a_library_without_a_stamp_is_of_another_build(library):
 
 @pytest.mark.skipif(not LIBRARY.is_file(), reason="nothing was compiled here")
 def test_each_compiled_library_is_of_the_sources_beside_it():
-    for library in (LIBRARY, LIBRARY.with_name("libpytriton_calls.so")):
+    for library in (LIBRARY, capi.REQUESTS_LIBRARY):
         assert mismatch(library) == ""
