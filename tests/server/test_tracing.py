@@ -5,11 +5,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from pytriton.client import ModelClient
 from pytriton.model_config import Tensor
 from pytriton.triton import Triton
 from tests.server.arrays import filled
+
+pytestmark = pytest.mark.either_proxy
 
 X = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
 Y = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
