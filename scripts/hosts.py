@@ -24,7 +24,7 @@ from payloads import HOST, MODEL, WORKLOADS, LoadError, check_outputs
 from processes import descendants, end_descendants, end_with_parent, family, names, shared_memory, wait_gone
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.server.native import uses_native
+from pytriton.server.native_backend import uses_native
 
 __all__ = ["LIMIT", "PYTHON_PROXY", "SYSTEMS", "BenchError", "Host", "System", "find_system"]
 
@@ -90,7 +90,7 @@ def find_system(name: str, peer_python: str | None = None, proxy: str | None = N
     if name == "raw":
         plain = int(versions["numpy"].partition(".")[0]) < 2
         versions["malloc"] = "as in ours" if os.environ.get("BENCH_RAW_MALLOC") else "without pytriton's settings"
-        versions["tensors"] = "plain" if plain else "through pytriton.proxy.abi, as NumPy 2 needs it"
+        versions["tensors"] = "plain" if plain else "through pytriton.python_proxy.abi, as NumPy 2 needs it"
         return System(name, raw, environment, versions)
     proxy = "python" if name == PYTHON_PROXY else proxy
     if proxy:
