@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,21 +19,18 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-from load import infer_http, model_output
+from load import infer_once
+from payloads import HOST, MODEL, WORKLOADS, LoadError, check_outputs
 from processes import descendants, end_descendants, end_with_parent, family, names, shared_memory, wait_gone
-from wire import HOST, LoadError, Target
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.server.native_backend import uses_native
 
-__all__ = ["ECHO", "ERRANT", "MODEL", "PYTHON_PROXY", "STREAM", "BenchError", "Host", "System", "find_system"]
+__all__ = ["LIMIT", "PYTHON_PROXY", "SYSTEMS", "BenchError", "Host", "System", "find_system"]
 
-MODEL = "double"
-ECHO = "echo"  # gives byte strings back
-PYTHON_PROXY = "python-proxy"  # ours, with the proxy that it has besides the native one
-ERRANT = "errant"  # fails for negative values, and takes as many seconds as the largest one says
-STREAM = "stream"  # a decoupled model, which sends OUTPUT as often as COUNT says
+PYTHON_PROXY = "python-proxy"  # ours with the Python proxy
+LIMIT = "limit"  # the server's front end with a backend in C++ that copies inputs to outputs
+SYSTEMS = ["ours", PYTHON_PROXY, "raw", LIMIT, "peer"]
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 KILLED_TIMEOUT_S = 5.0
@@ -40,7 +38,10 @@ POLL_S = 0.005
 TAIL_LINES = 40
 PORTS = range(20000, 32768)  # below those that the kernel gives to clients
 
+_ROOT = Path(__file__).parents[1]
 _HOSTS = Path(__file__).with_name("hosts")
+_COPY_BACKEND = _HOSTS / "copy_backend.cpp"
+_NATIVE = _ROOT / "pytriton" / "native"
 _DESCRIBE = """
 import importlib.metadata, json, platform, sysconfig
 names = ("pytriton", "nvidia-pytriton", "numpy", "tritonclient")
@@ -68,7 +69,7 @@ class System:
 
 
 def find_system(name: str, peer_python: str | None = None, proxy: str | None = None) -> System:
-    """``ours``, ``python-proxy``, ``raw`` or ``peer``.
+    """One of SYSTEMS.
 
     Args:
         name: Of the system.
@@ -83,11 +84,14 @@ def find_system(name: str, peer_python: str | None = None, proxy: str | None = N
         return _find_peer(peer_python, environment)
     versions = _describe(sys.executable, environment)
     del versions["libdir"]
+    raw = [sys.executable, str(_HOSTS / "raw.py")]
+    if name == LIMIT:
+        return System(name, [*raw, f"--copy={_copy_backend()}"], environment, versions)
     if name == "raw":
         plain = int(versions["numpy"].partition(".")[0]) < 2
         versions["malloc"] = "as in ours" if os.environ.get("BENCH_RAW_MALLOC") else "without pytriton's settings"
         versions["tensors"] = "plain" if plain else "through pytriton.python_proxy.abi, as NumPy 2 needs it"
-        return System(name, [sys.executable, str(_HOSTS / "raw.py")], environment, versions)
+        return System(name, raw, environment, versions)
     proxy = "python" if name == PYTHON_PROXY else proxy
     if proxy:
         environment["PYTRITON_PROXY"] = proxy
@@ -96,6 +100,21 @@ def find_system(name: str, peer_python: str | None = None, proxy: str | None = N
     except PyTritonValidationError as error:
         raise BenchError(str(error)) from error
     return System(name, [sys.executable, str(_HOSTS / "served.py")], environment, versions)
+
+
+def _copy_backend() -> Path:
+    """The library of the backend that copies, compiled if it is not there."""
+    library, header = _ROOT / "build" / "libtriton_copy.so", _NATIVE / "triton.h"
+    if not library.is_file() or library.stat().st_mtime < max(_COPY_BACKEND.stat().st_mtime, header.stat().st_mtime):
+        compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+        if not compiler:
+            raise BenchError("the system limit needs a C++ compiler")
+        library.parent.mkdir(exist_ok=True)
+        how = ["-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{_NATIVE}"]
+        ran = subprocess.run([compiler, *how, "-o", str(library), str(_COPY_BACKEND)], capture_output=True, text=True)
+        if ran.returncode:
+            raise BenchError(f"{_COPY_BACKEND.name} does not compile:\n{ran.stderr}")
+    return library
 
 
 def _find_peer(python: str | None, environment: dict[str, str]) -> System:
@@ -123,11 +142,13 @@ class Host:
         pid: Of the process.
         ports: Of the endpoints, by protocol.
         home: The ``PYTRITON_HOME`` in which workspaces are made.
+        copies: Whether the models copy their inputs instead of doubling them.
     """
 
     def __init__(
         self, system: System, folder: Path, models: Sequence[str] = (MODEL,), ports: Sequence[int] = ()
     ) -> None:
+        self.copies = system.name == LIMIT
         self._log, self.home, self._temporary = folder / "log", folder / "home", folder / "tmp"
         self.home.mkdir(parents=True)
         self._temporary.mkdir()
@@ -170,22 +191,18 @@ class Host:
             self._seen_shared_memory |= shared_memory(pid)
         return pids
 
-    def target(self, protocol: str) -> Target:
-        """Where small requests go."""
-        return Target(self.ports[protocol], MODEL)
-
     def wait_first_answer(self) -> float:
         """Wait for a right answer over HTTP; returns the seconds since the process was started.
 
         Raises:
             BenchError: The process ended, or none came in time.
         """
-        target = self.target("http")
-        expected = model_output(target.values).ravel()
+        workload = WORKLOADS["64 B"]
+        expected = workload.outputs(1, self.copies)
         while self._process.poll() is None and perf_counter() - self._began < START_TIMEOUT_S:
             with suppress(LoadError, OSError):
-                if np.array_equal(infer_http(target), expected):
-                    return perf_counter() - self._began
+                check_outputs(infer_once("http", self.ports["http"], workload), expected)
+                return perf_counter() - self._began
             time.sleep(POLL_S)
         raise BenchError(f"no right answer (exit status {self._process.poll()}); the last lines:\n{self.tail()}")
 

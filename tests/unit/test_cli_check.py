@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pytriton.cli.environment import _address, _variables, is_secret
+from pytriton.cli.check import _address, _variables, is_secret
 
 
 @pytest.mark.parametrize(

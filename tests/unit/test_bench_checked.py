@@ -1,6 +1,6 @@
 """What the callers of chaos and soak report, and what is judged of it."""
 
-import callers
+import checked
 import pytest
 import soak
 
@@ -11,7 +11,7 @@ def sample(at_s, *, host=10, server=10, files=7, shared=0, workspace=3):
 
 
 def test_calls_within_their_timeouts_that_came_to_anything_but_wrong_are_no_problem():
-    found = callers.Found(timeout_s=5.0)
+    found = checked.Found(timeout_s=5.0)
     found.add({"right": 3, "PyTritonClientConnectionError": 2}, 10.0, "asyncio http")
     found.add({"right": 1}, 0.1, "blocking grpc")
     assert found.calls == {"right": 4, "PyTritonClientConnectionError": 2}
@@ -20,7 +20,7 @@ def test_calls_within_their_timeouts_that_came_to_anything_but_wrong_are_no_prob
 
 
 def test_wrong_answers_and_calls_beyond_both_of_their_timeouts_are_problems():
-    found = callers.Found(timeout_s=5.0)
+    found = checked.Found(timeout_s=5.0)
     found.add({"wrong: 1 of 2 responses": 1}, 11.5, "streams grpc")
     assert [each.partition(":")[0] for each in found.problems] == [
         "a call of the streams grpc caller took 11.5 s, beyond its timeouts",
