@@ -129,7 +129,7 @@ DOCUMENTED = {
 
 # tritonclient brings "google" and "grpc", and the first one for Python 3.10.
 DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "numpy"}
-DEPENDENCIES |= {"tenacity", "tritonclient", "wrapt"}
+DEPENDENCIES |= {"tritonclient", "wrapt"}
 # Of the extra "cli"; matplotlib is imported when a picture is asked for.
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
 PUBLIC = [

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from pytriton.cli.inputs import Inputs, Shape
 from pytriton.cli.load import Ask, Extent, Measurement, ask, ask_stream, put_load
 from pytriton.client import AsyncioDecoupledModelClient, AsyncioModelClient
-from pytriton.client.tls import Tls
+from pytriton.client.auth import Tls
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = ["Bench", "Outcome"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
@@ -16,7 +17,6 @@ from pytriton.client.exceptions import (
     PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.flows import Call
 from pytriton.inprocess.enums import DataType
 from pytriton.inprocess.exceptions import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from pytriton.inprocess.model import Model

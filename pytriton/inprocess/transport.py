@@ -9,8 +9,8 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientInferenceServerError
-from pytriton.client.flows import Call
 from pytriton.inprocess.dialect import Dialect, InferResult
 from pytriton.inprocess.exceptions import TritonError
 from pytriton.inprocess.flight import Flight

@@ -6,6 +6,8 @@ import weakref
 import numpy as np
 import pytest
 
+from pytriton.client.arguments import RequestOptions
+from pytriton.client.conversations import Call, drive, retried
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -16,9 +18,6 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientTlsError,
 )
-from pytriton.client.flows import Call, drive
-from pytriton.client.options import RequestOptions
-from pytriton.client.retries import retried
 from tests.unit.scripted import Result, Script, config, echo, infer, session
 
 X = np.ones((6, 2), np.float32)

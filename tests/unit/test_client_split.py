@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytriton.client.arguments import RequestOptions
+from pytriton.client.conversations import drive
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -13,8 +15,6 @@ from pytriton.client.exceptions import (
     PyTritonClientInputError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.flows import drive
-from pytriton.client.options import RequestOptions
 from pytriton.model_config.triton_model_config import TensorSpec
 from tests.unit.scripted import Result, Script, config, echo, infer, session
 
@@ -78,7 +78,7 @@ def test_sample_is_never_split():
     server = Script(infer=echo)
     rows = {"x": np.zeros(2, np.float32), "t": np.array([b"a"] * 9, object)}
     drive(infer(model(), **rows, options=SPLIT), server)
-    assert [call.arguments["inputs"][1].shape for call in server.calls] == [[1, 9]]
+    assert [call.arguments["inputs"][1].shape for call in server.calls] == [(1, 9)]
 
 
 @pytest.mark.parametrize("error", [PyTritonClientConnectionError, PyTritonClientTimeoutError])
