@@ -201,7 +201,7 @@ async def test_configuration_that_cannot_be_understood_reaches_all_who_wait():
 async def test_conversation_that_is_given_up_is_closed():
     ended = []
 
-    def flow():
+    def conversation():
         try:
             yield from infer(session(config(), True), X[0])
         finally:
@@ -210,7 +210,7 @@ async def test_conversation_that_is_given_up_is_closed():
     async def never(call):
         await asyncio.Event().wait()
 
-    running = asyncio.create_task(drive_async(flow(), Script(infer=never)))
+    running = asyncio.create_task(drive_async(conversation(), Script(infer=never)))
     await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait([running])

@@ -112,7 +112,7 @@ def test_each_part_of_a_split_batch_has_its_retries():
 
 def test_failed_request_is_not_kept_in_memory():
     class Inputs:
-        """Something in the flow's hands that can be watched."""
+        """Something in the conversation's hands that can be watched."""
 
     def refuse(call):
         raise PyTritonClientConnectionError("refused")

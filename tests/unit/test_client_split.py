@@ -55,8 +55,8 @@ def test_parts_are_views_of_the_callers_arrays():
 
 def test_parts_have_the_same_parameters_and_headers_but_ids_of_their_own():
     server = Script(infer=echo)
-    flow = infer(model(), **batch(8), sample=False, options=SPLIT, parameters={"p": 1}, headers={"h": 2})
-    drive(flow, server)
+    conversation = infer(model(), **batch(8), sample=False, options=SPLIT, parameters={"p": 1}, headers={"h": 2})
+    drive(conversation, server)
     assert [call.arguments["parameters"] for call in server.calls] == [{"p": 1}] * 2
     assert [call.headers for call in server.calls] == [{"h": "2"}] * 2
     assert [call.arguments["request_id"] for call in server.calls] == ["0", "1"]
