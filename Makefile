@@ -9,7 +9,7 @@ SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 SOURCES := $(wildcard pytriton/native/*.cpp tests/native/*.cpp)
 
-.PHONY: demo test unit interpreters lint types fuzz wheel bench clean
+.PHONY: docs demo test unit interpreters lint types fuzz wheel bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/digits.py
@@ -37,6 +37,10 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+# The documents and the API as a site that needs no network: build/site/index.html.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 # Each target in turn, for so many seconds; clang with libFuzzer is the machine's.
 fuzz: $(READY)
 	$(BIN)/pip install --quiet --editable '.[fuzz]'
@@ -56,5 +60,5 @@ $(READY): pyproject.toml hatch_build.py $(wildcard pytriton/native/*.cpp pytrito
 	@$(PYTHON) -c 'import sys; sys.exit("pytriton needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[test,lint,examples]'
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint,examples,docs]'
 	@touch $@
