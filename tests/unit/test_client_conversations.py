@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from pytriton.client.conversations import Deadline, drive
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -18,8 +19,7 @@ from pytriton.client.exceptions import (
     PyTritonClientTlsError,
     PyTritonClientValueError,
 )
-from pytriton.client.flows import Deadline, drive, fetch_model_config, model_state
-from pytriton.client.model_state import ModelState
+from pytriton.client.model_state import ModelState, fetch_model_config, model_state
 from pytriton.client.waiting import wait_for_model, wait_for_server
 from pytriton.exceptions import PyTritonModelConfigError
 from tests.unit.scripted import CONFIG, Result, Script, config, infer, session
@@ -312,7 +312,7 @@ def test_inference_sends_what_was_asked_for():
     assert call.arguments["parameters"] == {"p": 1}
     assert [output.name for output in call.arguments["outputs"]] == ["x"]
     (tensor,) = call.arguments["inputs"]
-    assert (tensor.name, tensor.shape, tensor.datatype) == ("x", [1, 2], "FP32")
+    assert (tensor.name, tensor.shape, tensor.datatype) == ("x", (1, 2), "FP32")
 
 
 def test_sample_loses_its_batch_axis_and_a_batch_keeps_it():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.client.exceptions import PyTritonClientInferenceServerError, PyTritonClientValueError
-from pytriton.client.http_message import MOST_HEAD_BYTES, RequestWriter, ResponseReader
+from pytriton.client.http_protocol import MOST_HEAD_BYTES, RequestWriter, ResponseReader
 from pytriton.client.url import TritonUrl
 
 TEXTS = st.text(st.characters(codec=None, exclude_categories=()), max_size=8) | st.sampled_from(

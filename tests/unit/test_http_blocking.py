@@ -10,10 +10,9 @@ import time
 
 import pytest
 
-from pytriton.client import http_socket
-from pytriton.client.http_message import ResponseReader
-from pytriton.client.sync_http import http_client_class
-from pytriton.client.transport import load_lib
+from pytriton.client import http_transports
+from pytriton.client.http_protocol import HttpProtocol, RequestWriter, ResponseReader
+from pytriton.client.http_transports import BlockingConnection, HttpTransport
 from pytriton.client.url import TritonUrl
 from tests.unit.loopback import listening, unused_address
 
@@ -50,20 +49,29 @@ class Script:
             connection.shutdown(socket.SHUT_RDWR)
 
 
+class Client:
+    """Requests over a transport, before a deadline."""
+
+    def __init__(self, url, timeout_s):
+        self.url, self.deadline = url, time.monotonic() + timeout_s
+        self.transport = HttpTransport(HttpProtocol(url, {}), url, None, None)
+
+    def ask(self, body=b"", **headers):
+        head = RequestWriter(self.url).head(b"POST" if body else b"GET", "v2/x", headers, len(body))
+        return self.transport.exchange([head, body] if body else [head], self.deadline)
+
+
 @contextlib.contextmanager
 def client_of(talk, path="", timeout_s=math.inf):
     """A client of a server that talks so."""
     with listening(talk) as address:
-        client = http_client_class(load_lib("http"))(TritonUrl.from_url(f"http://{address}{path}"))
-        client.deadline = time.monotonic() + timeout_s
-        with client:
+        client = Client(TritonUrl.from_url(f"http://{address}{path}"), timeout_s)
+        with contextlib.closing(client.transport):
             yield client
 
 
 def ask(client, body=b"", **headers):
-    if body:
-        return client._post("v2/x", body, headers, None)
-    return client._get("v2/x", headers, None)
+    return client.ask(body, **headers)
 
 
 def test_requests_are_complete_and_answers_are_found_again():
@@ -71,7 +79,7 @@ def test_requests_are_complete_and_answers_are_found_again():
     with client_of(script, "/base") as client:
         for body in (b"", b"body"):
             response = ask(client, body, name="value")
-            assert (response.status_code, response.read()) == (200, b"ok")
+            assert (response.status, response.body) == (200, b"ok")
     assert script.connections == 1
     for request, method, body in zip(script.requests, [b"GET", b"POST"], [b"", b"body"], strict=True):
         head, _, sent = request.partition(b"\r\n\r\n")
@@ -100,8 +108,8 @@ def test_requests_are_complete_and_answers_are_found_again():
 def test_answers_of_all_shapes_are_read_to_their_end(pieces, body):
     script = Script(pieces, [OK])
     with client_of(script) as client:
-        assert ask(client).read() == body
-        assert ask(client).read() == b"ok"
+        assert ask(client).body == body
+        assert ask(client).body == b"ok"
     assert script.connections == 1
 
 
@@ -117,16 +125,16 @@ def test_a_connection_that_cannot_be_trusted_is_not_used_again(first):
     scripts = [Script([first]), Script([OK])]
     with client_of(lambda connection, stopped: scripts.pop(0)(connection, stopped)) as client:
         for _ in range(2):
-            assert ask(client).read() == b"ok"
+            assert ask(client).body == b"ok"
     assert not scripts
 
 
 def test_a_connection_that_the_server_closed_meanwhile_is_replaced():
     script = Script([OK], [OK], hang_up=True)
     with client_of(script) as client:
-        assert ask(client).read() == b"ok"
-        assert client._connection._arrivals.poll(PATIENCE_S * 1000)
-        assert ask(client).read() == b"ok"
+        assert ask(client).body == b"ok"
+        assert client.transport._connection._readable.poll(PATIENCE_S * 1000)
+        assert ask(client).body == b"ok"
     assert script.connections == 2
 
 
@@ -140,10 +148,10 @@ def test_the_rest_of_an_interrupted_answer_is_not_that_to_the_next_request(monke
     scripts = [Script([OTHER[:20]]), Script([OK])]
     with client_of(lambda connection, stopped: scripts.pop(0)(connection, stopped)) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(http_socket.ResponseReader, "feed", interrupt)
+            patch.setattr(http_transports.ResponseReader, "feed", interrupt)
             with pytest.raises(Interrupt):
                 ask(client)
-        assert ask(client).read() == b"ok"
+        assert ask(client).body == b"ok"
     assert not scripts
 
 
@@ -183,7 +191,7 @@ def test_the_deadline_bounds_the_search_for_a_host(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with pytest.raises(TimeoutError):
-        http_socket.HttpSocket(TritonUrl.from_url("http://localhost:1"), None, time.monotonic() + 0.1)
+        BlockingConnection(TritonUrl.from_url("http://localhost:1"), None, time.monotonic() + 0.1)
     answered.set()
 
 
@@ -197,12 +205,12 @@ def test_a_deadline_that_has_passed_sends_nothing():
 def test_every_address_of_a_host_is_tried(monkeypatch):
     refused = unused_address().split(":")
     with client_of(Script([OK])) as client:
-        good = ("127.0.0.1", client._url.port)
+        good = ("127.0.0.1", client.url.port)
         found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (refused[0], int(refused[1])))]
         found.append((socket.AF_INET, socket.SOCK_STREAM, 0, "", good))
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        assert ask(client).read() == b"ok"
-        client.close()
+        assert ask(client).body == b"ok"
+        client.transport.close()
         found.pop()
         with pytest.raises(ConnectionRefusedError):
             ask(client)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 
-from pytriton.client.loop_thread import LoopThread
+from pytriton.client.threads import LoopThread
 
 PATIENCE_S = 30.0
 

@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from pytriton.client.http_pool import HttpPool
+from pytriton.client.http_protocol import RequestWriter
+from pytriton.client.http_transports import ConnectionPool
 from pytriton.client.url import TritonUrl
 from tests.unit.loops import until
 
@@ -44,7 +45,10 @@ class Server:
 
     def pool(self, limit=8, path=""):
         port = self._server.sockets[0].getsockname()[1]
-        return HttpPool(TritonUrl.from_url(f"http://127.0.0.1:{port}{path}"), limit, None)
+        self._url = TritonUrl.from_url(f"http://127.0.0.1:{port}{path}")
+        pool = ConnectionPool(self._url, limit, None)
+        pool.writer = RequestWriter(self._url)
+        return pool
 
     async def _talk(self, reader, writer):
         self.connections += 1
@@ -69,7 +73,8 @@ def in_loop(test):
 
 
 async def ask(pool, body=b"", **headers):
-    return await pool.request(b"POST" if body else b"GET", "v2/x", headers, body)
+    head = pool.writer.head(b"POST" if body else b"GET", "v2/x", headers, len(body))
+    return await pool.exchange([head, body] if body else [head])
 
 
 @in_loop
