@@ -57,8 +57,10 @@ def received(data: bytes) -> Any:
     message = bytearray(data)
     message[:4] = len(message).to_bytes(4, "little")
     frame = unpack(memoryview(message))
-    if frame.region != NO_REGION:
-        frame.data = np.zeros(REGION_BYTES, np.uint8)
+    if frame.region != NO_REGION:  # as the channel does
+        if frame.data_bytes > REGION_BYTES:
+            raise FrameError("the region ends beyond the arena")
+        frame.data = np.zeros(frame.data_bytes, np.uint8)
     return frame
 
 

@@ -6,19 +6,19 @@
 #include <string>
 
 #include "channel.h"
-#include "reception.h"
+#include "reply_handler.h"
 
 namespace pytriton {
 
-class Link {
+class WorkerConnection {
  public:
   // Throws PeerGone if no worker answers in time.
-  Link(std::string path, const std::string& model, const std::string& instance);
+  WorkerConnection(std::string path, const std::string& model, const std::string& instance);
 
   const std::shared_ptr<Channel>& channel() const { return channel_; }
 
   // Has what a worker in this process sends given to a taker, over this connection and those that follow.
-  void pass_to(Taker& taker);
+  void deliver_to(ReplyHandler& taker);
   // Dismisses the worker; the taker gets nothing any more when this returns.
   void close();
 
@@ -44,7 +44,7 @@ class Link {
   std::string path_, hello_;
   uint32_t number_ = 0;
   std::shared_ptr<Channel> channel_;
-  std::shared_ptr<Reception> reception_;
+  std::shared_ptr<ReplyHandlerGuard> handler_;
 };
 
 }  // namespace pytriton

@@ -21,7 +21,7 @@ struct ExpectedInput {
   std::vector<int64_t> shape;  // of a request's input, with the batch axis if there is one; -1 where any extent will do
 };
 
-struct Description {
+struct Model {
   std::string name;
   std::vector<ExpectedInput> inputs;  // in the order of frames' indices
   std::vector<Output> outputs;        // likewise
@@ -35,7 +35,7 @@ struct Description {
 };
 
 // Throws Failure if the model cannot be served; the message says why.
-Description describe(TRITONBACKEND_Model* model);
+Model describe(TRITONBACKEND_Model* model);
 
 // Number of an instance's callable, from 0. Throws Failure if there is no such instance.
 size_t instance_number(const Json& config, const std::string& name, int32_t device);

@@ -1,4 +1,4 @@
-#include "link.h"
+#include "worker_connection.h"
 
 #include "failure.h"
 #include "json.h"
@@ -18,20 +18,20 @@ std::string greeting(const std::string& model, const std::string& instance) {
 }
 }  // namespace
 
-Link::Link(std::string path, const std::string& model, const std::string& instance)
+WorkerConnection::WorkerConnection(std::string path, const std::string& model, const std::string& instance)
     : path_(std::move(path)), hello_(greeting(model, instance)), channel_(connect(path_, hello_, kConnectTimeoutS)) {}
 
-void Link::pass_to(Taker& taker) {
-  reception_ = std::make_shared<Reception>(taker);
-  channel_->pass_to(reception_);
+void WorkerConnection::deliver_to(ReplyHandler& taker) {
+  handler_ = std::make_shared<ReplyHandlerGuard>(taker);
+  channel_->deliver_to(handler_);
 }
 
-void Link::close() {
+void WorkerConnection::close() {
   channel_->say_goodbye();
-  if (reception_) reception_->close();
+  if (handler_) handler_->close();
 }
 
-const std::shared_ptr<Channel>& Link::send(Outgoing& frame, const Before& before) {
+const std::shared_ptr<Channel>& WorkerConnection::send(Outgoing& frame, const Before& before) {
   before(channel_);
   try {
     channel_->send(frame);
@@ -41,7 +41,7 @@ const std::shared_ptr<Channel>& Link::send(Outgoing& frame, const Before& before
   return channel_;
 }
 
-const std::shared_ptr<Channel>& Link::send_anew(Outgoing& frame, const Before& before) {
+const std::shared_ptr<Channel>& WorkerConnection::send_anew(Outgoing& frame, const Before& before) {
   renew(kReconnectTimeoutS);
   frame.region = kNoRegion;
   before(channel_);
@@ -49,7 +49,7 @@ const std::shared_ptr<Channel>& Link::send_anew(Outgoing& frame, const Before& b
   return channel_;
 }
 
-void Link::restore() noexcept {
+void WorkerConnection::restore() noexcept {
   try {
     renew(0);
   } catch (const std::exception&) {  // the next batch tries again, and tells
@@ -57,9 +57,9 @@ void Link::restore() noexcept {
 }
 
 // A worker that is about to end may still answer what it has, so the old connection is left to whoever reads it.
-void Link::renew(double timeout_s) {
+void WorkerConnection::renew(double timeout_s) {
   channel_ = connect(path_, hello_, timeout_s, kPatienceS);
-  channel_->pass_to(reception_);
+  channel_->deliver_to(handler_);
 }
 
 }  // namespace pytriton

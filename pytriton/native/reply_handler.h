@@ -8,22 +8,22 @@
 
 namespace pytriton {
 
-class Taker {
+class ReplyHandler {
  public:
-  virtual ~Taker() = default;
+  virtual ~ReplyHandler() = default;
   virtual void take(Channel& channel, const Reply& reply) noexcept = 0;
   // The worker has gone, and sends nothing more.
   virtual void lose(Channel& channel) noexcept = 0;
 };
 
-class Reception {
+class ReplyHandlerGuard {
  public:
-  explicit Reception(Taker& taker) : taker_(&taker) {}
+  explicit ReplyHandlerGuard(ReplyHandler& taker) : taker_(&taker) {}
 
   // Has something done with the taker; false if he has gone. Any number of threads at once.
   template <typename Body>
   bool with(Body body) {
-    Taker* taker = enter();
+    ReplyHandler* taker = enter();
     if (!taker) return false;
     body(*taker);  // throws nothing
     leave();
@@ -38,7 +38,7 @@ class Reception {
   }
 
  private:
-  Taker* enter() {
+  ReplyHandler* enter() {
     const std::lock_guard lock(mutex_);
     if (taker_) ++inside_;
     return taker_;
@@ -51,7 +51,7 @@ class Reception {
 
   std::mutex mutex_;
   std::condition_variable left_;
-  Taker* taker_;
+  ReplyHandler* taker_;
   size_t inside_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // How streams pass replies on.
+#include "concurrent_executor.h"
 #include "failure.h"
-#include "streams.h"
 
 namespace pytriton {
 
@@ -13,7 +13,7 @@ constexpr char kShortOfMemory[] =
     "the stream was ended because the server's memory is short; it holds the responses that clients have not read yet";
 }  // namespace
 
-void Streams::start_reader(const std::shared_ptr<Channel>& channel) {
+void ConcurrentExecutor::start_reader(const std::shared_ptr<Channel>& channel) {
   if (channel->is_local()) return;
   for (auto reading = readers_.begin(); reading != readers_.end();) {
     if (!reading->is_over) {
@@ -36,7 +36,7 @@ void Streams::start_reader(const std::shared_ptr<Channel>& channel) {
   }
 }
 
-void Streams::read(const std::shared_ptr<Channel>& channel) {
+void ConcurrentExecutor::read(const std::shared_ptr<Channel>& channel) {
   std::string reason;
   Reply reply;
   try {
@@ -51,7 +51,7 @@ void Streams::read(const std::shared_ptr<Channel>& channel) {
   fail_batches(channel.get(), reason);
 }
 
-void Streams::take(Channel& channel, const Reply& reply) noexcept {
+void ConcurrentExecutor::take(Channel& channel, const Reply& reply) noexcept {
   try {
     pass_on(channel, reply);
   } catch (const std::exception& error) {
@@ -60,10 +60,10 @@ void Streams::take(Channel& channel, const Reply& reply) noexcept {
   }
 }
 
-void Streams::lose(Channel& channel) noexcept { fail_batches(&channel, "it ended"); }
+void ConcurrentExecutor::lose(Channel& channel) noexcept { fail_batches(&channel, "it ended"); }
 
 // Sends a reply's responses; whether other replies to the same batch follow.
-bool Streams::pass_on(Channel& channel, const Reply& reply) {
+bool ConcurrentExecutor::pass_on(Channel& channel, const Reply& reply) {
   const Frame& frame = reply.frame;
   if (frame.kind == Kind::ask || frame.kind == Kind::release) return false;
   BatchPointer batch;
@@ -72,7 +72,7 @@ bool Streams::pass_on(Channel& channel, const Reply& reply) {
     const auto found = batches_.find(frame.number);
     if (found != batches_.end() && found->second->channel.get() == &channel) batch = found->second;
   }
-  if (!batch || frame.requests != batch->calls().size()) throw FrameError("the reply belongs to no batch");
+  if (!batch || frame.requests != batch->requests().size()) throw FrameError("the reply belongs to no batch");
   if (frame.kind == Kind::response) {
     if (frame.more && !has_memory(reply)) {
       batch->fail(Code::unavailable, kShortOfMemory);
@@ -94,10 +94,10 @@ bool Streams::pass_on(Channel& channel, const Reply& reply) {
 
 // An error is its batch's last reply, whatever the worker says: requests that are sent again are in other batches, and
 // must be in one alone.
-void Streams::pass_error_on(const Reply& reply, const BatchPointer& batch) {
+void ConcurrentExecutor::pass_error_on(const Reply& reply, const BatchPointer& batch) {
   const Status status = status_of(reply);
   const bool was_in_flight = forget(reply.frame.number) != nullptr;
-  if (!status.isolate || batch->calls().size() == 1) return batch->fail(status.code, status.message);
+  if (!status.isolate || batch->requests().size() == 1) return batch->fail(status.code, status.message);
   if (!was_in_flight) return;  // whoever took it out fails it
   {
     const std::lock_guard lock(mutex_);
@@ -107,7 +107,7 @@ void Streams::pass_error_on(const Reply& reply, const BatchPointer& batch) {
 }
 
 // Waits until memory is not short, if it is time to look; false if that takes too long, or the model ends.
-bool Streams::has_memory(const Reply& reply) {
+bool ConcurrentExecutor::has_memory(const Reply& reply) {
   const std::lock_guard lock(memory_mutex_);
   unchecked_bytes_ += reply.frame.data_bytes + kResponseBytes * reply.frame.requests;
   if (unchecked_bytes_ < kCheckBytes) return true;
@@ -125,7 +125,7 @@ bool Streams::has_memory(const Reply& reply) {
 }
 
 // Takes a batch out of those in flight; none if it was taken out before.
-BatchPointer Streams::forget(uint32_t number) {
+BatchPointer ConcurrentExecutor::forget(uint32_t number) {
   BatchPointer batch;
   {
     const std::lock_guard lock(mutex_);
@@ -145,7 +145,7 @@ BatchPointer Streams::forget(uint32_t number) {
 }
 
 // Fails what was sent over a connection that has ended.
-void Streams::fail_batches(const Channel* channel, const std::string& reason) {
+void ConcurrentExecutor::fail_batches(const Channel* channel, const std::string& reason) {
   std::vector<uint32_t> lost;
   {
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-#include "streams.h"
+#include "concurrent_executor.h"
 
 #include "failure.h"
 
@@ -14,27 +14,27 @@ double seconds_since(Clock::time_point moment) { return std::chrono::duration<do
 
 std::string gone(const std::string& reason) { return "the inference callable's process is gone: " + reason; }
 
-Streams::Streams(std::unique_ptr<Link> link, const Description& model, TRITONBACKEND_ModelInstance* instance,
-                 int64_t limit)
-    : link_(std::move(link)),
+ConcurrentExecutor::ConcurrentExecutor(std::unique_ptr<WorkerConnection> connection, const Model& model,
+                                       TRITONBACKEND_ModelInstance* instance, int64_t limit)
+    : worker_(std::move(connection)),
       model_(model),
       instance_(instance),
-      cancelled_(!link_->channel()->is_local()),
+      cancelled_(!worker_->channel()->is_local()),
       slots_(limit),
-      current_(link_->channel()) {
-  link_->pass_to(*this);
+      current_(worker_->channel()) {
+  worker_->deliver_to(*this);
   start_reader(current_);
   try {
-    watcher_ = std::thread(&Streams::watch, this);
+    watcher_ = std::thread(&ConcurrentExecutor::watch, this);
   } catch (...) {  // there are too many threads
     close();
     throw;
   }
 }
 
-Streams::~Streams() { close(); }
+ConcurrentExecutor::~ConcurrentExecutor() { close(); }
 
-void Streams::close() {
+void ConcurrentExecutor::close() {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
@@ -43,12 +43,12 @@ void Streams::close() {
   changed_.notify_all();
   if (watcher_.joinable()) watcher_.join();
   for (Reading& reading : readers_) reading.thread.join();
-  link_->close();
+  worker_->close();
   fail_batches(nullptr, "the server let the model go");
 }
 
-void Streams::execute(Calls calls) {
-  const auto batch = std::make_shared<Batch>(std::move(calls), model_, false, cancelled_);
+void ConcurrentExecutor::execute(Requests requests) {
+  const auto batch = std::make_shared<Batch>(std::move(requests), model_, false, cancelled_);
   if (waited_ || !model_.has_sequences) batch->forget_cancelled();
   if (batch->is_done()) return;
   take_slot();
@@ -57,21 +57,21 @@ void Streams::execute(Calls calls) {
 }
 
 // What comes next waits in the server, where it can be merged and prioritised.
-double Streams::wait_for_slot() {
+double ConcurrentExecutor::wait_for_slot() {
   const Clock::time_point start = Clock::now();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return slots_ > 0; });
   return seconds_since(start);
 }
 
-void Streams::take_slot() {
+void ConcurrentExecutor::take_slot() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return slots_ > 0; });
   --slots_;
 }
 
 // As take_slot, but notices cancelled requests meanwhile.
-void Streams::take_slot_watching() {
+void ConcurrentExecutor::take_slot_watching() {
   const auto pause = std::chrono::duration<double>(kWatchS);
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, pause, [this] { return closing_ || slots_ > 0; })) {
@@ -82,7 +82,7 @@ void Streams::take_slot_watching() {
   --slots_;
 }
 
-void Streams::release_slot() {
+void ConcurrentExecutor::release_slot() {
   {
     const std::lock_guard lock(mutex_);
     ++slots_;
@@ -90,7 +90,7 @@ void Streams::release_slot() {
   changed_.notify_all();
 }
 
-void Streams::submit(const BatchPointer& batch) {
+void ConcurrentExecutor::submit(const BatchPointer& batch) {
   Outgoing frame;
   bool is_known = false;
   try {
@@ -104,24 +104,24 @@ void Streams::submit(const BatchPointer& batch) {
   }
 }
 
-void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_known) {
+void ConcurrentExecutor::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_known) {
   std::shared_ptr<Channel> channel;
   {
     const std::lock_guard sending(sending_);
     frame = batch->encode();
-    if (batch->calls().empty()) {
+    if (batch->requests().empty()) {
       release_slot();
       return;
     }
     batch->times.compute_start = now_ns();
     {
       const std::lock_guard lock(mutex_);
-      do link_->number(frame);
+      do worker_->number(frame);
       while (!batches_.emplace(frame.number, batch).second);  // a long stream may have a number for ever
       is_known = true;
     }
-    const std::shared_ptr<Channel> before = link_->channel();
-    channel = link_->send(frame, [&](const std::shared_ptr<Channel>& next) {
+    const std::shared_ptr<Channel> before = worker_->channel();
+    channel = worker_->send(frame, [&](const std::shared_ptr<Channel>& next) {
       const std::lock_guard lock(mutex_);
       batch->channel = next;
     });
@@ -139,7 +139,8 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
   if (channel->is_shut()) fail_batches(channel.get(), "it ended");
 }
 
-void Streams::fail_unsent(const BatchPointer& batch, const Outgoing* known, Code code, const std::string& message) {
+void ConcurrentExecutor::fail_unsent(const BatchPointer& batch, const Outgoing* known, Code code,
+                                     const std::string& message) {
   if (known) {
     forget(known->number);
   } else {
@@ -148,7 +149,7 @@ void Streams::fail_unsent(const BatchPointer& batch, const Outgoing* known, Code
   batch->fail(code, message);
 }
 
-void Streams::watch() {
+void ConcurrentExecutor::watch() {
   double pause_s = kWatchS;
   std::unique_lock lock(mutex_);
   while (!closing_) {
@@ -168,7 +169,7 @@ void Streams::watch() {
 }
 
 // Tells the worker of batches that nobody waits for any more.
-double Streams::drop_cancelled() {
+double ConcurrentExecutor::drop_cancelled() {
   const Clock::time_point start = Clock::now();
   cancelled_.end_due();
   std::vector<std::pair<uint32_t, BatchPointer>> old;
@@ -187,7 +188,7 @@ double Streams::drop_cancelled() {
       batch->drop_cancelled();
       const bool is_done = batch->is_done();
       if (batch->untold.empty() && !is_done) continue;
-      Outgoing frame = cancellation(number, batch->calls().size(), batch->untold, is_done);
+      Outgoing frame = cancellation(number, batch->requests().size(), batch->untold, is_done);
       if (batch->channel->send_at_once(frame)) batch->untold.clear();
     }
   } catch (const PeerGone&) {  // the reader sees it too

@@ -1,4 +1,4 @@
-#include "description.h"
+#include "model.h"
 
 #include <fstream>
 #include <iterator>
@@ -86,7 +86,7 @@ void check_equal(const std::string& model, const std::string& key, const Value& 
 }
 
 // A client may send another configuration along with a load, which the callables know nothing of.
-void check_as_bound(const Description& model, const Json& bound) {
+void check_as_bound(const Model& model, const Json& bound) {
   const size_t wanted = instances(model.config).size();
   const auto callables = static_cast<size_t>(bound["callables"].integer());
   if (wanted > callables) {
@@ -127,8 +127,8 @@ std::string ready_input(const Json& config) {
 
 }  // namespace
 
-Description describe(TRITONBACKEND_Model* model) {
-  Description result;
+Model describe(TRITONBACKEND_Model* model) {
+  Model result;
   result.config = server_config(model);
   const Json& config = result.config;
   result.name = config["name"].text();

@@ -14,18 +14,19 @@
 #include <unordered_map>
 
 #include "batch.h"
-#include "link.h"
 #include "memory.h"
-#include "turns.h"
+#include "serial_executor.h"
+#include "worker_connection.h"
 
 namespace pytriton {
 
-class Streams : public Batches, private Taker {
+class ConcurrentExecutor : public Executor, private ReplyHandler {
  public:
-  Streams(std::unique_ptr<Link> link, const Description& model, TRITONBACKEND_ModelInstance* instance, int64_t limit);
-  ~Streams() override;
+  ConcurrentExecutor(std::unique_ptr<WorkerConnection> connection, const Model& model,
+                     TRITONBACKEND_ModelInstance* instance, int64_t limit);
+  ~ConcurrentExecutor() override;
 
-  void execute(Calls calls) override;
+  void execute(Requests requests) override;
 
  private:
   struct Reading {
@@ -56,8 +57,8 @@ class Streams : public Batches, private Taker {
   void watch();
   double drop_cancelled();  // returns seconds until to look again
 
-  std::unique_ptr<Link> link_;
-  const Description& model_;
+  std::unique_ptr<WorkerConnection> worker_;
+  const Model& model_;
   TRITONBACKEND_ModelInstance* instance_;
   CancelledStreams cancelled_;
 

@@ -5,31 +5,32 @@
 #include <exception>
 
 #include "codec.h"
-#include "link.h"
+#include "worker_connection.h"
 
 namespace pytriton {
 
 // Answers the batches of one instance.
-class Batches {
+class Executor {
  public:
-  virtual ~Batches() = default;
-  virtual void execute(Calls calls) = 0;
+  virtual ~Executor() = default;
+  virtual void execute(Requests requests) = 0;
 };
 
-class Turns : public Batches, private Taker {
+class SerialExecutor : public Executor, private ReplyHandler {
  public:
-  Turns(std::unique_ptr<Link> link, const Description& model, TRITONBACKEND_ModelInstance* instance)
-      : link_(std::move(link)), model_(model), instance_(instance) {
-    link_->pass_to(*this);
+  SerialExecutor(std::unique_ptr<WorkerConnection> connection, const Model& model,
+                 TRITONBACKEND_ModelInstance* instance)
+      : worker_(std::move(connection)), model_(model), instance_(instance) {
+    worker_->deliver_to(*this);
   }
-  ~Turns() override { link_->close(); }
+  ~SerialExecutor() override { worker_->close(); }
 
-  void execute(Calls calls) override;
+  void execute(Requests requests) override;
 
  private:
   // A batch that was sent, and what became of it.
   struct Exchange {
-    const Calls& calls;
+    const Requests& batch;
     Times& times;
     uint32_t number, requests;
     const Channel* channel = nullptr;
@@ -45,18 +46,18 @@ class Turns : public Batches, private Taker {
 
   void take(Channel& channel, const Reply& reply) noexcept override;
   void lose(Channel&) noexcept override {}  // the batch that it had gets no answer
-  void answer(Calls& calls, Times& times);
-  void answer_each(const Calls& calls, Times& times);
-  void exchange(Calls& calls, Times& times);
+  void answer(Requests& requests, Times& times);
+  void answer_each(const Requests& requests, Times& times);
+  void exchange(Requests& requests, Times& times);
   void read(Channel& channel, const Reply& reply, Exchange& exchange);
   static void tell_cancelled(Channel& channel, const Exchange& exchange);
 
-  std::unique_ptr<Link> link_;
-  const Description& model_;
+  std::unique_ptr<WorkerConnection> worker_;
+  const Model& model_;
   TRITONBACKEND_ModelInstance* instance_;
   Reply reply_;
   Exchange* exchange_ = nullptr;
-  bool is_lost_ = false;  // the worker died with a batch
+  bool worker_died_ = false;  // the worker died with a batch
 };
 
 }  // namespace pytriton
