@@ -211,7 +211,6 @@ GLOBAL_STATE = {
     },
     "pytriton.inprocess.request": {"_array_description": "forms of requests"},
     "pytriton.inprocess.response": {"_decode_description": "forms of responses"},
-    "pytriton.proxy.types": {"_filling": "guards the first use of lists of requests and responses"},
     "pytriton.proxy.telemetry": {"_lock": "guards the tracer", "_tracer": "the tracer of the process"},
     "pytriton.python_proxy.abi": {"_KEEP": "memory that NumPy's table of functions refers to"},
     "pytriton.server.native": {"_told": ONE_MESSAGE, "mismatch": "reading the libraries takes long"},

@@ -13,8 +13,7 @@ whole.
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, Protocol, SupportsIndex
@@ -213,9 +212,6 @@ class Response(_Tensors):
         return f"Response(data={dict(self)!r})"
 
 
-_filling = threading.Lock()
-
-
 class _FilledOnUse(list[Any]):
     """A list whose elements get their arrays when it is first used for more than its length.
 
@@ -225,15 +221,9 @@ class _FilledOnUse(list[Any]):
     __slots__ = ("_is_filled",)
     _is_filled: bool
 
-    def _fill(self, elements: Iterator[dict[str, Any]]) -> None:
-        """Give the elements their arrays; called once."""
+    def _fill(self, elements: Sequence[dict[str, Any]]) -> None:
+        """Give the elements their arrays. Two threads may do it at the same time, with equal arrays."""
         raise NotImplementedError
-
-    def _fill_once(self) -> None:
-        with _filling:
-            if not self._is_filled:
-                self._fill(list.__iter__(self))
-                self._is_filled = True
 
     def __radd__(self, other: list[Any]) -> list[Any]:
         return [*other, *self]
@@ -245,7 +235,8 @@ class _FilledOnUse(list[Any]):
 def _fill_first(method: Callable[..., Any]) -> Callable[..., Any]:
     def used(self: _FilledOnUse, /, *args: Any, **kwargs: Any) -> Any:
         if not self._is_filled:
-            self._fill_once()
+            self._fill([*list.__iter__(self)])
+            self._is_filled = True
         return method(self, *args, **kwargs)
 
     return used
@@ -279,16 +270,12 @@ class RequestBatch(_FilledOnUse):
         """Give the requests these inputs too, as whole-batch arrays."""
         self._inputs |= inputs
         if self._is_filled:
-            self._give(inputs, list.__iter__(self))
+            self._fill([*self], inputs)
 
-    def _fill(self, elements: Iterator[dict[str, Any]]) -> None:
-        self._give(self._inputs, elements)
-
-    def _give(self, inputs: Arrays, elements: Iterator[dict[str, Any]]) -> None:
-        requests = list(elements)
-        for name, array in inputs.items():
+    def _fill(self, elements: Sequence[dict[str, Any]], inputs: Arrays | None = None) -> None:
+        for name, array in (self._inputs if inputs is None else inputs).items():
             views = self._views[name] = _cut(array, self.rows)
-            for request, view in zip(requests, views, strict=True):
+            for request, view in zip(elements, views, strict=True):
                 request[name] = view
 
     def columns(self) -> Arrays | None:
@@ -333,11 +320,11 @@ class ResponseBatch(_FilledOnUse):
         self._first: list[Arrays] = []
         self._is_filled = False
 
-    def _fill(self, elements: Iterator[dict[str, Any]]) -> None:
-        views = {name: _cut(array, self.rows) for name, array in self._outputs.items()}
-        for index, response in enumerate(elements):
-            response.update({name: cut[index] for name, cut in views.items()})
-            self._first.append(dict(response))
+    def _fill(self, elements: Sequence[dict[str, Any]]) -> None:
+        for name, array in self._outputs.items():
+            for response, view in zip(elements, _cut(array, self.rows), strict=True):
+                response[name] = view
+        self._first = [dict(response) for response in elements]
 
     def columns(self) -> Arrays | None:
         """The whole-batch outputs, or None once a response was replaced or changed."""
