@@ -56,7 +56,7 @@ LAYERS = {
         "worker",
     ],
     "workers": ["pool"],
-    "model": ["exceptions", "model_config", "pool", "server", "worker"],
+    "model": ["exceptions", "model_config", "pool", "server"],
     "inprocess": [
         "base",
         "client",
@@ -64,42 +64,39 @@ LAYERS = {
         "forks",
         "model",
         "model_config",
+        "server.capabilities",
         "server.control",
         "server.installation",
         "server.launch",
-        "server.native",
+        "server.native_backend",
         "server.python_backend",
         "server.statistics",
-        "server.unmet",
         "utils.workspace",
         "wire",
         "worker",
     ],
-    "lifecycle": [],
-    "bound_models": ["exceptions", "model", "model_config", "server", "utils"],
-    "binder": ["bound_models", "config", "exceptions", "model", "model_config", "pool", "server", "utils", "worker"],
+    "binding": ["exceptions", "model", "model_config", "server", "utils"],
     "base": [
-        "binder",
+        "binding",
         "client",
-        "config",
         "constants",
         "exceptions",
         "forks",
-        "lifecycle",
         "model",
+        "model_config",
+        "pool",
         "server",
         "signals",
         "utils",
         "worker",
     ],
-    "remote": ["base", "constants", "model", "server", "utils"],
+    "remote": ["base", "constants", "exceptions", "model", "server", "utils"],
     "triton": [
         "base",
         "client",
         "config",
         "constants",
         "exceptions",
-        "lifecycle",
         "model",
         "model_config",
         "remote",
@@ -250,8 +247,8 @@ DOCUMENTED_IN_SPITE_OF_ITS_NAME = {"os._exit"}
 
 # tritonclient brings "google" and "grpc", and the first one for Python 3.10.
 DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "numpy"}
-DEPENDENCIES |= {"tenacity", "tritonclient", "wrapt"}
-# Of the extra "cli"; matplotlib is imported when a picture is asked for.
+DEPENDENCIES |= {"tritonclient", "wrapt"}
+# Of the extra "cli".
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
 PUBLIC = [
     "pytriton",

@@ -35,7 +35,7 @@ from typing import Any
 from pytriton.exceptions import PyTritonServerError
 from pytriton.inprocess.exceptions import UnavailableError, UnsupportedError, error_of
 from pytriton.server.installation import BUNDLED, Installation, find_installation
-from pytriton.server.native import LIBRARY, mismatch
+from pytriton.server.native_backend import LIBRARY, build_mismatch
 
 __all__ = ["REQUESTS_LIBRARY", "Api", "installation", "load"]
 
@@ -60,88 +60,61 @@ TYPES = {
     "": None,
 }
 
-# Arguments of each function that returns an error or NULL.
+# Functions that return an error or NULL, by their arguments.
 CHECKED = {
-    "ApiVersion": "pp",
-    "MessageSerializeToJson": "ppp",
-    "MessageDelete": "p",
-    "MetricsFormatted": "pipp",
-    "MetricsDelete": "p",
-    "ServerOptionsNew": "p",
-    "ServerOptionsDelete": "p",
-    "ServerOptionsAddRateLimiterResource": "pszi",
-    "ServerOptionsSetBackendConfig": "psss",
-    "ServerOptionsSetBackendDirectory": "ps",
-    "ServerOptionsSetBufferManagerThreadCount": "pu",
-    "ServerOptionsSetCacheConfig": "pss",
-    "ServerOptionsSetCacheDirectory": "ps",
-    "ServerOptionsSetCpuMetrics": "pb",
-    "ServerOptionsSetCudaMemoryPoolByteSize": "piq",
-    "ServerOptionsSetEnablePeerAccess": "pb",
-    "ServerOptionsSetExitOnError": "pb",
-    "ServerOptionsSetExitTimeout": "pu",
-    "ServerOptionsSetGpuMetrics": "pb",
-    "ServerOptionsSetHostPolicy": "psss",
-    "ServerOptionsSetLogError": "pb",
-    "ServerOptionsSetLogFile": "ps",
-    "ServerOptionsSetLogFormat": "pi",
-    "ServerOptionsSetLogInfo": "pb",
-    "ServerOptionsSetLogVerbose": "pi",
-    "ServerOptionsSetLogWarn": "pb",
-    "ServerOptionsSetMetrics": "pb",
-    "ServerOptionsSetMetricsConfig": "psss",
-    "ServerOptionsSetMetricsInterval": "pq",
-    "ServerOptionsSetMinSupportedComputeCapability": "pd",
-    "ServerOptionsSetModelControlMode": "pi",
-    "ServerOptionsSetModelLoadDeviceLimit": "piid",
-    "ServerOptionsSetModelLoadRetryCount": "pu",
-    "ServerOptionsSetModelLoadThreadCount": "pu",
-    "ServerOptionsSetModelNamespacing": "pb",
-    "ServerOptionsSetModelRepositoryPath": "ps",
-    "ServerOptionsSetPinnedMemoryPoolByteSize": "pq",
-    "ServerOptionsSetRateLimiterMode": "pi",
-    "ServerOptionsSetRepoAgentDirectory": "ps",
-    "ServerOptionsSetServerId": "ps",
-    "ServerOptionsSetStartupModel": "ps",
-    "ServerOptionsSetStrictModelConfig": "pb",
-    "ServerOptionsSetStrictReadiness": "pb",
-    "ServerNew": "pp",
-    "ServerDelete": "p",
-    "ServerStop": "p",
-    "ServerIsLive": "pp",
-    "ServerIsReady": "pp",
-    "ServerMetadata": "pp",
-    "ServerMetrics": "pp",
-    "ServerModelIsReady": "pslp",
-    "ServerModelBatchProperties": "pslpp",
-    "ServerModelTransactionProperties": "pslpp",
-    "ServerModelMetadata": "pslp",
-    "ServerModelStatistics": "pslp",
-    "ServerModelConfig": "pslup",
-    "ServerModelIndex": "pup",
-    "ServerLoadModel": "ps",
-    "ServerLoadModelWithParameters": "pspq",
-    "ServerUnloadModel": "ps",
-    "ServerUnloadModelAndDependents": "ps",
-    "ServerRegisterModelRepository": "pspu",
-    "ServerUnregisterModelRepository": "ps",
-    "ServerPollModelRepository": "p",
-    "InferenceRequestSetFlags": "pu",
-    "InferenceRequestSetCorrelationId": "pq",
-    "InferenceRequestSetCorrelationIdString": "ps",
-    "InferenceRequestSetPriorityUInt64": "pq",
-    "InferenceRequestSetTimeoutMicroseconds": "pq",
-    "InferenceRequestSetStringParameter": "pss",
-    "InferenceRequestSetIntParameter": "psl",
-    "InferenceRequestSetBoolParameter": "psb",
-    "InferenceRequestSetDoubleParameter": "psd",
-    "MetricFamilyNew": "piss",
-    "MetricFamilyDelete": "p",
-    "MetricNew": "pppq",
-    "MetricDelete": "p",
-    "MetricValue": "pp",
-    "MetricIncrement": "pd",
-    "MetricSet": "pd",
+    name: arguments
+    for arguments, names in {
+        "p": (
+            "MessageDelete MetricsDelete ServerOptionsNew ServerOptionsDelete ServerDelete ServerStop "
+            "ServerPollModelRepository MetricFamilyDelete MetricDelete"
+        ),
+        "pb": (
+            "ServerOptionsSetCpuMetrics ServerOptionsSetEnablePeerAccess ServerOptionsSetExitOnError "
+            "ServerOptionsSetGpuMetrics ServerOptionsSetLogError ServerOptionsSetLogInfo ServerOptionsSetLogWarn "
+            "ServerOptionsSetMetrics ServerOptionsSetModelNamespacing ServerOptionsSetStrictModelConfig "
+            "ServerOptionsSetStrictReadiness"
+        ),
+        "pd": "ServerOptionsSetMinSupportedComputeCapability MetricIncrement MetricSet",
+        "pi": (
+            "ServerOptionsSetLogFormat ServerOptionsSetLogVerbose ServerOptionsSetModelControlMode "
+            "ServerOptionsSetRateLimiterMode"
+        ),
+        "piid": "ServerOptionsSetModelLoadDeviceLimit",
+        "pipp": "MetricsFormatted",
+        "piq": "ServerOptionsSetCudaMemoryPoolByteSize",
+        "piss": "MetricFamilyNew",
+        "pp": "ApiVersion ServerNew ServerIsLive ServerIsReady ServerMetadata ServerMetrics MetricValue",
+        "ppp": "MessageSerializeToJson",
+        "pppq": "MetricNew",
+        "pq": (
+            "ServerOptionsSetMetricsInterval ServerOptionsSetPinnedMemoryPoolByteSize "
+            "InferenceRequestSetCorrelationId InferenceRequestSetPriorityUInt64 "
+            "InferenceRequestSetTimeoutMicroseconds"
+        ),
+        "ps": (
+            "ServerOptionsSetBackendDirectory ServerOptionsSetCacheDirectory ServerOptionsSetLogFile "
+            "ServerOptionsSetModelRepositoryPath ServerOptionsSetRepoAgentDirectory ServerOptionsSetServerId "
+            "ServerOptionsSetStartupModel ServerUnloadModel ServerUnloadModelAndDependents "
+            "ServerUnregisterModelRepository InferenceRequestSetCorrelationIdString"
+        ),
+        "psb": "InferenceRequestSetBoolParameter",
+        "psd": "InferenceRequestSetDoubleParameter",
+        "psl": "InferenceRequestSetIntParameter",
+        "pslp": "ServerModelIsReady ServerModelMetadata ServerModelStatistics",
+        "pslpp": "ServerModelBatchProperties ServerModelTransactionProperties",
+        "pslup": "ServerModelConfig",
+        "pspq": "ServerLoadModelWithParameters",
+        "pspu": "ServerRegisterModelRepository",
+        "pss": "ServerOptionsSetCacheConfig InferenceRequestSetStringParameter",
+        "psss": "ServerOptionsSetBackendConfig ServerOptionsSetHostPolicy ServerOptionsSetMetricsConfig",
+        "pszi": "ServerOptionsAddRateLimiterResource",
+        "pu": (
+            "ServerOptionsSetBufferManagerThreadCount ServerOptionsSetExitTimeout "
+            "ServerOptionsSetModelLoadRetryCount ServerOptionsSetModelLoadThreadCount InferenceRequestSetFlags"
+        ),
+        "pup": "ServerModelIndex",
+    }.items()
+    for name in names.split()
 }
 # Arguments and result of the others.
 UNCHECKED = {
@@ -249,7 +222,7 @@ def load() -> Api:
 
 def _load(installation: Installation) -> Api:
     for library in (LIBRARY, REQUESTS_LIBRARY):
-        if library.is_file() and (reason := mismatch(library)):
+        if library.is_file() and (reason := build_mismatch(library)):
             raise UnsupportedError(reason)
     folder = installation.home / "lib"
     server = next(iter(sorted(folder.glob("libtritonserver*.so"))), None)

@@ -10,7 +10,6 @@ from typing import Any
 
 from pytriton import client
 from pytriton.client.base import BaseModelClient, ClientT
-from pytriton.inprocess import transport
 from pytriton.inprocess.exceptions import UnsupportedError
 from pytriton.inprocess.server import Server
 from pytriton.inprocess.transport import AsyncInprocessTransport, InprocessTransport, ProtocolAdapter
@@ -42,6 +41,9 @@ class _InprocessClient(BaseModelClient):
         self._server = server
         super().__init__(NO_URL, model_name, model_version, **settings)
 
+    def _make_transport(self) -> Any:
+        return InprocessTransport(self._adapter)
+
     @classmethod
     def from_existing_client(cls: type[ClientT], existing_client: BaseModelClient) -> ClientT:
         """A new client of the same server and model, with the settings of another one."""
@@ -62,8 +64,12 @@ class _InprocessClient(BaseModelClient):
         return client
 
     def get_lib(self) -> ModuleType:
-        """The module whose classes make tensors of requests."""
-        return transport
+        """Tritonclient has no module for a server in this process.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError("tritonclient has no module for a server in this process; use the server itself")
 
     def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
         """Tritonclient has no client of a server in this process.
@@ -74,36 +80,26 @@ class _InprocessClient(BaseModelClient):
         raise UnsupportedError("tritonclient has no client of a server in this process; use the server itself")
 
 
+class _AsyncInprocessClient(_InprocessClient):
+    def _make_transport(self) -> Any:
+        return AsyncInprocessTransport(self._adapter)
+
+
 class ModelClient(_InprocessClient, client.ModelClient):
     """:class:`pytriton.client.ModelClient` of a server in this process. For one thread at a time."""
-
-    def _make_transport(self) -> InprocessTransport:
-        return InprocessTransport(self._adapter)
 
 
 class DecoupledModelClient(_InprocessClient, client.DecoupledModelClient):
     """:class:`pytriton.client.DecoupledModelClient` of a server in this process. For one thread at a time."""
 
-    def _make_transport(self) -> InprocessTransport:
-        return InprocessTransport(self._adapter)
 
-
-class FuturesModelClient(_InprocessClient, client.FuturesModelClient):
+class FuturesModelClient(_AsyncInprocessClient, client.FuturesModelClient):
     """:class:`pytriton.client.FuturesModelClient` of a server in this process."""
 
-    def _make_transport(self) -> AsyncInprocessTransport:
-        return AsyncInprocessTransport(self._adapter)
 
-
-class AsyncioModelClient(_InprocessClient, client.AsyncioModelClient):
+class AsyncioModelClient(_AsyncInprocessClient, client.AsyncioModelClient):
     """:class:`pytriton.client.AsyncioModelClient` of a server in this process."""
 
-    def _make_transport(self) -> AsyncInprocessTransport:
-        return AsyncInprocessTransport(self._adapter)
 
-
-class AsyncioDecoupledModelClient(_InprocessClient, client.AsyncioDecoupledModelClient):
+class AsyncioDecoupledModelClient(_AsyncInprocessClient, client.AsyncioDecoupledModelClient):
     """:class:`pytriton.client.AsyncioDecoupledModelClient` of a server in this process."""
-
-    def _make_transport(self) -> AsyncInprocessTransport:
-        return AsyncInprocessTransport(self._adapter)

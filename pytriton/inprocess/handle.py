@@ -7,13 +7,12 @@ import os
 import shlex
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from ctypes import byref, c_void_p
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from pytriton import forks
 from pytriton.exceptions import PyTritonServerError
@@ -130,9 +129,7 @@ class ServerHandle:
             raise InvalidArgumentError(NOT_STARTED)
         return self._api, self._server
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not is_forked():
             self.library.handle_leave(self.pointer)
 
@@ -188,16 +185,8 @@ def _stop_all() -> None:
             handle.stop()
 
 
-def _with_folders(
-    options: Options, installation: Installation, workspace: Workspace, environment: Mapping[str, str] = os.environ
-) -> Options:
-    """Options with what depends on this machine: folders in place of defaults that do not exist, and GPUs.
-
-    Args:
-        options: The user's options.
-        installation: The server's files.
-        workspace: For backends that run with this interpreter, if the default folder does not exist.
-        environment: Of this process.
+def _with_folders(options: Options, installation: Installation, workspace: Workspace) -> Options:
+    """Options for this machine: bundled folders in place of defaults that do not exist, and GPUs only if there are any.
 
     Raises:
         UnavailableError: No backends run here.
@@ -206,7 +195,7 @@ def _with_folders(
     folder = workspace.path / "server"
     if directory == DEFAULTS.backend_directory and not Path(directory).is_dir():
         try:
-            _make_backends(installation, folder, environment)
+            _make_backends(installation, folder)
         except PyTritonServerError as error:
             raise UnavailableError(str(error)) from error
         options = replace(options, backend_directory=str(folder / "backends"))
@@ -221,12 +210,14 @@ def _with_folders(
     return options
 
 
-def _make_backends(installation: Installation, folder: Path, environment: Mapping[str, str]) -> None:
+def _make_backends(installation: Installation, folder: Path) -> None:
+    """Make a folder of backends, those of the bundled server for this interpreter."""
     python = overlay(installation, folder)
     if python is None:
         return
     # The stub needs variables in its environment that the user's process does not have. So the stub in this folder is
     # a script that sets them, and then executes the real stub.
+    environment = os.environ
     needed = server_environment(installation, folder, python, environment)
     lines = [f"export {name}={shlex.quote(value)}" for name, value in needed.items() if environment.get(name) != value]
     lines += [f"unset {name}" for name in environment.keys() - needed.keys() if name.isidentifier()]

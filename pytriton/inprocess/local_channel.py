@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.inprocess.handle import is_forked
-from pytriton.server.native import LIBRARY
+from pytriton.server.native_backend import LIBRARY
 from pytriton.wire.channel import PeerGoneError
 from pytriton.wire.frames import BYE, INLINE_LIMIT_BYTES, KIND, NO_REGION, REQUEST, Frame, pack, unpack
 from pytriton.wire.tensors import FrameError, Tensor, data_bytes
@@ -37,7 +37,7 @@ LOGGER = logging.getLogger("pytriton.worker")
 ELSEWHERE = 0  # the region of a frame whose tensors are anywhere in memory
 REFUSED, TAKEN = 0, 1
 WRITABLE = 0x200  # PyBUF_WRITE
-MeetCallback = CFUNCTYPE(c_int, c_uint64, c_uint64)
+AcceptCallback = CFUNCTYPE(c_int, c_uint64, c_uint64)
 PYTHON_FUNCTIONS = (
     "PyLong_FromUnsignedLongLong",
     "PyByteArray_FromStringAndSize",
@@ -79,12 +79,12 @@ class LocalChannel:
         self._lock = threading.Lock()
         self._signal = -1
         self._answer: Answer | None = None
-        self._part: Callable[[], None] = lambda: None
-        self._busy = self._ended = self._parted = False
+        self._on_end: Callable[[], None] = lambda: None
+        self._busy = self._ended = self._notified = False
 
     def answer_with(self, answer: Answer, ended: Callable[[], None]) -> None:
         """As :meth:`pytriton.worker.interfaces.LocalChannel.answer_with`."""
-        self._answer, self._part = answer, ended
+        self._answer, self._on_end = answer, ended
 
     def take(self, message: bytearray) -> bytes | None:
         """Take a message of the proxy: a frame, or nothing at the end.
@@ -103,7 +103,7 @@ class LocalChannel:
         finally:
             self._busy = False
             if self._ended:
-                self._part_once()
+                self._end_once()
 
     def _take_other(self, message: bytearray) -> bytes | None:
         if not message:
@@ -195,13 +195,13 @@ class LocalChannel:
             self._ended = True
             self._queue(None)
             if self._answer is not None and not self._busy:
-                self._part_once()
+                self._end_once()
 
-    def _part_once(self) -> None:
+    def _end_once(self) -> None:
         with self._lock:
-            first, self._parted = not self._parted, True
+            first, self._notified = not self._notified, True
         if first:
-            self._part()
+            self._on_end()
 
     def abandon(self) -> None:
         """As :meth:`pytriton.worker.interfaces.LocalChannel.abandon`."""
@@ -241,7 +241,7 @@ def _address(tensor: Tensor) -> int:
 class Interpreter(ctypes.Structure):
     """``PytritonInterpreter`` of ``native/interpreter.h``."""
 
-    _fields_ = [("meet", MeetCallback), ("deliver", py_object), *((name, c_void_p) for name in PYTHON_FUNCTIONS)]
+    _fields_ = [("meet", AcceptCallback), ("deliver", py_object), *((name, c_void_p) for name in PYTHON_FUNCTIONS)]
 
 
 class NativeProxy:
@@ -266,20 +266,28 @@ class NativeProxy:
         self._channels: dict[int, LocalChannel] = {}
         self._leases: dict[int, weakref.ref[Any]] = {}
         functions = {name: ctypes.cast(getattr(pythonapi, name), c_void_p) for name in PYTHON_FUNCTIONS}
-        self._interpreter = Interpreter(MeetCallback(self._meet), self._deliver, **functions)
+        self._interpreter = Interpreter(AcceptCallback(self._accept), self._deliver, **functions)
         self._functions.pytriton_introduce(byref(self._interpreter))
 
-    def offer(self, path: str, meet: Accept) -> Callable[[], None]:
-        """As :data:`pytriton.worker.interfaces.ListenLocally`."""
+    def listen(self, path: str, accept: Accept) -> Callable[[], None]:
+        """Have proxies in this process connect to a worker, as :data:`~pytriton.worker.interfaces.ListenLocally`.
+
+        Args:
+            path: The path of the worker's socket, which these proxies do not use.
+            accept: Called with each new channel.
+
+        Returns:
+            Ends that.
+        """
         number = next(self._numbers)
-        self._workers[number] = meet
+        self._workers[number] = accept
         _function(self._functions, "offer", c_char_p, c_uint64)(path.encode(), number)
 
-        def withdraw() -> None:
+        def close() -> None:
             _function(self._functions, "withdraw", c_char_p)(path.encode())
             self._workers.pop(number, None)
 
-        return withdraw
+        return close
 
     def lease(self, address: int, size: int) -> NDArray[np.uint8]:
         """The memory of a large batch; it is freed with the last array that refers to it."""
@@ -301,12 +309,12 @@ class NativeProxy:
         """Remove the callbacks, because the interpreter ends."""
         self._functions.pytriton_introduce(None)
 
-    def _meet(self, worker: int, connection: int) -> int:
-        meet = self._workers.get(worker)
-        if meet is None:
+    def _accept(self, worker: int, connection: int) -> int:
+        accept = self._workers.get(worker)
+        if accept is None:
             return REFUSED
         channel = self._channels[connection] = LocalChannel(self, connection)
-        if meet(channel):
+        if accept(channel):
             return TAKEN
         del self._channels[connection]
         return REFUSED

@@ -234,9 +234,11 @@ def choose_allocator(allocator: MemoryAllocator | None, place: Place | None) -> 
         return allocator
     memory_type = MemoryType.CPU if place is None else place[0]
     default = default_memory_allocators.get(memory_type)
+    if default is _host:
+        return None
     if default is None or (isinstance(default, _GpuAllocator) and not has_gpu()):
         raise InvalidArgumentError(
             f"nothing allocates outputs in memory of the kind {memory_type.name}: give an output_memory_allocator, or "
             "add one to default_memory_allocators; for memory of GPUs, install CuPy: pip install 'pytriton[cuda]'"
         )
-    return None if isinstance(default, _HostAllocator) else default
+    return default

@@ -1,4 +1,4 @@
-"""Metrics of the user's own, beside those of the servers in this process."""
+"""The user's own metrics, which servers in this process publish with theirs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Metric", "MetricFamily"]
 
 
 class MetricFamily:
-    """Metrics of one name, which labels tell apart.
+    """Metrics of one name, with different labels.
 
     Args:
-        kind: What happens to their values.
-        name: As Prometheus has it.
-        description: Of what they count.
+        kind: Counter or gauge.
+        name: Name in Prometheus.
+        description: Description in Prometheus.
 
     Raises:
-        TritonError: The name is another kind's.
+        TritonError: The name is used for metrics of another kind.
     """
 
     def __init__(self, kind: MetricKind, name: str, description: str) -> None:
@@ -38,10 +38,10 @@ class MetricFamily:
 
 
 class Metric:
-    """One value, which ``Server.metrics()`` shows as long as this object exists.
+    """One value. ``Server.metrics()`` contains it as long as this object exists.
 
     Args:
-        family: That it belongs to.
+        family: The family that it belongs to.
         labels: Texts by name.
 
     Raises:
@@ -59,27 +59,27 @@ class Metric:
         self._kind = family.kind
         with parameters(self._api, labels) as array:
             self._api.MetricNew(byref(self._pointer), family._pointer, array, len(array))
-        # The family goes last: the finaliser keeps it.
+        # The finalizer refers to the family, which must be deleted last.
         weakref.finalize(self, _delete, self._api.MetricDelete, self._pointer, os.getpid(), family)
 
     @property
     def kind(self) -> MetricKind:
-        """What happens to its value."""
+        """Counter or gauge."""
         return self._kind
 
     @property
     def value(self) -> float:
-        """Its value."""
+        """Its current value."""
         value = c_double()
         self._api.MetricValue(self._pointer, byref(value))
         return value.value
 
     def increment(self, value: float) -> None:
-        """Add to it; to a counter nothing below zero, which is an InvalidArgumentError."""
+        """Add to the value. A negative number for a counter is an InvalidArgumentError."""
         self._api.MetricIncrement(self._pointer, _number(value))
 
     def set_value(self, value: float) -> None:
-        """Give a gauge a value; a counter takes none, which is an UnsupportedError."""
+        """Set the value of a gauge. For a counter it is an UnsupportedError."""
         self._api.MetricSet(self._pointer, _number(value))
 
 

@@ -127,13 +127,7 @@ class NotificationQueue:
 class AllocatedBuffer(Structure):
     """``AllocatedBuffer`` of ``native/pending_request.h``."""
 
-    _fields_ = (
-        ("base", c_void_p),
-        ("token", c_uint64),
-        ("memory", c_int32),
-        ("unused", c_int32),
-        ("device", c_int64),
-    )
+    _fields_ = (("base", c_void_p), ("token", c_uint64), ("memory", c_int32), ("_", c_int32), ("device", c_int64))
 
 
 AllocateCallback = CFUNCTYPE(c_void_p, c_uint64, c_size_t, c_int32, c_int64, POINTER(AllocatedBuffer))

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ctypes import byref, c_bool, c_size_t, c_void_p, string_at
-from types import TracebackType
 from typing import Any
 
 from pytriton.inprocess.arguments import checked_model_name, checked_parameters, encode, mapping, parameters, seconds
@@ -61,9 +60,7 @@ class Server:
         self._start(only_if_needed=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._handle:
             self.stop()
 

@@ -6,12 +6,12 @@ import asyncio
 import math
 import sys
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -21,7 +21,6 @@ from pytriton.client.exceptions import (
     PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.flows import Call
 from pytriton.inprocess.enums import DataType
 from pytriton.inprocess.exceptions import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from pytriton.inprocess.handle import NOT_STARTED
@@ -39,31 +38,10 @@ else:
 
 __all__ = [
     "AsyncInprocessTransport",
-    "InferInput",
-    "InferRequestedOutput",
     "InferResult",
     "InprocessTransport",
     "ProtocolAdapter",
 ]
-
-
-class InferInput:
-    """An input of a request. The array is not copied."""
-
-    def __init__(self, name: str, shape: Sequence[int], datatype: str) -> None:
-        self.name = name
-        self.array: NDArray[Any] = np.empty(0)
-
-    def set_data_from_numpy(self, array: NDArray[Any]) -> None:
-        """Set the data."""
-        self.array = array
-
-
-class InferRequestedOutput:
-    """An output that a client asks for; the server returns all of them here."""
-
-    def __init__(self, name: str) -> None:
-        pass
 
 
 class InferResult:
@@ -89,7 +67,7 @@ class InferResult:
 
 
 class ProtocolAdapter:
-    """Translates calls, which have the names and arguments of tritonclient's, and errors.
+    """Translates calls, which have the names and arguments of tritonclient's, results and errors.
 
     Args:
         server: The server.
@@ -97,6 +75,7 @@ class ProtocolAdapter:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._models: dict[tuple[str, str], Model] = {}
 
     def call(self, call: Call) -> Any:
         """Perform a call that is not an inference.
@@ -119,9 +98,8 @@ class ProtocolAdapter:
                 case "get_model_repository_index":
                     return self._index()
                 case "load_model":
-                    files = given["files"] or {}
                     config = {} if given["config"] is None else {"config": given["config"]}
-                    return self._server.load(name, {**config, **files} or None)
+                    return self._server.load(name, {**config, **(given["files"] or {})} or None)
                 case "unload_model":
                     return self._server.unload(name)
         except TritonError as error:
@@ -140,12 +118,18 @@ class ProtocolAdapter:
             parameters=given["parameters"] or {},
         )
 
-    def result(self, call: Call, response: InferenceResponse) -> InferResult:
-        """The result of a response.
+    def result(self, call: Call, response: InferenceResponse | None) -> InferResult:
+        """The result of a response; None if it did not come in time.
 
         Raises:
+            PyTritonClientTimeoutError: It did not come in time.
             PyTritonClientError: The response is an error.
         """
+        if response is None:
+            raise PyTritonClientTimeoutError(
+                f"the server in this process did not answer {call.method} within {call.timeout_s:g} s; the request is "
+                "cancelled"
+            )
         if response.error is not None:
             raise self.error(call, response.error) from response.error
         return InferResult(response)
@@ -161,16 +145,13 @@ class ProtocolAdapter:
             return PyTritonClientServerUnavailableError(text)
         return PyTritonClientInferenceServerError(text)
 
-    def timeout(self, call: Call) -> PyTritonClientTimeoutError:
-        """The error of a call that has not ended in time."""
-        return PyTritonClientTimeoutError(
-            f"the server in this process did not answer {call.method} within {call.timeout_s:g} s; the request is "
-            "cancelled"
-        )
-
     def _model(self, call: Call) -> Model:
-        version = call.arguments["model_version"]
-        return self._server.model(call.arguments["model_name"], int(version) if version else LATEST)
+        """The same object for each call: it remembers the layouts of responses."""
+        key = name, version = call.arguments["model_name"], call.arguments["model_version"]
+        model = self._models.get(key)
+        if model is None:
+            model = self._models[key] = self._server.model(name, int(version) if version else LATEST)
+        return model
 
     def _is_model_ready(self, call: Call) -> bool:
         try:
@@ -191,107 +172,94 @@ class InprocessTransport:
 
     def __init__(self, adapter: ProtocolAdapter) -> None:
         self._adapter = adapter
-        self._responses: _Responses | None = None
+        self._stream: _Stream | None = None
 
     def call(self, call: Call) -> Any:
         """Perform one call. Its timeout applies to inferences alone: other calls do not wait."""
         if call.method != "infer":
             return self._adapter.call(call)
-        responses = _Responses(self._adapter, call)
+        pending = _send(self._adapter, call)
+        response = None
         try:
-            return self._adapter.result(call, responses.receive())
+            response = pending.next(call.timeout_s)
+            return self._adapter.result(call, response)
         finally:
-            responses.close()
+            if response is None or not response.final:
+                pending.cancel()
 
-    def stream(self, call: Call) -> _Responses:
+    def stream(self, call: Call) -> _Stream:
         """Send a request; the result gives its responses one by one.
 
         Raises:
             PyTritonClientInferenceServerError: The responses to an earlier request have not all been received.
             PyTritonClientError: The server refuses the request.
         """
-        if self._responses is not None and not self._responses.ended:
+        if self._stream is not None and not self._stream.ended:
             raise PyTritonClientInferenceServerError(
                 "the responses to an earlier request have not all been received; take them all, or close() their "
                 "iterator, or use one client for each stream"
             )
-        self._responses = _Responses(self._adapter, call)
-        return self._responses
+        self._stream = _Stream(self._adapter, call)
+        return self._stream
 
     def sleep(self, seconds: float) -> None:
         """Pause."""
         time.sleep(seconds)
 
     def close(self) -> None:
-        """Cancel the stream, if there is one: :meth:`_Responses.next` raises PyTritonClientClosedError then."""
-        if self._responses is not None:
-            self._responses.abandon()
+        """Cancel the stream, if there is one: its ``next`` raises PyTritonClientClosedError then."""
+        if self._stream is not None:
+            self._stream.close(by_client=True)
 
 
-class _Responses:
-    """The responses to one request, which is sent at once.
+class _Stream:
+    """The responses to one request, which the constructor sends.
 
     Attributes:
         ended: Whether there are no more.
-
-    Raises:
-        PyTritonClientError: The server refuses the request.
     """
 
     def __init__(self, adapter: ProtocolAdapter, call: Call) -> None:
-        self.ended = self._abandoned = False
+        self.ended = self._closed_by_client = False
         self._adapter = adapter
         self._call = call
-        try:
-            self._pending = PendingRequest(adapter.request(call))
-            self._pending.send()
-        except TritonError as error:
-            self.ended = True
-            raise adapter.error(call, error) from error
+        self._pending = _send(adapter, call)
 
     def next(self) -> InferResult | None:
-        """Wait for the next response of a stream; None at its end.
+        """Wait for the next response; None at the end.
 
         Raises:
             PyTritonClientError: It did not come in time, it is an error, or the client was closed.
         """
-        if self.ended and not self._abandoned:
+        if self.ended and not self._closed_by_client:
             return None
         try:
-            response = self.receive()
+            response = self._pending.next(self._call.timeout_s)
+            if response is not None and self._closed_by_client:
+                raise PyTritonClientClosedError("the client was closed before all responses had been received")
             result = self._adapter.result(self._call, response)
         except BaseException:
             self.close()
             raise
+        assert response is not None
+        self.ended = response.final
         # A last response without outputs only marks the end.
         return None if response.final and not response.outputs else result
 
-    def receive(self) -> InferenceResponse:
-        """The next response.
-
-        Raises:
-            PyTritonClientTimeoutError: It did not come in time.
-            PyTritonClientClosedError: The client was closed.
-        """
-        response = self._pending.next(self._call.timeout_s)
-        if response is None:
-            raise self._adapter.timeout(self._call)
-        if self._abandoned:
-            raise PyTritonClientClosedError("the client was closed before all responses had been received")
-        self.ended = response.final
-        return response
-
-    def close(self) -> None:
-        """Cancel the request, unless its last response has come."""
+    def close(self, by_client: bool = False) -> None:
+        """Cancel the request, unless its last response has come; ``by_client``: because the client is closed."""
         if not self.ended:
-            self.ended = True
+            self.ended, self._closed_by_client = True, by_client
             self._pending.cancel()
 
-    def abandon(self) -> None:
-        """Cancel the request, because the client is closed."""
-        if not self.ended:
-            self._abandoned = True
-        self.close()
+
+def _send(adapter: ProtocolAdapter, call: Call) -> PendingRequest:
+    try:
+        pending = PendingRequest(adapter.request(call))
+        pending.send()
+    except TritonError as error:
+        raise adapter.error(call, error) from error
+    return pending
 
 
 class AsyncInprocessTransport:
@@ -323,7 +291,9 @@ class AsyncInprocessTransport:
             final = False
             while not final:
                 response = await self._receive(call, responses)
-                result, final = self._adapter.result(call, response), response.final
+                result = self._adapter.result(call, response)
+                assert response is not None
+                final = response.final
                 if response.outputs or not final:
                     yield result
         finally:
@@ -335,12 +305,12 @@ class AsyncInprocessTransport:
         except TritonError as error:
             raise self._adapter.error(call, error) from error
 
-    async def _receive(self, call: Call, responses: AsyncResponseIterator) -> InferenceResponse:
+    async def _receive(self, call: Call, responses: AsyncResponseIterator) -> InferenceResponse | None:
         try:
             async with timeout(None if math.isinf(call.timeout_s) else call.timeout_s):
                 return await anext(responses)
-        except asyncio.TimeoutError as error:  # in Python 3.10 it is not the built-in TimeoutError
-            raise self._adapter.timeout(call) from error
+        except asyncio.TimeoutError:  # in Python 3.10 it is not the built-in TimeoutError
+            return None
 
     async def sleep(self, seconds: float) -> None:
         """Pause."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tritonclient.utils import InferenceServerException
-
 from pytriton.base import TritonBase
-from pytriton.exceptions import PyTritonServerError
+from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.inprocess.capi import installation
 from pytriton.inprocess.clients import ModelClient
 from pytriton.inprocess.enums import ModelControlMode, RateLimitMode
@@ -25,11 +22,11 @@ from pytriton.inprocess.options import Options
 from pytriton.inprocess.server import Server
 from pytriton.model import Model
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.server.control import REFUSED, ModelControl
+from pytriton.server.capabilities import ServerCapabilities
+from pytriton.server.control import ModelControl
 from pytriton.server.installation import BUNDLED
-from pytriton.server.native import LIBRARY
+from pytriton.server.native_backend import LIBRARY
 from pytriton.server.statistics import ModelStatistics, parse_statistics
-from pytriton.server.unmet import Abilities
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.interfaces import Accept
 
@@ -95,24 +92,25 @@ class Triton(TritonBase):
             raise PyTritonServerError(f"the server cannot start in this process: {error}") from error
         return InprocessControl(self.server)
 
-    def _may_forward_headers(self) -> bool:
-        return False  # requests in one process have none
-
     def _is_ours(self) -> bool:
         return installation().home == BUNDLED  # with another one, our backend would not find the server's functions
 
     def _offer(self, path: str, meet: Accept) -> Callable[[], None]:
-        return native_proxy().offer(path, meet) if self._is_ours() and LIBRARY.is_file() else super()._offer(path, meet)
+        if self._is_ours() and LIBRARY.is_file():
+            return native_proxy().listen(path, meet)
+        return super()._offer(path, meet)
 
-    def _abilities(self) -> Abilities:
+    def _capabilities(self) -> ServerCapabilities:
         options = self.server.options
-        return Abilities(
-            bool(options.cache_config),
-            options.rate_limiter_mode != RateLimitMode.OFF,
-            options.host_policies or (),
-            "Options.cache_config",
-            "Options.rate_limiter_mode to RateLimitMode.EXEC_COUNT",
-            "Options.host_policies",
+        return ServerCapabilities(
+            has_native_backend=self._is_ours(),
+            forwards_headers=False,
+            caches=bool(options.cache_config),
+            limits=options.rate_limiter_mode != RateLimitMode.OFF,
+            host_policies=options.host_policies or (),
+            cache_option="Options.cache_config",
+            limit_option="Options.rate_limiter_mode to RateLimitMode.EXEC_COUNT",
+            host_policy_option="Options.host_policies",
         )
 
     def _check_python_backend(self) -> None:
@@ -126,7 +124,7 @@ class Triton(TritonBase):
             try:
                 control.unload(model.name)
                 control.load(model.name)
-            except REFUSED as error:
+            except PyTritonModelControlError as error:
                 LOGGER.warning("model %s cannot be loaded again: %s", model.name, error)
 
     def _end(self, control: ModelControl) -> None:
@@ -138,7 +136,7 @@ class Triton(TritonBase):
             while time.monotonic() < deadline and not all(_is_unloaded(control, name) for name in names):
                 time.sleep(POLL_S)
             self.server.stop()
-        except (TritonError, *REFUSED) as error:
+        except (TritonError, PyTritonModelControlError) as error:
             LOGGER.warning("the server in this process did not end well: %s", error)
 
     def _kill(self) -> None:
@@ -194,13 +192,10 @@ class InprocessControl(ModelControl):
         """As :meth:`ModelControl.announcement`; other processes cannot call the model."""
         return f"Infer function available as model {config.model_name!r} of the server in this process"
 
-    def states(self) -> dict[str, set[str]]:
-        """As :meth:`ModelControl.states`."""
-        found: dict[str, set[str]] = defaultdict(set)
+    def version_states(self) -> dict[tuple[str, str], str]:
+        """As :meth:`ModelControl.version_states`."""
         with _translated_errors():
-            for (name, _), model in self._server.models().items():
-                found[name].add(model.state or "")
-        return found
+            return {(name, str(version)): model.state or "" for (name, version), model in self._server.models().items()}
 
     def statistics(self, name: str | None) -> list[ModelStatistics]:
         """As :meth:`ModelControl.statistics`."""
@@ -221,4 +216,4 @@ def _translated_errors() -> Iterator[None]:
     try:
         yield
     except TritonError as error:
-        raise InferenceServerException(str(error)) from error
+        raise PyTritonModelControlError(str(error)) from error

@@ -43,33 +43,46 @@ class ModelConfigGenerator:
         Raises:
             PyTritonBadParameterError: As :func:`pytriton.model_config.validation.validate`.
         """
-        config = checked_copy(self._config)
-        validate(config)
-        return {"backend": self._backend, **write_fields(MODEL, config)}
+        return self._checked()._json()
 
     def write(self, config_path: str | PathLike[str]) -> None:
         """Write ``config.pbtxt``, its parent directories, and the files of labels beside it.
 
-        Raises:
-            PyTritonBadParameterError: As :meth:`get_config`.
+        The configuration is not checked again; ``bind`` has done that.
         """
-        path, text = Path(config_path), "\n".join([*_text_lines(self.get_config(), ""), ""])
+        path = Path(config_path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        for spec in checked_copy(self._config).outputs or ():
+        path.write_text("\n".join([*_text_lines(self._json(), ""), ""]), encoding="utf-8")
+        for spec in self._config.outputs or ():
             if spec.labels is not None:
                 labels = "".join(f"{label}\n" for label in spec.labels)
                 path.with_name(spec.label_filename).write_text(labels, encoding="utf-8")
 
     def to_file(self, config_path: str | PathLike[str]) -> Message:
-        """As :meth:`write`; returns the ``inference.ModelConfig`` message that was written."""
+        """Check the configuration and write it as :meth:`write`.
+
+        Returns:
+            The ``inference.ModelConfig`` message that was written.
+
+        Raises:
+            PyTritonBadParameterError: As :meth:`get_config`.
+        """
         # Importing protobuf and gRPC takes 0.3 s, as long as the server's start.
         from google.protobuf import json_format
         from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-        self.write(config_path)
-        message: Message = json_format.ParseDict(self.get_config(), ModelConfig())
+        checked = self._checked()
+        checked.write(config_path)
+        message: Message = json_format.ParseDict(checked._json(), ModelConfig())
         return message
+
+    def _checked(self) -> ModelConfigGenerator:
+        config = checked_copy(self._config)
+        validate(config)
+        return ModelConfigGenerator(config, self._backend)
+
+    def _json(self) -> dict[str, Any]:
+        return {"backend": self._backend, **write_fields(MODEL, self._config)}
 
 
 def _text_lines(message: Mapping[str, Any], indent: str) -> Iterator[str]:

@@ -396,8 +396,8 @@ def test_cancelling_an_answered_request_does_nothing(echo: Model):
 
 def test_a_thousand_requests_may_be_in_flight_at_once(echo: Model):
     values = [np.full((1, 1), number, np.float32) for number in range(1000)]
-    flights = [echo.infer(inputs={"in_FP32": value}) for value in values]
-    results = [np.from_dlpack(next(flight).outputs["out_FP32"])[0, 0] for flight in flights]
+    pending = [echo.infer(inputs={"in_FP32": value}) for value in values]
+    results = [np.from_dlpack(next(each).outputs["out_FP32"])[0, 0] for each in pending]
     assert results == [*range(1000)]
 
 
@@ -417,6 +417,6 @@ def test_a_stop_waits_for_the_requests_in_flight(tmp_path: Path):
     write_echo(tmp_path)
     server = Server(model_repository=str(tmp_path)).start()
     model = server.model("echo")
-    flights = [model.infer(inputs={"in_FP32": np.ones((1, 1), np.float32)}) for _ in range(50)]
+    pending = [model.infer(inputs={"in_FP32": np.ones((1, 1), np.float32)}) for _ in range(50)]
     server.stop()
-    assert all(next(flight).error is None for flight in flights)
+    assert all(next(each).error is None for each in pending)
