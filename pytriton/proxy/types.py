@@ -13,10 +13,10 @@ whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,7 +212,43 @@ class Response(_Tensors):
         return f"Response(data={dict(self)!r})"
 
 
-class RequestBatch(list[Request]):
+class _FilledOnUse(list[Any]):
+    """A list whose elements get their arrays when it is first used for more than its length.
+
+    A stack of decorators above ``@batch`` passes such lists on without a look into them.
+    """
+
+    __slots__ = ("_is_filled",)
+    _is_filled: bool
+
+    def _fill(self, elements: Sequence[dict[str, Any]]) -> None:
+        """Give the elements their arrays. Two threads may do it at the same time, with equal arrays."""
+        raise NotImplementedError
+
+    def __radd__(self, other: list[Any]) -> list[Any]:
+        return [*other, *self]
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return list, ([*self],)
+
+
+def _fill_first(method: Callable[..., Any]) -> Callable[..., Any]:
+    def used(self: _FilledOnUse, /, *args: Any, **kwargs: Any) -> Any:
+        if not self._is_filled:
+            self._fill([*list.__iter__(self)])
+            self._is_filled = True
+        return method(self, *args, **kwargs)
+
+    return used
+
+
+_AS_THEY_ARE = {"__class_getitem__", "__getattribute__", "__init__", "__len__", "__new__", "__sizeof__"}
+for _name, _method in vars(list).items():
+    if callable(_method) and _name not in _AS_THEY_ARE:
+        setattr(_FilledOnUse, _name, _fill_first(_method))
+
+
+class RequestBatch(_FilledOnUse):
     """The requests of one call whose inputs lie contiguously, one array per input.
 
     Args:
@@ -228,48 +264,47 @@ class RequestBatch(list[Request]):
         self.rows = rows
         self._inputs = inputs.copy()
         self._views: dict[str, list[NDArray[Any]]] = {}
-        self._give(inputs)
+        self._is_filled = False
 
     def add(self, inputs: Arrays) -> None:
         """Give the requests these inputs too, as whole-batch arrays."""
-        if inputs:
-            self._inputs |= inputs
-            self._give(inputs)
+        self._inputs |= inputs
+        if self._is_filled:
+            self._fill([*self], inputs)
 
-    def _give(self, inputs: Arrays) -> None:
-        if len(self) == 1:
-            self[0].update(inputs)
-            self._views |= {name: [array] for name, array in inputs.items()}
-            return
-        for name, array in inputs.items():
+    def _fill(self, elements: Sequence[dict[str, Any]], inputs: Arrays | None = None) -> None:
+        for name, array in (self._inputs if inputs is None else inputs).items():
             views = self._views[name] = _cut(array, self.rows)
-            for request, view in zip(self, views, strict=True):
+            for request, view in zip(elements, views, strict=True):
                 request[name] = view
 
     def columns(self) -> Arrays | None:
         """The whole-batch arrays, or None once the list or an input of a request was replaced."""
-        if len(self) != len(self.rows):
-            return None
-        names = len(self._inputs)
-        for request in self:
-            if len(request) != names:
+        if self._is_filled:
+            if len(self) != len(self.rows):
                 return None
-        for name, views in self._views.items():
-            for request, view in zip(self, views):  # noqa: B905  (of one length, and checking that again takes long)
-                if request.get(name) is not view:
+            names = len(self._inputs)
+            for request in self:
+                if len(request) != names:
                     return None
+            for name, views in self._views.items():
+                for request, view in zip(self, views):  # noqa: B905  (of one length, and checking that again takes long)
+                    if request.get(name) is not view:
+                        return None
         return self._inputs.copy()
 
 
 def _cut(array: NDArray[Any], rows: Sequence[int]) -> list[NDArray[Any]]:
-    """Views of so many rows each."""
+    """Views of so many rows each; of a single request, the array itself."""
+    if len(rows) == 1:
+        return [array]
     if len(rows) == len(array) and 0 not in rows:  # one each: NumPy makes these views faster than by slices
         return list(array[:, np.newaxis])
     return [array[first:end] for first, end in pairwise(split_offsets(rows))]
 
 
-class ResponseBatch(list[Arrays]):
-    """The responses of one call, cut from whole-batch outputs.
+class ResponseBatch(_FilledOnUse):
+    """The responses of one call, cut from whole-batch outputs: a list of dicts from output name to array.
 
     Args:
         outputs: Arrays of shape ``(sum(rows), ...)``.
@@ -279,25 +314,29 @@ class ResponseBatch(list[Arrays]):
     __slots__ = ("_first", "_outputs", "rows")
 
     def __init__(self, outputs: Arrays, rows: Sequence[int]) -> None:
-        if len(rows) == 1:
-            super().__init__((dict(outputs),))
-        else:
-            bounds = pairwise(split_offsets(rows))
-            super().__init__([{name: array[a:b] for name, array in outputs.items()} for a, b in bounds])
+        super().__init__([{} for _ in rows])
         self._outputs = outputs
-        self._first = [dict(response) for response in self]
         self.rows = rows
+        self._first: list[Arrays] = []
+        self._is_filled = False
+
+    def _fill(self, elements: Sequence[dict[str, Any]]) -> None:
+        for name, array in self._outputs.items():
+            for response, view in zip(elements, _cut(array, self.rows), strict=True):
+                response[name] = view
+        self._first = [dict(response) for response in elements]
 
     def columns(self) -> Arrays | None:
         """The whole-batch outputs, or None once a response was replaced or changed."""
-        if len(self) != len(self._first):
-            return None
-        for now, first in zip(self, self._first, strict=True):
-            if type(now) is not dict or len(now) != len(first):
+        if self._is_filled:
+            if len(self) != len(self._first):
                 return None
-            for name, array in first.items():
-                if now.get(name) is not array:
+            for now, first in zip(self, self._first, strict=True):
+                if type(now) is not dict or len(now) != len(first):
                     return None
+                for name, array in first.items():
+                    if now.get(name) is not array:
+                        return None
         return self._outputs
 
 

@@ -243,3 +243,45 @@ def test_response_columns_are_none_once_a_response_changed(change):
     responses = ResponseBatch({"y": np.zeros((3, 1))}, [2, 1])
     change(responses)
     assert responses.columns() is None
+
+
+USES = {
+    "iteration": lambda batch: [*batch],
+    "list": list,
+    "index": lambda batch: [batch[0], batch[-1]],
+    "slice": lambda batch: batch[:],
+    "copy": lambda batch: copy.copy(batch),
+    "method copy": lambda batch: batch.copy(),
+    "reversed": lambda batch: [*reversed(batch)],
+    "unpacking": lambda batch: (lambda first, second: [first, second])(*batch),
+    "pop": lambda batch: [batch.pop(), batch.pop()],
+    "concatenation": lambda batch: batch + [],  # noqa: RUF005
+    "concatenation to another list": lambda batch: [] + batch,  # noqa: RUF005
+    "extension": lambda batch: [].__iadd__(batch),
+    "slice assignment": lambda batch: (lambda target: [target.__setitem__(slice(0, 0), batch), *target][1:])([]),
+    "sorting": lambda batch: sorted(batch, key=id),
+    "repetition": lambda batch: batch * 2,
+    "pickle": lambda batch: pickle.loads(pickle.dumps(batch)),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_elements_of_a_batch_have_their_arrays_whatever_the_first_use_of_the_list_is(use, name):
+    arrays = {name: np.arange(6, dtype=np.float32).reshape(3, 2)}
+    batch = RequestBatch(arrays, [2, 1], [Request(), Request()]) if name == "x" else ResponseBatch(arrays, [2, 1])
+    assert (len(batch), bool(batch)) == (2, True)
+    assert batch.columns()[name] is arrays[name]
+    for element in use(batch):
+        assert [*element] == [name]
+        assert element[name].shape in ((2, 2), (1, 2))
+
+
+@pytest.mark.parametrize("name", sorted({*vars(list)} - {*vars(object), "__class_getitem__"}))
+def test_every_method_of_a_list_is_replaced_but_for_those_that_look_at_no_element(name):
+    assert (getattr(RequestBatch, name) is getattr(list, name)) == (name in {"__len__", "__sizeof__"})
+
+
+def test_a_batch_compares_with_lists():
+    assert ResponseBatch({"y": np.zeros((2, 0))}, [1, 1]) != [{}, {}]
+    assert ResponseBatch({}, [1, 1]) == [{}, {}]
