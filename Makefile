@@ -9,7 +9,7 @@ SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 SOURCES := $(wildcard pytriton/native/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)
 
-.PHONY: demo test unit coverage interpreters lint types fuzz wheel bench clean
+.PHONY: demo test unit coverage interpreters lint types docs fuzz wheel bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/digits.py
@@ -46,6 +46,10 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+# The documents and the API as a site that needs no network: build/site/index.html.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 # Each target in turn, for so many seconds; clang with libFuzzer is the machine's.
 fuzz: $(READY)
 	$(BIN)/pip install --quiet --editable '.[fuzz]'
@@ -67,5 +71,5 @@ $(READY): pyproject.toml hatch_build.py $(wildcard pytriton/native/*.cpp pytrito
 	@$(PYTHON) -c 'import sys; sys.exit("pytriton needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[test,lint,examples]'
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint,examples,docs]'
 	@touch $@

@@ -1,4 +1,4 @@
-"""The one table of the server's configuration keys, for writing and for reading."""
+"""The table of the server's configuration keys, from which configurations are written and read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pytriton.model_config.codec import (
+from pytriton.model_config.dtypes import config_name, from_config_name
+from pytriton.model_config.json_codec import (
     BOOLEAN,
     INTEGER,
     NUMBER,
@@ -22,13 +23,23 @@ from pytriton.model_config.codec import (
     record,
     write_fields,
 )
-from pytriton.model_config.common import DeviceKind, DynamicBatcher, QueuePolicy, TimeoutAction
-from pytriton.model_config.dtypes import config_name, from_config_name
-from pytriton.model_config.instance_group import InstanceGroup, RateLimiter, RateLimiterResource
-from pytriton.model_config.sequence_batcher import DirectStrategy, OldestStrategy, SequenceBatcher
-from pytriton.model_config.tensor import checked_format
-from pytriton.model_config.triton_model_config import ResponseCache, TensorSpec
-from pytriton.model_config.version_policy import AllVersions, LatestVersions, SpecificVersions
+from pytriton.model_config.model_config import (
+    AllVersions,
+    DeviceKind,
+    DirectStrategy,
+    DynamicBatcher,
+    InstanceGroup,
+    LatestVersions,
+    OldestStrategy,
+    QueuePolicy,
+    RateLimiter,
+    RateLimiterResource,
+    SequenceBatcher,
+    SpecificVersions,
+    TimeoutAction,
+)
+from pytriton.model_config.tensor import TensorSpec, checked_format
+from pytriton.model_config.triton_model_config import ResponseCache
 from pytriton.model_config.warmup import ModelWarmup, WarmupInput
 
 __all__ = ["MODEL"]
@@ -58,14 +69,14 @@ _TENSOR = (
 
 def _write_tensor(spec: TensorSpec) -> dict[str, Any]:
     data = write_fields(_TENSOR, spec)
-    # The server wants a dimension; an empty reshape takes it away again between the server and the model.
+    # The server requires a dimension; an empty reshape removes it between the server and the model.
     return data if spec.shape else {**data, "dims": [1], "reshape": {"shape": []}}
 
 
 def _read_tensor(data: Any) -> TensorSpec:
     spec = TensorSpec(**read_fields(_TENSOR, data))
     reshape = look_up(data, "reshape")
-    # Any other reshape is between the server and a foreign backend; clients go by dims.
+    # Any other reshape concerns only the server and another backend; clients use dims.
     scalar = spec.shape == (1,) and reshape is not None and not look_up(reshape, "shape")
     return replace(spec, shape=()) if scalar else spec
 
@@ -118,7 +129,7 @@ READY_INPUT = "pytriton_ready"
 def _write_sequence_batcher(batcher: SequenceBatcher) -> dict[str, Any]:
     data = write_fields(_SEQUENCE_BATCHER_FIELDS, batcher)
     if isinstance(batcher.strategy, DirectStrategy):
-        # The server fills idle slots with requests that nobody made. Only this input tells them from real ones.
+        # The server fills idle slots with requests that no client sent. Only this input distinguishes them.
         ready = {"kind": "CONTROL_SEQUENCE_READY", "int32_false_true": [0, 1]}
         data["controlInput"] = [{"name": READY_INPUT, "control": [ready]}]
     return data
@@ -171,7 +182,7 @@ _WARMUP_INPUT_FIELDS = (
 
 def _write_warmup_input(warmup_input: WarmupInput) -> dict[str, Any]:
     data = write_fields(_WARMUP_INPUT_FIELDS, warmup_input)
-    # Of several sources protobuf takes one alone.
+    # Protobuf accepts only one of several sources.
     sources = [key for key in ("input_data_file", "zero_data", "random_data") if key in data]
     return {key: value for key, value in data.items() if key not in sources[1:]}
 

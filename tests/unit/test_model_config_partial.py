@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pytriton.model_config.overrides import filled_up, is_partial
+from pytriton.model_config.parser import complete_config, is_partial_config
 
 OWN = {
     "name": "m",
@@ -19,7 +19,7 @@ OWN = {
     "config", ['{"max_batch_size": "16"}', '{"dynamicBatching": {}}', '{"name": "m", "version_policy": {"all": {}}}']
 )
 def test_a_configuration_without_backend_and_tensors_is_partial(config):
-    assert is_partial(config)
+    assert is_partial_config(config)
 
 
 @pytest.mark.parametrize(
@@ -39,17 +39,17 @@ def test_a_configuration_without_backend_and_tensors_is_partial(config):
     ],
 )
 def test_a_configuration_with_them_and_what_is_none_are_left_alone(config):
-    assert not is_partial(config)
+    assert not is_partial_config(config)
 
 
 def test_what_a_partial_configuration_leaves_out_is_the_models_own():
-    assert json.loads(filled_up('{"max_batch_size": "16"}', OWN)) == {**OWN, "max_batch_size": "16"}
-    assert json.loads(filled_up('{"maxBatchSize": 2}', OWN)) == {**OWN, "max_batch_size": 2}
-    assert json.loads(filled_up('{"max_batch_size": 2}', {})) == {"max_batch_size": 2}
+    assert json.loads(complete_config('{"max_batch_size": "16"}', OWN)) == {**OWN, "max_batch_size": "16"}
+    assert json.loads(complete_config('{"maxBatchSize": 2}', OWN)) == {**OWN, "max_batch_size": 2}
+    assert json.loads(complete_config('{"max_batch_size": 2}', {})) == {"max_batch_size": 2}
 
 
 def test_another_scheduling_replaces_the_models_own():
-    filled = json.loads(filled_up('{"sequence_batching": {"oldest": {}}}', OWN))
+    filled = json.loads(complete_config('{"sequence_batching": {"oldest": {}}}', OWN))
     assert filled == {
         **{key: OWN[key] for key in OWN if key != "dynamic_batching"},
         "sequence_batching": {"oldest": {}},

@@ -1,7 +1,7 @@
-"""How attributes are written to the server's JSON and read back.
+"""Write the attributes of objects as the server's JSON, and read them back.
 
-A :class:`Codec` turns one kind of value to JSON and back; a :class:`Field` ties an attribute to a key. Keys are read in
-snake and in camel case, because servers send the one and protobuf's JSON has the other.
+A :class:`Codec` converts one kind of value to JSON and back; a :class:`Field` connects an attribute with a key. Keys
+are read in snake and in camel case, because servers send snake case and protobuf's JSON has camel case.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Field:
         attribute: Name of the attribute.
         key: Key as written.
         codec: Its kind of value.
-        omit: The value that is not written; the default writes every value.
-        required: Reading fails without it; otherwise the attribute takes its class's default.
-        kind: Only values of this class are written under this key; others have another one. None takes all.
+        omit: The value that is not written; by default every value is written.
+        required: Reading fails without it; otherwise the attribute has the default of its class.
+        kind: Only values of this class are written with this key. None is all.
     """
 
     attribute: str
@@ -71,7 +71,7 @@ def look_up(data: Any, key: str) -> Any:
     """Value of a key spelled in snake or in camel case; None if absent.
 
     Raises:
-        TypeError: ``data`` is no mapping.
+        TypeError: ``data`` is not a mapping.
     """
     if not isinstance(data, Mapping):
         raise TypeError(f"expected an object, got {data!r}")
@@ -82,7 +82,7 @@ def look_up(data: Any, key: str) -> Any:
 
 
 def write_fields(fields: tuple[Field, ...], value: object) -> dict[str, Any]:
-    """The attributes of ``value`` by key, without those at their ``omit`` value."""
+    """The attributes of ``value`` by key, without those equal to ``omit``."""
     found = ((field, getattr(value, field.attribute)) for field in fields)
     return {
         field.key: field.codec.write(attribute)
@@ -92,11 +92,11 @@ def write_fields(fields: tuple[Field, ...], value: object) -> dict[str, Any]:
 
 
 def read_fields(fields: tuple[Field, ...], data: Any) -> dict[str, Any]:
-    """The attributes that ``data`` holds; other keys are ignored.
+    """The attributes that ``data`` has; other keys are ignored.
 
     Raises:
         PyTritonModelConfigError: A value is of the wrong kind, or a required one is missing.
-        TypeError: ``data`` is no mapping.
+        TypeError: ``data`` is not a mapping.
     """
     attributes = {}
     for field in fields:
@@ -110,7 +110,7 @@ def read_fields(fields: tuple[Field, ...], data: Any) -> dict[str, Any]:
 
 
 def record(kind: Callable[..., Any], *fields: Field) -> Codec:
-    """An object with one key per field; ``kind`` is called with the attributes that were found."""
+    """An object with one key per field; reading calls ``kind`` with the attributes that were found."""
     return Codec(lambda value: write_fields(fields, value), lambda data: kind(**read_fields(fields, data)))
 
 
@@ -145,7 +145,7 @@ def map_of(key: Codec, item: Codec) -> Codec:
 
 
 def one_of(**kinds: tuple[type, Codec]) -> Codec:
-    """An object with one key, which tells the class of its value."""
+    """An object with one key, which depends on the class of the value."""
 
     def write(value: Any) -> dict[str, Any]:
         return {key: codec.write(value) for key, (kind, codec) in kinds.items() if type(value) is kind}
@@ -176,7 +176,7 @@ def _inside(place: str) -> Iterator[None]:
 def _read_integer(data: Any) -> int:
     if isinstance(data, bool):
         raise TypeError(f"expected an integer, got {data!r}")
-    # Protobuf's JSON has 64-bit integers as strings.
+    # Protobuf's JSON writes 64-bit integers as strings.
     return int(data) if isinstance(data, str) else operator.index(data)
 
 

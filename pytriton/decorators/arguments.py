@@ -1,4 +1,4 @@
-"""Add inputs that were left out, and reduce inputs to a single value."""
+"""Decorators that add or replace arguments: absent inputs, single values, the requests, the model's context."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.constants import TRITON_CONTEXT_ATTRIBUTE, TRITON_CONTEXT_FIELD_NAME
-from pytriton.decorators.calls import Decorator, Wrapped, decorator
-from pytriton.decorators.inputs import get_inference_request_batch_size, replaced, requests_in, tensors
+from pytriton.decorators.inputs_and_outputs import get_inference_request_batch_size, replaced, requests_in, tensors
+from pytriton.decorators.signatures import Decorator, Wrapped, adding_decorator, decorator
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.proxy.types import RequestBatch
-from pytriton.worker.context import get_model_config
+from pytriton.worker.context import get_model_config, get_triton_context
 
 if TYPE_CHECKING:
     from pytriton.model_config.triton_model_config import TritonModelConfig
 
-__all__ = ["fill_optionals", "first_value"]
+__all__ = ["fill_optionals", "first_value", "triton_context", "with_requests"]
 
 Arrays = dict[str, NDArray[Any]]
 _RESERVED_NAMES = {TRITON_CONTEXT_ATTRIBUTE, TRITON_CONTEXT_FIELD_NAME}
@@ -26,15 +26,16 @@ _BYTES_KINDS = "SO"
 
 
 def fill_optionals(**defaults: NDArray[Any]) -> Decorator:
-    """Give requests the inputs that they lack. Goes above ``@batch``.
+    """Add absent inputs to requests. Goes above ``@batch``.
 
     Args:
         defaults: Input name to array of the input's shape, without batch axis, and dtype; bytes and object are the
-            same. With batching the function gets it repeated for each row of the request, else as it is; strings as
-            objects, as if they had been sent.
+            same. With batching the function gets it repeated for each row of the request, otherwise unchanged.
+            Strings become object arrays, as those of clients.
 
     Raises:
-        PyTritonBadParameterError: At the call: not an input of the model, no array, or another dtype or shape.
+        PyTritonBadParameterError: At the call: a default is for no input of the model, is not an array, or has another
+            dtype or shape.
         PyTritonRuntimeError: At the call: there is no list of requests.
         PyTritonValidationError: At the call: the list is empty, the model is not bound, or a request has no input at
             all, so that its rows are unknown.
@@ -46,7 +47,7 @@ def fill_optionals(**defaults: NDArray[Any]) -> Decorator:
         nonlocal checked
         requests = requests_in(args, "fill_optionals")
         config = get_model_config(wrapped, instance)
-        if checked is not config:  # the check costs more than the rest, and its answer depends on the model alone
+        if checked is not config:  # the check is slow, and depends on the model alone
             _check_defaults(defaults, config)
             checked = config
         return wrapped(_filled(requests, defaults, config.batching), *args[1:], **kwargs)
@@ -91,6 +92,33 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
     return with_first
 
 
+@adding_decorator("requests")
+def with_requests(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the function with the list of requests as keyword argument ``requests`` too. Goes right above ``@batch``.
+
+    A function below ``@batch`` or ``@sample`` gets parameters, ids and cancellation from them. Take inputs from the
+    arrays: replacing an input of a request makes ``@batch`` join the arrays again.
+
+    Raises:
+        PyTritonRuntimeError: There is no list of requests.
+        PyTritonValidationError: The list is empty.
+    """
+    return wrapped(*args, **{**kwargs, "requests": requests_in(args, "with_requests")})
+
+
+@adding_decorator(TRITON_CONTEXT_FIELD_NAME)
+def triton_context(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the function with the :class:`TritonContext` of its model as keyword argument ``triton_context``.
+
+    Works at any position of a stack of decorators. ``triton_context.model_configs[callable]`` is the configuration.
+
+    Raises:
+        PyTritonValidationError: The function is not bound to a model.
+    """
+    context = get_triton_context(wrapped, instance)
+    return wrapped(*args, **{**kwargs, TRITON_CONTEXT_FIELD_NAME: context})
+
+
 def _check_defaults(defaults: Mapping[str, Any], config: TritonModelConfig) -> None:
     specs = {spec.name: spec for spec in config.inputs or ()}
     for name, default in defaults.items():
@@ -120,7 +148,7 @@ def _fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
 def _filled(requests: Sequence[Any], defaults: Arrays, batching: bool) -> Sequence[Any]:
     if isinstance(requests, RequestBatch):
         columns = requests.columns()
-        if columns is not None:  # they have the same inputs: stay one block, and fill it as one
+        if columns is not None:  # all have the same inputs, in whole-batch arrays: add whole-batch arrays
             requests.add(_missing(columns, defaults, sum(requests.rows)))
             return requests
     filled = []
