@@ -247,7 +247,7 @@ DOCUMENTED_IN_SPITE_OF_ITS_NAME = {"os._exit"}
 
 # tritonclient brings "google" and "grpc", and the first one for Python 3.10.
 DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "numpy"}
-DEPENDENCIES |= {"tenacity", "tritonclient", "wrapt"}
+DEPENDENCIES |= {"tritonclient", "wrapt"}
 # Of the extra "cli".
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
 PUBLIC = [
