@@ -210,8 +210,8 @@ GLOBAL_STATE = {
     "pytriton.inprocess.response": {"_decode_description": "forms of responses"},
     "pytriton.proxy.telemetry": {"_lock": "guards the tracer", "_tracer": "the tracer of the process"},
     "pytriton.python_proxy.abi": {"_KEEP": "memory that NumPy's table of functions refers to"},
-    "pytriton.server.native": {"_told": ONE_MESSAGE, "mismatch": "reading the libraries takes long"},
-    "pytriton.server.weaknesses": {"_told": ONE_MESSAGE},
+    "pytriton.server.installation": {"_warned": ONE_MESSAGE},
+    "pytriton.server.native_backend": {"_warned": ONE_MESSAGE, "build_mismatch": "reading the libraries takes long"},
     "pytriton.signals": {
         "_installed": "signal handlers belong to the process",
         "_masks": "signals that a thread blocks during a fork",
