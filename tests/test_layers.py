@@ -26,7 +26,7 @@ LAYERS = {
     "signals": ["forks"],
     "wire": [],
     "python_proxy": ["wire"],
-    "proxy": [],
+    "proxy": ["model_config"],
     "config": ["exceptions"],
     "security": ["exceptions"],
     "utils": ["constants", "exceptions", "forks"],
@@ -121,24 +121,9 @@ LAYERS = {
     "__main__": ["cli"],
 }
 
-# Imports that break the rule above or close a circle. Each of these lists must only shrink.
-KNOWN_UPWARD = {
-    "pytriton.proxy.validators": ["pytriton.model_config.triton_model_config"],  # for type checkers: a model's outputs
-}
-KNOWN_CIRCLES = [
-    ["pytriton.inprocess.flight_library", "pytriton.inprocess.mailbox"],
-    [
-        "pytriton.inprocess.arrivals",
-        "pytriton.inprocess.flight",
-        "pytriton.inprocess.iterators",
-        "pytriton.inprocess.model",
-        "pytriton.inprocess.request",
-        "pytriton.inprocess.request_writer",
-        "pytriton.inprocess.response",
-        "pytriton.inprocess.response_reader",
-        "pytriton.inprocess.server",
-    ],
-]
+# Imports that break the rule above or close a circle. Both lists must only shrink.
+KNOWN_UPWARD: dict[str, list[str]] = {}
+KNOWN_CIRCLES: list[list[str]] = []
 
 # Imports that run later than their module: within functions, or by importlib. A name that is computed is given as code.
 OPTIONAL = "comes with an extra"
@@ -167,10 +152,9 @@ LAZY_IMPORTS = {
     "pytriton.compat.tensorrtserver.cuda_shared_memory": {"cupy": OPTIONAL},
     "pytriton.compat.tensorrtserver.shared_memory_handle": {"_CUDA": "works with a GPU only"},
     "pytriton.compat.tensorrtserver.tensors": {"tritonclient.utils.cuda_shared_memory": "works with a GPU only"},
-    "pytriton.inprocess.devices": {"cupy": OPTIONAL},
+    "pytriton.inprocess.memory": {"cupy": OPTIONAL},
     "pytriton.model_config.generator": {"google.protobuf": SLOW, "tritonclient.grpc.model_config_pb2": SLOW},
     "pytriton.model_config.parser": {"google.protobuf": SLOW, "tritonclient.grpc.model_config_pb2": SLOW},
-    "pytriton.proxy.abi": {"numpy.core.multiarray": "must be looked up by the name that pybind11 uses"},
     "pytriton.proxy.telemetry": {
         "module": OPTIONAL,
         "opentelemetry.exporter.otlp.proto.http.trace_exporter": OPTIONAL,
@@ -180,6 +164,7 @@ LAZY_IMPORTS = {
         "opentelemetry.trace": OPTIONAL,
         "opentelemetry.trace.propagation.tracecontext": OPTIONAL,
     },
+    "pytriton.python_proxy.abi": {"numpy.core.multiarray": "must be looked up by the name that pybind11 uses"},
     "pytriton.worker.metrics": {"prometheus_client": OPTIONAL},
 }
 # Modules whose names are looked up by a function of theirs, `__getattr__`.
@@ -194,48 +179,44 @@ GLOBAL_STATE = {
     "pytriton.client.sync_http": {"http_client_class": "the subclass of a class that is imported late"},
     "pytriton.compat.tensorrtserver.context": {"_numbers": "numbers of contexts"},
     "pytriton.forks": {"_owners": "the objects that a forked process must drop"},
-    "pytriton.inprocess.arrivals": {
-        "_lock": "guards the other two",
-        "_of_this_process": "the responses of blocking calls",
-        "_on_loops": "the responses of asyncio calls, by event loop",
-    },
-    "pytriton.inprocess.backends": {"DEFAULTS": "is not changed, though its class could be"},
-    "pytriton.inprocess.cargo": {"_tokens": "numbers of buffers, by which C++ names them"},
-    "pytriton.inprocess.devices": {"has_gpu": "the answer does not change"},
-    "pytriton.inprocess.dlpack_export": {"_lent": "tensors that other libraries hold"},
-    "pytriton.inprocess.flight": {
-        "_numbers": "numbers of requests, by which C++ names them",
-        "aloft": "of flight_library",
-    },
-    "pytriton.inprocess.flight_library": {
-        "_library": "loaded once",
-        "_lock": "guards the loading",
-        "aloft": "requests in flight, by number",
-    },
-    "pytriton.inprocess.library": {
+    "pytriton.inprocess.capi": {
         "_api": "the server's library is loaded once",
         "_kept": "libraries that stay loaded",
         "_lock": "guards the loading",
     },
-    "pytriton.inprocess.native_proxy": {"_lock": "guards the loading", "_proxy": "loaded once"},
-    "pytriton.inprocess.parameters": {"c_name": "names as C strings"},
-    "pytriton.inprocess.request_writer": {"_described": "forms of requests"},
-    "pytriton.inprocess.response_reader": {"_described": "forms of responses"},
-    "pytriton.inprocess.running": {
-        "_alive": "servers of this process, of which the server's library allows one",
-        "_forked": "whether the process was forked from one with a server",
-        "_home": "the process that has a server",
-        "_lives": "servers whose deletion is deferred",
+    "pytriton.inprocess.dlpack": {"_exported": "tensors that other libraries hold"},
+    "pytriton.inprocess.handle": {
+        "DEFAULTS": "is not changed, though its class could be",
+        "_process": "the process that has a server: forked ones lack its threads",
+        "_running": "servers of this process, of which the server's library allows one",
+        "_servers": "servers whose deletion is deferred",
     },
-    "pytriton.proxy.abi": {"_KEEP": "memory that NumPy's table of functions refers to"},
-    "pytriton.proxy.frames": {"_layouts": "descriptions of messages that were parsed"},
+    "pytriton.inprocess.local_channel": {"_lock": "guards the loading", "_proxy": "loaded once"},
+    "pytriton.inprocess.memory": {"has_gpu": "the answer does not change"},
+    "pytriton.inprocess.native": {
+        "_library": "loaded once",
+        "_lock": "guards the loading",
+        "_tokens": "numbers of buffers, by which C++ names them",
+        "in_flight": "requests in flight, by number",
+    },
+    "pytriton.inprocess.pending": {
+        "_lock": "guards the deliveries",
+        "_loop_deliveries": "the responses of asyncio calls, by event loop",
+        "_numbers": "numbers of requests, by which C++ names them",
+        "_thread_delivery": "the responses of blocking calls",
+        "in_flight": "of native",
+    },
+    "pytriton.inprocess.request": {"_array_description": "forms of requests"},
+    "pytriton.inprocess.response": {"_decode_description": "forms of responses"},
     "pytriton.proxy.telemetry": {"_lock": "guards the tracer", "_tracer": "the tracer of the process"},
+    "pytriton.python_proxy.abi": {"_KEEP": "memory that NumPy's table of functions refers to"},
     "pytriton.server.native": {"_told": ONE_MESSAGE, "mismatch": "reading the libraries takes long"},
     "pytriton.server.weaknesses": {"_told": ONE_MESSAGE},
     "pytriton.signals": {
         "_installed": "signal handlers belong to the process",
         "_masks": "signals that a thread blocks during a fork",
     },
+    "pytriton.wire.layout": {"_entry": "descriptions of messages that were parsed"},
     "pytriton.worker.context": {"current_binding": "the model that a thread serves"},
     "pytriton.worker.metrics": {
         "_made": "prometheus_client allows one metric of a name per registry",
@@ -245,8 +226,7 @@ GLOBAL_STATE = {
 
 # Private members of other packages: the module that uses them. Each has a test that fails when they change.
 PRIVATE = {
-    "ctypes": {"pytriton.inprocess.flight_library": ["_Pointer"]},  # for type checkers
-    "numpy": {"pytriton.proxy.abi": ["_ARRAY_API"]},  # tests/unit/test_abi.py
+    "numpy": {"pytriton.python_proxy.abi": ["_ARRAY_API"]},  # tests/unit/test_abi.py
     "tritonclient": {
         "pytriton.client.grpc_stream": ["_get_content", "_get_tensor"],
         "pytriton.compat.tensorrtserver.shared_memory_handle": [
@@ -267,8 +247,8 @@ DOCUMENTED_IN_SPITE_OF_ITS_NAME = {"os._exit"}
 
 # tritonclient brings "google" and "grpc", and the first one for Python 3.10.
 DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "numpy"}
-DEPENDENCIES |= {"tenacity", "tritonclient", "wrapt"}
-# Of the extra "cli"; matplotlib is imported when a picture is asked for.
+DEPENDENCIES |= {"tritonclient", "wrapt"}
+# Of the extra "cli".
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
 PUBLIC = [
     "pytriton",
@@ -491,6 +471,11 @@ def test_circles_are_found():
 @pytest.mark.parametrize("module", MODULES)
 def test_an_import_that_runs_late_has_a_reason(module):
     assert {each.name for each in MODULES[module] if each.lazy} == {*LAZY_IMPORTS.get(module, {})}
+
+
+def test_the_lists_name_modules_that_exist():
+    users = {module for modules in PRIVATE.values() for module in modules}
+    assert {*KNOWN_UPWARD, *LAZY_IMPORTS, *LAZY_NAMES, *GLOBAL_STATE, *users} - {*MODULES} == set()
 
 
 def test_names_of_modules_that_a_function_looks_up_have_a_reason():
