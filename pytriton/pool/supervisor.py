@@ -114,6 +114,7 @@ class Supervisor:
         self._failure: str | None = None  # why there are no more restarts
         self._interrupted = False
         self._stopped = threading.Event()
+        self._kill_at = 0.0  # in time.monotonic() seconds; set by stop()
         self._listener = listening(spec.path)
         observation.follow(self._observe)
         forks.register(self)
@@ -220,15 +221,17 @@ class Supervisor:
     def stop(self) -> None:
         """End the process when its callable has returned, without a restart. Does not wait for that."""
         with self._changed:
+            if not self._stopped.is_set():
+                self._kill_at = time.monotonic() + self._processes.stop_timeout_s
             self._stopped.set()
             self._changed.notify_all()
         process = self._process
         if process is not None:
             process.stop()
 
-    def join(self, deadline: float) -> None:
-        """Wait for the end after :meth:`stop`, and kill the process at a deadline in :func:`time.monotonic` seconds."""
-        self._thread.join(max(0.0, deadline - time.monotonic()))
+    def join(self) -> None:
+        """Wait for the end after :meth:`stop`, and kill the process when it has taken ``stop_timeout_s``."""
+        self._thread.join(max(0.0, self._kill_at - time.monotonic()))
         while self._thread.is_alive():
             process = self._process
             if process is not None:

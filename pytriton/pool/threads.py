@@ -106,6 +106,9 @@ class ThreadWorkerPool:
         for instance in list(self.workers):
             instance.close()
 
+    def join(self) -> None:
+        """As :meth:`WorkerPool.join`; threads may outlive the pool."""
+
     def close(self) -> None:
         """As :meth:`WorkerPool.close`."""
         self.stop()
