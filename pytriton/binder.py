@@ -5,19 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar, overload
 
 from pytriton.bound_models import BoundModels
 from pytriton.config import TritonConfig
-from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model import Model, check_name, describe
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.validation import checked_copy
 from pytriton.server.control import ModelControl
 from pytriton.server.native import uses_native
 from pytriton.server.unmet import Abilities, unmet_wishes
+from pytriton.signature.functions import name_of
+from pytriton.signature.schema import KEY
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.channel import Meet
 from pytriton.worker.context import TritonContext, current_binding
@@ -25,6 +28,7 @@ from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
 from pytriton.worker.spans import traces
 from pytriton.workers.crew import Infer
+from pytriton.workers.inspection import tensors_of
 from pytriton.workers.processes import Processes
 from pytriton.workers.thread_crew import callables
 
@@ -33,6 +37,8 @@ __all__ = ["ModelBinder"]
 LOGGER = logging.getLogger("pytriton.triton")
 
 UNLOAD_TIMEOUT_S = 30.0
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class ModelBinder(ABC):
@@ -58,27 +64,30 @@ class ModelBinder(ABC):
 
     def bind(
         self,
-        model_name: str,
-        infer_func: Infer,
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
+        model_name: str | Infer | None = None,
+        infer_func: Infer | None = None,
+        inputs: Sequence[Tensor] | None = None,
+        outputs: Sequence[Tensor] | None = None,
         model_version: int = 1,
         config: ModelConfig | None = None,
         strict: bool = False,
         trace_config: list[str] | None = None,
         *,
         replace: bool = False,
+        example: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Serve a callable as a model; at once if there is a server, else as soon as there is.
 
         Args:
-            model_name: Letters, digits, dots, underscores and dashes.
+            model_name: Letters, digits, dots, underscores and dashes. ``bind(function)`` takes that of the function.
             infer_func: Gets a list of requests and returns a list of one mapping, output name to array, per request;
                 the decorators give it other signatures. A list of callables makes one model instance of each: they run
                 in parallel threads. :class:`pytriton.workers.Processes` makes instances in processes of their own.
                 A call with several clients' requests that raises is repeated with each request alone, so that side
                 effects happen twice; ``ModelConfig(isolate_errors=False)`` prevents that.
-            inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ...
+            inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ... Where they and ``outputs``
+                are left out, they come from the callable's annotations, and from ``example``; see
+                docs/typed_functions.md.
             outputs: Likewise OUTPUT_1, OUTPUT_2, ...
             model_version: Several versions of a model may be bound; they share all but the callables.
             config: Batching and more. It is copied: what is assigned to it afterwards has no effect.
@@ -87,6 +96,9 @@ class ModelBinder(ABC):
                 ``mode=opentelemetry``, the callables' spans are sent where the server's are; see docs/observability.md.
             replace: Unbind what is bound under this name and version first, once all arguments were checked. Requests
                 that come meanwhile are refused; :meth:`rebind` replaces the callable alone, and loses none.
+            example: A request, or several that differ in shape: dicts from the names of inputs to values, or to arrays
+                (with batch axis under ``@batch``). The callable is called with each, here and as its first warm-up;
+                dtypes and shapes that annotations leave open are those of its arguments and results.
 
         Raises:
             ImportError: ``trace_config`` is for OpenTelemetry, which is not installed.
@@ -99,13 +111,18 @@ class ModelBinder(ABC):
             PyTritonWorkerError: A worker process could not be started.
             tritonclient.utils.InferenceServerException: The server refused the model.
         """
-        check_name(model_name)
+        name, infer_func = _named(model_name, infer_func)
+        check_name(name)
         of_the_server = self._config.trace_config if self._config else None
-        traced = traces(model_name, trace_config, of_the_server)
+        traced = traces(name, trace_config, of_the_server)
         infer = infer_func if isinstance(infer_func, Processes) else callables(infer_func)
         instances = len(infer.places() if isinstance(infer, Processes) else infer)
         config = ModelConfig() if config is None else checked_copy(config)
-        described = describe(model_name, model_version, inputs, outputs, config, instances)
+        derived = tensors_of(infer, inputs, outputs, config, example)
+        config = derived.config
+        described = describe(name, model_version, derived.inputs, derived.outputs, config, instances)
+        if derived.signature is not None:
+            described.backend_parameters[KEY] = derived.signature.to_json()
         followed = of_the_server if trace_config is None else trace_config
         native = uses_native(config.proxy, ours=self._is_ours())
         if not native:
@@ -119,11 +136,11 @@ class ModelBinder(ABC):
             self._may_forward_headers(),
         )
         abilities = self._abilities()
-        with self._changing(f"bind model {model_name!r}"):
+        with self._changing(f"bind model {name!r}"):
             replaced = self._models.replaced_by(described) if replace else []
             self._models.check_beside(described, replaced)
             for wish in unmet_wishes(described, abilities) if abilities else ():
-                LOGGER.warning("model %s: %s", model_name, wish)
+                LOGGER.warning("model %s: %s", name, wish)
             model = Model(
                 infer,
                 described,
@@ -136,10 +153,37 @@ class ModelBinder(ABC):
                 self._offer,
             )
             if replaced:
-                self.unbind(model_name, model_version)
+                self.unbind(name, model_version)
             self._models.add(model)
             if self._control is not None:
                 self._load(self._control)
+
+    @overload
+    def model(self, infer_func: FunctionT, /) -> FunctionT: ...
+    @overload
+    def model(
+        self, infer_func: None = None, /, *, name: str | None = None, **options: Any
+    ) -> Callable[[FunctionT], FunctionT]: ...
+    def model(self, infer_func: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
+        """Decorate a function to :meth:`bind` it; it stays as it is.
+
+        For instance::
+
+            @triton.model
+            def shout(text: str) -> str:
+                return text.upper()
+
+        Args:
+            infer_func: The function.
+            name: Of the model; default: the function's.
+            options: Other arguments of :meth:`bind`, which raises the same.
+        """
+
+        def bound(function: FunctionT) -> FunctionT:
+            self.bind(name, function, **options)
+            return function
+
+        return bound if infer_func is None else bound(infer_func)
 
     def rebind(self, model_name: str, infer_func: Infer, model_version: int | None = None) -> None:
         """Replace a model's callable while it is served: no request is lost, and none is answered by both.
@@ -300,3 +344,16 @@ class ModelBinder(ABC):
     @abstractmethod
     def _on_unrecoverable(self) -> None:
         """Act on the wish of a callable to stop the server."""
+
+
+def _named(model_name: Any, infer_func: Any) -> tuple[str, Infer]:
+    """The name and the callable that ``bind`` was given, of which the one may be in the other's place or missing."""
+    if infer_func is None and not isinstance(model_name, str):
+        model_name, infer_func = None, model_name
+    if infer_func is None:
+        raise PyTritonValidationError(f"model {model_name!r} has no infer_func; give bind() a callable")
+    if model_name is None:
+        if isinstance(infer_func, Processes):
+            raise PyTritonValidationError("Processes have no name for a model; give bind() a model_name too")
+        model_name = name_of(infer_func)
+    return model_name, infer_func

@@ -167,6 +167,14 @@ class AsyncioModelClient(AsyncioClient):
             self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=True))
         )
 
+    async def call(
+        self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
+    ) -> Any:
+        """Call a typed function; arguments, result and errors are those of :meth:`ModelClient.call`."""
+        return await self._run(
+            self._session.call(self._request(inputs, named_inputs, parameters, headers, sample=True))
+        )
+
     async def infer_batch(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
     ) -> Arrays:

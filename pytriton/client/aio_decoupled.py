@@ -10,8 +10,9 @@ from pytriton.client.aio import AsyncioClient
 from pytriton.client.aio_drive import AsyncTransport
 from pytriton.client.aio_grpc_stream import AsyncGrpcStreamTransport, open_async_stream_transport
 from pytriton.client.arguments import Parameters
-from pytriton.client.codec import Arrays
+from pytriton.client.codec import Arrays, Codec
 from pytriton.client.decoupled import check_streams
+from pytriton.client.flows import Call
 
 __all__ = ["AsyncioDecoupledModelClient"]
 
@@ -47,6 +48,19 @@ class AsyncioDecoupledModelClient(AsyncioClient):
         """
         return self._stream(inputs, named_inputs, parameters, headers, sample=True)
 
+    async def call(
+        self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
+    ) -> AsyncGenerator[Any, None]:
+        """Call a typed function that streams: its values, as they come.
+
+        Arguments are those of :meth:`ModelClient.call`; errors, and how to stop early, those of :meth:`infer_sample`.
+        """
+        flow = self._session.stream(self._request(inputs, named_inputs, parameters, headers, sample=True))
+        codec, call = await self._run(flow)
+        async with aclosing(self._responses(codec, call, sample=True)) as responses:
+            async for outputs in responses:
+                yield codec.result(outputs)
+
     def infer_batch(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
     ) -> AsyncGenerator[Arrays, None]:
@@ -62,6 +76,11 @@ class AsyncioDecoupledModelClient(AsyncioClient):
     ) -> AsyncGenerator[Arrays, None]:
         flow = self._session.stream(self._request(inputs, named_inputs, parameters, headers, sample=sample))
         codec, call = await self._run(flow)
+        async with aclosing(self._responses(codec, call, sample)) as responses:
+            async for outputs in responses:
+                yield outputs
+
+    async def _responses(self, codec: Codec, call: Call, sample: bool) -> AsyncGenerator[Arrays, None]:
         async with aclosing(self._transport.stream(call)) as responses:
             while (result := await self._in_flight.run(anext(responses, None))) is not None:
                 yield codec.decode(result, sample=sample)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from pytriton.client.arguments import Parameters
@@ -61,6 +61,16 @@ class DecoupledModelClient(SyncClient):
         """
         return self._stream(inputs, named_inputs, parameters, headers, sample=True)
 
+    def call(
+        self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
+    ) -> Generator[Any, None, None]:
+        """Call a typed function that streams: its values, as they come.
+
+        Arguments are those of :meth:`ModelClient.call`; errors, and how to stop early, those of :meth:`infer_sample`.
+        """
+        responses = self._stream(inputs, named_inputs, parameters, headers, sample=True)
+        return responses.values()
+
     def infer_batch(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
     ) -> ResponseIterator:
@@ -98,6 +108,12 @@ class ResponseIterator(Iterator[Arrays]):
         if result is None:
             raise StopIteration
         return self._codec.decode(result, sample=self._sample)
+
+    def values(self) -> Generator[Any, None, None]:
+        """What the responses stand for, if the model is a typed function; see :meth:`ModelClient.call`."""
+        with self:
+            for outputs in self:
+                yield self._codec.result(outputs)
 
     def __enter__(self) -> ResponseIterator:
         return self

@@ -32,6 +32,7 @@ __all__ = [
     "decorator",
     "each",
     "naming_decorator",
+    "passing_decorator",
     "passing_of",
     "then",
 ]
@@ -55,10 +56,14 @@ class Passing(NamedTuple):
     Attributes:
         by_name: Whether it turns the list of requests into a keyword argument for each input.
         adds: Names of further keyword arguments.
+        fills: Names of inputs that it adds to requests without them.
+        reduces: Names of inputs of which it passes on one value in place of rows.
     """
 
     by_name: bool = False
     adds: tuple[str, ...] = ()
+    fills: tuple[str, ...] = ()
+    reduces: tuple[str, ...] = ()
 
 
 class Decorated(Protocol[P, R_co]):
@@ -111,6 +116,11 @@ def naming_decorator(wrapper: Wrapper) -> NamingDecorator:
 def adding_decorator(*names: str) -> Callable[[Wrapper], AddingDecorator]:
     """The same of a wrapper that adds keyword arguments of these names."""
     return lambda wrapper: _made(wrapper, Passing(adds=names))
+
+
+def passing_decorator(passing: Passing) -> Callable[[Wrapper], Decorator]:
+    """The same of a wrapper that passes something else on."""
+    return lambda wrapper: _made(wrapper, passing)
 
 
 def _made(wrapper: Any, passing: Passing) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.constants import TRITON_CONTEXT_ATTRIBUTE, TRITON_CONTEXT_FIELD_NAME
-from pytriton.decorators.calls import Decorator, Wrapped, decorator
+from pytriton.decorators.calls import Decorator, Passing, Wrapped, passing_decorator
 from pytriton.decorators.inputs import get_inference_request_batch_size, replaced, requests_in, tensors
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.proxy.types import RequestBatch
@@ -41,7 +41,7 @@ def fill_optionals(**defaults: NDArray[Any]) -> Decorator:
     """
     checked: TritonModelConfig | None = None
 
-    @decorator
+    @passing_decorator(Passing(fills=tuple(defaults)))
     def filled(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         nonlocal checked
         requests = requests_in(args, "fill_optionals")
@@ -78,7 +78,7 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
     def reduced(inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {key: _first(key, inputs[key], squeeze_single_values, strict) for key in keys if key in inputs}
 
-    @decorator
+    @passing_decorator(Passing(reduces=keys))
     def with_first(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         config = get_model_config(wrapped, instance)
         if not config.batching:

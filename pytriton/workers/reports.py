@@ -11,6 +11,8 @@ the end                   end, when the callable has returned
 events                    from the worker
 ``ready``, is_async       the factory has returned, and the instance waits for its proxy
 ``failed``, traceback     it cannot be started; the worker ends
+``derived``, pickled      the model's tensors, which was all the task
+``refused``, text         they cannot be derived
 ``connected``             a proxy has come
 ``disconnected``, bools   a proxy has gone; whether another is there, and whether the server has ended it
 ``unrecoverable``         the callable wants the server to stop

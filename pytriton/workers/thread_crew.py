@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.signature.served import served as typed
 from pytriton.worker.context import attach
 from pytriton.worker.results import is_async
 from pytriton.worker.warmup import warm_up
@@ -43,6 +44,7 @@ class ThreadCrew:
 
     def __init__(self, functions: Sequence[InferFunc], served: Served) -> None:
         self.members: list[Member] = []
+        functions = [typed(function, served.config) for function in functions]
         self._functions = functions
         self._served = served
         self._callables: list[ServedCallable] = []
@@ -80,7 +82,7 @@ class ThreadCrew:
             raise PyTritonValidationError(
                 f"model {name!r} was bound with callables of this process, not with Processes; {instead}"
             )
-        functions = callables(infer)
+        functions = [typed(function, self._served.config) for function in callables(infer)]
         if len(functions) != len(self._functions):
             raise PyTritonValidationError(
                 f"model {name!r} has {len(self._functions)} instances, and got {len(functions)} callables; give one "

@@ -22,12 +22,14 @@ from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
 from pytriton.signals import ignored_signals
+from pytriton.signature.served import served
 from pytriton.worker.channel import Channel
 from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.engine import Engine
 from pytriton.worker.instance import Instance
 from pytriton.worker.results import is_async
 from pytriton.worker.warmup import warm_up
+from pytriton.workers.inspection import Inspection
 from pytriton.workers.reports import RecordSender, Reports
 from pytriton.workers.served_callable import Served, ServedCallable
 from pytriton.workers.task import Task
@@ -64,6 +66,9 @@ def _serve(reports: Reports, listener: int) -> None:
             return
         task = pickle.loads(heard[1])
         _prepare(task, reports)
+        if isinstance(task, Inspection):
+            _inspect(task, reports)
+            return
         worker = Worker(task, reports, socket.socket(fileno=listener))
     except BaseException:
         reports.tell("failed", traceback.format_exc())
@@ -71,7 +76,14 @@ def _serve(reports: Reports, listener: int) -> None:
     worker.obey()
 
 
-def _prepare(task: Task, reports: Reports) -> None:
+def _inspect(task: Inspection, reports: Reports) -> None:
+    try:
+        reports.tell("derived", task.derived())
+    except PyTritonValidationError as error:
+        reports.tell("refused", str(error))
+
+
+def _prepare(task: Task | Inspection, reports: Reports) -> None:
     """Do what has to come before the user's code."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # it is a pipe, and its lines are for a log
@@ -202,6 +214,7 @@ def _made(task: Task) -> Any:
     function = task.make()
     if not callable(function):
         raise PyTritonValidationError(f"the factory returned {function!r}, which cannot be called")
+    function = served(function, task.config)
     check_callable(function, task.config)
     return function
 
