@@ -16,8 +16,8 @@ from pytriton.client.exceptions import (
 )
 from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.signature.conversion import SignatureCodec
 from pytriton.signature.validation import ValueMismatchError
+from pytriton.signature.values import SignatureCodec
 
 __all__ = ["Codec"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from inspect import getattr_static, unwrap
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +50,12 @@ def batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[s
 def whole_batch_form(function: Any) -> Callable[[Arrays], Any] | None:
     """What a callable does below ``@batch``: from whole-batch inputs by name to outputs, for others to cut and check.
 
-    None if ``@batch`` is not the outermost decorator of the function, the bound method, or the object's ``__call__``.
+    None if ``@batch`` is not the outermost decorator of the function, the bound method, or the object's ``__call__``,
+    and the outermost one has no such form of its own, as that of typed functions has.
     """
     decorated = function if isinstance(function, WRAPPERS) else getattr_static(type(function), "__call__", None)
+    if isinstance(decorated, WRAPPERS) and (form := getattr(decorated._self_wrapper, "whole_batch", None)) is not None:
+        return cast(Callable[[Arrays], Any], form(decorated.__wrapped__))
     if not isinstance(decorated, WRAPPERS) or decorated._self_wrapper is not unwrap(batch):
         return None
     wrapped = (function if decorated is function else function.__call__).__wrapped__

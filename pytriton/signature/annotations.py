@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import collections.abc as abc
-import dataclasses
 import io
 import json
 import sys
@@ -14,17 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
-from pytriton.exceptions import PyTritonError
 from pytriton.model_config.dtypes import triton_name
-from pytriton.signature.docstrings import Docstring
+from pytriton.signature.records import Docstring, UnderivableError, fields_of, is_record
 from pytriton.signature.schema import Schema, is_native
 from pytriton.signature.validation import problems, to_json
 
-__all__ = ["Annotations", "Field", "Kind", "UnderivableError", "fields_of", "is_record", "split"]
+__all__ = ["Annotations", "Kind", "split"]
 
 Load = Callable[[Any], Any]
 
@@ -43,10 +41,6 @@ KEYWORDS |= {"multiple_of": "multipleOf", "pattern": "pattern", "description": "
 KEYWORDS |= {"documentation": "description", "examples": "examples"}
 
 
-class UnderivableError(PyTritonError):
-    """There is no schema for an annotation; the message is a clause about it."""
-
-
 @dataclass(frozen=True)
 class Kind:
     """How values of an annotation travel.
@@ -59,16 +53,6 @@ class Kind:
 
     schema: Schema
     load: Load | None = None
-
-
-class Field(NamedTuple):
-    """A field of a record."""
-
-    name: str
-    annotation: Any
-    required: bool
-    default: Any
-    description: str
 
 
 class Annotations:
@@ -234,56 +218,6 @@ def split(annotation: Any) -> tuple[Any, list[Any], bool]:
             annotation = Union[tuple(arg for arg in get_args(annotation) if arg is not type(None))]  # noqa: UP007
         else:
             return annotation, metadata, optional
-
-
-def is_record(cls: Any) -> bool:
-    """Whether it is a dataclass, a TypedDict, a NamedTuple, or a model of pydantic."""
-    return isinstance(cls, type) and (
-        dataclasses.is_dataclass(cls)
-        or is_typeddict(cls)
-        or type(cls).__name__ == "_TypedDictMeta"  # that of typing_extensions
-        or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
-        or hasattr(cls, "model_json_schema")
-    )
-
-
-def fields_of(cls: Any) -> list[Field]:
-    """The fields of a record."""
-    told = Docstring.of(cls).parameters
-    if hasattr(cls, "model_fields"):
-        return [
-            Field(name, _annotated(info), info.is_required(), None if info.is_required() else info.default, "")
-            for name, info in cls.model_fields.items()
-        ]
-    try:
-        hints = get_type_hints(cls, include_extras=True)
-    except Exception as error:
-        raise UnderivableError(f"the fields of {cls.__name__} cannot be resolved ({error})") from error
-    if dataclasses.is_dataclass(cls):
-        missing = dataclasses.MISSING
-        return [
-            Field(
-                each.name,
-                hints[each.name],
-                each.default is missing and each.default_factory is missing,
-                None if each.default is missing else each.default,
-                told.get(each.name, ""),
-            )
-            for each in dataclasses.fields(cls)
-            if each.init
-        ]
-    if hasattr(cls, "_fields"):
-        defaults = cls._field_defaults
-        return [
-            Field(name, hints.get(name, Any), name not in defaults, defaults.get(name), told.get(name, ""))
-            for name in cls._fields
-        ]
-    return [Field(name, hints[name], name in cls.__required_keys__, None, told.get(name, "")) for name in hints]
-
-
-def _annotated(info: Any) -> Any:
-    """The annotation of a field of pydantic, with its constraints."""
-    return typing.Annotated[info.annotation, info]
 
 
 def _scalar(bare: Any, origin: Any, inside: bool) -> Kind | None:

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NoReturn, get_args, get_origin
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
-from pytriton.model_config.warmup import ModelWarmup, WarmupInput
 from pytriton.proxy.types import Request
-from pytriton.signature.annotations import Annotations, UnderivableError, fields_of, is_record, split
+from pytriton.signature.annotations import Annotations, split
+from pytriton.signature.arguments import Arguments
+from pytriton.signature.examples import Example, as_array, in_json, schema_of, warmed
 from pytriton.signature.functions import BATCH, REQUESTS, SAMPLE, Described, describe
+from pytriton.signature.records import UnderivableError, fields_of, is_record
 from pytriton.signature.schema import ARRAYS, OBJECT, RESULT, VALUE, VALUES, Schema, Signature, tensor_of
 from pytriton.signature.served import members_of, naming_outputs
 from pytriton.signature.validation import ValueMismatchError, to_json
 from pytriton.signature.values import encode_rows
 
-__all__ = ["Derived", "Example", "derive", "examples_in", "with_examples"]
+__all__ = ["Derived", "declared", "derive"]
 
-Example = Mapping[str, Any]
 Call = Callable[[Callable[[], Any], ModelConfig, Sequence[Tensor]], Any]
 """Calls what it is given as the callable of a model with this configuration and these inputs; the first result."""
-
-LONGEST_EXAMPLE = 2048  # characters of JSON
-SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 @dataclass(frozen=True)
@@ -50,18 +47,12 @@ class Derived:
     signature: Signature | None = None
 
 
-def examples_in(given: Any) -> list[Example]:
-    """The examples that ``bind`` was given: one, a list of them, or None.
-
-    Raises:
-        PyTritonValidationError: One is no dict from names of inputs to values.
-    """
-    examples = [given] if isinstance(given, Mapping) else given or []
-    if not isinstance(examples, (list, tuple)) or not all(isinstance(each, Mapping) for each in examples):
-        raise PyTritonValidationError(
-            f"example is {given!r:.100}; give a dict from the names of inputs to values, or a list of such"
-        )
-    return list(examples)
+def declared(
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], config: ModelConfig, examples: Sequence[Example]
+) -> Derived:
+    """What was declared, with examples as warm-up. Their values are arrays, with batch axis if the model has one."""
+    arrays = [{name: as_array(value) for name, value in example.items()} for example in examples]
+    return Derived(inputs, outputs, warmed(config, arrays))
 
 
 def derive(function: Any, config: ModelConfig, examples: Sequence[Example], call: Call) -> Derived:
@@ -105,14 +96,6 @@ def _check_requests(found: Described, examples: Sequence[Example]) -> None:
         )
 
 
-def with_examples(
-    inputs: Sequence[Tensor], outputs: Sequence[Tensor], config: ModelConfig, examples: Sequence[Example]
-) -> Derived:
-    """What was declared, with examples as warm-up. Their values are arrays, with batch axis if the model has one."""
-    arrays = [{name: _as_array(value) for name, value in example.items()} for example in examples]
-    return Derived(inputs, outputs, _warmed(config, arrays))
-
-
 @dataclass
 class _Derivation:
     function: Any
@@ -121,13 +104,14 @@ class _Derivation:
     examples: list[Example]
     call: Call
     kinds: Annotations = field(default_factory=Annotations)
+    loads: dict[str, Any] = field(default_factory=dict)
 
     def derived(self) -> Derived:
         found = self.found
         inputs, required = self._inputs()
         tensors = [tensor_of(name, schema, name not in required) for name, schema in inputs.items()]
         arrays = [self._arrays(example, inputs) for example in self.examples]
-        results = [self._result(each, tensors) for each in (arrays if self._passes_arrays else self.examples)]
+        results = [self._result(each, inputs, tensors) for each in arrays]
         outputs, present, result = self._outputs(results)
         signature = Signature(
             inputs,
@@ -137,11 +121,11 @@ class _Derivation:
             ARRAYS if self._passes_arrays else VALUES,
             result,
             found.summary,
-            tuple(self._told(results, outputs, result)),
+            tuple(in_json(self.examples, [self._told(each, outputs, result) for each in results])),
             self.kinds.definitions,
         )
         produced = [tensor_of(name, schema) for name, schema in outputs.items()]
-        return Derived(tensors, produced, _warmed(self.config, arrays), signature)
+        return Derived(tensors, produced, warmed(self.config, arrays), signature)
 
     @property
     def _passes_arrays(self) -> bool:
@@ -161,7 +145,8 @@ class _Derivation:
             names += dict.fromkeys(name for each in self.examples for name in each if name not in names)
         if unknown := sorted({name for each in self.examples for name in each} - {*names}):
             raise PyTritonValidationError(f"the example has {_listed(unknown)}; {found.name} takes {_listed(names)}")
-        schemas, required = {}, []
+        schemas: dict[str, Schema] = {}
+        required = []
         for name in names:
             schemas[name], optional = self._input(name)
             if not optional:
@@ -181,10 +166,11 @@ class _Derivation:
             except UnderivableError as error:
                 found.refuse(name, f"has no form as a tensor: {error}", self._line(name))
             schema, optional = self._completed(name, kind.schema, values), optional or may_be_none
+            self.loads[name] = kind.load
         elif not values:
             found.refuse(name, "has no annotation", f"{self._line(name)}, or give bind() an example")
         else:
-            schema = self._of_values(name, values)
+            schema = self._schema_of(name, values)
         if self._passes_arrays and name not in found.single and (schema.get("shape") is None):
             problem = (
                 f"is a Python value to its annotation {found.hints.get(name)!r}, but @{found.passes} passes arrays"
@@ -212,7 +198,7 @@ class _Derivation:
                 )
             shape = shape[1:]
         if (dtype is None or shape is None) and values:
-            learned = self._of_values(name, [_as_array(value, dtype) for value in values])
+            learned = self._schema_of(name, [as_array(value, dtype) for value in values])
             dtype, shape = dtype or learned["dtype"], learned["shape"] if shape is None else shape
         if dtype is None or shape is None:
             unknown = " and ".join(["dtype"] * (dtype is None) + ["shape"] * (shape is None))
@@ -226,41 +212,12 @@ class _Derivation:
             )
         return {**schema, "dtype": dtype, "shape": shape}
 
-    def _of_values(self, name: str, values: Sequence[Any]) -> Schema:
-        """The schema of what an example has, or a result."""
-        if self._passes_arrays or any(hasattr(each, "__array__") and np.ndim(each) for each in values):
-            return self._of_arrays(name, [_as_array(each) for each in values])
-        kinds = {type(each.item() if isinstance(each, np.generic) else each) for each in values}
-        if kinds <= SCALARS.keys():
-            if len(kinds) == 1:
-                return {"type": SCALARS[kinds.pop()]}
-            return {"type": "number"} if kinds == {int, float} else {"encoding": "json"}
-        if kinds == {bytes}:
-            return {"type": "string", "contentEncoding": "base64"}
-        items = {type(item) for each in values if isinstance(each, (list, tuple)) for item in each}
-        if kinds <= {list, tuple} and len(items) == 1 and items <= SCALARS.keys():
-            return {"type": "array", "items": {"type": SCALARS[items.pop()]}}
-        (kind,) = kinds if len(kinds) == 1 else (None,)
-        if is_record(kind):
+    def _schema_of(self, name: str, values: Sequence[Any]) -> Schema:
+        kinds = {type(value) for value in values}
+        if len(kinds) == 1 and is_record(kind := kinds.pop()) and not self._passes_arrays:
             return self.kinds.of(kind).schema
-        return {"encoding": "json"}
-
-    def _of_arrays(self, name: str, arrays: Sequence[NDArray[Any]]) -> Schema:
-        try:
-            dtypes = {"BYTES" if each.dtype.kind == "U" else triton_name(each.dtype) for each in arrays}
-        except ValueError as error:
-            raise PyTritonValidationError(f"{self.found.name}: {name!r} in an example: {error}") from error
-        ranks = {each.ndim for each in arrays}
-        if len(dtypes) > 1 or len(ranks) > 1:
-            raise PyTritonValidationError(
-                f"{self.found.name}: {name!r} has several dtypes or numbers of dimensions in the examples: "
-                f"{', '.join(sorted(f'{each.dtype} {each.shape}' for each in arrays))}"
-            )
-        if self._has_axis and ranks == {0}:
-            raise PyTritonValidationError(f"{self.found.name}: {name!r} in an example has no batch axis")
-        shapes = [each.shape[1:] if self._has_axis else each.shape for each in arrays]
-        shape = [sizes[0] if len({*sizes}) == 1 else -1 for sizes in zip(*shapes, strict=True)]
-        return {"type": "array", "dtype": dtypes.pop(), "shape": [size or -1 for size in shape]}
+        place = f"{self.found.name}: {name!r}"
+        return schema_of(place, values, as_arrays=self._passes_arrays, has_axis=self._has_axis)
 
     # Examples.
 
@@ -272,7 +229,7 @@ class _Derivation:
             if value is None:
                 continue
             if self._passes_arrays and "shape" in schema:
-                arrays[name] = _as_array(value, schema["dtype"])
+                arrays[name] = as_array(value, schema["dtype"])
                 continue
             try:
                 rows = encode_rows(schema, [value], self.kinds.definitions, (name,))
@@ -281,16 +238,23 @@ class _Derivation:
             arrays[name] = rows if self.config.batching else rows[0]
         return arrays
 
-    def _result(self, example: Mapping[str, Any], tensors: Sequence[Tensor]) -> Any:
-        """What the function returns for an example, below what makes responses of it."""
+    def _result(
+        self, example: Mapping[str, NDArray[Any]], schemas: Mapping[str, Schema], tensors: Sequence[Tensor]
+    ) -> Any:
+        """What the function returns for the arrays of an example, below what makes responses of it."""
         if not self._passes_arrays:
-            given = {name: value for name, value in example.items() if value is not None}
-            call = lambda: self.function(**given)  # noqa: E731
+            kinds = {name: (schema, self.loads.get(name)) for name, schema in schemas.items()}
+            (row,) = Arguments(kinds, self.kinds.definitions, self.config.batching).of(example)
+            if isinstance(row, ValueMismatchError):
+                raise PyTritonValidationError(f"the example of {self.found.name} does not fit: {row}")
+            args = [row.pop(name) for name in self.found.positional if name in row]
+            function = partial(self.function, *args, **row)
+        elif self.found.passes == REQUESTS:
+            function = partial(self.function, [Request(example, requested_output_names=[])])
         else:
-            function = self.function if self.found.passes == REQUESTS else naming_outputs(self.function)
-            call = lambda: function([Request(example, requested_output_names=[])])  # noqa: E731
+            function = partial(naming_outputs(self.function), [Request(example, requested_output_names=[])])
         try:
-            result = self.call(call, self.config, tensors)
+            result = self.call(function, self.config, tensors)
             if self._passes_arrays:
                 (response,) = result
                 if isinstance(response, BaseException):
@@ -363,14 +327,14 @@ class _Derivation:
     def _learned(self, results: Sequence[Any]) -> tuple[dict[str, Schema], list[str], str]:
         """What the results of examples tell."""
         if self._passes_arrays and all({*each} == {RESULT} for each in results):
-            return {RESULT: self._of_values(RESULT, [each[RESULT] for each in results])}, [RESULT], VALUE
+            return {RESULT: self._schema_of(RESULT, [each[RESULT] for each in results])}, [RESULT], VALUE
         if is_record(type(results[0])):
             return self._fields(type(results[0]), results)
         if not all(isinstance(each, Mapping) and each for each in results):
-            return {RESULT: self._of_values(RESULT, results)}, [RESULT], VALUE
+            return {RESULT: self._schema_of(RESULT, results)}, [RESULT], VALUE
         names = dict.fromkeys(name for each in results for name in each)
         values = {name: [each[name] for each in results if name in each] for name in names}
-        return {name: self._of_values(name, values[name]) for name in names}, [*names], OBJECT
+        return {name: self._schema_of(name, values[name]) for name in names}, [*names], OBJECT
 
     def _refuse_result(self, reason: str = "") -> NoReturn:
         found = self.found
@@ -385,22 +349,10 @@ class _Derivation:
             f'request, such as example={{"{name}": ...}}'
         )
 
-    def _told(self, results: Sequence[Any], outputs: Mapping[str, Schema], result: str) -> list[Schema]:
-        """The examples as JSON, as far as they are short."""
-        told = []
-        for example, returned in zip(self.examples, results, strict=True):
-            try:
-                given = {name: to_json(value) for name, value in example.items() if value is not None}
-                if result == OBJECT:
-                    answer = to_json(members_of(returned, outputs))
-                else:
-                    answer = to_json(returned[RESULT] if self._passes_arrays else returned)
-            except TypeError:
-                continue
-            each = {"input": given, "output": answer}
-            if len(json.dumps(each)) <= LONGEST_EXAMPLE:
-                told.append(each)
-        return told
+    def _told(self, result: Any, outputs: Mapping[str, Schema], form: str) -> Any:
+        if form == OBJECT:
+            return members_of(result, outputs)
+        return result[RESULT] if self._passes_arrays else result
 
 
 def _holds_arrays(bare: Any) -> bool:
@@ -409,41 +361,11 @@ def _holds_arrays(bare: Any) -> bool:
     return (get_origin(value) or value) is np.ndarray or hasattr(value, "dim_str")
 
 
-def _as_array(value: Any, dtype: str | None = None) -> NDArray[Any]:
-    array = np.asarray(value)
-    if array.dtype.kind == "U":
-        texts = np.empty(array.shape, object)
-        texts[...] = np.char.encode(array, "utf-8").astype(object)
-        return texts
-    if array.dtype.kind == "S":
-        return array.astype(object)
-    if dtype is not None and dtype != "BYTES" and not hasattr(value, "__array__"):
-        return array.astype(tensor_of("x", {"dtype": dtype, "shape": []}).dtype)
-    return array
-
-
 def _default(value: Any) -> Schema:
     try:
         return {"default": to_json(value)}
     except TypeError:
         return {}
-
-
-def _warmed(config: ModelConfig, requests: Sequence[Mapping[str, NDArray[Any]]]) -> ModelConfig:
-    """With requests as the first warm-ups."""
-    warmups = []
-    for number, arrays in enumerate(requests, 1):
-        rows = len(next(iter(arrays.values()))) if config.batching and arrays else 1
-        if not arrays or rows > config.max_batch_size > 0:
-            continue
-        inputs = {}
-        for name, array in arrays.items():
-            shape = array.shape[1:] if config.batching else array.shape
-            if 0 not in shape:
-                inputs[name] = WarmupInput(array.dtype, shape, data=array)
-        if len(inputs) == len(arrays):
-            warmups.append(ModelWarmup(f"example {number}", rows, inputs))
-    return replace(config, model_warmup=[*warmups, *(config.model_warmup or ())] or None) if warmups else config
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import wrapt
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.signature.annotations import split
-from pytriton.signature.docstrings import Docstring
+from pytriton.signature.records import Docstring
 
 __all__ = ["BATCH", "REQUESTS", "SAMPLE", "VALUES", "Described", "describe", "name_of"]
 
@@ -71,6 +71,11 @@ class Described:
             args = get_args(hint)
             return args[0] if args else None
         return hint
+
+    @property
+    def positional(self) -> list[str]:
+        """Names of parameters that have no name for callers."""
+        return [each.name for each in self.parameters.values() if each.kind is each.POSITIONAL_ONLY]
 
     def refuse(self, parameter: str, problem: str, line: str) -> NoReturn:
         """Raise PyTritonValidationError for a parameter, with the line to write instead."""

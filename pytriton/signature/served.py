@@ -6,7 +6,8 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -16,20 +17,18 @@ from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonUnrecoverableError, PyTritonValidationError
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.proxy.types import RequestBatch, ResponseBatch
-from pytriton.signature.annotations import Annotations, Load, UnderivableError
+from pytriton.proxy.types import RequestBatch, ResponseBatch, RowErrors
+from pytriton.signature.annotations import Annotations, Load
+from pytriton.signature.arguments import Arguments, Row
 from pytriton.signature.functions import WRAPPERS, Described, describe
+from pytriton.signature.records import UnderivableError
 from pytriton.signature.schema import OBJECT, RESULT, VALUES, Schema, Signature, tensor_of
-from pytriton.signature.validation import Problem, ValueMismatchError, checks, problems
-from pytriton.signature.values import decode_rows, encode_rows
+from pytriton.signature.validation import ValueMismatchError
+from pytriton.signature.values import encode_rows
 
 __all__ = ["members_of", "naming_outputs", "served"]
 
 Arrays = dict[str, NDArray[Any]]
-Row = dict[str, Any] | ValueMismatchError
-"""The arguments of one call, or why it is not made."""
-
-NOT_VALID = (ValueError, TypeError, OSError)  # what makes objects of values, such as __post_init__, raises
 
 
 def served(function: Any, config: TritonModelConfig) -> Any:
@@ -105,14 +104,6 @@ def members_of(result: Any, schemas: Mapping[str, Schema]) -> dict[str, Any]:
     return {name: getattr(result, name) for name in schemas}
 
 
-@dataclass(frozen=True)
-class _Input:
-    name: str
-    schema: Schema
-    load: Load | None
-    checked: bool
-
-
 class TypedFunction:
     """Calls a function once per row with Python values.
 
@@ -130,8 +121,9 @@ class TypedFunction:
         self._signature = signature
         self._batching = config.batching
         self._outputs = signature.outputs
-        self._positional = [each.name for each in found.parameters.values() if each.kind is each.POSITIONAL_ONLY]
-        self._inputs = _inputs(found, signature, config.model_name)
+        self._positional = found.positional
+        inputs = _inputs(found, signature, config.model_name)
+        self._arguments = Arguments(inputs, signature.definitions, config.batching)
         if found.streams != config.decoupled:
             form = "a stream" if config.decoupled else "one result"
             raise PyTritonValidationError(f"model {config.model_name!r} answers with {form}, and {found.name} does not")
@@ -140,36 +132,51 @@ class TypedFunction:
         """What answers a list of requests, for ``wrapt.FunctionWrapper``: of the function's kind."""
         if self._found.streams:
             return self._stream_async if self._found.is_async else self._stream
-        return self._answer_async if self._found.is_async else self._answer
+        call = self._call_each_async if self._found.is_async else self._call_each
 
-    def _answer(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> list[Any]:
-        requests = args[0]
-        rows = self._rows(requests)
-        results = []
-        for row in rows:
-            try:
-                results.append(row if isinstance(row, ValueMismatchError) else self._call(wrapped, row, kwargs))
-            except PyTritonUnrecoverableError:
-                raise
-            except Exception as error:
-                results.append(error)
+        def answer(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+            requests = args[0]
+            rows = self._arguments.of_requests(requests)
+            return call(wrapped, rows, kwargs, partial(self._responses, requests))
+
+        def whole_batch(wrapped: Callable[..., Any]) -> Callable[[Arrays], Any]:
+            return lambda inputs: call(wrapped, self._arguments.of(inputs), {}, self._whole)
+
+        if self._batching:
+            vars(answer)["whole_batch"] = whole_batch  # pytriton.decorators.batching looks for it
+        return answer
+
+    def _call_each(
+        self, wrapped: Callable[..., Any], rows: list[Row], kwargs: dict[str, Any], respond: Callable[[list[Any]], Any]
+    ) -> Any:
+        results: list[Any] = []
         try:
-            return self._responses(requests, results)
+            for row in rows:
+                try:
+                    results.append(row if isinstance(row, ValueMismatchError) else self._call(wrapped, row, kwargs))
+                except PyTritonUnrecoverableError:
+                    raise
+                except Exception as error:
+                    results.append(error)
+            return respond(results)
         finally:
             del results  # the traceback of an error in it holds this frame
 
-    async def _answer_async(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> list[Any]:
+    async def _call_each_async(
+        self, wrapped: Callable[..., Any], rows: list[Row], kwargs: dict[str, Any], respond: Callable[[list[Any]], Any]
+    ) -> Any:
         async def call(row: Row) -> Any:
             return row if isinstance(row, ValueMismatchError) else await self._call(wrapped, row, kwargs)
 
-        requests = args[0]
-        results = await asyncio.gather(*map(call, self._rows(requests)), return_exceptions=True)
+        results = (
+            [await call(rows[0])] if len(rows) == 1 else await asyncio.gather(*map(call, rows), return_exceptions=True)
+        )
         for result in results:
             if isinstance(result, BaseException) and (
                 not isinstance(result, Exception) or isinstance(result, PyTritonUnrecoverableError)
             ):
                 raise result
-        return self._responses(requests, results)
+        return respond(results)
 
     def _stream(
         self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any
@@ -202,66 +209,42 @@ class TypedFunction:
         return wrapped(**row, **kwargs) if kwargs else wrapped(**row)
 
     def _only_row(self, requests: Sequence[Any]) -> dict[str, Any]:
-        (row,) = self._rows(requests)
+        (row,) = self._arguments.of_requests(requests)
         if isinstance(row, ValueMismatchError):
             raise row
         return row
 
-    def _rows(self, requests: Sequence[Any]) -> list[Row]:
-        """The arguments of all calls, request after request."""
-        if isinstance(requests, RequestBatch):
-            columns = requests.columns()
-            if columns is not None:
-                return self._arguments(columns)
-        return [row for request in requests for row in self._arguments(request)]
-
-    def _arguments(self, arrays: Mapping[str, NDArray[Any]]) -> list[Row]:
-        names, columns = [], []
-        flawed = False
-        for name, array in arrays.items():
-            known = self._inputs[name]
-            values = decode_rows(known.schema, array if self._batching else array[np.newaxis], (name,))
-            if known.checked or known.load is not None:
-                values = [self._loaded(known, value) for value in values]
-            flawed = flawed or any(type(value) is ValueMismatchError for value in values)
-            names.append(name)
-            columns.append(values)
-        if not names:
-            return [{}]
-        if flawed:
-            return [self._row(names, values) for values in zip(*columns, strict=True)]
-        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-
-    def _row(self, names: Sequence[str], values: Sequence[Any]) -> Row:
-        found = [problem for value in values if isinstance(value, ValueMismatchError) for problem in value.problems]
-        return ValueMismatchError(found) if found else dict(zip(names, values, strict=True))
-
-    def _loaded(self, known: _Input, value: Any) -> Any:
-        """The function's object of a value, or what is wrong with it."""
-        if type(value) is ValueMismatchError:
-            return value
-        if known.checked:
-            found = problems(known.schema, value, self._signature.definitions, (known.name,))
-            if found:
-                return ValueMismatchError(found)
+    def _whole(self, results: Sequence[Any]) -> Arrays:
+        """The outputs of a batch; raises the error of its one row, or RowErrors."""
+        (only,) = results if len(results) == 1 else (None,)
+        if isinstance(only, Exception):
+            raise only
         try:
-            return value if known.load is None else known.load(value)
-        except NOT_VALID as error:
-            return ValueMismatchError(_told(error, known.name, value))
+            if not any(isinstance(result, Exception) for result in results):
+                return self._outputs_of(results)
+        except ValueError:  # of one request, or lists that differ in length between requests
+            if len(results) == 1:
+                raise
+        raise RowErrors(partial(self._split, results))
 
     def _responses(self, requests: Sequence[Any], results: Sequence[Any]) -> list[Any]:
         """The response to each request, or the error of the first of its rows that has one."""
-        if isinstance(requests, RequestBatch) and not any(isinstance(result, Exception) for result in results):
+        if isinstance(requests, RequestBatch):
             try:
-                return ResponseBatch(self._outputs_of(results), requests.rows)
-            except ValueError:  # of one request, or lists that differ in length between requests
+                return ResponseBatch(self._whole(results), requests.rows)
+            except RowErrors:
                 pass
+            except Exception as error:
+                return [error]
+        rows = [len(next(iter(each.values()))) if self._batching and each else 1 for each in requests]
+        return self._split(results, rows)
+
+    def _split(self, results: Sequence[Any], rows: Sequence[int]) -> list[Any]:
         responses = []
         begin = 0
-        for request in requests:
-            end = begin + (len(next(iter(request.values()))) if self._batching and request else 1)
-            responses.append(self._response(results[begin:end]))
-            begin = end
+        for count in rows:
+            responses.append(self._response(results[begin : begin + count]))
+            begin += count
         return responses
 
     def _response(self, results: Sequence[Any]) -> Any:
@@ -294,17 +277,7 @@ class TypedFunction:
         return encode_rows(schema, values, self._signature.definitions, (name,))
 
 
-def _told(error: Exception, name: str, value: Any) -> list[Problem]:
-    errors = getattr(error, "errors", None)
-    if callable(errors):  # of pydantic
-        return [
-            Problem((name, *each["loc"]), f"what its model takes ({each['msg']})", f"{each.get('input')!r:.60}")
-            for each in errors()
-        ]
-    return [Problem((name,), "a valid value", f"{value!r:.60} ({error})")]
-
-
-def _inputs(found: Described, signature: Signature, model: str) -> dict[str, _Input]:
+def _inputs(found: Described, signature: Signature, model: str) -> dict[str, tuple[Schema, Load | None]]:
     """What the model's inputs become, if the function has such parameters."""
     kinds = Annotations()
     needed = {each.name for each in found.parameters.values() if each.default is each.empty}
@@ -323,7 +296,7 @@ def _inputs(found: Described, signature: Signature, model: str) -> dict[str, _In
                 before, now = tensor_of(name, schema), tensor_of(name, kind.schema)
                 if (before.dtype, before.shape) != (now.dtype, now.shape):
                     raise _other(found, model, f"{name!r} as {now} in place of {before}")
-        inputs[name] = _Input(name, schema, load, checks(schema))
+        inputs[name] = schema, load
     return inputs
 
 

@@ -115,7 +115,7 @@ def to_json(value: Any) -> Any:
         return value
     if is_image(value):
         return to_json(image_file(value))
-    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+    raise TypeError(f"a {type(value).__name__}, which has no form in JSON")
 
 
 def _key(name: Any) -> str:
@@ -187,8 +187,8 @@ def _problems_of_members(
     for name, item in value.items():
         part = properties.get(name, others)
         if part is False:
-            listed = ", ".join(map(repr, properties)) or "none"
-            yield Problem((*path, name), f"no such field (there are {listed})", shown(item))
+            listed = ", ".join(map(_literal, properties)) or "none"
+            yield Problem((*path, name), f"one of the fields {listed}", "another")
         elif isinstance(part, dict):
             yield from _each_problem(part, item, definitions, (*path, name), inside)
 
@@ -253,7 +253,7 @@ def expectation(schema: Schema) -> str:
     if kind == "array":
         item = schema.get("items", {}).get("type")
         return f"a list of {PLURALS.get(item, 'values')}{_limits(schema)}"
-    name = "base64 of bytes" if "contentEncoding" in schema else NAMES.get(kind, kind)
+    name = "bytes (base64 in JSON)" if "contentEncoding" in schema else NAMES.get(kind, kind)
     return f"{name}{_limits(schema)}"
 
 

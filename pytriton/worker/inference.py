@@ -19,7 +19,7 @@ from pytriton.model_config.triton_model_config import TensorSpec, TritonModelCon
 from pytriton.model_config.warmup import ModelWarmup
 from pytriton.proxy.frames import END, ERROR, RESPONSE, Frame
 from pytriton.proxy.tensors import BYTES, MAX_RANK, WHOLE_BATCH, Tensor, dtype_code, tensor
-from pytriton.proxy.types import Request, ResponseBatch
+from pytriton.proxy.types import Request, ResponseBatch, RowErrors
 from pytriton.proxy.validators import TritonResultsValidator
 from pytriton.worker.context import Binding, current_binding
 from pytriton.worker.failure_log import FailureLog
@@ -208,10 +208,13 @@ class Inference:
             inputs = {self.input_names[item.name]: frame.array(item) for item in frame.tensors}
             return callee.answer_whole(inputs), None
         callee.enter()
-        requests = requests_of(frame, self.input_names, self._output_names, self._options.forwards_headers)
+        requests = self._requests(frame)
         for watch in frame.watches:
             watch.begin(requests)
         return callee.function(requests), requests
+
+    def _requests(self, frame: Frame) -> list[Request]:
+        return requests_of(frame, self.input_names, self._output_names, self._options.forwards_headers)
 
     def failed(self, frame: Frame, error: BaseException, begun: bool = False) -> Reply:
         """Log what the callable raised; the reply that tells of it. After a first reply no call is made again.
@@ -220,6 +223,11 @@ class Inference:
         """
         if self._process != os.getpid():
             self._end_child(error)
+        if isinstance(error, RowErrors) and frame.rows is not None:
+            try:
+                return self._reply(frame, self._requests(frame), error.respond(frame.rows))
+            except Exception as other:
+                error = other
         if isinstance(error, PyTritonUnrecoverableError):
             LOGGER.error("model %s: unrecoverable error, the server is going to stop", self._model, exc_info=error)
             self._on_unrecoverable()

@@ -17,7 +17,8 @@ from pytriton.decorators.signatures import check_factory
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.triton_model_config import TritonModelConfig, name_tensors
-from pytriton.signature.derive import Derived, Example, derive, examples_in, with_examples
+from pytriton.signature.derive import Derived, declared, derive
+from pytriton.signature.examples import Example, examples_in
 from pytriton.worker.context import Binding, TritonContext, current_binding
 from pytriton.worker.results import Results
 from pytriton.workers.crew import InferFunc
@@ -82,7 +83,7 @@ def tensors_of(
     """
     examples = examples_in(example)
     if inputs is not None and outputs is not None:
-        return with_examples(inputs, outputs, config, examples)
+        return declared(inputs, outputs, config, examples)
     if inputs is not None or outputs is not None:
         lacking = "outputs" if outputs is None else "inputs"
         raise PyTritonValidationError(f"{lacking} are missing; give both, or leave both out to have them derived")
