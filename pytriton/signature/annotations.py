@@ -22,7 +22,7 @@ from pytriton.signature.records import Docstring, UnderivableError, fields_of, i
 from pytriton.signature.schema import Schema, is_native
 from pytriton.signature.validation import problems, to_json
 
-__all__ = ["Annotations", "Kind", "split"]
+__all__ = ["Annotations", "Kind", "default_of", "split"]
 
 Load = Callable[[Any], Any]
 
@@ -179,7 +179,7 @@ class Annotations:
         for field in fields:
             schema = kinds[field.name].schema
             told = {"description": field.description} if field.description else {}
-            properties[field.name] = {**told, **schema, **_default(field.default)}
+            properties[field.name] = {**told, **schema, **default_of(field.default)}
         required = [field.name for field in fields if field.required]
         about = Docstring.of(cls).summary
         self.definitions[name] = {
@@ -327,12 +327,14 @@ def _flat(metadata: Sequence[Any]) -> Iterator[Any]:
         yield from inner if isinstance(inner, (list, tuple)) else ()
 
 
-def _default(value: Any) -> Schema:
-    """The keyword for a default that JSON can say."""
+def default_of(value: Any) -> Schema:
+    """The keyword for a default, if JSON has it; that None is one says nothing."""
     try:
-        return {} if value is None else {"default": to_json(value)}
-    except TypeError:
+        default = to_json(value)
+        json.dumps(default, allow_nan=False)
+    except (TypeError, ValueError):
         return {}
+    return {} if value is None else {"default": default}
 
 
 def _loaded(kind: Kind, value: Any) -> Any:

@@ -14,14 +14,14 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
 from pytriton.proxy.types import Request
-from pytriton.signature.annotations import Annotations, split
+from pytriton.signature.annotations import Annotations, default_of, split
 from pytriton.signature.arguments import Arguments
 from pytriton.signature.examples import Example, as_array, in_json, schema_of, warmed
 from pytriton.signature.functions import BATCH, REQUESTS, SAMPLE, Described, describe
 from pytriton.signature.records import UnderivableError, fields_of, is_record
 from pytriton.signature.schema import ARRAYS, OBJECT, RESULT, VALUE, VALUES, Schema, Signature, tensor_of
 from pytriton.signature.served import members_of, naming_outputs
-from pytriton.signature.validation import ValueMismatchError, to_json
+from pytriton.signature.validation import ValueMismatchError
 from pytriton.signature.values import encode_rows
 
 __all__ = ["Derived", "declared", "derive"]
@@ -178,7 +178,7 @@ class _Derivation:
             found.refuse(name, problem, f"{self._line(name)}, or take @{found.passes} away")
         told: Schema = {"description": found.told[name]} if name in found.told else {}
         if parameter is not None and parameter.default not in (parameter.empty, None) and not self._passes_arrays:
-            told |= _default(parameter.default)
+            told |= default_of(parameter.default)
         return {**told, **schema}, optional
 
     def _line(self, name: str) -> str:
@@ -228,8 +228,8 @@ class _Derivation:
             schema = schemas[name]
             if value is None:
                 continue
-            if self._passes_arrays and "shape" in schema:
-                arrays[name] = as_array(value, schema["dtype"])
+            if self._passes_arrays and ("shape" in schema or isinstance(value, np.ndarray)):
+                arrays[name] = as_array(value, schema.get("dtype"))
                 continue
             try:
                 rows = encode_rows(schema, [value], self.kinds.definitions, (name,))
@@ -359,13 +359,6 @@ def _holds_arrays(bare: Any) -> bool:
     """Whether it is an annotation of a dict of arrays."""
     value = (*get_args(bare), None)[1] if len(get_args(bare)) > 1 else None
     return (get_origin(value) or value) is np.ndarray or hasattr(value, "dim_str")
-
-
-def _default(value: Any) -> Schema:
-    try:
-        return {"default": to_json(value)}
-    except TypeError:
-        return {}
 
 
 def _listed(names: Sequence[str]) -> str:

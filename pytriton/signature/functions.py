@@ -99,7 +99,7 @@ def describe(function: Any) -> Described:
         if isinstance(function, WRAPPERS):
             passing = getattr(function._self_wrapper, "passing", None)  # that of pytriton.decorators.calls
             if passing is not None:
-                name = function._self_wrapper.__name__
+                name = function._self_wrapper.__qualname__.partition(".")[0]
                 passes = name if passing.by_name else passes
                 added |= {*passing.adds}
                 found.filled += passing.fills

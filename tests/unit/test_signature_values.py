@@ -201,7 +201,8 @@ IMAGE = {"type": "array", "dtype": "UINT8", "shape": [2, 3]}
         (
             OBJECT,
             {"n": "1", "tags": "a"},
-            '["x", "n"]: expected an integer of at least 1, got "1"; ["x", "tags"]: expected a list of strings, got "a"',
+            '["x", "n"]: expected an integer of at least 1, got "1"; '
+            '["x", "tags"]: expected a list of strings, got "a"',
         ),
         (OBJECT, [1], '["x"]: expected an object, got a list of 1'),
         (IMAGE, [[1, 2, 3], [4, 5]], '["x", 1]: expected 3 numbers, got 2'),
