@@ -61,7 +61,8 @@ def derive(function: Any, config: ModelConfig, examples: Sequence[Example], call
     Args:
         function: An inference callable.
         config: Of the model. The callable's form decides about ``batching`` and ``decoupled``: a generator makes the
-            model decoupled, and a plain one or one under ``@sample`` has no batch axis.
+            model decoupled. A generator of values, a function under ``@sample``, and one that can be called without
+            arguments have no batch axis.
         examples: Requests; the callable is called with each.
         call: Makes these calls.
 
@@ -72,8 +73,8 @@ def derive(function: Any, config: ModelConfig, examples: Sequence[Example], call
     has_rows = found.passes == BATCH or (found.passes != SAMPLE and config.batching)
     if found.passes == BATCH and not config.batching:
         raise PyTritonValidationError(f"@batch of {found.name} needs ModelConfig(batching=True); use @sample instead")
-    if found.passes == VALUES and found.streams:
-        has_rows = False
+    if found.passes == VALUES and (found.streams or not _needs_inputs(found)):
+        has_rows = False  # a request without inputs does not say how many rows it has
     if found.passes == REQUESTS:
         _check_requests(found, examples)
     if found.passes == VALUES and config.decoupled and not found.streams:
@@ -83,6 +84,12 @@ def derive(function: Any, config: ModelConfig, examples: Sequence[Example], call
         )
     config = replace(config, batching=has_rows, decoupled=config.decoupled or found.streams)
     return _Derivation(function, found, config, list(examples), call).derived()
+
+
+def _needs_inputs(found: Described) -> bool:
+    """Whether each request has an input."""
+    parameters = found.parameters.items()
+    return any(each.default is each.empty and not split(found.hints.get(name))[2] for name, each in parameters)
 
 
 def _check_requests(found: Described, examples: Sequence[Example]) -> None:

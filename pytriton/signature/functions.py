@@ -192,7 +192,8 @@ def _hints(found: Described) -> dict[str, Any]:
             except Exception as reason:
                 raise PyTritonValidationError(
                     f"{found.name}: the annotation {annotation!r} of {_place(name)} cannot be resolved ({reason}); "
-                    "define what it names at the top of its module, and not under TYPE_CHECKING"
+                    "define what it names at the top of its module, and not under TYPE_CHECKING. Of functions of "
+                    "__main__, such names do not reach worker processes: define them in a module"
                 ) from error
         raise PyTritonValidationError(f"the annotations of {found.name} cannot be resolved: {error}") from error
 
