@@ -7,6 +7,7 @@ the client; workers do not, and gain somewhat more. It needs Pillow.
 
 import io
 import os
+import sys
 import time
 
 import numpy as np
@@ -19,7 +20,7 @@ from pytriton.triton import Triton
 from pytriton.workers import Processes
 
 url = f"grpc://localhost:{os.environ.get('PYTRITON_TRITON_CONFIG_GRPC_PORT', '8001')}"
-REQUESTS = 24
+REQUESTS = int(sys.argv[1]) if len(sys.argv) > 1 else 24
 SIZE = (160, 160)
 
 

@@ -4,6 +4,7 @@ On two free cores, two workers are up to twice as fast as one, and two threads a
 """
 
 import os
+import sys
 import time
 from collections import Counter
 from itertools import pairwise
@@ -17,7 +18,7 @@ from pytriton.triton import Triton
 from pytriton.workers import Processes
 
 url = f"grpc://localhost:{os.environ.get('PYTRITON_TRITON_CONFIG_GRPC_PORT', '8001')}"
-REQUESTS = 40
+REQUESTS = int(sys.argv[1]) if len(sys.argv) > 1 else 40
 TEXT = "it was the best of times, it was the worst of times, it was the age of wisdom, " * 60
 LARGE = 2**31
 

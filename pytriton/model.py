@@ -1,4 +1,4 @@
-"""A bound model: who calls its callables, and its files in the model repository."""
+"""One bound model: its configuration, what calls its callables, and its files in the model repository."""
 
 from __future__ import annotations
 
@@ -16,39 +16,32 @@ from pytriton.model_config.placement import check_callables, placed
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig, name_tensors
 from pytriton.model_config.validation import check_combination, check_integer, validate
 from pytriton.model_config.warmup_validation import check_warmup
+from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
+from pytriton.pool.process_pool import ProcessWorkerPool
+from pytriton.pool.processes import ALL, FIRST, Processes
+from pytriton.pool.threads import ThreadWorkerPool
 from pytriton.server.repository import remove_model, write_config, write_model
-from pytriton.worker.channel import Offer
-from pytriton.worker.context import TritonContext
-from pytriton.worker.inference import Options
-from pytriton.worker.observation import Observation
-from pytriton.workers.crew import Crew, Infer, InferFunc
-from pytriton.workers.process_crew import ProcessCrew
-from pytriton.workers.processes import ALL, FIRST, Processes
-from pytriton.workers.served_callable import Served
-from pytriton.workers.thread_crew import ThreadCrew
+
+__all__ = ["Model", "describe"]
 
 MAX_BATCHES_IN_FLIGHT = 2**16  # each is a thread's or a task's worth of memory
 MAX_NAME = 200  # it is a folder's name, with additions
 MODEL_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_NAME}}}")
 
 
-def check_name(name: str) -> None:
-    """Raise PyTritonValidationError unless the server can serve a model under this name."""
+def describe(
+    name: str, version: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor], config: ModelConfig, instances: int
+) -> TritonModelConfig:
+    """The configuration of a model for server, callables and clients, checked.
+
+    Raises:
+        PyTritonValidationError: The server cannot use the name, an output is optional, or a type is wrong.
+        PyTritonBadParameterError: A value is out of range, or the version is not a positive integer.
+    """
     if not isinstance(name, str) or not MODEL_NAME.fullmatch(name) or not name.strip("."):
         raise PyTritonValidationError(
             f"model name {name!r}: use 1 to {MAX_NAME} letters, digits, dots, underscores and dashes, and not only dots"
         )
-
-
-def describe(
-    name: str, version: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor], config: ModelConfig, instances: int
-) -> TritonModelConfig:
-    """The configuration of a model as server, callables and clients see it.
-
-    Raises:
-        PyTritonValidationError: An output is optional, or something is of the wrong type.
-        PyTritonBadParameterError: A value is out of range, or the version is not a positive integer.
-    """
     for side, tensors in (("inputs", inputs), ("outputs", outputs)):
         if not isinstance(tensors, Sequence) or not all(isinstance(tensor, Tensor) for tensor in tensors):
             raise PyTritonValidationError(f"{side} of model {name!r} must be a list of Tensor, not {tensors!r}")
@@ -84,47 +77,34 @@ class Model:
 
     Args:
         infer: One callable per instance, or what makes them in processes of their own.
-        config: What server, callables and clients see.
-        context: Shared by the callables of a ``Triton`` object.
-        options: How the callables are called.
-        observation: Who observes the batches; None is nobody.
+        served: What the callables have in common, with the model's configuration.
         traced: Whether requests bring the server's trace context.
         native: Whether the native proxy serves it.
-        trace_config: Of the server that traces the requests, for processes that have to make a tracer.
-        offer: Has proxies in this process connect without a socket.
 
     Attributes:
-        config: As given.
+        config: The configuration that server, callables and clients see.
         loaded: Whether the server was asked to serve it, and not yet to stop.
     """
 
     def __init__(
-        self,
-        infer: Sequence[InferFunc] | Processes,
-        config: TritonModelConfig,
-        context: TritonContext,
-        options: Options,
-        observation: Observation | None = None,
-        traced: bool = False,
-        native: bool = False,
-        trace_config: Sequence[str] | None = None,
-        offer: Offer | None = None,
+        self, infer: Sequence[InferFunc] | Processes, served: ServedModel, traced: bool = False, native: bool = False
     ) -> None:
-        if isinstance(infer, Processes) and infer.wait_for == FIRST and len(config.instance_groups or ()) != 1:
-            raise PyTritonValidationError(
-                f"model {config.model_name!r} has several instance_groups, so that wait_for must be {ALL!r}"
-            )
-        self.config = config
+        self.config = served.config
         self.loaded = False
-        served = Served(config, context, options, observation or Observation(), trace_config, offer)
-        self._crew: Crew = ProcessCrew(infer, served) if isinstance(infer, Processes) else ThreadCrew(infer, served)
-        self._instances = self._crew.members
-        self._max_batches_in_flight = options.max_batches_in_flight
+        if isinstance(infer, Processes) and infer.wait_for == FIRST and len(self.config.instance_groups or ()) != 1:
+            raise PyTritonValidationError(
+                f"model {self.name!r} has several instance_groups, so that wait_for must be {ALL!r}"
+            )
+        self._pool: WorkerPool = (
+            ProcessWorkerPool(infer, served) if isinstance(infer, Processes) else ThreadWorkerPool(infer, served)
+        )
+        self._instances = self._pool.workers
+        self._max_batches_in_flight = served.options.max_batches_in_flight
         self._traced = traced
         self._native = native
         self._store: Path | None = None
         self._sockets: Path | None = None
-        self._several = False
+        self._sends_ahead = False
 
     @property
     def name(self) -> str:
@@ -135,6 +115,10 @@ class Model:
     def version(self) -> int:
         """The version's number."""
         return self.config.model_version
+
+    def is_same_version(self, other: TritonModelConfig) -> bool:
+        """Whether ``other`` has this model's name and version."""
+        return (other.model_name, other.model_version) == (self.name, self.version)
 
     def check_beside(self, other: TritonModelConfig) -> None:
         """Raise unless ``other`` can be served next to this model.
@@ -180,20 +164,21 @@ class Model:
             PyTritonWorkerError: A worker process could not be started.
         """
         self._store, self._sockets = store, sockets
-        self._several = self._crew.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
+        self._sends_ahead = self._pool.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
         if self.has_late_workers():
             self.config = self._scaled(len(self._instances))
         write_model(store, self.config, sockets, self._in_flight(), self._traced, self._native)
 
     def _in_flight(self) -> int | None:
-        if not self._several:
+        """The most batches that the proxy may send at once; None if it waits for each reply."""
+        if not self._sends_ahead:
             return None
         if isinstance(self.config.batcher, SequenceBatcher):
             return 1  # else the server sends the next request of a sequence before the one before it is answered
         return self._max_batches_in_flight
 
     def scale(self, count: int, reload: Callable[[], None]) -> None:
-        """Have another number of worker processes.
+        """Change the number of worker processes.
 
         Args:
             count: How many.
@@ -205,30 +190,30 @@ class Model:
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """
         groups = self.config.instance_groups or ()
-        if not isinstance(self._crew, ProcessCrew) or len(groups) != 1:
+        if not isinstance(self._pool, ProcessWorkerPool) or len(groups) != 1:
             raise PyTritonInvalidOperationError(
                 f"model {self.name!r} cannot be scaled; bind it with pytriton.workers.Processes, and without "
                 "instance_groups or with one"
             )
-        before = len(self._crew.members) or len(self._crew.processes.places())
-        self._crew.grow(count)
+        before = len(self._pool.workers) or len(self._pool.processes.resources())
+        self._pool.scale_up(count)
         try:
             self._configure(count)
             reload()
         except BaseException:
             self._configure(before)
-            self._crew.shrink(before)
+            self._pool.scale_down(before)
             raise
-        self._crew.shrink(count)
+        self._pool.scale_down(count)
 
     def has_late_workers(self) -> bool:
-        """Whether there are workers that were not waited for."""
-        return isinstance(self._crew, ProcessCrew) and self._crew.has_late()
+        """Whether there are workers that the start did not wait for, as ``wait_for`` says."""
+        return isinstance(self._pool, ProcessWorkerPool) and self._pool.has_late_workers()
 
     def wait_for_late_workers(self) -> int:
-        """Wait for them; returns how many workers the model can be scaled to then, 0 if all is to end."""
-        assert isinstance(self._crew, ProcessCrew)
-        return self._crew.wait_late()
+        """Wait for them; returns how many workers the model can be scaled to then, 0 if the model ends."""
+        assert isinstance(self._pool, ProcessWorkerPool)
+        return self._pool.wait_for_late_workers()
 
     def _configure(self, count: int) -> None:
         self.config = self._scaled(count)
@@ -240,8 +225,8 @@ class Model:
         return replace(self.config, instance_groups=placed([replace(group, count=None)], count))
 
     def rebind(self, infer: Infer) -> None:
-        """Have other callables answer the batches that come from now on; raises as :meth:`Crew.rebind`."""
-        self._crew.rebind(infer)
+        """Have other callables answer the batches that come from now on; raises as :meth:`WorkerPool.rebind`."""
+        self._pool.rebind(infer)
 
     def is_served_beside(self, others: Iterable[Model]) -> bool:
         """Whether the version policy has the server serve this version; ``others`` may be of other models."""
@@ -257,7 +242,7 @@ class Model:
         return all(instance.is_connected() for instance in self._instances)
 
     def was_dismissed(self) -> bool:
-        """Whether the server has ended the proxies that are not there: none has died."""
+        """Whether the server has ended all proxies that are missing: none has died."""
         return all(instance.was_dismissed for instance in self._instances if not instance.is_connected())
 
     def quiet_s(self) -> float:
@@ -273,12 +258,12 @@ class Model:
         return all(instance.wait_disconnected(max(0.0, deadline - time.monotonic())) for instance in self._instances)
 
     def interrupt(self) -> None:
-        """End what somebody waits for, a start or a rebind, because all is to end soon. From any thread."""
-        self._crew.interrupt()
+        """End all waits for a start or a rebind, because the model ends soon. From any thread."""
+        self._pool.interrupt()
 
     def disconnect(self) -> None:
         """End what calls the callables, each when it has returned. From any thread."""
-        self._crew.disconnect()
+        self._pool.stop()
 
     def remove_files(self) -> None:
         """Remove the model's files; its proxies, if there are any, have read them."""
@@ -287,5 +272,5 @@ class Model:
 
     def close(self) -> None:
         """End what calls the callables, and remove the model's files."""
-        self._crew.close()
+        self._pool.close()
         self.remove_files()

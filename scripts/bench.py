@@ -26,7 +26,7 @@ from sections import COLUMNS, SECTIONS, Plan
 from soak import Soak, soak, soak_table, trends
 from systems import PYTHON_PROXY, BenchError, System, find_system
 
-from pytriton.server.native import PROXIES
+from pytriton.server.native_backend import PROXIES
 
 __all__ = ["main", "parse"]
 

@@ -24,7 +24,7 @@ from processes import descendants, end_descendants, end_with_parent, family, nam
 from wire import HOST, LoadError, Target
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.server.native import uses_native
+from pytriton.server.native_backend import uses_native
 
 __all__ = ["ECHO", "ERRANT", "MODEL", "PYTHON_PROXY", "STREAM", "BenchError", "Host", "System", "find_system"]
 
@@ -86,7 +86,7 @@ def find_system(name: str, peer_python: str | None = None, proxy: str | None = N
     if name == "raw":
         plain = int(versions["numpy"].partition(".")[0]) < 2
         versions["malloc"] = "as in ours" if os.environ.get("BENCH_RAW_MALLOC") else "without pytriton's settings"
-        versions["tensors"] = "plain" if plain else "through pytriton.proxy.abi, as NumPy 2 needs it"
+        versions["tensors"] = "plain" if plain else "through pytriton.python_proxy.abi, as NumPy 2 needs it"
         return System(name, [sys.executable, str(_HOSTS / "raw.py")], environment, versions)
     proxy = "python" if name == PYTHON_PROXY else proxy
     if proxy:

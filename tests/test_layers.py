@@ -24,14 +24,16 @@ LAYERS = {
     "distribution": [],
     "forks": [],
     "signals": ["forks"],
+    "wire": [],
+    "python_proxy": ["wire"],
     "proxy": [],
     "config": ["exceptions"],
     "security": ["exceptions"],
     "utils": ["constants", "exceptions", "forks"],
     "model_config": ["constants", "exceptions"],
-    "client": ["constants", "exceptions", "forks", "model_config"],
+    "client": ["constants", "exceptions", "forks", "model_config", "signature.validation", "signature.values"],
     "compat": ["client", "exceptions", "forks", "model_config", "server.statistics"],
-    "worker": ["constants", "exceptions", "forks", "model_config", "proxy"],
+    "worker": ["constants", "exceptions", "forks", "model_config", "proxy", "wire"],
     "decorators": [
         "constants",
         "distribution",
@@ -42,17 +44,21 @@ LAYERS = {
         "worker.context",
     ],
     "server": ["client", "config", "constants", "exceptions", "forks", "model_config", "security", "utils"],
-    "workers": [
+    "signature": ["exceptions", "model_config", "proxy.types"],
+    "pool": [
         "decorators.batching",
         "decorators.signatures",
         "exceptions",
         "forks",
         "model_config",
-        "proxy",
+        "proxy.telemetry",
         "signals",
+        "signature",
+        "wire",
         "worker",
     ],
-    "model": ["exceptions", "model_config", "server", "worker", "workers"],
+    "workers": ["pool"],
+    "model": ["exceptions", "model_config", "pool", "server"],
     "inprocess": [
         "base",
         "client",
@@ -60,42 +66,40 @@ LAYERS = {
         "forks",
         "model",
         "model_config",
-        "proxy",
+        "server.capabilities",
         "server.control",
         "server.installation",
         "server.launch",
-        "server.native",
+        "server.native_backend",
         "server.python_backend",
         "server.statistics",
-        "server.unmet",
         "utils.workspace",
+        "wire",
         "worker",
     ],
-    "lifecycle": [],
-    "bound_models": ["exceptions", "model", "model_config", "server", "utils"],
-    "binder": ["bound_models", "config", "exceptions", "model", "model_config", "server", "utils", "worker", "workers"],
+    "binding": ["exceptions", "model", "model_config", "server", "utils"],
     "base": [
-        "binder",
+        "binding",
         "client",
-        "config",
         "constants",
         "exceptions",
         "forks",
-        "lifecycle",
         "model",
+        "model_config",
+        "pool",
         "server",
         "signals",
+        "signature.functions",
         "utils",
         "worker",
     ],
-    "remote": ["base", "constants", "model", "server", "utils"],
+    "remote": ["base", "constants", "exceptions", "model", "server", "utils"],
     "triton": [
         "base",
         "client",
         "config",
         "constants",
         "exceptions",
-        "lifecycle",
         "model",
         "model_config",
         "remote",
@@ -141,9 +145,8 @@ PUBLIC = [
     "pytriton.triton",
     "pytriton.workers",
 ]
-IN_THE_BACKEND = {
-    f"pytriton.proxy.{name}" for name in ("batch", "cancellation", "codec", "model", "slots", "streams", "turns")
-}
+COPIED = "python_proxy", "wire"
+IN_THE_BACKEND = {f"pytriton.python_proxy.{name}" for name in ("codec", "concurrent", "model", "pending", "serial")}
 NETWORK = {"aiohttp", "grpc", "google.protobuf", "tritonclient.grpc", "tritonclient.http", "gevent", "geventhttpclient"}
 
 
@@ -256,13 +259,13 @@ try:
 finally:
     pass
 """
-    found = imports_in(source, PACKAGE / "proxy" / "made_up.py", {*PATHS})
+    found = imports_in(source, PACKAGE / "wire" / "made_up.py", {*PATHS})
     assert found == [
         Import("os", False, False),
         Import("numpy.linalg", False, False),
         Import("typing", False, False),
-        Import("pytriton.proxy.frames", False, False),
-        Import("pytriton.proxy.arena", False, False),
+        Import("pytriton.wire.frames", False, False),
+        Import("pytriton.wire.arena", False, False),
         Import("pytriton.constants", False, False),
         Import("pytriton.model_config", False, False),
         Import("grpc", False, True),
@@ -316,7 +319,7 @@ def test_a_function_imports_nothing_but_where_it_is_documented(module):
     assert [found.name for found in MODULES[module] if found.nested] == DOCUMENTED.get(module, [])
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if layer_of(module) == "proxy"])
+@pytest.mark.parametrize("module", [module for module in MODULES if layer_of(module) in COPIED])
 def test_the_proxy_needs_the_standard_library_and_numpy_alone(module):
     """Its files are copied into the model repository, where the server's Python backend imports them."""
     backend = {"triton_python_backend_utils"} if module in IN_THE_BACKEND else set()
@@ -329,7 +332,7 @@ def test_the_guard_needs_the_standard_library_alone():
     assert theirs("pytriton.server.guard") == set()
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if layer_of(module) != "proxy"])
+@pytest.mark.parametrize("module", [module for module in MODULES if layer_of(module) != "python_proxy"])
 def test_third_parties_are_dependencies_of_the_distribution(module):
     assert theirs(module) <= DEPENDENCIES | (COMMAND_LINE if layer_of(module) == "cli" else set())
 

@@ -20,11 +20,15 @@ import numpy
 from pytriton import constants
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonError
-from pytriton.server.installation import Installation, find_installation
-from pytriton.server.native import LIBRARY, choose
+from pytriton.server.installation import (
+    BUNDLED_VERSION,
+    Installation,
+    find_installation,
+    server_version,
+    weaknesses_of,
+)
+from pytriton.server.native_backend import LIBRARY, choose_proxy
 from pytriton.server.python_backend import PythonBackend
-from pytriton.server.version import server_version
-from pytriton.server.weaknesses import BUNDLED_VERSION, weaknesses_of
 
 __all__ = ["PRIVACY", "distribution_version", "is_secret", "known_weaknesses", "proxy_choice", "report"]
 
@@ -157,7 +161,7 @@ def _server() -> Iterator[str]:
 def proxy_choice() -> str:
     """Which proxy serves the models that are bound here, and why."""
     try:
-        choice = choose("auto", ours=True)
+        choice = choose_proxy("auto", ours=True)
     except PyTritonError as error:
         return f"proxy of bound models: none, {error}"
     if choice.native:

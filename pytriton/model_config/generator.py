@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytriton.model_config.codec import write_fields
+from pytriton.model_config.config_text import config_text
 from pytriton.model_config.fields import MODEL
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.validation import checked_copy, validate
@@ -39,21 +40,24 @@ class ModelConfigGenerator:
         validate(config)
         return {"backend": self._backend, **write_fields(MODEL, config)}
 
-    def to_file(self, config_path: str | PathLike[str]) -> Message:
-        """Write ``config.pbtxt``, its parent directories, and beside it the files of labels.
-
-        Returns:
-            The ``inference.ModelConfig`` message that was written.
+    def write(self, config_path: str | PathLike[str]) -> None:
+        """Write ``config.pbtxt``, its parent directories, and the files of labels beside it.
 
         Raises:
             PyTritonBadParameterError: As :meth:`get_config`.
         """
-        # Imported here, because protobuf and gRPC cost 0.3 s, and only a local model store writes files.
-        from pytriton.model_config import pbtxt
-
-        message = pbtxt.write(self.get_config(), config_path)
+        path, text = Path(config_path), config_text(self.get_config())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
         for spec in checked_copy(self._config).outputs or ():
             if spec.labels is not None:
-                path = Path(config_path).with_name(spec.label_filename)
-                path.write_text("".join(f"{label}\n" for label in spec.labels), encoding="utf-8")
-        return message
+                labels = "".join(f"{label}\n" for label in spec.labels)
+                path.with_name(spec.label_filename).write_text(labels, encoding="utf-8")
+
+    def to_file(self, config_path: str | PathLike[str]) -> Message:
+        """As :meth:`write`; returns the ``inference.ModelConfig`` message that was written."""
+        # Importing protobuf and gRPC takes 0.3 s.
+        from pytriton.model_config import pbtxt
+
+        self.write(config_path)
+        return pbtxt.message_of(self.get_config())

@@ -15,20 +15,12 @@ from tritonclient.grpc import model_config_pb2
 
 from pytriton.exceptions import PyTritonModelConfigError
 
-__all__ = ["read", "write"]
+__all__ = ["message_of", "read"]
 
 
-def write(config: dict[str, Any], path: str | PathLike[str]) -> Message:
-    """Write protobuf's JSON as text, with parent directories; returns the message."""
-    message = json_format.ParseDict(config, model_config_pb2.ModelConfig())
-    text = text_format.MessageToString(message)
-    if message.max_batch_size == 0:
-        # Text leaves zeros out, and an absent size lets the server choose one instead of turning batching off.
-        text += "max_batch_size: 0\n"
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return message
+def message_of(config: dict[str, Any]) -> Message:
+    """The message of protobuf's JSON."""
+    return json_format.ParseDict(config, model_config_pb2.ModelConfig())
 
 
 def read(path: str | PathLike[str]) -> dict[str, Any]:

@@ -6,12 +6,6 @@
 
 namespace pytriton {
 
-uint64_t Reply::data_bytes() const {
-  return has_addresses_ || frame.region != kNoRegion ? region_bytes_ : frame.data.size();
-}
-
-uint64_t Reply::data_end() const { return has_addresses_ ? UINT64_MAX : data_bytes(); }
-
 void Reply::read(uint64_t offset, void* to, uint64_t size) const {
   if (has_addresses_) {
     if (size) std::memcpy(to, reinterpret_cast<const void*>(offset), size);  // NOLINT(performance-no-int-to-ptr)

@@ -15,8 +15,6 @@ class Reply {
  public:
   Frame frame;
 
-  uint64_t data_bytes() const;
-  uint64_t data_end() const;  // beyond which no tensor may reach, counted as the tensors' offsets are
   // Copies some of the tensors' data, wherever they are. Throws FrameError.
   void read(uint64_t offset, void* to, uint64_t size) const;
 
@@ -25,7 +23,6 @@ class Reply {
   friend class LocalChannel;
   std::vector<char> message_;
   const PeerMemory* memory_ = nullptr;
-  uint64_t region_bytes_ = 0;
   bool has_addresses_ = false;  // in this process, which the tensors' offsets are
 };
 

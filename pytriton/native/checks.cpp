@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "layout.h"
 #include "memory.h"
 #include "preloaded.h"
+#include "tensors.h"
 #include "triton.h"
 
 extern "C" {

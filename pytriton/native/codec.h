@@ -28,6 +28,6 @@ struct Status {
 Status status_of(const Reply& reply);
 
 // What tells the worker of cancelled requests of a batch, by their indices.
-Outgoing cancellation(uint32_t sequence, size_t requests, const std::vector<size_t>& cancelled, bool all_done);
+Outgoing cancellation(uint32_t number, size_t requests, const std::vector<size_t>& cancelled, bool all_done);
 
 }  // namespace pytriton

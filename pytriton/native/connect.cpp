@@ -18,7 +18,7 @@
 namespace pytriton {
 
 namespace {
-constexpr int64_t kProtocol = 4;
+constexpr int64_t kProtocol = 5;
 constexpr size_t kMostGreetingBytes = 4096;
 constexpr double kRetryS = 0.01;
 

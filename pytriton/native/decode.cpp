@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "codec.h"
-#include "layout.h"
+#include "tensors.h"
 
 namespace pytriton {
 
@@ -26,7 +26,7 @@ struct Share {
 class Distribution {
  public:
   Distribution(const Reply& reply, const Calls& calls, const Description& model)
-      : reply_(reply), calls_(calls), model_(model), data_end_(reply.data_end()) {
+      : reply_(reply), calls_(calls), model_(model) {
     if (reply.frame.tensors.size() > 1) taken_.resize(calls.size() * model.outputs.size());
   }
 
@@ -35,28 +35,27 @@ class Distribution {
       throw FrameError("output " + std::to_string(tensor.name) + " cannot have the dtype code " +
                        std::to_string(tensor.dtype));
     }
-    const Checked checked = check(reply_.frame, tensor, data_end_);
     std::string encoded;
     std::vector<uint32_t> lengths;
-    if (!checked.item) {
+    if (!tensor.item_bytes) {
       encoded.resize(tensor.size);
       reply_.read(tensor.offset, encoded.data(), encoded.size());
-      lengths = string_lengths(encoded, checked.elements);
+      lengths = string_lengths(encoded, tensor.elements);
     }
     uint64_t byte = 4 * lengths.size();  // of the next string
     const bool whole = tensor.request == kWholeBatch;
     const uint64_t* extents = reply_.frame.shape(tensor);
-    Share share{{extents, extents + tensor.rank}, 0, checked.elements};
+    Share share{{extents, extents + tensor.rank}, 0, tensor.elements};
     for (size_t index = whole ? 0 : tensor.request; index < (whole ? calls_.size() : tensor.request + size_t{1});
          ++index) {
       if (whole) {
         const uint64_t total = extents[0];
         share.shape[0] = reply_.frame.rows[index];
-        share.elements = total ? checked.elements / total * reply_.frame.rows[index] : 0;
+        share.elements = total ? tensor.elements / total * reply_.frame.rows[index] : 0;
       }
       take(index, tensor.name);
-      if (checked.item) {
-        give(index, tensor, share, checked.item);
+      if (tensor.item_bytes) {
+        give(index, tensor, share);
       } else {
         give_strings(index, tensor, share, encoded, lengths, byte);
       }
@@ -83,10 +82,10 @@ class Distribution {
     }
   }
 
-  void give(size_t index, const Placed& tensor, const Share& share, uint64_t item) {
-    const uint64_t size = share.elements * item;
+  void give(size_t index, const Placed& tensor, const Share& share) {
+    const uint64_t size = share.elements * tensor.item_bytes;
     char* to = add(index, tensor, share, size);
-    if (to) reply_.read(tensor.offset + share.first * item, to, size);
+    if (to) reply_.read(tensor.offset + share.first * tensor.item_bytes, to, size);
   }
 
   void give_strings(size_t index, const Placed& tensor, const Share& share, const std::string& encoded,
@@ -108,7 +107,6 @@ class Distribution {
   const Reply& reply_;
   const Calls& calls_;
   const Description& model_;
-  const uint64_t data_end_;
   std::vector<bool> taken_;
 };
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "handles.h"
-#include "layout.h"
+#include "tensors.h"
 
 namespace pytriton {
 

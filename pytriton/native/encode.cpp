@@ -2,8 +2,8 @@
 
 #include "codec.h"
 #include "details.h"
-#include "layout.h"
 #include "request.h"
+#include "tensors.h"
 
 namespace pytriton {
 
@@ -152,10 +152,10 @@ uint64_t batch_size(const Calls& calls, const Description& model) noexcept {
   return rows;
 }
 
-Outgoing cancellation(uint32_t sequence, size_t requests, const std::vector<size_t>& cancelled, bool all_done) {
+Outgoing cancellation(uint32_t number, size_t requests, const std::vector<size_t>& cancelled, bool all_done) {
   Outgoing frame;
   frame.kind = Kind::cancel;
-  frame.sequence = sequence;
+  frame.number = number;
   frame.requests = static_cast<uint32_t>(requests);
   for (const size_t index : cancelled) frame.metadata += (frame.metadata.empty() ? "" : ",") + std::to_string(index);
   frame.metadata = "{\"requests\":[" + frame.metadata + "],\"all\":" + (all_done ? "true" : "false") + "}";

@@ -1,110 +1,80 @@
 #include "layout.h"
 
-#include <array>
+#include <algorithm>
 #include <cstring>
 
 #include "failure.h"
+#include "tensors.h"
 
 namespace pytriton {
 
 namespace {
-struct Dtype {
-  std::string_view name;
-  uint64_t size;
+
+#pragma pack(push, 1)
+struct Entry {
+  uint16_t name;
+  uint8_t dtype, rank;
+  uint32_t request;
 };
-// At the codes of TRITONSERVER_DataType.
-constexpr std::array<Dtype, 14> kDtypes{{{"", 0},
-                                         {"TYPE_BOOL", 1},
-                                         {"TYPE_UINT8", 1},
-                                         {"TYPE_UINT16", 2},
-                                         {"TYPE_UINT32", 4},
-                                         {"TYPE_UINT64", 8},
-                                         {"TYPE_INT8", 1},
-                                         {"TYPE_INT16", 2},
-                                         {"TYPE_INT32", 4},
-                                         {"TYPE_INT64", 8},
-                                         {"TYPE_FP16", 2},
-                                         {"TYPE_FP32", 4},
-                                         {"TYPE_FP64", 8},
-                                         {"TYPE_STRING", 0}}};
+#pragma pack(pop)
+static_assert(sizeof(Entry) == 8, "as the README says");
+
 }  // namespace
 
-uint64_t item_size(uint8_t dtype) { return dtype < kDtypes.size() ? kDtypes[dtype].size : 0; }
-
-uint8_t dtype_code(std::string_view config_name) {
-  for (size_t code = 1; code < kDtypes.size(); ++code) {
-    if (kDtypes[code].name == config_name) return static_cast<uint8_t>(code);
+void Layout::read(std::string_view encoded) {
+  if (encoded == encoded_) return;
+  encoded_ = encoded;
+  try {
+    parse();
+  } catch (...) {  // none of it is to be found again
+    encoded_.clear();
+    items_.clear();
+    throw;
   }
-  throw FrameError("tensors of " + std::string(config_name) + " cannot travel");
 }
 
-uint64_t count(const uint64_t* shape, unsigned rank) {
-  uint64_t product = 1;
-  bool overflows = false, is_empty = false;
-  for (unsigned axis = 0; axis < rank; ++axis) {
-    if (shape[axis] > INT64_MAX) throw FrameError("a tensor has an impossible shape");
-    overflows |= __builtin_mul_overflow(product, shape[axis], &product) || product > INT64_MAX;
-    is_empty |= shape[axis] == 0;
+void Layout::parse() {
+  items_.clear();
+  extents_.clear();
+  strings_ = 0;
+  requests_ = 0;
+  size_t whole = 0;
+  for (size_t at = 0; at < encoded_.size();) {
+    Entry entry;
+    if (encoded_.size() - at < sizeof entry) throw FrameError("a layout is truncated");
+    std::memcpy(&entry, encoded_.data() + at, sizeof entry);
+    at += sizeof entry;
+    const bool is_whole = entry.request == kWholeBatch;
+    if (entry.rank > kMostRank || entry.rank < is_whole) {
+      throw FrameError("tensor of rank " + std::to_string(entry.rank) + " for request " +
+                       std::to_string(entry.request));
+    }
+    const uint64_t item_bytes = item_size(entry.dtype);
+    if (!item_bytes && entry.dtype != kBytes) throw FrameError("unknown dtype code " + std::to_string(entry.dtype));
+    const size_t count = entry.rank - size_t{is_whole}, first = extents_.size();
+    if (encoded_.size() - at < 8 * count) throw FrameError("a layout is truncated");
+    extents_.resize(first + count);
+    if (count) std::memcpy(extents_.data() + first, encoded_.data() + at, 8 * count);
+    at += 8 * count;
+    const uint64_t elements = pytriton::count(extents_.data() + first, static_cast<unsigned>(count));
+    items_.push_back({entry.name, entry.request, entry.dtype, entry.rank, first, elements, item_bytes});
+    whole += is_whole;
+    strings_ += !item_bytes;
+    if (!is_whole) requests_ = std::max(requests_, uint64_t{entry.request} + 1);
   }
-  if (is_empty) return 0;
-  if (overflows) throw FrameError("a tensor has an impossible shape");
-  return product;
+  if (whole && whole != items_.size()) {
+    throw FrameError("a frame has tensors of the whole batch beside those of single requests");
+  }
+  is_whole_ = whole > 0;
 }
 
-Checked check(const Frame& frame, const Placed& tensor, uint64_t data_bytes) {
-  uint64_t end = 0;
-  if (__builtin_add_overflow(tensor.offset, tensor.size, &end) || end > data_bytes) {
-    throw FrameError("a tensor lies at bytes " + std::to_string(tensor.offset) + " to " + std::to_string(end) + " of " +
-                     std::to_string(data_bytes));
-  }
-  const uint64_t elements = count(frame.shape(tensor), tensor.rank);
-  if (tensor.dtype == kBytes) {
-    if (elements > tensor.size / 4) throw FrameError("the lengths of " + std::to_string(elements) + " strings miss");
-    return {elements, 0};
-  }
-  const uint64_t item = item_size(tensor.dtype);
-  if (!item) throw FrameError("unknown dtype code " + std::to_string(tensor.dtype));
-  uint64_t size = 0;
-  if (__builtin_mul_overflow(elements, item, &size) || size != tensor.size) {
-    throw FrameError("a tensor of " + std::to_string(elements) + " elements has " + std::to_string(tensor.size) +
-                     " bytes");
-  }
-  return {elements, item};
-}
-
-std::vector<uint32_t> string_lengths(std::string_view encoded, uint64_t elements) {
-  if (elements > encoded.size() / 4) throw FrameError("the lengths of " + std::to_string(elements) + " strings miss");
-  std::vector<uint32_t> lengths(elements);
-  if (elements) std::memcpy(lengths.data(), encoded.data(), 4 * elements);
-  uint64_t end = 4 * elements;  // each adds less than 4 GiB, and there are less than 2^62
-  for (const uint32_t length : lengths) {
-    end += length;
-    if (end > encoded.size()) break;
-  }
-  if (end != encoded.size()) throw FrameError("strings do not end where their tensor does");
-  return lengths;
-}
-
-void split_strings(std::string_view interleaved, uint64_t elements, std::string& lengths, std::string& bytes) {
-  const auto fail = [&] {
-    return BadRequest(Code::invalid_argument, "a BYTES tensor of " + std::to_string(interleaved.size()) +
-                                                  " bytes does not hold its " + std::to_string(elements) + " elements");
-  };
-  if (elements > interleaved.size() / 4) throw fail();
-  lengths.resize(4 * elements);
-  bytes.reserve(interleaved.size() - 4 * elements);
-  size_t at = 0;
-  for (uint64_t index = 0; index < elements; ++index) {
-    uint32_t length = 0;
-    if (interleaved.size() - at < 4) throw fail();
-    std::memcpy(&length, interleaved.data() + at, 4);
-    at += 4;
-    if (interleaved.size() - at < length) throw fail();
-    std::memcpy(lengths.data() + 4 * index, &length, 4);
-    bytes.append(interleaved.data() + at, length);
-    at += length;
-  }
-  if (at != interleaved.size()) throw fail();
+void append_item(std::vector<char>& layout, uint16_t name, uint32_t request, uint8_t dtype,
+                 const std::vector<int64_t>& shape) {
+  const Entry entry{name, dtype, static_cast<uint8_t>(shape.size()), request};
+  const size_t skipped = request == kWholeBatch, extents = 8 * (shape.size() - skipped), at = layout.size();
+  layout.resize(at + sizeof entry + extents);
+  std::memcpy(layout.data() + at, &entry, sizeof entry);
+  if (extents) std::memcpy(layout.data() + at + sizeof entry, shape.data() + skipped, extents);
 }
 
 }  // namespace pytriton

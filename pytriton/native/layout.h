@@ -1,5 +1,5 @@
-// Sizes of tensors, and the two forms of BYTES: the frames' (all lengths, then all bytes) and the server's (each
-// element's length before its bytes).
+// The layout of a message: which tensors it holds, without their data; pytriton/wire/README.md has the picture. The
+// batches of a model have few layouts: one that is like the last one is not parsed again.
 #pragma once
 
 #include <cstdint>
@@ -7,31 +7,46 @@
 #include <string_view>
 #include <vector>
 
-#include "wire.h"
-
 namespace pytriton {
 
-constexpr uint8_t kBytes = 13;
+constexpr uint32_t kWholeBatch = UINT32_MAX;
+constexpr unsigned kMostRank = 32;
 
-uint64_t item_size(uint8_t dtype);                 // bytes; 0 for BYTES and what is no dtype
-uint8_t dtype_code(std::string_view config_name);  // of "TYPE_FP32"; throws FrameError
+class Layout {
+ public:
+  // One entry. A tensor of the whole batch has the requests' rows as its first extent, which is not part of the layout.
+  struct Item {
+    uint16_t name;     // index in the model's inputs or outputs
+    uint32_t request;  // index of the request that the tensor belongs to, or kWholeBatch
+    uint8_t dtype;
+    unsigned rank;        // with the first extent
+    size_t extents;       // where those that the layout has begin in extents()
+    uint64_t elements;    // of the tensor, or of a row
+    uint64_t item_bytes;  // 0 for BYTES
+  };
 
-// Product of the extents. Throws FrameError if one, or the product, is beyond 63 bits.
-uint64_t count(const uint64_t* shape, unsigned rank);
+  // Throws FrameError unless the bytes are a layout.
+  void read(std::string_view encoded);
 
-// Where a received tensor's data are cut: bytes per row of a numeric one, elements per row of BYTES. Throws FrameError
-// unless the tensor lies within the data and, if numeric, its size is that of its shape.
-struct Checked {
-  uint64_t elements;
-  uint64_t item;  // bytes; 0 for BYTES
+  const std::vector<Item>& items() const { return items_; }
+  const std::vector<uint64_t>& extents() const { return extents_; }
+  bool is_whole() const { return is_whole_; }      // whether tensors hold the rows of all requests
+  size_t strings() const { return strings_; }      // number of BYTES tensors, whose sizes a frame tells
+  uint64_t requests() const { return requests_; }  // that a frame must have at least
+
+ private:
+  void parse();
+
+  std::string encoded_;
+  std::vector<Item> items_;
+  std::vector<uint64_t> extents_;
+  bool is_whole_ = false;
+  size_t strings_ = 0;
+  uint64_t requests_ = 0;
 };
-Checked check(const Frame& frame, const Placed& tensor, uint64_t data_bytes);
 
-// The lengths of strings in the frames' form. Throws FrameError unless they fit the size exactly.
-std::vector<uint32_t> string_lengths(std::string_view encoded, uint64_t elements);
-
-// Splits BYTES of the server's form, which a client may change at any time: lengths are read once. Throws BadRequest
-// unless it holds exactly that many elements.
-void split_strings(std::string_view interleaved, uint64_t elements, std::string& lengths, std::string& bytes);
+// Appends an entry; of a tensor of the whole batch, the shape's first extent is left out.
+void append_item(std::vector<char>& layout, uint16_t name, uint32_t request, uint8_t dtype,
+                 const std::vector<int64_t>& shape);
 
 }  // namespace pytriton

@@ -23,7 +23,7 @@ class Link {
   void close();
 
   // Gives a batch the next number.
-  void number(Outgoing& frame) { frame.sequence = ++sequence_; }
+  void number(Outgoing& frame) { frame.number = ++number_; }
 
   // Is told of each connection before a batch is sent over it, as replies may come before that returns.
   using Before = std::function<void(const std::shared_ptr<Channel>&)>;
@@ -42,7 +42,7 @@ class Link {
   void renew(double timeout_s);
 
   std::string path_, hello_;
-  uint32_t sequence_ = 0;
+  uint32_t number_ = 0;
   std::shared_ptr<Channel> channel_;
   std::shared_ptr<Reception> reception_;
 };

@@ -54,11 +54,10 @@ bool LocalChannel::take(std::string_view message, const uint64_t* addresses) noe
   const bool taken = reception->with([&](Taker& taker) {
     try {
       Reply reply;
-      reply.frame = unpack(message);
+      unpack(message, reply.frame);
       if (addresses) {
         for (size_t index = 0; index < reply.frame.tensors.size(); ++index) {
           reply.frame.tensors[index].offset = addresses[index];
-          reply.region_bytes_ += reply.frame.tensors[index].size;
         }
         reply.has_addresses_ = true;
       }

@@ -69,7 +69,7 @@ bool Streams::pass_on(Channel& channel, const Reply& reply) {
   BatchPointer batch;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = batches_.find(frame.sequence);
+    const auto found = batches_.find(frame.number);
     if (found != batches_.end() && found->second->channel.get() == &channel) batch = found->second;
   }
   if (!batch || frame.requests != batch->calls().size()) throw FrameError("the reply belongs to no batch");
@@ -88,7 +88,7 @@ bool Streams::pass_on(Channel& channel, const Reply& reply) {
   } else {
     throw FrameError("the reply is of another kind");
   }
-  if (!frame.more) forget(frame.sequence);
+  if (!frame.more) forget(frame.number);
   return frame.more;
 }
 
@@ -96,7 +96,7 @@ bool Streams::pass_on(Channel& channel, const Reply& reply) {
 // must be in one alone.
 void Streams::pass_error_on(const Reply& reply, const BatchPointer& batch) {
   const Status status = status_of(reply);
-  const bool was_in_flight = forget(reply.frame.sequence) != nullptr;
+  const bool was_in_flight = forget(reply.frame.number) != nullptr;
   if (!status.isolate || batch->calls().size() == 1) return batch->fail(status.code, status.message);
   if (!was_in_flight) return;  // whoever took it out fails it
   {
@@ -109,7 +109,7 @@ void Streams::pass_error_on(const Reply& reply, const BatchPointer& batch) {
 // Waits until memory is not short, if it is time to look; false if that takes too long, or the model ends.
 bool Streams::has_memory(const Reply& reply) {
   const std::lock_guard lock(memory_mutex_);
-  unchecked_bytes_ += reply.data_bytes() + kResponseBytes * reply.frame.requests;
+  unchecked_bytes_ += reply.frame.data_bytes + kResponseBytes * reply.frame.requests;
   if (unchecked_bytes_ < kCheckBytes) return true;
   unchecked_bytes_ = 0;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -125,11 +125,11 @@ bool Streams::has_memory(const Reply& reply) {
 }
 
 // Takes a batch out of those in flight; none if it was taken out before.
-BatchPointer Streams::forget(uint32_t sequence) {
+BatchPointer Streams::forget(uint32_t number) {
   BatchPointer batch;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = batches_.find(sequence);
+    const auto found = batches_.find(number);
     if (found == batches_.end()) return nullptr;
     batch = std::move(found->second);
     batches_.erase(found);
@@ -149,12 +149,12 @@ void Streams::fail_batches(const Channel* channel, const std::string& reason) {
   std::vector<uint32_t> lost;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [sequence, batch] : batches_) {
-      if (!channel || (batch->is_sent && batch->channel.get() == channel)) lost.push_back(sequence);
+    for (const auto& [number, batch] : batches_) {
+      if (!channel || (batch->is_sent && batch->channel.get() == channel)) lost.push_back(number);
     }
   }
-  for (const uint32_t sequence : lost) {
-    if (const BatchPointer batch = forget(sequence)) batch->fail(Code::unavailable, gone(reason));
+  for (const uint32_t number : lost) {
+    if (const BatchPointer batch = forget(number)) batch->fail(Code::unavailable, gone(reason));
   }
 }
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "handles.h"
-#include "layout.h"
+#include "tensors.h"
 
 namespace pytriton {
 

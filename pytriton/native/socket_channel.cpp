@@ -108,7 +108,7 @@ void SocketChannel::release(bool taken, bool at_once) {
   }
   Outgoing frame;
   frame.kind = Kind::release;
-  frame.sequence = known - told_;
+  frame.number = known - told_;
   try {
     if (send_locked(frame, MSG_DONTWAIT)) told_ = known;
   } catch (const PeerGone&) {  // a worker that is about to end listens no more, and may still answer what it has
@@ -123,7 +123,7 @@ void SocketChannel::receive(Reply& reply) {
   if (length < 0) gone();
   if (length == 0) throw PeerGone("the connection was closed");
   if (static_cast<size_t>(length) > reply.message_.size()) throw FrameError("a message is too long");
-  reply.frame = unpack({reply.message_.data(), static_cast<size_t>(length)});
+  unpack({reply.message_.data(), static_cast<size_t>(length)}, reply.frame);
   accept(reply, false);
 }
 
@@ -131,8 +131,7 @@ void SocketChannel::accept(Reply& reply, bool spilled) {
   for (const uint64_t offset : reply.frame.released) arena_->free(offset);
   if (reply.frame.region != kNoRegion) {
     reply.memory_ = &peer_;
-    reply.region_bytes_ = reply.frame.data_bytes();
-    peer_.check(reply.frame.region, reply.region_bytes_);
+    peer_.check(reply.frame.region, reply.frame.data_bytes);
   }
   if (reply.frame.kind != Kind::spill) return;
   if (spilled || reply.frame.tensors.size() != 1) {
@@ -145,7 +144,7 @@ void SocketChannel::accept(Reply& reply, bool spilled) {
   reply.read(tensor.offset, whole.data(), whole.size());
   finished(reply);
   reply.message_ = std::move(whole);
-  reply.frame = unpack({reply.message_.data(), reply.message_.size()});
+  unpack({reply.message_.data(), reply.message_.size()}, reply.frame);
   accept(reply, true);
 }
 

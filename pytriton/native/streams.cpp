@@ -117,7 +117,7 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
     {
       const std::lock_guard lock(mutex_);
       do link_->number(frame);
-      while (!batches_.emplace(frame.sequence, batch).second);  // a long stream may have a number for ever
+      while (!batches_.emplace(frame.number, batch).second);  // a long stream may have a number for ever
       is_known = true;
     }
     const std::shared_ptr<Channel> before = link_->channel();
@@ -141,7 +141,7 @@ void Streams::hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_kno
 
 void Streams::fail_unsent(const BatchPointer& batch, const Outgoing* known, Code code, const std::string& message) {
   if (known) {
-    forget(known->sequence);
+    forget(known->number);
   } else {
     release_slot();
   }
@@ -176,18 +176,18 @@ double Streams::drop_cancelled() {
   {
     const std::lock_guard lock(mutex_);
     current = current_;
-    for (const auto& [sequence, batch] : batches_) {
+    for (const auto& [number, batch] : batches_) {
       const bool is_old = std::chrono::duration<double>(start - batch->since).count() > kWatchS;
-      if (is_old && batch->is_sent) old.emplace_back(sequence, batch);
+      if (is_old && batch->is_sent) old.emplace_back(number, batch);
     }
   }
   try {
     current->release(false, true);
-    for (const auto& [sequence, batch] : old) {
+    for (const auto& [number, batch] : old) {
       batch->drop_cancelled();
       const bool is_done = batch->is_done();
       if (batch->untold.empty() && !is_done) continue;
-      Outgoing frame = cancellation(sequence, batch->calls().size(), batch->untold, is_done);
+      Outgoing frame = cancellation(number, batch->calls().size(), batch->untold, is_done);
       if (batch->channel->send_at_once(frame)) batch->untold.clear();
     }
   } catch (const PeerGone&) {  // the reader sees it too

@@ -51,7 +51,7 @@ class Streams : public Batches, private Taker {
   void pass_error_on(const Reply& reply, const BatchPointer& batch);
   bool has_memory(const Reply& reply);
   void fail_batches(const Channel* channel, const std::string& reason);  // null: of any
-  BatchPointer forget(uint32_t sequence);
+  BatchPointer forget(uint32_t number);
 
   void watch();
   double drop_cancelled();  // returns seconds until to look again

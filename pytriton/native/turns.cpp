@@ -62,7 +62,7 @@ void Turns::exchange(Calls& calls, Times& times) {
   if (calls.empty()) return;
   link_->number(frame);
   if (!times.compute_start) times.compute_start = now_ns();
-  Exchange exchange{calls, times, frame.sequence, frame.requests};
+  Exchange exchange{calls, times, frame.number, frame.requests};
   const Current current(exchange_, exchange);
   const Link::Before before = [&](const std::shared_ptr<Channel>& next) { exchange.channel = next.get(); };
   std::shared_ptr<Channel> channel =
@@ -102,7 +102,7 @@ void Turns::read(Channel& channel, const Reply& reply, Exchange& exchange) {
   }
   exchange.times.compute_end = now_ns();
   exchange.is_over = true;
-  if (frame.sequence != exchange.sequence || frame.requests != exchange.requests) {
+  if (frame.number != exchange.number || frame.requests != exchange.requests) {
     throw FrameError("the reply belongs to another batch");
   }
   if (frame.kind == Kind::response) {
@@ -121,7 +121,7 @@ void Turns::tell_cancelled(Channel& channel, const Exchange& exchange) {
     if (exchange.calls[index]->is_cancelled()) cancelled.push_back(index);
   }
   Outgoing frame =
-      cancellation(exchange.sequence, exchange.calls.size(), cancelled, cancelled.size() == exchange.calls.size());
+      cancellation(exchange.number, exchange.calls.size(), cancelled, cancelled.size() == exchange.calls.size());
   channel.send(frame);
 }
 

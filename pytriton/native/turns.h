@@ -31,7 +31,7 @@ class Turns : public Batches, private Taker {
   struct Exchange {
     const Calls& calls;
     Times& times;
-    uint32_t sequence, requests;
+    uint32_t number, requests;
     const Channel* channel = nullptr;
     bool was_read = false, is_over = false, isolate = false;
     std::exception_ptr failure{};

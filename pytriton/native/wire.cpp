@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "failure.h"
+#include "tensors.h"
 
 namespace pytriton {
 
@@ -16,17 +17,11 @@ struct Header {
   uint32_t length;
   uint8_t kind, flags;
   uint16_t released;
-  uint32_t sequence, requests, tensors, metadata;
+  uint32_t number, requests, layout, metadata;
   uint64_t region;
 };
-struct Entry {
-  uint16_t name;
-  uint8_t dtype, rank;
-  uint32_t request;
-  uint64_t offset, size;
-};
 #pragma pack(pop)
-static_assert(sizeof(Header) == 32 && sizeof(Entry) == 24, "as the README says");
+static_assert(sizeof(Header) == 32, "as the README says");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian");
 
 class Reader {
@@ -58,32 +53,39 @@ void append(std::vector<char>& message, const void* bytes, size_t size) {
   message.insert(message.end(), first, first + size);
 }
 
-void read_tensors(Reader& reader, Frame& frame, uint32_t tensors) {
-  if (tensors > reader.left() / sizeof(Entry)) throw FrameError(std::to_string(tensors) + " tensors do not fit");
-  frame.tensors.reserve(tensors);
-  for (uint32_t index = 0; index < tensors; ++index) {
-    Entry entry;
-    reader.take(&entry, 1);
-    if (entry.rank > kMostRank || !(entry.request < frame.requests || entry.request == kWholeBatch)) {
-      throw FrameError("tensor of rank " + std::to_string(entry.rank) + " for request " +
-                       std::to_string(entry.request) + " of " + std::to_string(frame.requests));
-    }
-    const size_t shape = frame.extents.size();
-    frame.extents.resize(shape + entry.rank);
-    reader.take(frame.extents.data() + shape, entry.rank);
-    frame.tensors.push_back({entry.name, entry.request, entry.dtype, entry.rank, shape, entry.offset, entry.size});
-  }
+uint64_t product(uint64_t first, uint64_t second) {
+  uint64_t result = 0;
+  if (__builtin_mul_overflow(first, second, &result) || result > INT64_MAX) throw FrameError("a tensor is too large");
+  return result;
 }
 
-// With rows, every tensor has those of all requests; without, it belongs to one of them.
-void check_rows(const Frame& frame) {
-  uint64_t total = 0;
+// Places the tensors of the layout. Throws FrameError if one is larger than memory can be, or the sizes of strings are
+// too small for their number.
+void place(Frame& frame, Reader sizes) {
+  uint64_t total = 0, offset = 0;
   for (const uint32_t rows : frame.rows) total += rows;
-  for (const Placed& tensor : frame.tensors) {
-    const bool whole = tensor.request == kWholeBatch;
-    if (whole != frame.has_rows || (whole && (tensor.rank == 0 || frame.shape(tensor)[0] != total))) {
-      throw FrameError("a tensor does not have the requests' " + std::to_string(total) + " rows");
+  frame.tensors.clear();
+  frame.extents.clear();
+  frame.data_bytes = 0;
+  for (const Layout::Item& item : frame.layout.items()) {
+    const bool is_whole = item.request == kWholeBatch;
+    const size_t shape = frame.extents.size();
+    if (is_whole) frame.extents.push_back(total);
+    const auto first = frame.layout.extents().begin() + static_cast<ptrdiff_t>(item.extents);
+    frame.extents.insert(frame.extents.end(), first, first + static_cast<ptrdiff_t>(item.rank - is_whole));
+    const uint64_t elements = is_whole ? product(item.elements, total) : item.elements;
+    uint64_t size = 0;
+    if (item.item_bytes) {
+      size = product(elements, item.item_bytes);
+    } else {
+      sizes.take(&size, 1);
+      if (elements > size / 4) throw FrameError("the lengths of " + std::to_string(elements) + " strings miss");
     }
+    frame.tensors.push_back(
+        {item.name, item.request, item.dtype, item.rank, shape, offset, size, elements, item.item_bytes});
+    if (size > INT64_MAX - kAlign || offset > INT64_MAX - padded(size)) throw FrameError("a tensor ends nowhere");
+    frame.data_bytes = offset + size;
+    offset += padded(size);
   }
 }
 
@@ -93,16 +95,6 @@ uint64_t Outgoing::data_bytes() const {
   uint64_t sum = 0;
   for (const Tensor& tensor : tensors) sum += padded(tensor.size);
   return sum;
-}
-
-uint64_t Frame::data_bytes() const {
-  uint64_t most = 0;
-  for (const Placed& tensor : tensors) {
-    uint64_t end = 0;
-    if (__builtin_add_overflow(tensor.offset, tensor.size, &end)) throw FrameError("a tensor ends nowhere");
-    most = std::max(most, end);
-  }
-  return most;
 }
 
 void copy_data(const Outgoing& frame, char* to) {
@@ -119,18 +111,17 @@ void copy_data(const Outgoing& frame, char* to) {
 void pack(const Outgoing& frame, std::vector<char>& message) {
   const bool is_inline = frame.region == kNoRegion;
   message.resize(sizeof(Header));
-  append(message, frame.released.data(), 8 * frame.released.size());
-  uint64_t offset = 0;
   for (const Tensor& tensor : frame.tensors) {
-    const Entry entry{tensor.name,    tensor.dtype, static_cast<uint8_t>(tensor.shape.size()),
-                      tensor.request, offset,       tensor.size};
-    append(message, &entry, sizeof entry);
-    append(message, tensor.shape.data(), 8 * tensor.shape.size());
-    offset += padded(tensor.size);
+    append_item(message, tensor.name, tensor.request, tensor.dtype, tensor.shape);
   }
+  const size_t layout = message.size() - sizeof(Header);
+  for (const Tensor& tensor : frame.tensors) {
+    if (tensor.dtype == kBytes) append(message, &tensor.size, sizeof tensor.size);
+  }
+  append(message, frame.released.data(), 8 * frame.released.size());
   append(message, frame.rows.data(), 4 * frame.rows.size());
   append(message, frame.metadata.data(), frame.metadata.size());
-  if (is_inline && !frame.tensors.empty()) {
+  if (is_inline && frame.data_bytes()) {
     message.resize(padded(message.size()));
     for (const Tensor& tensor : frame.tensors) {
       for (const Part& part : tensor.parts) append(message, part.at, part.size);
@@ -142,15 +133,15 @@ void pack(const Outgoing& frame, std::vector<char>& message) {
                       static_cast<uint8_t>(frame.kind),
                       flags,
                       static_cast<uint16_t>(frame.released.size()),
-                      frame.sequence,
+                      frame.number,
                       frame.requests,
-                      static_cast<uint32_t>(frame.tensors.size()),
+                      static_cast<uint32_t>(layout),
                       static_cast<uint32_t>(frame.metadata.size()),
                       frame.region};
   std::memcpy(message.data(), &header, sizeof header);
 }
 
-Frame unpack(std::string_view message) {
+void unpack(std::string_view message, Frame& frame) {
   Reader reader(message);
   Header header;
   reader.take(&header, 1);
@@ -162,29 +153,37 @@ Frame unpack(std::string_view message) {
   if (header.kind < 1 || header.kind > 9 || is_inline != (header.region == kNoRegion)) {
     throw FrameError("a frame of kind " + std::to_string(header.kind) + " has flags " + std::to_string(header.flags));
   }
-  Frame frame{};
   frame.kind = static_cast<Kind>(header.kind);
   frame.more = header.flags & kMore;
   frame.apart = header.flags & kApart;
   frame.has_rows = header.flags & kRows;
-  frame.sequence = header.sequence;
+  frame.number = header.number;
   frame.requests = header.requests;
   frame.region = header.region;
+  frame.layout.read(reader.take_bytes(header.layout));
+  const Reader sizes(reader.take_bytes(8 * frame.layout.strings()));
   frame.released.resize(header.released);
   reader.take(frame.released.data(), header.released);
-  read_tensors(reader, frame, header.tensors);
+  frame.rows.clear();
   if (frame.has_rows) {
     if (frame.requests > reader.left() / 4) throw FrameError("the requests' rows do not fit");
     frame.rows.resize(frame.requests);
     reader.take(frame.rows.data(), frame.requests);
   }
-  check_rows(frame);
-  frame.metadata = reader.take_bytes(header.metadata);
-  if (is_inline) {
-    reader.align();
-    frame.data = reader.take_bytes(reader.left());
+  const bool has_tensors = !frame.layout.items().empty();
+  if (frame.layout.requests() > frame.requests || (has_tensors && frame.layout.is_whole() != frame.has_rows)) {
+    throw FrameError("a frame of " + std::to_string(frame.requests) + " requests has tensors of others");
   }
-  return frame;
+  place(frame, sizes);
+  frame.metadata = reader.take_bytes(header.metadata);
+  frame.data = {};
+  if (!is_inline) return;
+  if (frame.data_bytes) reader.align();
+  frame.data = reader.take_bytes(reader.left());
+  if (frame.data_bytes > frame.data.size()) {
+    throw FrameError("tensors end at byte " + std::to_string(frame.data_bytes) + " of " +
+                     std::to_string(frame.data.size()));
+  }
 }
 
 }  // namespace pytriton

@@ -1,4 +1,4 @@
-// The wire format: one frame each way per batch; pytriton/proxy/README.md has the layout. Nothing here trusts a byte.
+// The wire format: one frame each way per batch; pytriton/wire/README.md has the layout. Nothing here trusts a byte.
 #pragma once
 
 #include <cstdint>
@@ -6,16 +6,16 @@
 #include <string_view>
 #include <vector>
 
+#include "layout.h"
+
 namespace pytriton {
 
 enum class Kind : uint8_t { request = 1, response, error, spill, end, cancel, release, ask, goodbye };
 
 constexpr uint64_t kNoRegion = UINT64_MAX;
-constexpr uint32_t kWholeBatch = UINT32_MAX;
 constexpr size_t kAlign = 64;
 constexpr size_t kInlineLimitBytes = 32 << 10;
 constexpr size_t kMostMessageBytes = 64 << 10;
-constexpr unsigned kMostRank = 32;
 
 constexpr uint64_t padded(uint64_t size) { return (size + kAlign - 1) / kAlign * kAlign; }
 
@@ -38,7 +38,7 @@ struct Tensor {
 // A frame to send.
 struct Outgoing {
   Kind kind = Kind::request;
-  uint32_t sequence = 0;
+  uint32_t number = 0;
   uint32_t requests = 0;
   bool apart = false;
   bool has_rows = false;
@@ -60,23 +60,26 @@ struct Placed {
   unsigned rank;
   size_t shape;  // where its extents begin in Frame::extents
   uint64_t offset, size;
+  uint64_t elements, item_bytes;  // 0 bytes for BYTES
 };
 
-// A received frame. Counts and kinds are checked, each tensor's place and size by layout.h when it is read.
+// A received frame, whose numbers are checked: each numeric tensor has the size of its shape and ends within the data,
+// if those travelled inline, else within data_bytes.
 struct Frame {
-  Kind kind;
-  bool more, apart, has_rows;
-  uint32_t sequence, requests;
-  uint64_t region;
+  Kind kind{};
+  bool more = false, apart = false, has_rows = false;
+  uint32_t number = 0, requests = 0;
+  uint64_t region = kNoRegion;
   std::vector<uint64_t> released;
   std::vector<Placed> tensors;
   std::vector<uint64_t> extents;
   std::vector<uint32_t> rows;
   std::string_view metadata;
-  std::string_view data;  // if it travelled inline
+  std::string_view data;    // if it travelled inline
+  uint64_t data_bytes = 0;  // to the end of the last tensor
+  Layout layout;
 
   const uint64_t* shape(const Placed& tensor) const { return extents.data() + tensor.shape; }
-  uint64_t data_bytes() const;  // to the end of the last tensor; throws FrameError if that is no number
 };
 
 // Copies the data of the tensors to where they are to lie, each padded.
@@ -85,7 +88,7 @@ void copy_data(const Outgoing& frame, char* to);
 // Replaces the message by the frame; the tensors' data are part of it unless the frame has a region.
 void pack(const Outgoing& frame, std::vector<char>& message);
 
-// Views of the message stay valid as long as it does. Throws FrameError.
-Frame unpack(std::string_view message);
+// Replaces the frame by that of a message, whose views stay valid as long as the message does. Throws FrameError.
+void unpack(std::string_view message, Frame& frame);
 
 }  // namespace pytriton

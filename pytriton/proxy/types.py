@@ -63,11 +63,14 @@ def split_offsets(rows: Sequence[int]) -> list[int]:
     return offsets
 
 
-class Cancellations(Protocol):
-    """Knows the cancelled requests of a batch."""
+class Details(Protocol):
+    """What the requests of a received batch say beside their tensors; each by its index."""
 
-    def includes(self, request: int) -> bool:
-        """Whether a request is cancelled, by its index."""
+    def of(self, request: int) -> dict[str, Any]:
+        """The attributes of a request."""
+
+    def is_cancelled(self, request: int) -> bool:
+        """Whether a request is cancelled."""
 
 
 class Request(_Tensors):
@@ -93,7 +96,7 @@ class Request(_Tensors):
     """
 
     __slots__ = (
-        "_cancellation",
+        "_details",
         "correlation_id",
         "deadline",
         "parameters",
@@ -127,21 +130,28 @@ class Request(_Tensors):
         self.correlation_id = correlation_id
         self.sequence_start = sequence_start
         self.sequence_end = sequence_end
-        self._cancellation: tuple[Cancellations, int] | None = None
+        self._details: tuple[Details, int] | None = None
 
     @classmethod
-    def untold(cls, count: int, output_names: Sequence[str]) -> list[Request]:
-        """Requests of which only the wanted outputs are known; faster than as many calls of the class."""
+    def received(cls, details: Details, count: int) -> list[Request]:
+        """The requests of a batch, without inputs. Their attributes are looked up when they are first read."""
         requests = []
-        for _ in range(count):
+        for index in range(count):
             request = cls.__new__(cls)
-            request.parameters = {}
-            request.requested_output_names = list(output_names)
-            request.span = request.deadline = request.correlation_id = request._cancellation = None
-            request.request_id = ""
-            request.sequence_start = request.sequence_end = False
+            request._details = details, index
             requests.append(request)
         return requests
+
+    def __getattr__(self, name: str) -> Any:  # of attributes that are not set
+        if name in Request.__slots__ and name != "_details" and self._details is not None:
+            details, index = self._details
+            for attribute, value in details.of(index).items():
+                try:
+                    object.__getattribute__(self, attribute)
+                except AttributeError:
+                    setattr(self, attribute, value)
+            return object.__getattribute__(self, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def with_data(self, data: Mapping[str, NDArray[Any]]) -> Request:
         """The same request with other inputs; this one stays as it is."""
@@ -160,7 +170,7 @@ class Request(_Tensors):
         return self.with_data(dict(self) | other) if isinstance(other, dict) else NotImplemented
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kept = {name: getattr(self, name) for name in Request.__slots__ if name not in ("span", "_cancellation")}
+        kept = {name: getattr(self, name) for name in Request.__slots__ if name not in ("span", "_details")}
         return Request, (dict(self),), (None, kept)
 
     def is_cancelled(self) -> bool:
@@ -169,10 +179,10 @@ class Request(_Tensors):
         From any thread, as often as one likes: the server is asked every 0.05 to 0.1 s, for a few hundred
         microseconds. When the request is answered, the last answer stays. False for a request made by hand.
         """
-        if self._cancellation is None:
+        if self._details is None:
             return False
-        cancellation, index = self._cancellation
-        return cancellation.includes(index)
+        details, index = self._details
+        return details.is_cancelled(index)
 
     async def wait_cancelled(self) -> None:
         """Wait until :meth:`is_cancelled`; for one of several requests, as a task beside the work."""

@@ -11,31 +11,10 @@ from pathlib import Path
 
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.server.native import BACKEND
+from pytriton.server.native_backend import BACKEND
 
-PROXY_FILES = (
-    "__init__.py",
-    "abi.py",
-    "arena.py",
-    "batch.py",
-    "cancellation.py",
-    "channel.py",
-    "codec.py",
-    "details.py",
-    "frames.py",
-    "link.py",
-    "memory.py",
-    "model.py",
-    "peer.py",
-    "placement.py",
-    "region.py",
-    "slots.py",
-    "streams.py",
-    "tensors.py",
-    "turns.py",
-)
 PROXY_PACKAGE = "pytriton_proxy"
-PROXY = Path(__file__).parent.parent / "proxy"
+PROXY_PARTS = "python_proxy", "wire"  # the packages whose files the proxy consists of
 CONFIG_FILE = "config.pbtxt"
 ENDPOINT_FILE = "endpoint.json"
 
@@ -46,7 +25,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from {PROXY_PACKAGE}.model import TritonPythonModel
+from {PROXY_PACKAGE}.python_proxy.model import TritonPythonModel
 '''
 
 
@@ -100,15 +79,17 @@ def write_config(
         },
     }
     (version / ENDPOINT_FILE).write_text(json.dumps(endpoint))
-    ModelConfigGenerator(config, BACKEND if native else None).to_file(folder / CONFIG_FILE)
+    ModelConfigGenerator(config, BACKEND if native else None).write(folder / CONFIG_FILE)
     _renew(folder)
 
 
 def _write_proxy(version: Path) -> None:
-    package = version / PROXY_PACKAGE
-    package.mkdir()
-    for name in PROXY_FILES:
-        shutil.copy(PROXY / name, package / name)
+    ours = Path(__file__).parent.parent
+    for part in PROXY_PARTS:
+        package = version / PROXY_PACKAGE / part
+        package.mkdir(parents=True)
+        for file in (ours / part).glob("*.py"):
+            shutil.copy(file, package)
     (version / "model.py").write_text(MODEL_PY)
 
 

@@ -16,17 +16,20 @@ from uuid import uuid4
 from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.config import TritonConfig
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
-from pytriton.exceptions import PyTritonServerError
-from pytriton.server.access import Access
-from pytriton.server.certificates import check_certificates
-from pytriton.server.clouds import check_clouds
-from pytriton.server.connections import wait_listening
-from pytriton.server.control import REFUSED, ModelControl
+from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
+from pytriton.server.access import Access, Restrictions, check_certificates
+from pytriton.server.control import ModelControl
 from pytriton.server.drain import Drain
 from pytriton.server.installation import Installation, overlay, server_environment
-from pytriton.server.launch import check_ports, command_line, endpoints, local_host
+from pytriton.server.launch import (
+    check_cloud_endpoints,
+    check_ports,
+    command_line,
+    endpoints,
+    local_host,
+    wait_listening,
+)
 from pytriton.server.process import ServerProcess
-from pytriton.server.restrictions import Restrictions
 from pytriton.utils.workspace import SERVER_PREFIX, TEMPORARY_FOLDERS
 
 LOGGER = logging.getLogger(__name__)
@@ -51,7 +54,7 @@ class Server:
             was ready.
         restrictions: What its endpoints ask for.
         models: Names of those to load while it starts.
-        may_come: Whether to wait on for the server to be ready.
+        keep_waiting: Whether to wait on for the server to be ready.
 
     Attributes:
         control: To load and unload models.
@@ -71,11 +74,11 @@ class Server:
         on_exit: Callable[[Server], None],
         restrictions: Restrictions,
         models: Collection[str] = (),
-        may_come: Callable[[], bool] = lambda: True,
+        keep_waiting: Callable[[], bool] = lambda: True,
     ) -> None:
         self._config = config
         check_certificates(config)
-        check_clouds(config, models)
+        check_cloud_endpoints(config, models)
         self.control = ModelControl(Access.to_own(config, restrictions))
         check_ports(config)
         name = f"{SERVER_PREFIX}{uuid4().hex[:12]}"
@@ -98,7 +101,7 @@ class Server:
             verbose=bool(config.log_verbose),
         )
         try:
-            self._check_ready(may_come)
+            self._check_ready(keep_waiting)
         except BaseException:
             self.kill()
             raise
@@ -171,7 +174,7 @@ class Server:
             for name in models:
                 self.control.unload(name)
             drained = wait_drained(deadline, lambda: drain.is_silent() and not self.pending(models))
-        except REFUSED as error:
+        except PyTritonModelControlError as error:
             LOGGER.debug("models cannot be unloaded: %s", error)
             self._process.interrupt()
             drained = self._process.wait(timeout_s)
@@ -198,9 +201,9 @@ class Server:
         shutil.rmtree(folder, ignore_errors=True)  # the next one has a folder of its own
         on_exit(self)
 
-    def _check_ready(self, may_come: Callable[[], bool]) -> None:
+    def _check_ready(self, keep_waiting: Callable[[], bool]) -> None:
         def may_be_ready() -> bool:
-            return self._process.is_alive() and may_come()
+            return self._process.is_alive() and keep_waiting()
 
         try:
             self.control.check_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S, may_be_ready)

@@ -19,7 +19,7 @@ from pytriton.signature.arguments import Arguments
 from pytriton.signature.examples import Example, as_array, in_json, schema_of, warmed
 from pytriton.signature.functions import BATCH, REQUESTS, SAMPLE, Described, describe
 from pytriton.signature.records import UnderivableError, fields_of, is_record
-from pytriton.signature.schema import ARRAYS, OBJECT, RESULT, VALUE, VALUES, Schema, Signature, tensor_of
+from pytriton.signature.schema import ARRAYS, KEY, OBJECT, RESULT, VALUE, VALUES, Schema, Signature, tensor_of
 from pytriton.signature.served import members_of, naming_outputs
 from pytriton.signature.validation import ValueMismatchError
 from pytriton.signature.values import encode_rows
@@ -45,6 +45,11 @@ class Derived:
     outputs: Sequence[Tensor]
     config: ModelConfig
     signature: Signature | None = None
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """For the model's configuration."""
+        return {} if self.signature is None else {KEY: self.signature.to_json()}
 
 
 def declared(

@@ -26,12 +26,12 @@ from pytriton.signature.schema import OBJECT, RESULT, VALUES, Schema, Signature,
 from pytriton.signature.validation import ValueMismatchError
 from pytriton.signature.values import encode_rows
 
-__all__ = ["members_of", "naming_outputs", "served"]
+__all__ = ["members_of", "naming_outputs", "served_form"]
 
 Arrays = dict[str, NDArray[Any]]
 
 
-def served(function: Any, config: TritonModelConfig) -> Any:
+def served_form(function: Any, config: TritonModelConfig) -> Any:
     """What serves a callable: itself, unless its model's tensors were derived from it.
 
     Args:

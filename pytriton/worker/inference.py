@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
@@ -17,21 +17,18 @@ from numpy.typing import NDArray
 from pytriton.exceptions import PyTritonRequestError, PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup
-from pytriton.proxy.frames import END, ERROR, RESPONSE, Frame
-from pytriton.proxy.tensors import BYTES, MAX_RANK, WHOLE_BATCH, Tensor, dtype_code, tensor
 from pytriton.proxy.types import Request, ResponseBatch, RowErrors
 from pytriton.proxy.validators import TritonResultsValidator
+from pytriton.wire.frames import END, ERROR, RESPONSE, Frame
+from pytriton.wire.tensors import BYTES, WHOLE_BATCH, Tensor, dtype_code, tensor
 from pytriton.worker.context import Binding, current_binding
-from pytriton.worker.failure_log import FailureLog
-from pytriton.worker.failures import describe, text_of
-from pytriton.worker.requests import has_sequences, requests_of
+from pytriton.worker.failures import FailureLog, describe, text_of
+from pytriton.worker.interfaces import AsyncReplies, BatchObserver, Replies, Reply
+from pytriton.worker.observation import Observation, end, observed, observed_async, pause, resume
+from pytriton.worker.requests import Cancellation, has_sequences, requests_of
 from pytriton.worker.results import Results, each_async
 
 LOGGER = logging.getLogger("pytriton.worker")
-
-Reply = tuple[Frame, list[Tensor]]
-Replies = Generator[Reply, None, None]
-AsyncReplies = AsyncGenerator[Reply, None]
 
 
 @dataclass(frozen=True)
@@ -70,12 +67,6 @@ class Callee(NamedTuple):
         if self.binding is not None and current_binding.get() is not self.binding:
             current_binding.set(self.binding)
 
-    def answer_whole(self, inputs: dict[str, NDArray[Any]]) -> Any:
-        """Call the form that takes whole-batch inputs, which is there."""
-        self.enter()
-        assert self.whole_batch is not None
-        return self.whole_batch(inputs)
-
 
 class Inference:
     """Answers frames with the results of one callable.
@@ -87,12 +78,11 @@ class Inference:
         on_unrecoverable: Called after the callable raised PyTritonUnrecoverableError.
         whole_batch: The callable's form that takes whole-batch inputs by name, and returns such outputs, if it has one.
         binding: What a thread that calls it serves; None leaves that to the thread.
-        failures: The model's, which its instances share; None is one of its own.
+        failures: The model's log of failures, which its instances share; None is one of its own.
+        observation: Says what observes the batches.
 
     Attributes:
         failures: What the callable does wrong.
-        input_names: Of the model.
-        numbers: The index, dtype and its code, of each output that is not of texts; none if all have to be checked.
     """
 
     def __init__(
@@ -104,8 +94,11 @@ class Inference:
         whole_batch: WholeBatchForm | None = None,
         binding: Binding | None = None,
         failures: FailureLog | None = None,
+        observation: Observation | None = None,
     ) -> None:
         self.failures = failures or FailureLog(model_config.model_name)
+        self._observation = observation or Observation()
+        self._version = model_config.model_version
         self._callee = Callee(function, whole_batch, binding)
         self._model = model_config.model_name
         self._process = os.getpid()
@@ -114,11 +107,9 @@ class Inference:
         self._on_unrecoverable = on_unrecoverable
         self._results = Results()
         self._validator = TritonResultsValidator(model_config, options.strict, encodes_text=True)
-        self.input_names = [spec.name for spec in model_config.inputs or ()]
+        self._input_names = [spec.name for spec in model_config.inputs or ()]
         self._output_names = [spec.name for spec in model_config.outputs or ()]
         self._outputs = {spec.name: (i, _numpy_dtype(spec)) for i, spec in enumerate(model_config.outputs or ())}
-        numbers = {} if options.strict else self._outputs
-        self.numbers = {name: (*of, dtype_code(of[1])) for name, of in numbers.items() if dtype_code(of[1]) != BYTES}
 
     def rebind(self, binding: Binding, whole_batch: WholeBatchForm | None) -> None:
         """Have another callable answer the frames that come from now on; from any thread."""
@@ -134,24 +125,40 @@ class Inference:
         self._results.close()
         self.failures.flush()
 
-    def answer(self, frame: Frame) -> Reply:
-        """Call the callable with the requests of a frame; whatever it raises becomes an error reply."""
+    def answer(self, frame: Frame, look: Callable[[Cancellation], None] | None = None) -> Reply:
+        """Call the callable with the requests of a frame; whatever it raises becomes an error reply.
+
+        Args:
+            frame: The batch.
+            look: Finds out which of its requests are cancelled, if a callable asks.
+        """
+        observers = self._observe(frame)
+        if not observers:
+            return self._answer(frame, look)
+        resume(observers)
         try:
-            returned, requests = self._call(frame, self._callee)
+            return self._answer(frame, look)
+        finally:
+            pause(observers)
+            end(observers)
+
+    def _observe(self, frame: Frame) -> Sequence[BatchObserver]:
+        if not self._observation.is_idle():
+            frame.observers = self._observation.observers(self._model, self._version, frame)
+        return frame.observers
+
+    def _answer(self, frame: Frame, look: Callable[[Cancellation], None] | None) -> Reply:
+        try:
+            returned, requests = self._call(frame, self._callee, look)
             return self._reply(frame, requests, self._results.of(returned))
         except BaseException as error:  # whatever the callable does, the model keeps serving
             return self.failed(frame, error)
 
-    def whole_batch_callee(self) -> Callee | None:
-        """What answers batches that nobody has to see request by request."""
-        return self._callee if self._callee.whole_batch is not None else None
-
-    def reply_whole(self, frame: Frame, returned: Any) -> Reply:
-        """The reply with what a whole-batch form has returned; raises what is wrong with it."""
-        return self._reply(frame, None, self._results.of(returned))
-
     def stream(self, frame: Frame) -> Replies:
         """The replies of a callable that may give several; closing them closes the callable's generator."""
+        return observed(self._stream(frame), self._observe(frame))
+
+    def _stream(self, frame: Frame) -> Replies:
         begun = False
         callee = self._callee
         replies = self._replies(frame, callee)
@@ -171,8 +178,11 @@ class Inference:
             callee.enter()
             replies.close()
 
-    async def stream_async(self, frame: Frame) -> AsyncReplies:
+    def stream_async(self, frame: Frame) -> AsyncReplies:
         """As :meth:`stream`, on the event loop that runs; a cancelled task has the callable cancelled."""
+        return observed_async(self._stream_async(frame), self._observe(frame))
+
+    async def _stream_async(self, frame: Frame) -> AsyncReplies:
         begun = False
         async with aclosing(self._replies_async(frame)) as replies:
             while True:
@@ -191,7 +201,7 @@ class Inference:
         for value, more in self._results.each(returned, self._decoupled):
             yield self._reply(frame, requests, value, more)
         if more:
-            yield Frame(END, frame.sequence, frame.requests), []
+            yield Frame(END, frame.number, frame.requests), []
 
     async def _replies_async(self, frame: Frame) -> AsyncReplies:
         returned, requests = self._call(frame, self._callee)
@@ -200,21 +210,25 @@ class Inference:
             async for value, more in values:
                 yield self._reply(frame, requests, value, more)
         if more:
-            yield Frame(END, frame.sequence, frame.requests), []
+            yield Frame(END, frame.number, frame.requests), []
 
-    def _call(self, frame: Frame, callee: Callee) -> tuple[Any, list[Request] | None]:
+    def _call(
+        self, frame: Frame, callee: Callee, look: Callable[[Cancellation], None] | None = None
+    ) -> tuple[Any, list[Request] | None]:
         """Call the callable; returns what it returned, and what it got, if not the whole batch."""
-        if callee.whole_batch is not None and frame.rows is not None and not frame.apart:
-            inputs = {self.input_names[item.name]: frame.array(item) for item in frame.tensors}
-            return callee.answer_whole(inputs), None
         callee.enter()
+        if callee.whole_batch is not None and frame.rows is not None and not frame.apart:
+            inputs = {self._input_names[item.name]: frame.array(item) for item in frame.tensors}
+            return callee.whole_batch(inputs), None
+        if look is not None:
+            frame.cancellation = Cancellation(look)
         requests = self._requests(frame)
-        for watch in frame.watches:
-            watch.begin(requests)
+        for observer in frame.observers:
+            observer.begin(requests)
         return callee.function(requests), requests
 
     def _requests(self, frame: Frame) -> list[Request]:
-        return requests_of(frame, self.input_names, self._output_names, self._options.forwards_headers)
+        return requests_of(frame, self._input_names, self._output_names, self._options.forwards_headers)
 
     def failed(self, frame: Frame, error: BaseException, begun: bool = False) -> Reply:
         """Log what the callable raised; the reply that tells of it. After a first reply no call is made again.
@@ -236,8 +250,8 @@ class Inference:
         isolate = self._options.isolate_errors and frame.requests > 1 and not begun and not cancelled
         if isolate and has_sequences(frame):  # their states cannot be what they were before the call
             isolate = False
-        for watch in frame.watches:
-            watch.failed(error, again=isolate)
+        for observer in frame.observers:
+            observer.failed(error, again=isolate)
         if cancelled:
             self.failures.add(error, "an inference call was cancelled", level=logging.INFO, with_traceback=False)
         elif isolate:
@@ -262,7 +276,7 @@ class Inference:
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
         """The reply that fails all requests of a frame, or asks for them one by one."""
         status = {**describe(error, self._options.send_traceback), "isolate": isolate}
-        return Frame(ERROR, frame.sequence, frame.requests, metadata=json.dumps(status).encode()), []
+        return Frame(ERROR, frame.number, frame.requests, metadata=json.dumps(status).encode()), []
 
     def _log_failure(self, error: BaseException, what: str) -> None:
         if isinstance(error, PyTritonRequestError):  # meant for the client
@@ -271,40 +285,22 @@ class Inference:
         else:
             self.failures.add(error, what)
 
-    def _reply_joined(self, frame: Frame, rows: Sequence[int], outputs: Any, more: bool = False) -> Reply:
-        tensors = self._plain_tensors(outputs, sum(rows))
-        if tensors is None:
-            self._validator.validate_columns(outputs, rows)
-            if (incomplete := self._incomplete(outputs)) is not None:
-                raise incomplete
-            tensors = self._tensors(outputs, WHOLE_BATCH)
-        return Frame(RESPONSE, frame.sequence, frame.requests, rows, more=more), tensors
-
-    def _plain_tensors(self, outputs: Any, rows: int) -> list[Tensor] | None:
-        """Whole-batch outputs if they are right at a glance, as nearly all are; None if they want a closer look."""
-        if type(outputs) is not dict or len(outputs) != len(self._outputs):
-            return None
-        tensors = []
-        for name, array in outputs.items():
-            known = self.numbers.get(name)
-            if known is None or type(array) is not np.ndarray:
-                return None
-            index, dtype, code = known
-            if array.dtype != dtype or array.shape[:1] != (rows,):
-                return None
-            if not array.flags.c_contiguous or array.ndim > MAX_RANK:
-                return None
-            tensors.append(Tensor(index, WHOLE_BATCH, code, array.shape, array.nbytes, (array,)))
-        return tensors
+    def _reply_whole(self, frame: Frame, outputs: Any, more: bool = False) -> Reply:
+        rows = frame.rows
+        assert rows is not None
+        self._validator.validate_columns(outputs, rows)
+        if outputs.keys() != self._outputs.keys() and (incomplete := self._incomplete(outputs)) is not None:
+            raise incomplete
+        reply = Frame(RESPONSE, frame.number, frame.requests, rows, more=more)
+        return reply, self._tensors(outputs, WHOLE_BATCH)
 
     def _reply(self, frame: Frame, requests: list[Request] | None, responses: Any, more: bool = False) -> Reply:
         if requests is None:
-            assert frame.rows is not None
-            return self._reply_joined(frame, frame.rows, responses, more)
+            return self._reply_whole(frame, responses, more)
         if isinstance(responses, ResponseBatch) and not frame.apart and responses.rows == frame.rows:
             outputs = responses.columns()
             if outputs is not None:
-                return self._reply_joined(frame, responses.rows, outputs, more)
+                return self._reply_whole(frame, outputs, more)
         self._validator.validate_responses(requests, responses)
         tensors: list[Tensor] = []
         errors = {}
@@ -315,12 +311,12 @@ class Inference:
             if isinstance(response, BaseException):
                 self._log_failure(response, "the inference callable failed one request")
                 errors[index] = describe(response, self._options.send_traceback)
-                for watch in frame.watches:
-                    watch.failed(response, index)
+                for observer in frame.observers:
+                    observer.failed(response, index)
             else:
                 tensors += self._tensors(response, index, request.requested_output_names)
         metadata = json.dumps({"errors": errors}).encode() if errors else b""
-        return Frame(RESPONSE, frame.sequence, frame.requests, metadata=metadata, more=more), tensors
+        return Frame(RESPONSE, frame.number, frame.requests, metadata=metadata, more=more), tensors
 
     def _incomplete(self, outputs: Mapping[str, Any], wanted: Sequence[str] | None = None) -> ValueError | None:
         """The error of outputs that lack a declared (and wanted) one; warns of those that are not declared.
@@ -348,8 +344,9 @@ class Inference:
         """The declared (and wanted) ones of the outputs, cast to their declared dtypes."""
         tensors = []
         for name, array in outputs.items():
-            if name in self._outputs and (wanted is None or name in wanted):
-                index, dtype = self._outputs[name]
+            known = self._outputs.get(name)
+            if known is not None and (wanted is None or name in wanted):
+                index, dtype = known
                 if array.dtype != dtype and not (dtype.kind == "S" and array.dtype.kind in "OSU"):
                     array = array.astype(dtype)
                 tensors.append(tensor(index, array, request))

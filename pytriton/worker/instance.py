@@ -1,24 +1,31 @@
-"""One model instance: waits for its proxy, and has an engine answer what it sends."""
+"""One model instance: waits for its proxy on a socket, and has an executor answer the batches."""
 
 from __future__ import annotations
 
 import logging
 import os
+import select
 import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from pytriton import forks
-from pytriton.proxy.channel import PeerGoneError, accept
-from pytriton.proxy.peer import stranger
-from pytriton.proxy.tensors import FrameError
-from pytriton.worker.channel import Channel, LocalChannel, Offer
+from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.connect import accept, short_path, unexpected_peer
+from pytriton.wire.tensors import FrameError
+from pytriton.worker.concurrent import ConcurrentExecutor
 from pytriton.worker.context import Binding, current_binding
-from pytriton.worker.engine import Engine
-from pytriton.worker.listener import Listener
+from pytriton.worker.inference import Inference
+from pytriton.worker.interfaces import Channel, Executor, ListenLocally, LocalChannel
+from pytriton.worker.results import is_async
+from pytriton.worker.serial import SerialExecutor
+from pytriton.worker.streaming import StreamExecutor
+
+__all__ = ["Instance", "Listener", "listening", "make_executor"]
 
 LOGGER = logging.getLogger("pytriton.worker")
 
@@ -36,11 +43,11 @@ class Instance:
     Args:
         path: Of the socket to listen on.
         binding: The callable, its model configuration and context.
-        engine: Answers frames.
+        executor: Answers frames.
         on_disconnect: Called, on the connection's thread, when a proxy has gone.
         on_connect: Called when one has come.
         inherited: A socket that listens at ``path`` already, which another process goes on with.
-        offer: Has proxies in this process connect without the socket.
+        listen_locally: Has proxies in this process connect without the socket.
 
     Attributes:
         was_dismissed: Whether the server has ended the last proxy that went: it did not die.
@@ -50,15 +57,15 @@ class Instance:
         self,
         path: str,
         binding: Binding,
-        engine: Engine,
+        executor: Executor,
         on_disconnect: Callable[[], None],
         on_connect: Callable[[], None] = lambda: None,
         inherited: socket.socket | None = None,
-        offer: Offer | None = None,
+        listen_locally: ListenLocally | None = None,
     ) -> None:
         self.was_dismissed = False
         self._binding = binding
-        self._engine = engine
+        self._executor = executor
         self._on_disconnect = on_disconnect
         self._on_connect = on_connect
         self._name = f"pytriton-{binding.model_config.model_name}-{os.path.basename(path)}"
@@ -70,7 +77,7 @@ class Instance:
         forks.register(self)
         self._thread = threading.Thread(target=self._listen, name=self._name, daemon=True)
         self._thread.start()
-        self._withdraw = offer(path, self._meet) if offer else lambda: None
+        self._stop_local = listen_locally(path, self._accept_local) if listen_locally else lambda: None
 
     def after_fork(self) -> None:
         """In a forked child, drop the connections: if a callable forks, only the parent answers its requests.
@@ -94,12 +101,12 @@ class Instance:
         return bool(self._connections)
 
     def rebind(self, binding: Binding) -> None:
-        """Have the threads of later connections serve another callable, as the engine does."""
+        """Have the threads of later connections serve another callable, as the executor does."""
         self._binding = binding
 
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is."""
-        return self._engine.quiet_s()
+        return self._executor.quiet_s()
 
     def wait_disconnected(self, timeout_s: float | None) -> bool:
         """Wait until no proxy is connected, so that no batch is in flight, or :meth:`close`. False at the timeout, if
@@ -120,7 +127,7 @@ class Instance:
 
     def close(self) -> None:
         """Stop listening and end the connection; its thread ends when the callable has returned."""
-        self._withdraw()
+        self._stop_local()
         with self._state:
             self._closed = True
             for connection in [*self._connections]:
@@ -131,7 +138,7 @@ class Instance:
     def drain(self) -> None:
         """Take no batch any more, and answer those that have come: the proxy finds out before it has sent the next."""
         self._listener.stop()
-        self._engine.drain()
+        self._executor.drain()
         with self._state:
             self._draining = True
             for connection in [*self._connections]:
@@ -148,14 +155,14 @@ class Instance:
                 continue
             if connection is None:
                 break
-            self._welcome(connection)
+            self._accept(connection)
         self._listener.close()
         with self._state:
             self._state.wait_for(lambda: not self._connections)
-        self._engine.close()
+        self._executor.close()
 
-    def _welcome(self, connection: socket.socket) -> None:
-        if found := stranger(connection):
+    def _accept(self, connection: socket.socket) -> None:
+        if found := unexpected_peer(connection):
             LOGGER.warning("model %s: refused %s: only this user and root may connect", self._name, found)
             connection.close()
             return
@@ -166,15 +173,15 @@ class Instance:
         self._on_connect()
         threading.Thread(target=self._serve, args=(connection,), name=self._name, daemon=True).start()
 
-    def _meet(self, channel: LocalChannel) -> bool:
+    def _accept_local(self, channel: LocalChannel) -> bool:
         """Serve a proxy in this process; False if it comes too late."""
         with self._state:
             if self._closed or self._draining:
                 return False
             self._connections.add(channel)
         self._on_connect()
-        if self._engine.answer is not None:
-            channel.attend(self._engine.answer, partial(self._part, channel))
+        if self._executor.answer is not None:
+            channel.answer_with(self._executor.answer, partial(self._local_ended, channel))
         else:
             threading.Thread(target=self._serve, args=(channel,), name=self._name, daemon=True).start()
         return True
@@ -197,7 +204,7 @@ class Instance:
         else:
             channel = connection
         try:
-            self._engine.serve(channel)
+            self._executor.serve(channel)
         finally:
             self._end(channel)
 
@@ -214,7 +221,7 @@ class Instance:
         connection.close()
         self._on_disconnect()
 
-    def _part(self, channel: LocalChannel) -> None:
+    def _local_ended(self, channel: LocalChannel) -> None:
         """The end of a connection without a thread."""
         if not self._is_inherited():
             self._end(channel)
@@ -230,3 +237,77 @@ def _shut_down(connection: socket.socket | LocalChannel, how: int = socket.SHUT_
             connection.shutdown(how)
     else:
         connection.shutdown()
+
+
+def listening(path: str) -> socket.socket:
+    """A socket that listens at a path, which may be longer than the 107 bytes of an address."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        with short_path(path) as address:
+            listener.bind(address)
+        listener.listen()
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+class Listener:
+    """Accepts connections until it is told to stop.
+
+    Args:
+        path: To listen at.
+        inherited: A socket that listens there already, in place of one of our own. It is the parent's: what connects
+            after the stop waits for the process that inherits it next.
+    """
+
+    def __init__(self, path: str, inherited: socket.socket | None = None) -> None:
+        self._path = path
+        self._is_own = inherited is None
+        self._socket = listening(path) if inherited is None else inherited
+        self._stopped, self._stop = socket.socketpair()
+
+    def accept(self) -> socket.socket | None:
+        """Wait for a connection; None after the stop.
+
+        Raises:
+            OSError: This process is out of descriptors.
+        """
+        poll = select.poll()
+        poll.register(self._stopped, select.POLLIN)
+        poll.register(self._socket, select.POLLIN)
+        if any(descriptor == self._stopped.fileno() for descriptor, _ in poll.poll()):
+            return None
+        return self._socket.accept()[0]
+
+    def stop(self) -> None:
+        """Accept nothing any more. From any thread, any number of times."""
+        self._stop.close()  # which wakes the other end
+        if self._is_own:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):
+                os.unlink(self._path)
+
+    def abandon(self) -> None:
+        """In a forked child, drop the sockets."""
+        forks.abandon(self._socket.fileno(), self._stopped.fileno(), self._stop.fileno())
+
+    def close(self) -> None:
+        """Give the descriptors back. By the one thread that accepts, after the stop."""
+        self._socket.close()
+        self._stopped.close()
+
+
+def make_executor(function: Any, inference: Inference, several: bool, name: str) -> Executor:
+    """The executor for one model instance, chosen by the form of its callable and by its model.
+
+    Args:
+        function: The inference callable.
+        inference: Calls it.
+        several: Whether the proxy sends batches before earlier ones are answered; it must if the callable is async.
+        name: Of the instance, for its thread.
+    """
+    if is_async(function):
+        return ConcurrentExecutor(inference, name)
+    return StreamExecutor(inference) if several else SerialExecutor(inference)

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pytriton.proxy.frames import Frame
-from pytriton.worker.watch import Watch
+from pytriton.wire.frames import Frame
+from pytriton.worker.interfaces import BatchObserver
 
 __all__ = ["BatchMetrics", "CallableMetrics", "load_prometheus"]
 
@@ -92,8 +92,8 @@ class CallableMetrics:
                 _made[registry] = cls(registry)
             return _made[registry]
 
-    def watch(self, model: str, version: int, frame: Frame) -> Watch:
-        """Who counts a batch."""
+    def observer(self, model: str, version: int, frame: Frame) -> BatchObserver:
+        """Counts a batch."""
         return self.batch(model, version, frame.requests, None if frame.rows is None else sum(frame.rows))
 
     def batch(self, model: str, version: int, requests: int, rows: int | None) -> BatchMetrics:
@@ -129,7 +129,7 @@ class _ModelMetrics:
         self._errors[name].inc(requests)
 
 
-class BatchMetrics(Watch):
+class BatchMetrics(BatchObserver):
     """Counts one batch. Moments are in :func:`time.perf_counter` seconds; None is now."""
 
     def __init__(self, metrics: _ModelMetrics, requests: int, rows: int | None) -> None:

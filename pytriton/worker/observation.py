@@ -1,7 +1,7 @@
-"""Who observes the batches of a process, and the inference that lets them.
+"""What observes the batches of a process: metrics and spans, if they are wanted.
 
-A :class:`Watch` observes one batch, from its arrival to its last reply. The frame carries its watches to where
-something happens that they want to know (``Frame.watches``). Without metrics and traces there are none.
+A :class:`BatchObserver` observes one batch, from its arrival to its last reply. The frame carries its observers to the
+places where something happens that concerns them (``Frame.observers``). Without metrics and traces there are none.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
-from pytriton.proxy.frames import Frame
 from pytriton.proxy.telemetry import get_telemetry_tracer
-from pytriton.worker.inference import AsyncReplies, Callee, Inference, Replies, Reply
+from pytriton.wire.frames import Frame
+from pytriton.worker.interfaces import AsyncReplies, BatchObserver, Replies, Reply
 from pytriton.worker.metrics import CallableMetrics
 from pytriton.worker.spans import Spans
-from pytriton.worker.watch import Watch
 
-__all__ = ["Observation", "ObservedInference"]
+__all__ = ["Observation", "end", "observed", "observed_async", "pause", "resume"]
 
 
 class Observation:
@@ -39,7 +38,7 @@ class Observation:
             follower()
 
     def is_idle(self) -> bool:
-        """Whether nobody observes any batch, so that :meth:`watches` need not be called."""
+        """Whether nothing observes any batch, so that :meth:`observers` need not be called."""
         return self._metrics is None and get_telemetry_tracer() is None
 
     def follow(self, follower: Callable[[], None]) -> None:
@@ -53,78 +52,36 @@ class Observation:
         with suppress(ValueError):
             self._followers.remove(follower)
 
-    def watches(self, model: str, version: int, frame: Frame) -> list[Watch]:
+    def observers(self, model: str, version: int, frame: Frame) -> list[BatchObserver]:
         """Those who observe a batch that has just arrived for a version of a model."""
-        watches: list[Watch] = []
+        observers: list[BatchObserver] = []
         if get_telemetry_tracer() is not None and Spans.are_wanted(frame):
-            watches.append(Spans(model, version, frame))
+            observers.append(Spans(model, version, frame))
         if self.metrics is not None:
-            watches.append(self.metrics.watch(model, version, frame))
-        return watches
+            observers.append(self.metrics.observer(model, version, frame))
+        return observers
 
 
-class ObservedInference(Inference):
-    """An inference that has its batches observed.
-
-    Args:
-        observation: Says by whom.
-        arguments: Those of Inference; the second is the model's configuration.
-    """
-
-    def __init__(self, observation: Observation, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._observation = observation
-        self._version = arguments[1].model_version
-
-    def answer(self, frame: Frame) -> Reply:
-        """As :meth:`Inference.answer`."""
-        watches = self._watch(frame)
-        if not watches:
-            return super().answer(frame)
-        _resume(watches)
-        try:
-            return super().answer(frame)
-        finally:
-            _pause(watches)
-            _end(watches)
-
-    def whole_batch_callee(self) -> Callee | None:
-        """As :meth:`Inference.whole_batch_callee`; None while batches are observed."""
-        return super().whole_batch_callee() if self._observation.is_idle() else None
-
-    def stream(self, frame: Frame) -> Replies:
-        """As :meth:`Inference.stream`."""
-        watches = self._watch(frame)
-        replies = super().stream(frame)
-        return _WatchedReplies(replies, watches) if watches else replies
-
-    def stream_async(self, frame: Frame) -> AsyncReplies:
-        """As :meth:`Inference.stream_async`."""
-        watches = self._watch(frame)
-        replies = super().stream_async(frame)
-        return _watched(replies, watches) if watches else replies
-
-    def _watch(self, frame: Frame) -> Sequence[Watch]:
-        watches = self._observation.watches(self._model, self._version, frame)
-        frame.watches = watches
-        return watches
+def observed(replies: Replies, observers: Sequence[BatchObserver]) -> Replies:
+    """Replies of one batch, while it is observed."""
+    return _ObservedReplies(replies, observers) if observers else replies
 
 
-class _WatchedReplies(Generator[Reply, None, None]):
-    """Replies that are made under the eyes of watches; a generator proper would not notice its end before its start."""
+class _ObservedReplies(Generator[Reply, None, None]):
+    """Replies of an observed batch. A generator proper would not notice a close before its first step."""
 
-    def __init__(self, replies: Replies, watches: Sequence[Watch]) -> None:
+    def __init__(self, replies: Replies, observers: Sequence[BatchObserver]) -> None:
         self._replies = replies
-        self._watches = watches
+        self._observers = observers
         self._begun = self._complete = False
 
     def send(self, value: None) -> Reply:
         self._begun = True
-        _resume(self._watches)
+        resume(self._observers)
         try:
             reply = self._replies.send(value)
         finally:
-            _pause(self._watches)
+            pause(self._observers)
         self._complete = not reply[0].more
         return reply
 
@@ -132,45 +89,49 @@ class _WatchedReplies(Generator[Reply, None, None]):
         return self._replies.throw(*error)
 
     def close(self) -> None:
-        watches, self._watches = self._watches, ()
-        running = watches if self._begun else ()
-        _resume(running)
+        observers, self._observers = self._observers, ()
+        running = observers if self._begun else ()
+        resume(running)
         try:
             self._replies.close()
         finally:
-            _pause(running)
-            _end(watches, cancelled=not self._complete)
+            pause(running)
+            end(observers, cancelled=not self._complete)
 
 
-async def _watched(replies: AsyncReplies, watches: Sequence[Watch]) -> AsyncReplies:
+async def observed_async(replies: AsyncReplies, observers: Sequence[BatchObserver]) -> AsyncReplies:
+    """As :func:`observed`, on the event loop that runs."""
     complete = False
     try:
         async with aclosing(replies):
             while True:
-                _resume(watches)
+                resume(observers)
                 try:
                     reply = await anext(replies, None)
                 finally:
-                    _pause(watches)
+                    pause(observers)
                 if reply is None:
                     return
                 complete = not reply[0].more
                 yield reply
                 del reply
     finally:
-        _end(watches, cancelled=not complete)
+        end(observers, cancelled=not complete)
 
 
-def _resume(watches: Sequence[Watch]) -> None:
-    for watch in watches:
-        watch.resume()
+def resume(observers: Sequence[BatchObserver]) -> None:
+    """Tell observers that the callable runs."""
+    for observer in observers:
+        observer.resume()
 
 
-def _pause(watches: Sequence[Watch]) -> None:
-    for watch in watches:
-        watch.pause()
+def pause(observers: Sequence[BatchObserver]) -> None:
+    """Tell them that it has returned, yielded or raised."""
+    for observer in observers:
+        observer.pause()
 
 
-def _end(watches: Sequence[Watch], cancelled: bool = False) -> None:
-    for watch in watches:
-        watch.end(cancelled)
+def end(observers: Sequence[BatchObserver], cancelled: bool = False) -> None:
+    """Tell them that no reply follows."""
+    for observer in observers:
+        observer.end(cancelled)

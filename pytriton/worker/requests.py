@@ -3,18 +3,104 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytriton.proxy.details import SEQUENCE_END, SEQUENCE_START
-from pytriton.proxy.frames import Frame
 from pytriton.proxy.types import Request, RequestBatch
+from pytriton.wire.frames import SEQUENCE_END, SEQUENCE_START, Frame
+from pytriton.wire.tensors import FrameError
 
-__all__ = ["RESERVED_PARAMETERS", "has_sequences", "requests_of"]
+__all__ = ["RESERVED_PARAMETERS", "Cancellation", "has_sequences", "requests_of"]
 
 RESERVED_PARAMETERS = frozenset(
     ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"]
 )
+
+
+class Cancellation:
+    """What is known of the cancelled requests of one batch. For any thread.
+
+    Args:
+        look: Called before an answer is given, to have news passed to :meth:`update`. It must not wait long, nor raise.
+
+    Attributes:
+        is_complete: Whether no client waits for any request of the batch.
+    """
+
+    __slots__ = ("_look", "_requests", "is_complete")
+
+    def __init__(self, look: Callable[[Cancellation], None]) -> None:
+        self._look = look
+        self._requests: frozenset[int] = frozenset()
+        self.is_complete = False
+
+    def includes(self, request: int) -> bool:
+        """Whether a request is cancelled, by its index in the batch."""
+        if not self.is_complete and request not in self._requests:
+            self._look(self)
+        return self.is_complete or request in self._requests
+
+    def update(self, frame: Frame) -> None:
+        """Take in a CANCEL frame.
+
+        Raises:
+            FrameError: Its metadata make no sense.
+        """
+        try:
+            told = json.loads(frame.metadata)
+            requests, is_complete = self._requests.union(told["requests"]), bool(told["all"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise FrameError(f"a cancellation says {frame.metadata!r}") from error
+        self._requests, self.is_complete = requests, self.is_complete or is_complete
+
+    def complete(self) -> None:
+        """Take all requests for cancelled, because the proxy has gone."""
+        self.is_complete = True
+
+
+class BatchDetails:
+    """What the requests of one batch say beside their tensors; decoded when a callable reads it.
+
+    Args:
+        frame: The batch.
+        output_names: Of the model.
+        forwards_headers: Whether headers may be among the parameters. The server appends them, so the last parameter of
+            a name counts, whatever its letter case: no client can add another spelling of a header that was sent.
+    """
+
+    __slots__ = ("_cancellation", "_entries", "_forwards_headers", "_metadata", "_output_names")
+
+    def __init__(self, frame: Frame, output_names: Sequence[str], forwards_headers: bool) -> None:
+        self._cancellation: Cancellation | None = frame.cancellation
+        self._metadata = frame.metadata
+        self._output_names = output_names
+        self._forwards_headers = forwards_headers
+        self._entries: dict[str, Any] | None = None
+
+    def is_cancelled(self, request: int) -> bool:
+        """Whether a request is cancelled, by its index."""
+        return self._cancellation is not None and self._cancellation.includes(request)
+
+    def of(self, request: int) -> dict[str, Any]:
+        """The attributes of a request, by its index."""
+        entry = self._decoded().get(str(request), {}) if self._metadata else {}
+        correlation_id, flags = entry.get("sequence", (None, 0))
+        return {
+            "parameters": _public(entry.get("parameters", {})),
+            "span": None,
+            "requested_output_names": entry.get("outputs") or list(self._output_names),
+            "request_id": entry.get("id", ""),
+            "deadline": entry.get("deadline"),
+            "correlation_id": correlation_id,
+            "sequence_start": bool(flags & SEQUENCE_START),
+            "sequence_end": bool(flags & SEQUENCE_END),
+        }
+
+    def _decoded(self) -> dict[str, Any]:
+        if self._entries is None:
+            pick = _last_spellings if self._forwards_headers and b'"parameters"' in self._metadata else None
+            self._entries = json.loads(self._metadata, object_pairs_hook=pick)
+        return self._entries
 
 
 def requests_of(
@@ -25,21 +111,13 @@ def requests_of(
     Args:
         frame: As the proxy sent it.
         input_names: Of the model, in its order.
-        output_names: The same of its outputs.
-        forwards_headers: Whether headers may be among the parameters. The server appends them, so the last parameter of
-            a name counts, whatever its letter case: no client can add another spelling of a header that was sent.
+        output_names: Likewise.
+        forwards_headers: As for :class:`BatchDetails`.
 
     Raises:
         ValueError, LookupError: The frame makes no sense.
     """
-    requests = Request.untold(frame.requests, output_names)
-    if frame.cancellation is not None:
-        for index, request in enumerate(requests):
-            request._cancellation = frame.cancellation, index
-    if frame.metadata:
-        pick = _last_spellings if forwards_headers and b'"parameters"' in frame.metadata else None
-        for number, details in json.loads(frame.metadata, object_pairs_hook=pick).items():
-            _add_details(requests[int(number)], details)
+    requests = Request.received(BatchDetails(frame, output_names, forwards_headers), frame.requests)
     if frame.rows is not None:
         inputs = {input_names[item.name]: frame.array(item) for item in frame.tensors}
         return RequestBatch(inputs, frame.rows, requests)
@@ -53,22 +131,9 @@ def has_sequences(frame: Frame) -> bool:
     if not frame.metadata:
         return False
     try:
-        return any("sequence" in details for details in json.loads(frame.metadata).values())
+        return any("sequence" in entry for entry in json.loads(frame.metadata).values())
     except (AttributeError, RecursionError, TypeError, ValueError):
         return True
-
-
-def _add_details(request: Request, details: dict[str, Any]) -> None:
-    """Tell a request what its client said; :mod:`pytriton.proxy.details` has the keys."""
-    request.request_id = details.get("id", "")
-    request.deadline = details.get("deadline")
-    if "parameters" in details:
-        request.parameters = _public(details["parameters"])
-    if "outputs" in details:
-        request.requested_output_names = details["outputs"]
-    if "sequence" in details:
-        request.correlation_id, flags = details["sequence"]
-        request.sequence_start, request.sequence_end = bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END)
 
 
 def _last_spellings(members: list[tuple[str, Any]]) -> dict[str, Any]:

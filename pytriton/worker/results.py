@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator,
 from contextlib import aclosing, closing
 from typing import Any
 
-__all__ = ["Results", "each_async", "is_async", "wind_up"]
+__all__ = ["Results", "close_loop", "each_async", "is_async"]
 
 Step = tuple[Any, bool]
 """A value, and whether others may follow."""
@@ -107,10 +107,10 @@ class Results:
         """Cancel what still runs on the event loop and close it."""
         if self._loop is not None:
             loop, self._loop = self._loop, None
-            wind_up(loop)
+            close_loop(loop)
 
 
-def wind_up(loop: asyncio.AbstractEventLoop) -> None:
+def close_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel what still runs on an event loop that has stopped, and close it."""
     try:
         loop.run_until_complete(_cancel_others())

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from pytriton.proxy.frames import Frame
 from pytriton.proxy.telemetry import (
     current,
     end_span,
@@ -26,7 +25,8 @@ from pytriton.proxy.telemetry import (
     wants_telemetry,
 )
 from pytriton.proxy.types import Request
-from pytriton.worker.watch import Watch
+from pytriton.wire.frames import Frame
+from pytriton.worker.interfaces import BatchObserver
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -59,7 +59,7 @@ def traces(model: str, trace_config: Sequence[str] | None, of_the_server: Sequen
     return get_telemetry_tracer() is not None
 
 
-class Spans(Watch):
+class Spans(BatchObserver):
     """The spans of those requests of a batch that the server traces.
 
     While the callable runs, the span of the first of them is the current one, so that instrumented libraries make

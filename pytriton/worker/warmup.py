@@ -17,11 +17,11 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.sequence_batcher import SequenceBatcher
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup, generate_warmup_requests
-from pytriton.proxy.arena import ArenaFullError
-from pytriton.proxy.channel import Channel, PeerGoneError, connect
-from pytriton.proxy.details import SEQUENCE_END, SEQUENCE_START
-from pytriton.proxy.frames import ASK, CANCEL, ERROR, REQUEST, RESPONSE, Frame
-from pytriton.proxy.tensors import FrameError, joined, tensor
+from pytriton.wire.arena import ArenaFullError
+from pytriton.wire.channel import Channel, PeerGoneError
+from pytriton.wire.connect import connect
+from pytriton.wire.frames import ASK, CANCEL, ERROR, REQUEST, RESPONSE, SEQUENCE_END, SEQUENCE_START, Frame
+from pytriton.wire.tensors import FrameError, joined, tensor
 
 __all__ = ["warm_up"]
 
@@ -76,7 +76,7 @@ def _errors(channel: Channel, request: Frame, tensors: list[Any]) -> Iterator[st
         reply = channel.receive()
         if reply.kind == ASK:
             nobody_left = json.dumps({"requests": [], "all": False}).encode()
-            channel.send(Frame(CANCEL, request.sequence, 1, metadata=nobody_left))
+            channel.send(Frame(CANCEL, request.number, 1, metadata=nobody_left))
             continue
         if reply.kind == ERROR:
             yield json.loads(reply.metadata)["message"]

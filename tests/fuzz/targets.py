@@ -29,10 +29,9 @@ from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonModelConfigError
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.frames import NO_REGION, unpack
-from pytriton.proxy.tensors import FrameError
+from pytriton.wire.frames import NO_REGION, unpack
+from pytriton.wire.tensors import FrameError
 from pytriton.worker.inference import Inference, Options
-from pytriton.worker.plain import PlainBatches
 from tests.unit import backend
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -65,16 +64,12 @@ def received(data: bytes) -> Any:
 
 def batches(data: bytes) -> None:
     """What a proxy sends to a worker, which answers everything that is a frame."""
-    inference, plain = _worker()
     with suppress(FrameError):
         frame = received(data)
         if frame.requests > MOST_REQUESTS:
             return
-        plain.learn(frame)
-        reply, _ = inference.answer(frame)
-        assert (reply.sequence, reply.requests) == (frame.sequence, frame.requests)
-        answer = plain.answer(bytearray(data))
-        assert answer is None or isinstance(answer, (bytes, tuple))
+        reply, _ = _worker().answer(frame)
+        assert (reply.number, reply.requests) == (frame.number, frame.requests)
 
 
 def replies(data: bytes) -> None:
@@ -126,14 +121,13 @@ def _folder() -> Path:
 
 
 @cache
-def _worker() -> tuple[Inference, PlainBatches]:
+def _worker() -> Inference:
     @batch
     def double(x: Any = None, s: Any = None) -> dict[str, Any]:
         return {} if x is None else {"y": x[:, :1]}
 
     logging.getLogger("pytriton.worker").disabled = True
-    inference = Inference(double, MODEL, Options(), lambda: None, whole_batch_form(double))
-    return inference, PlainBatches(inference)
+    return Inference(double, MODEL, Options(), lambda: None, whole_batch_form(double))
 
 
 @cache
@@ -142,10 +136,10 @@ def _proxy() -> tuple[Any, Callable[[Any], Any]]:
     module = ModuleType(backend.NAME)
     for kind in (backend.Tensor, backend.TritonError, backend.TritonModelException, backend.InferenceResponse):
         setattr(module, kind.__name__, kind)
-    before = {name: sys.modules.pop(name, None) for name in (backend.NAME, "pytriton.proxy.codec")}
+    before = {name: sys.modules.pop(name, None) for name in (backend.NAME, "pytriton.python_proxy.codec")}
     sys.modules[backend.NAME] = module
     try:
-        from pytriton.proxy.codec import Codec, status_of
+        from pytriton.python_proxy.codec import Codec, status_of
     finally:
         for name, known in before.items():
             del sys.modules[name]

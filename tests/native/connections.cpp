@@ -35,17 +35,18 @@ class End {
     char message[kMostMessageBytes];
     const ssize_t length = recv(socket_.get(), message, sizeof message, 0);
     if (length <= 0) broken("the proxy sends a batch");
-    const Frame frame = unpack({message, static_cast<size_t>(length)});
+    Frame frame;
+    unpack({message, static_cast<size_t>(length)}, frame);
     if (frame.kind != Kind::request) broken("the proxy sends a batch");
-    return frame.sequence;
+    return frame.number;
   }
 
   void listen_no_more() const { shutdown(socket_.get(), SHUT_RD); }
 
-  void answer(uint32_t sequence, float value) const {
+  void answer(uint32_t number, float value) const {
     Outgoing frame;
     frame.kind = Kind::response;
-    frame.sequence = sequence;
+    frame.number = number;
     frame.requests = 1;
     frame.has_rows = true;
     frame.rows = {1};

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "chance.h"
-#include "layout.h"
 #include "target.h"
+#include "tensors.h"
 #include "wire.h"
 
 namespace {

@@ -7,10 +7,10 @@
 #include "codec.h"
 #include "failure.h"
 #include "json.h"
-#include "layout.h"
 #include "server.h"
 #include "socket_channel.h"
 #include "target.h"
+#include "tensors.h"
 
 namespace {
 

@@ -139,10 +139,11 @@ bool LocalWorker::deliver(uint64_t connection, std::string_view message, std::st
   const auto found = connections_.find(connection);
   if (is_closing_ || found == connections_.end() || !found->second) return false;
   if (message.empty()) return true;
-  const Frame frame = unpack(message);
+  Frame frame;
+  unpack(message, frame);
   if (frame.kind == Kind::cancel) {
     for (Task& task : tasks_) {
-      if (task.connection != connection || task.sequence != frame.sequence) continue;
+      if (task.connection != connection || task.number != frame.number) continue;
       task.hangs = false;
       task.replies = 1;
     }
@@ -175,7 +176,7 @@ bool LocalWorker::deliver(uint64_t connection, std::string_view message, std::st
 LocalWorker::Task LocalWorker::read(uint64_t connection, const Frame& frame) {
   if (frame.tensors.size() != 1 || !frame.has_rows) broken("equal requests travel as one tensor");
   const Placed& tensor = frame.tensors[0];
-  Task task{connection, frame.sequence, frame.requests, frame.rows, {}, {}};
+  Task task{connection, frame.number, frame.requests, frame.rows, {}, {}};
   for (unsigned axis = 0; axis < tensor.rank; ++axis)
     task.shape.push_back(static_cast<int64_t>(frame.shape(tensor)[axis]));
   if (frame.region == kNoRegion) {
@@ -191,7 +192,7 @@ LocalWorker::Task LocalWorker::read(uint64_t connection, const Frame& frame) {
 void LocalWorker::ask(const Task& task) {
   Outgoing frame;
   frame.kind = Kind::ask;
-  frame.sequence = task.sequence;
+  frame.number = task.number;
   frame.requests = task.requests;
   send(task, frame, false);
 }
@@ -207,7 +208,7 @@ std::string LocalWorker::echo(const Task& task) {
 Outgoing LocalWorker::response_to(const Task& task) {
   Outgoing frame;
   frame.kind = Kind::response;
-  frame.sequence = task.sequence;
+  frame.number = task.number;
   frame.requests = task.requests;
   frame.has_rows = true;
   frame.rows = task.rows;
@@ -229,7 +230,7 @@ bool LocalWorker::reply(Task& task) {
   }
   bool more = streams_ && --task.replies > 0;
   Outgoing frame;
-  frame.sequence = task.sequence;
+  frame.number = task.number;
   frame.requests = task.requests;
   if (chance < 12) {
     const bool isolate = up_to(random_, 1);
@@ -247,7 +248,7 @@ bool LocalWorker::reply(Task& task) {
 }
 
 bool LocalWorker::send(const Task& task, Outgoing& frame, bool more) {
-  const bool by_address = !frame.tensors.empty() && (task.values.size() > kInlineLimitBytes || task.sequence % 2);
+  const bool by_address = !frame.tensors.empty() && (task.values.size() > kInlineLimitBytes || task.number % 2);
   if (by_address) frame.region = 0;
   std::vector<char> message;
   pack(frame, message);

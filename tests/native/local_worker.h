@@ -25,7 +25,7 @@ class LocalWorker {
  private:
   struct Task {
     uint64_t connection;
-    uint32_t sequence, requests;
+    uint32_t number, requests;
     std::vector<uint32_t> rows;
     std::vector<int64_t> shape;
     std::string values;

@@ -27,7 +27,7 @@ constexpr uint64_t kManyReplies = 3'000;  // last until cancellations are looked
 
 // A batch that waits for replies.
 struct Task {
-  uint32_t sequence, requests;
+  uint32_t number, requests;
   std::vector<uint32_t> rows;
   std::vector<int64_t> shape;
   std::string values;
@@ -68,12 +68,13 @@ class Conversation {
   bool take() {
     const ssize_t length = recv(socket_.get(), message_, sizeof message_, 0);
     if (length <= 0) return false;
-    const Frame frame = unpack({message_, static_cast<size_t>(length)});
+    Frame frame;
+    unpack({message_, static_cast<size_t>(length)}, frame);
     for (const uint64_t region : frame.released) arena_.free(region);
     if (frame.kind == Kind::goodbye) return false;
     if (frame.kind == Kind::cancel) {
       for (Task& task : tasks_) {
-        if (task.sequence != frame.sequence) continue;
+        if (task.number != frame.number) continue;
         task.hangs = false;
         task.replies = 1;
       }
@@ -81,7 +82,7 @@ class Conversation {
     if (frame.kind != Kind::request) return true;
     if (frame.tensors.size() != 1 || !frame.has_rows) broken("equal requests travel as one tensor");
     const Placed& tensor = frame.tensors[0];
-    Task task{frame.sequence, frame.requests, frame.rows, {}, std::string(tensor.size, 0), 1};
+    Task task{frame.number, frame.requests, frame.rows, {}, std::string(tensor.size, 0), 1};
     for (unsigned axis = 0; axis < tensor.rank; ++axis)
       task.shape.push_back(static_cast<int64_t>(frame.shape(tensor)[axis]));
     if (frame.region == kNoRegion) {
@@ -107,7 +108,7 @@ class Conversation {
     if (chance == 1) return send_nonsense();
     const bool is_over = --task->replies == 0;
     Outgoing frame;
-    frame.sequence = task->sequence;
+    frame.number = task->number;
     frame.requests = task->requests;
     frame.released.swap(released_);
     bool more = !is_over;
@@ -192,7 +193,7 @@ pytriton::PeerMemory greet(int socket, const Arena& arena) {
   std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
   const int own = arena.fd();
   std::memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &own, sizeof own);
-  const std::string hello = "{\"protocol\":4}";
+  const std::string hello = "{\"protocol\":5}";
   std::memcpy(text, hello.data(), hello.size());
   piece.iov_len = hello.size();
   sendmsg(socket, &message, MSG_NOSIGNAL);

@@ -19,14 +19,14 @@ import numpy as np
 from pytriton.client import ModelClient
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.inprocess import Triton as InprocessTriton
-from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config import ModelConfig
 from pytriton.triton import RemoteTriton, Triton, TritonConfig
 from pytriton.workers import Processes
 from tests.server.conftest import local_config
 from tests.server.other_server import TOKEN
+from tests.server.own_server import TENSORS
 
 KIND, OPTIONS, URL = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
-TENSORS = [[Tensor(name=name, shape=(-1,), dtype=np.float32)] for name in ("x", "y")]
 EXITS, RETURNS, RAISES, ENDS = range(4)
 warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, for a fork beside threads
 

@@ -65,7 +65,7 @@ if "workers" in sys.argv:  # the functions are the main module's, which has no g
     functions = {"double": Processes(lambda: double, count=2), "gated": Processes(lambda: gated, count=1)}
     functions["fatal"] = Processes(lambda: fatal, count=1)
 elif "hang" in sys.argv:
-    functions = {"double": Processes(hang, count=1)}
+    functions = {"double": Processes(hang, count=1, stop_timeout_s=0.5)}
 else:
     functions = {function.__name__: function for function in (double, gated, fatal, stopper, forking)}
 for name, function in functions.items():

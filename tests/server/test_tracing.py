@@ -4,15 +4,12 @@ import json
 from contextlib import ExitStack
 from dataclasses import replace
 
-import numpy as np
-
 from pytriton.client import ModelClient
-from pytriton.model_config import Tensor
 from pytriton.triton import Triton
 from tests.server.arrays import filled
+from tests.server.own_server import TENSORS
 
-X = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
-Y = [Tensor(name="y", shape=(-1,), dtype=np.float32)]
+X, Y = TENSORS
 
 
 def test_the_trace_file_is_complete_after_the_end_even_if_a_connection_stays_open(free_config, tmp_path):

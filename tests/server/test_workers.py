@@ -20,10 +20,9 @@ from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.counting import of
 from tests.server.processes import DEADLINE_S, wait_for
-from tests.server.worker_factories import doubling, taking_dlpack, telling_pid
+from tests.server.worker_factories import PID, doubling, taking_dlpack, telling_pid
 from tests.unit.generators import count_up, count_up_async
 
-PID = [Tensor(name="y", shape=(-1,), dtype=np.float64)]
 Y_TEXT = [Tensor(name="y", shape=(1,), dtype=bytes)]
 
 

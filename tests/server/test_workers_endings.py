@@ -23,9 +23,7 @@ from tests.server.own_server import server_of
 from tests.server.processes import DEADLINE_S, Host, descendants, is_alive, is_worker, wait_for, workers_of
 from tests.server.proxies import native_proxy_only
 from tests.server.traffic import Traffic
-from tests.server.worker_factories import POLL_S, entered, gated, telling_pid, wait_for_file
-
-PID = [Tensor(name="y", shape=(-1,), dtype=np.float64)]
+from tests.server.worker_factories import PID, POLL_S, entered, gated, telling_pid, wait_for_file
 
 
 @pytest.fixture(scope="module")

@@ -3,19 +3,15 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonWorkerError
-from pytriton.model_config import Tensor
 from pytriton.workers import Autoscaler, Processes
 from tests.server.arrays import filled
 from tests.server.processes import wait_for, workers_of
-from tests.server.worker_factories import doubling, telling_pid, wait_for_file
+from tests.server.worker_factories import PID, doubling, telling_pid, wait_for_file
 
 pytestmark = pytest.mark.either_proxy
-
-PID = [Tensor(name="y", shape=(-1,), dtype=np.float64)]
 
 
 @pytest.fixture(scope="module")

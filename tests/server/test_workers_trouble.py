@@ -11,15 +11,13 @@ import pytest
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonWorkerError
-from pytriton.model_config import Tensor
+from pytriton.pool.worker_process import MAX_LINE_BYTES
 from pytriton.workers import Processes
-from pytriton.workers.worker_process import LINE_BYTES
 from tests.server.arrays import filled
 from tests.server.processes import DEADLINE_S, Host, is_alive, is_worker, wait_for, workers_of
-from tests.server.worker_factories import POLL_S, doubling, entered, gated, telling_pid
+from tests.server.worker_factories import PID, POLL_S, doubling, entered, gated, telling_pid
 
 pytestmark = pytest.mark.either_proxy
-PID = [Tensor(name="y", shape=(-1,), dtype=np.float64)]
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +37,8 @@ def held(folder, value):
     return factory
 
 
-def crew_of(triton, model):
-    return triton._models.versions(model, None)[0]._crew
+def pool_of(triton, model):
+    return triton._models.versions(model, None)[0]._pool
 
 
 def test_a_factory_that_cannot_be_pickled_is_an_error_that_says_so(bind):
@@ -73,7 +71,7 @@ def test_megabytes_that_a_factory_prints_are_logged_in_pieces_and_bars_of_progre
     wait_for(lambda: f"[{model}-0] done" in caplog.messages, "the last line")
     printed = [text for text in caplog.messages if text.startswith(f"[{model}-0] ")]
     assert sum(text.count("x") for text in printed) == 3_000_000
-    assert max(map(len, printed)) < LINE_BYTES + 2**17
+    assert max(map(len, printed)) < MAX_LINE_BYTES + 2**17
     assert not any("50000 %" in text for text in printed)
 
 
@@ -81,7 +79,7 @@ def test_a_worker_that_hangs_when_it_starts_again_is_killed_and_started_once_mor
     bind, traffic, triton, tmp_path, caplog
 ):
     model = bind(Processes(held(tmp_path, 1), count=1))
-    (supervisor,) = crew_of(triton, model)._supervisors
+    (supervisor,) = pool_of(triton, model)._supervisors
     (tmp_path / "hold").touch()
     patient, supervisor._processes = supervisor._processes, replace(supervisor._processes, start_timeout_s=0.2)
     os.kill(workers_of(model)[0], signal.SIGKILL)
@@ -110,9 +108,9 @@ def test_a_stopped_worker_that_reads_nothing_can_be_ended(bind, triton):
     large = bytes(10_000_000)
     with ThreadPoolExecutor(1) as pool:
         rebinding = pool.submit(triton.rebind, model, Processes(lambda: large and doubling()))
-        (supervisor,) = crew_of(triton, model)._supervisors
-        wait_for(supervisor._asking.locked, "the pipe to be written to")
-        crew_of(triton, model).disconnect()
+        (supervisor,) = pool_of(triton, model)._supervisors
+        wait_for(supervisor._process._asking.locked, "the pipe to be written to")
+        pool_of(triton, model).stop()
         rebinding.exception(DEADLINE_S)
         assert not is_alive(worker)
 
@@ -150,7 +148,7 @@ def test_a_signal_ends_a_host_whose_factories_hang(tmp_path, free_config):
 
 def test_a_worker_that_is_away_is_not_waited_for_when_its_model_gets_fewer(bind, traffic, triton, tmp_path):
     model = bind(Processes(held(tmp_path, 1), count=2, stop_timeout_s=0.2))
-    _, supervisor = crew_of(triton, model)._supervisors
+    _, supervisor = pool_of(triton, model)._supervisors
     (tmp_path / "hold").touch()
     os.kill(supervisor._process.pid, signal.SIGKILL)
     wait_for(lambda: len([*tmp_path.glob("made-*")]) == 3, "the factory to be called again")

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from pytriton.decorators import batch
+from pytriton.model_config import Tensor
 
 POLL_S = 0.005
+PID = [Tensor(name="y", shape=(-1,), dtype=np.float64)]  # the output of telling_pid() and gated()
 
 
 def wait_for_file(path: Path) -> None:

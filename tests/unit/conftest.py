@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import prometheus_client
 import pytest
 from hypothesis import HealthCheck, settings
 from tritonclient.grpc import service_pb2
@@ -100,6 +101,12 @@ def serve(proxy_model: Any, tmp_path: Path) -> Iterator[Callable[..., Link]]:
     for link in links:
         link.end()
     wait_for(lambda: set(threading.enumerate()) <= threads, "all threads to end")
+
+
+@pytest.fixture
+def registry() -> prometheus_client.CollectorRegistry:
+    """Metrics of one test."""
+    return prometheus_client.CollectorRegistry()
 
 
 @pytest.fixture

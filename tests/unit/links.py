@@ -15,9 +15,8 @@ import pytest
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.worker.context import Binding, TritonContext
-from pytriton.worker.engine import make_engine
 from pytriton.worker.inference import Inference, Options
-from pytriton.worker.instance import Instance
+from pytriton.worker.instance import Instance, make_executor
 from tests.server.processes import wait_for
 from tests.unit import backend
 from tests.unit.backend import InferenceRequest
@@ -36,14 +35,14 @@ def imported_proxy():
     """The proxy's module ``model``, imported as in the backend's stub, and patient when it connects again."""
     with pytest.MonkeyPatch.context() as patch:
         backend.install(patch)
-        module = importlib.import_module("pytriton.proxy.model")
+        module = importlib.import_module("pytriton.python_proxy.model")
         patch.setattr(module, "adapt", lambda *_: None)  # else this process' NumPy would be changed
         patch.setattr(module, "lend_inputs", lambda: None)
-        patch.setattr(importlib.import_module("pytriton.proxy.link"), "RECONNECT_TIMEOUT_S", 10.0)
+        patch.setattr(importlib.import_module("pytriton.python_proxy.connection"), "RECONNECT_TIMEOUT_S", 10.0)
         yield module
     # those that have imported the scripted backend
-    for name in ("batch", "cancellation", "codec", "model", "slots", "streams", "turns"):
-        del sys.modules[f"pytriton.proxy.{name}"]
+    for name in ("codec", "concurrent", "model", "pending", "serial"):
+        del sys.modules[f"pytriton.python_proxy.{name}"]
 
 
 class Link:
@@ -68,9 +67,9 @@ class Link:
         """Start a worker."""
         whole_batch = whole_batch_form(function)
         inference = Inference(function, config, options or Options(), lambda: None, whole_batch)
-        engine = make_engine(function, inference, self.several, "loop")
+        executor = make_executor(function, inference, self.several, "loop")
         binding = Binding(function, config, TritonContext())
-        self.workers.append(Instance(str(self.path), binding, engine, lambda: None))
+        self.workers.append(Instance(str(self.path), binding, executor, lambda: None))
         return self.workers[-1]
 
     def connect(self, config=CONFIG):

@@ -6,7 +6,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from pytriton.proxy.channel import accept, connect, short_path
+from pytriton.wire.connect import accept, connect, short_path
 
 TIMEOUT_S = 10.0
 

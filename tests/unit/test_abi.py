@@ -11,8 +11,8 @@ from types import MethodType
 import numpy as np
 import pytest
 
-from pytriton.proxy import abi
-from pytriton.proxy.abi import DTYPES, FLAGS_OFFSET, Descriptor, adapt, check_layout, interleave
+from pytriton.python_proxy import abi
+from pytriton.python_proxy.abi import DTYPES, FLAGS_OFFSET, Descriptor, adapt, check_layout, interleave
 
 numpy_2 = pytest.mark.skipif(not abi.IS_NUMPY_2, reason="the stub is right under NumPy 1")
 numpy_1 = pytest.mark.skipif(abi.IS_NUMPY_2, reason="NumPy 2 has a table for the stub alone")
@@ -220,7 +220,7 @@ def test_lent_inputs_are_views_of_the_memory_that_an_array_was_made_of():
     script = """
 import ctypes
 import numpy as np
-from pytriton.proxy import abi
+from pytriton.python_proxy import abi
 
 abi.lend_inputs()
 capsule = __import__("numpy.core.multiarray", fromlist=["_ARRAY_API"])._ARRAY_API
@@ -239,7 +239,7 @@ print(made is array, __import__("sys").getrefcount(array) - before, array.copy()
 ADAPTED = """
 import ctypes
 import numpy as np
-from pytriton.proxy import abi
+from pytriton.python_proxy import abi
 
 class Utilities:
     serialize_byte_tensor = None

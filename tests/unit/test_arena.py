@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.proxy.arena import (
+from pytriton.wire.arena import (
     GROW_BYTES,
     PAGE_BYTES,
     RESERVE_BYTES,
@@ -21,7 +21,7 @@ from pytriton.proxy.arena import (
     ArenaFullError,
     map_shared,
 )
-from pytriton.proxy.tensors import ALIGN
+from pytriton.wire.tensors import ALIGN
 
 MIB = 1 << 20
 
@@ -194,7 +194,7 @@ def test_a_limit_on_address_space_makes_the_reservation_smaller():
     script = (
         "import resource\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({6 << 30},) * 2)\n"
-        "from pytriton.proxy.arena import Arena\n"
+        "from pytriton.wire.arena import Arena\n"
         "arena = Arena()\n"
         "print(len(arena.memory), arena.allocate(1 << 20))\n"
     )
@@ -204,7 +204,7 @@ def test_a_limit_on_address_space_makes_the_reservation_smaller():
 def test_no_room_even_for_the_smallest_reservation_raises_and_leaves_no_descriptor():
     script = (
         "import os, resource\n"
-        "from pytriton.proxy.arena import Arena\n"
+        "from pytriton.wire.arena import Arena\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20,) * 2)\n"
         "before = os.listdir('/proc/self/fd')\n"
         "try:\n"

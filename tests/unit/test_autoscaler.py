@@ -3,7 +3,7 @@
 import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.workers.autoscaler import Autoscaler, Load
+from pytriton.pool.autoscaler import Autoscaler, Load
 from tests.unit.children import in_child
 
 

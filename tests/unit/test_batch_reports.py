@@ -1,21 +1,14 @@
-"""What worker processes tell of their batches is counted in the process that launched them."""
+"""Batches that worker processes report are counted in the process that launched them."""
 
-import prometheus_client
 import pytest
 
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.proxy.frames import REQUEST, Frame
+from pytriton.pool.batch_reports import BatchCounter, BatchReporter, WorkerObservation
+from pytriton.wire.frames import REQUEST, Frame
 from pytriton.worker.metrics import CallableMetrics
 from pytriton.worker.observation import Observation
-from pytriton.workers.batch_reports import BatchCounter, BatchReport
-from pytriton.workers.worker_observation import WorkerObservation
 
 LABELS = {"model": "m", "version": "1"}
-
-
-@pytest.fixture
-def registry():
-    return prometheus_client.CollectorRegistry()
 
 
 @pytest.fixture
@@ -26,7 +19,7 @@ def counter(registry):
 
 
 def test_a_batch_is_counted_from_its_arrival_to_its_end(registry, counter):
-    report = BatchReport(lambda told: counter.take(*told), 0, Frame(REQUEST, 1, 2, [3, 4]))
+    report = BatchReporter(counter.count, 0, Frame(REQUEST, 1, 2, [3, 4]))
     assert registry.get_sample_value("pytriton_waiting_batches", LABELS) == 1
     report.resume()
     report.resume()
@@ -43,28 +36,28 @@ def test_a_batch_is_counted_from_its_arrival_to_its_end(registry, counter):
 
 
 def test_the_batches_of_a_worker_that_died_are_not_in_flight_for_ever(registry, counter):
-    BatchReport(lambda told: counter.take(*told), 0, Frame(REQUEST, 1, 2))
-    counter.lose()
+    BatchReporter(counter.count, 0, Frame(REQUEST, 1, 2))
+    counter.cancel_all()
     assert registry.get_sample_value("pytriton_in_flight_batches", LABELS) == 0
     assert registry.get_sample_value("pytriton_failed_requests_total", {**LABELS, "error": "WorkerDied"}) == 2
-    counter.take(0, "ended", False, 1.0)  # of the next worker, which was asked after its batch had come
+    counter.count(0, "ended", False, 1.0)  # of the next worker, which was asked after its batch had come
     assert registry.get_sample_value("pytriton_in_flight_batches", LABELS) == 0
 
 
-def test_a_worker_asks_to_be_replaced_once_and_tells_of_batches_only_if_asked():
-    reached, told = [], []
-    observation = WorkerObservation(3, lambda: reached.append(True), told.append)
+def test_a_worker_reports_its_request_limit_once_and_batches_only_if_asked():
+    reached, reports = [], []
+    observation = WorkerObservation(3, lambda: reached.append(True), lambda *report: reports.append(report))
     for _ in range(3):
-        observation.watches("m", 1, Frame(REQUEST, 1, 2))
-    assert (len(reached), told) == (1, [])
-    observation.is_wanted = True
-    observation.watches("m", 1, Frame(REQUEST, 1, 2))
-    assert told == [(0, "arrived", 2, None)]
+        observation.observers("m", 1, Frame(REQUEST, 1, 2))
+    assert (len(reached), reports) == (1, [])
+    observation.reports_batches = True
+    observation.observers("m", 1, Frame(REQUEST, 1, 2))
+    assert reports == [(0, "arrived", 2, None)]
 
 
-def test_every_batch_is_observed_that_somebody_counts_or_wants_to_be_told_of():
-    assert not WorkerObservation(3, lambda: None, lambda _: None).is_idle()
-    observation = WorkerObservation(None, lambda: None, lambda _: None)
+def test_every_batch_is_observed_that_is_counted_or_reported():
+    assert not WorkerObservation(3, lambda: None, lambda *_: None).is_idle()
+    observation = WorkerObservation(None, lambda: None, lambda *_: None)
     assert observation.is_idle()
-    observation.is_wanted = True
+    observation.reports_batches = True
     assert not observation.is_idle()

@@ -11,7 +11,7 @@ import systems
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.server.native import LIBRARY
+from pytriton.server.native_backend import LIBRARY
 
 Spread = report.Spread
 

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytriton.proxy import channel as channels
-from pytriton.proxy.arena import Arena, ArenaFullError
-from pytriton.proxy.channel import MAX_MESSAGE_BYTES, PeerGoneError, accept
-from pytriton.proxy.frames import INLINE_LIMIT_BYTES, NO_REGION, REQUEST, RESPONSE, SPILL, Frame, pack, unpack
-from pytriton.proxy.tensors import ALIGN, FrameError, tensor
+from pytriton.wire import channel as channels
+from pytriton.wire import connect as connecting
+from pytriton.wire.arena import Arena, ArenaFullError
+from pytriton.wire.channel import MAX_MESSAGE_BYTES, PeerGoneError
+from pytriton.wire.connect import accept
+from pytriton.wire.frames import INLINE_LIMIT_BYTES, NO_REGION, REQUEST, RESPONSE, SPILL, Frame, pack, unpack
+from pytriton.wire.tensors import ALIGN, FrameError, tensor
 from tests.unit.sockets import TIMEOUT_S, listen, pair_of
 
 LARGE = INLINE_LIMIT_BYTES // 4 + 1  # float32 values that do not fit into a message
@@ -94,9 +96,9 @@ def test_a_large_tensor_is_not_copied_by_the_receiver(pair):
 
 @pytest.mark.parametrize("count", [1, LARGE])
 def test_a_description_longer_than_a_message_arrives(pair, count):
-    frame = exchange(*pair, np.full(count, 3, np.float32), metadata=b"m" * 3 * MAX_MESSAGE_BYTES, sequence=9)
+    frame = exchange(*pair, np.full(count, 3, np.float32), metadata=b"m" * 3 * MAX_MESSAGE_BYTES, number=9)
     assert frame.kind == REQUEST
-    assert frame.sequence == 9
+    assert frame.number == 9
     assert frame.metadata == b"m" * 3 * MAX_MESSAGE_BYTES
     assert arrays_in(frame)[0].tolist() == [3] * count
 
@@ -179,40 +181,6 @@ def test_more_released_regions_than_fit_into_a_message_are_told_in_the_next(pair
     assert exchange(proxy, worker, np.zeros(5 * LARGE, np.float32)).region == 0
 
 
-@pytest.mark.parametrize("regions", [0, 1, 3])
-def test_messages_that_were_packed_before_tell_of_releases_too(pair, regions):
-    proxy, worker = pair
-    held = [arrays_in(echo(proxy, worker, value))[0] for value in range(regions)]
-    del held
-    arrays = [np.arange(7, dtype=np.int16), np.ones((2, 3))]
-    message = pack(Frame(RESPONSE, 9, 2, (1, 1)), [tensor(0, arrays[1]), tensor(1, arrays[0][:2])])
-    worker.send_message(message)
-    frame = proxy.receive()
-    assert (frame.kind, frame.sequence, frame.rows, len(frame.released)) == (RESPONSE, 9, (1, 1), regions)
-    assert [array.tolist() for array in arrays_in(frame)] == [[[1.0] * 3] * 2, [0, 1]]
-    worker.send_message(message)
-    assert not proxy.receive().released
-    assert exchange(proxy, worker, np.zeros(4 * LARGE, np.float32)).region == 0
-
-
-def test_messages_that_are_dealt_with_before_they_become_frames_are_passed_over(pair):
-    proxy, worker = pair
-    for number in range(5):
-        proxy.send(Frame(REQUEST, number, 1), [tensor(0, np.full(3, number), 0)])
-    seen = []
-
-    def answer(message):
-        frame = unpack(memoryview(message))
-        seen.append(frame.sequence)
-        return frame.sequence % 2 == 0
-
-    assert [worker.receive(answer).sequence for _ in range(2)] == [1, 3]
-    proxy.close()
-    with pytest.raises(PeerGoneError):
-        worker.receive(answer)
-    assert seen == [0, 1, 2, 3, 4]
-
-
 def test_arrays_outlive_their_channel(pair):
     proxy, worker = pair
     (large,), (small,) = (arrays_in(echo(proxy, worker, 6, count)) for count in (LARGE, 4))
@@ -223,7 +191,7 @@ def test_arrays_outlive_their_channel(pair):
 
 
 def test_a_batch_that_does_not_fit_is_refused_and_the_next_one_served(tmp_path, monkeypatch):
-    monkeypatch.setattr(channels, "Arena", lambda: Arena(1 << 20))
+    monkeypatch.setattr(connecting, "Arena", lambda: Arena(1 << 20))
     proxy, worker, _ = pair_of(tmp_path / "socket")
     with pytest.raises(ArenaFullError):
         proxy.send(Frame(REQUEST, requests=1), [tensor(0, np.zeros(1 << 20, np.uint16), 0)])
@@ -233,7 +201,7 @@ def test_a_batch_that_does_not_fit_is_refused_and_the_next_one_served(tmp_path, 
 
 
 def test_a_long_description_that_does_not_fit_leaves_nothing_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr(channels, "Arena", lambda: Arena(1 << 20))
+    monkeypatch.setattr(connecting, "Arena", lambda: Arena(1 << 20))
     proxy, worker, _ = pair_of(tmp_path / "socket")
     echo(worker, proxy, 1)  # a region that the refused frame would have told of
     for _ in range(3):
@@ -272,7 +240,7 @@ def test_a_closed_channel_says_that_its_peer_is_gone(pair, count):
 def test_a_killed_peer_is_noticed(tmp_path):
     path = tmp_path / "socket"
     with closing(listen(path)) as listener:
-        script = "import sys; from pytriton.proxy.channel import connect; connect(sys.argv[1], {}, 10).receive()"
+        script = "import sys; from pytriton.wire.connect import connect; connect(sys.argv[1], {}, 10).receive()"
         with subprocess.Popen([sys.executable, "-c", script, str(path)]) as peer:
             _, worker = accept(listener.accept()[0], TIMEOUT_S)
             peer.kill()

@@ -10,10 +10,11 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from pytriton.proxy.arena import Arena
-from pytriton.proxy.channel import PROTOCOL, PeerGoneError, accept, connect
-from pytriton.proxy.frames import REQUEST, Frame
-from pytriton.proxy.tensors import tensor
+from pytriton.wire.arena import Arena
+from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.connect import PROTOCOL, accept, connect
+from pytriton.wire.frames import REQUEST, Frame
+from pytriton.wire.tensors import tensor
 from tests.unit.sockets import TIMEOUT_S, listen, pair_of
 
 

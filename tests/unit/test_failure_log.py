@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from pytriton.worker.failure_log import FORGOTTEN_S, INTERVAL_S, MOST_KINDS, FailureLog
+from pytriton.worker.failures import FORGOTTEN_S, INTERVAL_S, MOST_KINDS, FailureLog
 
 
 class Clock:

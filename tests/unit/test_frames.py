@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from pytriton.proxy.frames import ERROR, MAX_REQUESTS, NO_REGION, REQUEST, RESPONSE, Frame, pack, unpack
-from pytriton.proxy.tensors import (
+from pytriton.wire.frames import ERROR, MAX_REQUESTS, NO_REGION, REQUEST, RESPONSE, Frame, pack, unpack
+from pytriton.wire.tensors import (
     ALIGN,
     BYTES,
     DTYPES,
@@ -123,7 +123,7 @@ def test_the_arrays_of_several_requests_arrive_as_one(rows, trailing, data):
 )
 def test_everything_beside_the_tensors_travels(kind, sequence, requests, metadata, released):
     frame = sent(Frame(kind, sequence, requests, metadata=metadata, released=released))
-    assert (frame.kind, frame.sequence, frame.requests) == (kind, sequence, requests)
+    assert (frame.kind, frame.number, frame.requests) == (kind, sequence, requests)
     assert (frame.metadata, list(frame.released), frame.rows) == (metadata, released, None)
     assert frame.tensors == []
     assert frame.region == NO_REGION
@@ -145,7 +145,7 @@ def test_frames_that_look_alike_keep_their_own_shapes_numbers_and_data():
     for sequence in range(1, 5):  # of equal lengths and counts, seen before or not
         array = arrays[sequence % 2]
         frame = sent(Frame(REQUEST, sequence, 2, rows=[1, len(array) - 1]), [tensor(0, array)])
-        assert (frame.sequence, list(frame.rows)) == (sequence, [1, len(array) - 1])
+        assert (frame.number, list(frame.rows)) == (sequence, [1, len(array) - 1])
         assert same(frame.array(frame.tensors[0]), array)
 
 

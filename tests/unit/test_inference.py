@@ -13,9 +13,9 @@ from pytriton.decorators import batch
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.frames import ERROR, REQUEST, RESPONSE, Frame, pack, unpack
-from pytriton.proxy.tensors import WHOLE_BATCH, joined, tensor
 from pytriton.proxy.types import Request, RequestBatch, Response
+from pytriton.wire.frames import ERROR, REQUEST, RESPONSE, Frame, pack, unpack
+from pytriton.wire.tensors import WHOLE_BATCH, joined, tensor
 from pytriton.worker.inference import Inference, Options
 
 CONFIG = TritonModelConfig(
@@ -115,7 +115,7 @@ def test_a_batched_answer_goes_back_as_a_block(answers):
         (1, WHOLE_BATCH): [[b"a"], [b"\0"], [b""]],
     }
     assert list(reply.rows) == [2, 1]
-    assert (reply.sequence, reply.requests) == (7, 2)
+    assert (reply.number, reply.requests) == (7, 2)
 
 
 def test_a_callable_under_batch_gets_the_frames_own_memory_and_no_requests(answers):
@@ -319,7 +319,7 @@ def raising(error):
 def test_an_exception_becomes_an_error_with_its_name_and_text(answers, kind):
     reply = answers.of(raising(kind("no")), whole_batch(X[:1]))
     assert status_of(reply) == {"message": f"{kind.__name__}: no", "code": "INTERNAL", "isolate": False}
-    assert (reply.sequence, reply.requests) == (7, 1)
+    assert (reply.number, reply.requests) == (7, 1)
     assert answers.stops == 0
 
 

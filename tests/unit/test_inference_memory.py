@@ -14,8 +14,8 @@ from pytriton.decorators import batch
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.frames import REQUEST, Frame, pack, unpack
-from pytriton.proxy.tensors import joined, tensor
+from pytriton.wire.frames import REQUEST, Frame, pack, unpack
+from pytriton.wire.tensors import joined, tensor
 from pytriton.worker.inference import Inference, Options
 from pytriton.worker.results import is_async
 

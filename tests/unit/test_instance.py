@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy import channel as channels
-from pytriton.proxy.arena import Arena
-from pytriton.proxy.channel import PeerGoneError, connect, short_path
-from pytriton.proxy.frames import ERROR, REQUEST, RESPONSE, Frame
-from pytriton.proxy.tensors import tensor
+from pytriton.wire import connect as connecting
+from pytriton.wire.arena import Arena
+from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.connect import connect, short_path
+from pytriton.wire.frames import ERROR, REQUEST, RESPONSE, Frame
+from pytriton.wire.tensors import tensor
 from pytriton.worker.context import Binding, TritonContext, current_binding
 from pytriton.worker.inference import Inference, Options
 from pytriton.worker.instance import Instance
-from pytriton.worker.turns import Turns
+from pytriton.worker.serial import SerialExecutor
 
 TIMEOUT_S = 10.0
 CONFIG = TritonModelConfig(
@@ -54,8 +55,8 @@ class Workers:
 
     def start(self, function, name="socket", context=None):
         self.binding = Binding(function, CONFIG, context or TritonContext())
-        engine = Turns(Inference(function, CONFIG, Options(), lambda: None))
-        self.instances.append(Instance(str(self.folder / name), self.binding, engine, self.disconnects.release))
+        executor = SerialExecutor(Inference(function, CONFIG, Options(), lambda: None))
+        self.instances.append(Instance(str(self.folder / name), self.binding, executor, self.disconnects.release))
         return self.instances[-1]
 
     def connect(self, name="socket"):
@@ -290,7 +291,7 @@ def stranger(workers):
 
 
 def test_outputs_that_do_not_fit_are_an_error_of_their_batch(workers, monkeypatch):
-    monkeypatch.setattr(channels, "Arena", lambda: Arena(1 << 20))
+    monkeypatch.setattr(connecting, "Arena", lambda: Arena(1 << 20))
     workers.start(lambda requests: [{"y": np.zeros((1, int(request["x"][0, 0])), np.float32)} for request in requests])
     proxy = workers.connect()
     assert infer(proxy, np.full((1, 1), 1 << 19, np.float32)).startswith("ArenaFullError: no room for a batch of")
@@ -356,4 +357,4 @@ def test_an_error_reply_is_of_the_same_batch(workers):
     proxy = workers.connect()
     proxy.send(Frame(REQUEST, 77, 1), [tensor(0, X, 0)])
     reply = proxy.receive()
-    assert (reply.kind, reply.sequence, reply.requests) == (ERROR, 77, 1)
+    assert (reply.kind, reply.number, reply.requests) == (ERROR, 77, 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytriton.proxy.memory import Memory
+from pytriton.python_proxy.memory import Memory
 
 GIB = 1 << 30
 

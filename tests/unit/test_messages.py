@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.worker.messages import LIMIT_BYTES, sendable
+from pytriton.worker.failures import LIMIT_BYTES, sendable
 
 TEXTS = st.text(st.characters(exclude_categories=[]), max_size=50)  # lone surrogates too
 

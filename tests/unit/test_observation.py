@@ -8,19 +8,19 @@ import pytest
 
 from pytriton.decorators import batch
 from pytriton.decorators.batching import whole_batch_form
-from pytriton.proxy.frames import REQUEST, Frame, pack, unpack
-from pytriton.proxy.tensors import tensor
-from pytriton.worker.inference import Options
+from pytriton.wire.frames import REQUEST, Frame, pack, unpack
+from pytriton.wire.tensors import tensor
+from pytriton.worker.inference import Inference, Options
+from pytriton.worker.interfaces import BatchObserver
 from pytriton.worker.metrics import MAX_ERROR_CLASSES, CallableMetrics
-from pytriton.worker.observation import Observation, ObservedInference
-from pytriton.worker.watch import Watch
+from pytriton.worker.observation import Observation
 from tests.unit.links import CONFIG
 
 DECOUPLED = replace(CONFIG, decoupled=True)
 X = np.array([[1, 2], [3, 4]], np.float32)
 
 
-class Recorder(Watch):
+class Recorder(BatchObserver):
     """Keeps what it is told."""
 
     def __init__(self):
@@ -49,7 +49,10 @@ class Recording(Observation):
         super().__init__()
         self.recorder = Recorder()
 
-    def watches(self, model, version, frame):
+    def is_idle(self):
+        return False
+
+    def observers(self, model, version, frame):
         assert (model, version) == ("m", 1)
         return [self.recorder]
 
@@ -60,7 +63,7 @@ def a_batch(rows=(1, 1)):
 
 
 def observed(observation, function, config=CONFIG, **options):
-    return ObservedInference(observation, function, config, Options(**options), lambda: None)
+    return Inference(function, config, Options(**options), lambda: None, observation=observation)
 
 
 @pytest.fixture
@@ -90,7 +93,7 @@ def test_a_call_is_watched_from_its_beginning_to_its_end(recording):
 def test_a_callable_that_gets_no_requests_is_watched_too(recording):
     function = batch(lambda x: {"y": x})
     form = whole_batch_form(function)
-    inference = ObservedInference(recording, function, CONFIG, Options(), lambda: None, form)
+    inference = Inference(function, CONFIG, Options(), lambda: None, form, observation=recording)
     inference.answer(a_batch())
     assert recording.recorder.told == ["resume", "pause", "end"]
 
@@ -170,15 +173,10 @@ def test_a_task_that_is_cancelled_is_told(recording):
     ]
 
 
-def test_without_observers_nobody_watches():
+def test_without_observers_nothing_is_observed():
     frame = a_batch()
     observed(Observation(), same).answer(frame)
-    assert frame.watches == []
-
-
-@pytest.fixture
-def registry():
-    return prometheus_client.CollectorRegistry()
+    assert frame.observers == ()
 
 
 def metric(registry, name, **labels):

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from pytriton.proxy.channel import PeerGoneError, StrangerError, connect
-from pytriton.proxy.peer import stranger
-from pytriton.proxy.region import close_to_others
+from pytriton.python_proxy.memory import close_to_others
+from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.connect import WrongUserError, connect, unexpected_peer
 from pytriton.worker.context import Binding, TritonContext
 from pytriton.worker.instance import Instance
 
@@ -59,7 +59,7 @@ class Idle:
 def test_a_process_of_the_same_user_is_none():
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        assert stranger(ours) is None
+        assert unexpected_peer(ours) is None
 
 
 @only_root
@@ -86,7 +86,7 @@ def test_a_proxy_refuses_another_users_worker_at_once(folder):
     command = [sys.executable, "-c", LISTENER, str(path), str(NOBODY)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as listener:
         assert listener.stdout.readline() == "listening\n"
-        with pytest.raises(StrangerError, match=f"{path} is served by process {listener.pid} of user {NOBODY}"):
+        with pytest.raises(WrongUserError, match=f"{path} is served by process {listener.pid} of user {NOBODY}"):
             connect(str(path), {}, timeout_s=1000.0)
         listener.stdin.close()
 
@@ -99,7 +99,7 @@ def test_a_proxy_that_is_roots_trusts_the_owner_of_the_sockets_folder(folder):
         assert listener.stdout.readline() == "listening\n"
         with pytest.raises(PeerGoneError) as error:  # this listener does not answer
             connect(str(folder / "m.0"), {}, timeout_s=0.1)
-        assert not isinstance(error.value, StrangerError)
+        assert not isinstance(error.value, WrongUserError)
         listener.stdin.close()
 
 

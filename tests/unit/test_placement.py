@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytriton.proxy.placement import check_as_bound, instance_number
+from pytriton.python_proxy.placement import check_as_bound, instance_number
 
 CONFIG = {
     "name": "m",

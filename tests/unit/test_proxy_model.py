@@ -6,7 +6,7 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import replace
+from copy import copy
 from importlib import import_module
 
 import numpy as np
@@ -14,11 +14,12 @@ import pytest
 
 from pytriton.decorators import batch
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.proxy.channel import PROTOCOL, PeerGoneError, accept, short_path
-from pytriton.proxy.frames import ERROR, RESPONSE, Frame
-from pytriton.proxy.tensors import tensor
 from pytriton.proxy.types import RequestBatch
-from pytriton.worker.listener import listening
+from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.connect import PROTOCOL, accept, short_path
+from pytriton.wire.frames import ERROR, RESPONSE, Frame
+from pytriton.wire.tensors import tensor
+from pytriton.worker.instance import listening
 from tests.unit.backend import InferenceRequest
 from tests.unit.links import BOTH, CONFIG, Link
 
@@ -180,7 +181,7 @@ def test_without_a_worker_requests_are_unavailable_and_a_new_worker_is_found(lin
     assert link.infer({"x": arrays[0]}) == [{"y": (arrays[0] * 2).tolist()}]
     link.end_worker()
     with monkeypatch.context() as patch:
-        patch.setattr(import_module("pytriton.proxy.link"), "RECONNECT_TIMEOUT_S", 0.0)
+        patch.setattr(import_module("pytriton.python_proxy.connection"), "RECONNECT_TIMEOUT_S", 0.0)
         for _ in range(3):
             responses = link.model.execute([InferenceRequest({"x": x}) for x in arrays])
             assert [response.error.code for response in responses] == ["unavailable"] * 2
@@ -198,7 +199,7 @@ def test_a_batch_that_finds_its_worker_replaced_is_served_by_the_new_one(link, a
 
 
 def test_a_model_without_a_worker_does_not_load(link, monkeypatch):
-    monkeypatch.setattr(import_module("pytriton.proxy.link"), "CONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(import_module("pytriton.python_proxy.connection"), "CONNECT_TIMEOUT_S", 0.05)
     with pytest.raises(ConnectionError, match="the process with the inference callable does not answer"):
         link.connect()
 
@@ -239,13 +240,19 @@ class Liar:
             connection.send(reply)
         elif reply is not None:
             frame, *tensors = reply
-            channel.send(replace(frame, sequence=request.sequence + frame.sequence), tensors)
+            channel.send(numbered(frame, request.number + frame.number), tensors)
         else:
             channel.shutdown()
 
     def close(self):
         self._thread.join()
         self._listener.close()
+
+
+def numbered(frame, number):
+    frame = copy(frame)
+    frame.number = number
+    return frame
 
 
 GOOD = (Frame(RESPONSE, 0, 1, [1]), tensor(0, X[0]))
@@ -271,7 +278,7 @@ GOOD = (Frame(RESPONSE, 0, 1, [1]), tensor(0, X[0]))
     ],
     ids=[
         "noise",
-        "sequence",
+        "number",
         "requests",
         "name",
         "metadata",
@@ -316,7 +323,7 @@ def test_a_batch_that_a_worker_has_not_read_before_it_died_goes_to_the_next_one(
         with closing(accept(listener.accept()[0], 10)[1]) as channel:
             request = channel.receive()
             assert np.array_equal(request.array(request.tensors[0]), LARGE[0])
-            channel.send(replace(GOOD[0], sequence=request.sequence), GOOD[1:])
+            channel.send(numbered(GOOD[0], request.number), GOOD[1:])
             assert answer.result() == [{"y": [[1, 2]]}]
 
 

@@ -11,10 +11,11 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from pytriton.proxy.channel import MAX_AHEAD, MAX_UNRELEASED_BYTES, accept
-from pytriton.proxy.frames import RESPONSE, Frame
-from pytriton.proxy.tensors import tensor
-from pytriton.worker.listener import listening
+from pytriton.wire.channel import MAX_AHEAD, MAX_UNRELEASED_BYTES
+from pytriton.wire.connect import accept
+from pytriton.wire.frames import RESPONSE, Frame
+from pytriton.wire.tensors import tensor
+from pytriton.worker.instance import listening
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.unit.backend import InferenceRequest
 from tests.unit.batches import X, answers, of, submit
@@ -221,7 +222,7 @@ def test_releases_never_wait_for_a_worker_that_waits_to_be_read(serve):
 
 
 def streams():
-    return sys.modules["pytriton.proxy.streams"]
+    return sys.modules["pytriton.python_proxy.concurrent"]
 
 
 def test_memory_is_looked_at_after_so_many_bytes_of_responses(serve, monkeypatch):
@@ -247,7 +248,7 @@ def streaming(proxy_model, tmp_path):
 
 
 def reply_to(request, value):
-    return Frame(RESPONSE, request.sequence, 1, [1]), [tensor(0, np.full((1, 2), value, np.float32))]
+    return Frame(RESPONSE, request.number, 1, [1]), [tensor(0, np.full((1, 2), value, np.float32))]
 
 
 def test_a_worker_answers_no_batch_that_another_connection_has(streaming):
@@ -275,7 +276,7 @@ def test_a_batch_gets_no_number_that_another_one_has(streaming):
         with closing(accept(listener.accept()[0], DEADLINE_S)[1]) as worker:
             connecting.result()
             (long,) = submit(streaming, {"x": X})
-            streaming.model._batches._link._sequence = 0  # as after 2**32 batches
+            streaming.model._executor._worker._number = 0  # as after 2**32 batches
             (other,) = submit(streaming, {"x": X})
             batches = [worker.receive(), worker.receive()]
             for value, batch in enumerate(batches):

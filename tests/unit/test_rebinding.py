@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.frames import REQUEST, Frame, pack, unpack
-from pytriton.proxy.tensors import tensor
+from pytriton.wire.frames import REQUEST, Frame, pack, unpack
+from pytriton.wire.tensors import tensor
 from pytriton.worker.context import Binding, TritonContext, current_binding
 from pytriton.worker.inference import Inference, Options
 

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pytriton
 from pytriton.model_config import InstanceGroup
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.server.repository import PROXY, PROXY_FILES, PROXY_PACKAGE, remove_model, write_model
+from pytriton.server.repository import PROXY_PACKAGE, PROXY_PARTS, remove_model, write_model
 from tests.unit import backend
 
+PACKAGE = Path(pytriton.__file__).parent
 CONFIG = TritonModelConfig(
     "my-model",
     3,
@@ -35,6 +37,10 @@ def sockets(tmp_path):
     return tmp_path / "sock ets" / "7"
 
 
+def proxy_files():
+    return [f"{part}/{file.name}" for part in PROXY_PARTS for file in (PACKAGE / part).glob("*.py")]
+
+
 def files_in(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
@@ -45,7 +51,7 @@ def test_a_model_is_a_configuration_and_one_version(store, sockets):
         "my-model/config.pbtxt",
         "my-model/3/endpoint.json",
         "my-model/3/model.py",
-        *(f"my-model/3/{PROXY_PACKAGE}/{name}" for name in PROXY_FILES),
+        *(f"my-model/3/{PROXY_PACKAGE}/{path}" for path in proxy_files()),
     ])  # fmt: skip
 
 
@@ -71,8 +77,8 @@ def test_the_endpoint_says_what_was_bound(store, sockets):
 
 def test_the_proxys_files_are_those_of_the_package(store, sockets):
     write_model(store, CONFIG, sockets)
-    for name in PROXY_FILES:
-        assert (store / "my-model" / "3" / PROXY_PACKAGE / name).read_text() == (PROXY / name).read_text()
+    for path in proxy_files():
+        assert (store / "my-model" / "3" / PROXY_PACKAGE / path).read_text() == (PACKAGE / path).read_text()
 
 
 def test_the_proxy_can_be_imported_with_numpy_alone(store, sockets, tmp_path):
@@ -91,7 +97,7 @@ def test_the_proxy_can_be_imported_with_numpy_alone(store, sockets, tmp_path):
     command = [sys.executable, "-W", "error", "-S", "-c", script]
     environment = {"PYTHONPATH": str(Path(np.__file__).parent.parent)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == (f"{PROXY_PACKAGE}.model\nset()\n", "")
+    assert (done.stdout, done.stderr) == (f"{PROXY_PACKAGE}.python_proxy.model\nset()\n", "")
 
 
 def test_versions_of_a_model_lie_beside_each_other_and_go_one_by_one(store, sockets):

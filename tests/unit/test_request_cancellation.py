@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pytriton.proxy.types import Request
-from pytriton.worker import turns
+from pytriton.worker import serial
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.unit.backend import InferenceRequest
 from tests.unit.batches import DECOUPLED, X, answers
@@ -35,7 +35,7 @@ class Asking:
         self.requests = requests
         self.entered.set()
         wait_for(lambda: any(request.is_cancelled() for request in requests), "a request to be cancelled")
-        time.sleep(turns.ASK_S)
+        time.sleep(serial.ASK_S)
         self.cancelled = [request.is_cancelled() for request in requests]
         return [{"y": request["x"]} for request in requests]
 
@@ -116,7 +116,7 @@ def test_the_server_is_asked_only_when_the_callable_asks_and_not_each_time(link)
     link.model.execute([silent])
     begin = time.monotonic()
     link.model.execute([asking])
-    possible = 1 + (time.monotonic() - begin) / turns.ASK_S
+    possible = 1 + (time.monotonic() - begin) / serial.ASK_S
     assert counts == [0]
     assert silent.asked == 0
     assert 1 <= asking.asked <= possible
@@ -156,7 +156,7 @@ def test_an_old_request_is_not_taken_for_one_of_the_batch_that_is_being_answered
 
     link.serve(function)
     link.infer({"x": X})
-    wait_for(lambda: link.workers[0]._engine._next_question < time.monotonic(), "another question to be allowed")
+    wait_for(lambda: link.workers[0]._executor._next_question < time.monotonic(), "another question to be allowed")
     (second,) = requests_of(1)
     second.sender.cancelled = True
     link.model.execute([second])
@@ -168,13 +168,13 @@ def test_when_the_proxy_has_gone_so_have_its_clients(link):
     link.serve(asking)
     thread = in_thread(link.model.execute, requests_of(2))
     assert asking.entered.wait(DEADLINE_S)
-    link.model._batches._link.channel.shutdown()
+    link.model._executor._worker.channel.shutdown()
     wait_for(lambda: asking.cancelled == [True, True], "the callable to notice")
     thread.join(DEADLINE_S)
 
 
 def test_requests_that_were_cancelled_while_they_waited_are_not_handed_over(serve, monkeypatch):
-    monkeypatch.setattr(sys.modules["pytriton.proxy.streams"], "LONG_WAIT_S", -1.0)  # each did
+    monkeypatch.setattr(sys.modules["pytriton.python_proxy.concurrent"], "LONG_WAIT_S", -1.0)  # each did
     gate, entered, seen = threading.Event(), threading.Event(), []
 
     def slow(requests):

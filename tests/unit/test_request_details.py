@@ -1,6 +1,7 @@
 """What requests say beside their tensors: from the server's requests over the wire to the callable's."""
 
 import json
+import sys
 import time
 
 import numpy as np
@@ -9,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.decorators import batch
-from pytriton.proxy import details
-from pytriton.proxy.frames import REQUEST, Frame, pack, unpack
-from pytriton.proxy.tensors import joined
 from pytriton.proxy.types import Request
+from pytriton.wire.frames import REQUEST, Frame, pack, unpack
+from pytriton.wire.tensors import joined
 from pytriton.worker.requests import has_sequences, requests_of
 from tests.unit.backend import InferenceRequest
 from tests.unit.batches import answers
@@ -21,6 +21,16 @@ from tests.unit.links import BOTH, CONFIG, Link
 X = np.array([[1, 2]], np.float32)
 OUTPUTS = ["y", "z"]
 IDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def codec(proxy_model):
+    """The proxy's module, imported as in the backend's stub."""
+    return sys.modules["pytriton.python_proxy.codec"]
+
+
+def encode_details(*arguments, **options):
+    return sys.modules["pytriton.python_proxy.codec"].encode_details(*arguments, **options)
 
 
 @pytest.fixture
@@ -38,7 +48,7 @@ def server_request(*, name="", sequence=0, flags=0, timeout_us=0, outputs=("y", 
 
 def received(*requests):
     """The callable's requests for some of the server's."""
-    metadata, apart = details.encode(list(requests), len(OUTPUTS), traced=False)
+    metadata, apart = encode_details(list(requests), len(OUTPUTS), traced=False)
     rows = [1] * len(requests)
     frame = Frame(REQUEST, 1, len(requests), rows, metadata, apart=apart)
     frame = unpack(memoryview(bytearray(pack(frame, [joined(0, [X] * len(requests), len(requests))]))))
@@ -47,7 +57,7 @@ def received(*requests):
 
 
 def test_requests_that_say_nothing_cost_nothing():
-    assert details.encode([server_request(), server_request()], len(OUTPUTS), traced=False) == (b"", False)
+    assert encode_details([server_request(), server_request()], len(OUTPUTS), traced=False) == (b"", False)
     request = received(server_request())[0]
     assert (request.request_id, request.parameters, request.deadline, request.correlation_id) == ("", {}, None, None)
     assert request.requested_output_names == OUTPUTS
@@ -83,12 +93,12 @@ def test_each_request_has_its_own_details():
 @pytest.mark.parametrize(("outputs", "apart"), [(["y", "z"], False), (["z"], True)])
 def test_only_requests_for_a_part_of_the_outputs_must_be_seen_one_by_one(outputs, apart):
     request = server_request(name="a", sequence=3, timeout_us=7, outputs=outputs, mine=1)
-    assert details.encode([request], len(OUTPUTS), traced=False)[1] is apart
+    assert encode_details([request], len(OUTPUTS), traced=False)[1] is apart
 
 
 def test_only_a_sequence_makes_a_batch_one_of_sequences():
     for request, expected in ((server_request(sequence=1), True), (server_request(name="sequence", sequence=0), False)):
-        metadata, _ = details.encode([server_request(), request], len(OUTPUTS), traced=False)
+        metadata, _ = encode_details([server_request(), request], len(OUTPUTS), traced=False)
         assert has_sequences(Frame(REQUEST, metadata=metadata)) is expected
     assert not has_sequences(Frame(REQUEST))
 
@@ -98,8 +108,8 @@ def test_batch_stays_on_its_short_way_whatever_requests_say(link):
 
     class Counted(Request):
         @classmethod
-        def untold(cls, *args):
-            requests = super().untold(*args)
+        def received(cls, *args):
+            requests = super().received(*args)
             made.extend(requests)
             return requests
 
@@ -126,7 +136,7 @@ def test_the_details_of_a_request_with_other_inputs_stay():
         sequence_start=True,
         sequence_end=True,
     )
-    request._cancellation = (None, 0)
+    request._details = (None, 0)
     other = request.with_data({"x": X * 2})
     assert other["x"][0, 1] == 4
     for name in Request.__slots__:
@@ -167,7 +177,7 @@ def test_a_streamed_request_whose_parameters_are_no_text_fails_alone(serve):
 def test_an_id_that_is_no_text_is_left_out():
     request = server_request(mine=1)
     request.request_id = lambda: b"\xff".decode()
-    assert json.loads(details.encode([request], len(OUTPUTS), traced=False)[0]) == {"0": {"parameters": {"mine": 1}}}
+    assert json.loads(encode_details([request], len(OUTPUTS), traced=False)[0]) == {"0": {"parameters": {"mine": 1}}}
 
 
 def with_parameters(text, **options):

@@ -28,10 +28,10 @@ from pytriton.decorators import (
 )
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
+from pytriton.pool.inspection import tensors_of
 from pytriton.signature.derive import Derived
 from pytriton.signature.functions import name_of
 from pytriton.signature.schema import tensor_of
-from pytriton.workers.inspection import tensors_of
 
 jaxtyping = pytest.importorskip("jaxtyping")
 pydantic = pytest.importorskip("pydantic")

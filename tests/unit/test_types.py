@@ -76,7 +76,7 @@ def test_copies_of_a_request_keep_what_it_says_and_are_dicts_of_their_own(copied
 
 def test_copies_for_other_processes_have_neither_span_nor_connection():
     request = Request({"x": np.zeros(2)}, span=object())
-    request._cancellation = object(), 0
+    request._details = object(), 0
     assert request.copy().span is request.span
     for other in (copy.deepcopy(request), pickle.loads(pickle.dumps(request))):
         assert other.span is None
@@ -109,14 +109,38 @@ def test_request_has_no_parameters_unless_given():
     assert Request().data == {}
 
 
-def test_requests_of_which_nothing_is_told_are_like_those_that_the_class_makes():
-    made, other = Request.untold(2, ["y"])
-    expected = Request(requested_output_names=["y"])
-    assert [getattr(made, name) for name in Request.__slots__] == [
-        getattr(expected, name) for name in Request.__slots__
-    ]
-    assert made.parameters is not other.parameters
-    assert made.requested_output_names is not other.requested_output_names
+class Told:
+    """What one request says beside its tensors."""
+
+    def __init__(self, **told):
+        self.told, self.looks = told, 0
+
+    def of(self, request):
+        self.looks += 1
+        made = Request(requested_output_names=["y"])
+        details = {name: getattr(made, name) for name in Request.__slots__ if name != "_details"}
+        return details | self.told
+
+    def is_cancelled(self, request):
+        return request == 1
+
+
+def test_received_requests_look_their_attributes_up_when_they_are_read():
+    details = Told(request_id="a", deadline=3.0)
+    first, second = Request.received(details, 2)
+    assert (first.is_cancelled(), second.is_cancelled(), details.looks) == (False, True, 0)
+    assert (first.request_id, first.deadline, first.parameters, first.requested_output_names) == ("a", 3.0, {}, ["y"])
+    assert details.looks == 1
+    second.deadline = 4.0  # stays
+    assert (second.request_id, second.deadline) == ("a", 4.0)
+    with pytest.raises(AttributeError, match="no attribute 'other'"):
+        _ = first.other
+
+
+def test_a_copy_of_a_received_request_has_its_attributes_and_its_connection():
+    (_, request) = Request.received(Told(request_id="a"), 2)
+    assert (request.copy().request_id, request.copy().is_cancelled()) == ("a", True)
+    assert pickle.loads(pickle.dumps(request)).request_id == "a"
 
 
 def test_untraced_request_has_a_span_that_does_nothing():

@@ -13,9 +13,8 @@ from pytriton.decorators.batching import whole_batch_form
 from pytriton.model_config import DynamicBatcher, ModelWarmup, SequenceBatcher, WarmupInput
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.worker.context import Binding, TritonContext
-from pytriton.worker.engine import make_engine
 from pytriton.worker.inference import Inference, Options
-from pytriton.worker.instance import Instance
+from pytriton.worker.instance import Instance, make_executor
 from pytriton.worker.results import is_async
 from pytriton.worker.warmup import warm_up
 from tests.server.processes import wait_for
@@ -42,9 +41,9 @@ def warmed(tmp_path):
         path = str(tmp_path / f"{len(instances)}.0")
         whole_batch = whole_batch_form(function)
         inference = Inference(function, config, options or Options(), lambda: None, whole_batch)
-        engine = make_engine(function, inference, config.decoupled or is_async(function), "loop")
+        executor = make_executor(function, inference, config.decoupled or is_async(function), "loop")
         binding = Binding(function, config, TritonContext())
-        instances.append(Instance(path, binding, engine, lambda: None))
+        instances.append(Instance(path, binding, executor, lambda: None))
         warm_up(path, config, warmups)
         return instances[-1]
 

@@ -1,0 +1,151 @@
+"""What the pools have in common: their protocol, and the callable of one instance with what it needs to answer."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pytriton.decorators.batching import whole_batch_form
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.pool.processes import Processes
+from pytriton.worker.context import Binding, TritonContext
+from pytriton.worker.failures import FailureLog
+from pytriton.worker.inference import Inference, Options
+from pytriton.worker.instance import Instance, make_executor
+from pytriton.worker.interfaces import Executor, ListenLocally
+from pytriton.worker.observation import Observation
+
+__all__ = ["Infer", "InferFunc", "ServedCallable", "ServedModel", "Worker", "WorkerPool"]
+
+InferFunc = Callable[..., Any]
+Infer = InferFunc | Sequence[InferFunc] | Processes
+
+
+class Worker(Protocol):
+    """Answers the batches of one model instance. All methods are thread-safe."""
+
+    @property
+    def was_dismissed(self) -> bool:
+        """Whether the server closed the last proxy that disconnected; False if that proxy died."""
+
+    def is_alive(self) -> bool:
+        """Whether the instance can answer now, or after a restart that is under way."""
+
+    def is_connected(self) -> bool:
+        """Whether a proxy is connected."""
+
+    def quiet_s(self) -> float:
+        """Seconds since the last batch was answered; 0 while one is."""
+
+    def wait_disconnected(self, timeout_s: float) -> bool:
+        """Wait until no proxy is connected, so that no batch is in flight, or until the end; False at the timeout."""
+
+
+class WorkerPool(Protocol):
+    """The workers of one model."""
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """One per instance that the server has; empty before :meth:`start`. It is always the same list."""
+
+    def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
+        """Start the workers, warm them up, and listen for their proxies.
+
+        Args:
+            sockets: Path of the sockets without their ``.<instance>`` suffix.
+            on_disconnect: Called when the server's side of an instance has disconnected.
+            on_unrecoverable: Called when a callable asks to stop the server.
+
+        Returns:
+            Whether a proxy may send a batch before the worker has answered the one before it.
+        """
+
+    def rebind(self, infer: Infer) -> None:
+        """Answer the batches that arrive from now on with other callables.
+
+        Raises:
+            PyTritonValidationError: There are not as many as instances, or they are of another kind.
+        """
+
+    def interrupt(self) -> None:
+        """Abort a :meth:`start` or :meth:`rebind` that another thread waits for. Thread-safe."""
+
+    def stop(self) -> None:
+        """End the workers, each when its callable has returned. Thread-safe."""
+
+    def close(self) -> None:
+        """Stop, and release workers and callables."""
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """What the callables of one model have in common.
+
+    Attributes:
+        trace_config: Of the server, for worker processes that export traces.
+        listen_locally: Connects proxies that run in this process without a socket.
+        failures: Logs errors of the callables.
+    """
+
+    config: TritonModelConfig
+    context: TritonContext
+    options: Options
+    observation: Observation
+    trace_config: Sequence[str] | None = None
+    listen_locally: ListenLocally | None = None
+    failures: FailureLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "failures", FailureLog(self.config.model_name))
+
+
+class ServedCallable:
+    """Answers the batches of one model instance with a callable, which may be replaced.
+
+    Args:
+        concurrent: Whether the proxy may send a batch before the one before it is answered.
+        name: Of the instance, for its threads.
+        on_unrecoverable: Called when the callable asks to stop the server.
+    """
+
+    def __init__(
+        self, function: Any, model: ServedModel, concurrent: bool, name: str, on_unrecoverable: Callable[[], None]
+    ) -> None:
+        self._model = model
+        self.binding = Binding(function, model.config, model.context)
+        self._inference = Inference(
+            function,
+            model.config,
+            model.options,
+            on_unrecoverable,
+            whole_batch_form(function),
+            self.binding,
+            model.failures,
+            model.observation,
+        )
+        self.executor: Executor = make_executor(function, self._inference, concurrent, name)
+        self._instance: Instance | None = None
+
+    def listen(
+        self,
+        path: str,
+        on_disconnect: Callable[[], None],
+        on_connect: Callable[[], None] = lambda: None,
+        inherited: socket.socket | None = None,
+    ) -> Instance:
+        """Listen for the proxy; the arguments are those of :class:`Instance`."""
+        listen_locally = self._model.listen_locally
+        self._instance = Instance(
+            path, self.binding, self.executor, on_disconnect, on_connect, inherited, listen_locally
+        )
+        return self._instance
+
+    def rebind(self, function: Any) -> None:
+        """Answer the batches that arrive from now on with another callable."""
+        self.binding = Binding(function, self._model.config, self._model.context)
+        if self._instance is not None:
+            self._instance.rebind(self.binding)
+        self._inference.rebind(self.binding, whole_batch_form(function))

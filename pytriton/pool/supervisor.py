@@ -1,0 +1,353 @@
+"""Keeps one worker running: starts its process, restarts it when it has died, replaces it after ``max_requests``."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pytriton import forks
+from pytriton.exceptions import PyTritonWorkerError
+from pytriton.pool.batch_reports import BatchCounter
+from pytriton.pool.messages import WorkerSpec, dumps, log_levels
+from pytriton.pool.processes import Processes
+from pytriton.pool.worker_process import WorkerProcess
+from pytriton.worker.instance import listening
+from pytriton.worker.observation import Observation
+
+__all__ = ["RestartPolicy", "Supervisor"]
+
+LOGGER = logging.getLogger("pytriton.workers")
+
+ANSWER_TIMEOUT_S = 0.5
+RECONNECT_S = 1.0  # a proxy that waits for a worker is accepted as soon as there is one
+FIRST_BACKOFF_S = 0.5
+MAX_BACKOFF_S = 10.0
+
+
+class RestartPolicy:
+    """Decides whether and when a worker that has died is restarted.
+
+    The restart after the first death in a period is immediate. Further ones wait, twice as long each time.
+
+    Args:
+        max_restarts: In a period; after one more death there is no restart.
+        period_s: Seconds.
+
+    Attributes:
+        deaths: Within the period that ends with the last death; at most ``max_restarts + 1``.
+    """
+
+    def __init__(self, max_restarts: int, period_s: float) -> None:
+        self.deaths = 0
+        self._max_restarts = max_restarts
+        self._period_s = period_s
+        self._moments: deque[float] = deque(maxlen=max_restarts + 1)
+
+    def record_death(self, now: float) -> float | None:
+        """Count a death; returns the seconds to wait before the restart, None if there is none.
+
+        Args:
+            now: In seconds of any monotonic clock.
+        """
+        self._moments.append(now)
+        self.deaths = sum(now - moment < self._period_s for moment in self._moments)
+        if self.deaths > self._max_restarts:
+            return None
+        return 0.0 if self.deaths < 2 else min(FIRST_BACKOFF_S * 2.0 ** min(self.deaths - 2, 10), MAX_BACKOFF_S)
+
+
+@dataclass
+class _Reported:
+    """What the present process has reported."""
+
+    ready_since: float | None = None
+    is_connected: bool = False
+    max_requests_reached: bool = False
+
+
+class Supervisor:
+    """Runs the worker of one instance in one process after the other. It is the :class:`Worker` of its pool.
+
+    This process owns the socket that the proxy connects to, and each worker process inherits it. So a proxy that
+    connects while there is no process waits in the kernel's queue for the next one, or for the end of this process.
+
+    Args:
+        processes: Restarts and time limits.
+        on_disconnect: Called when a proxy has disconnected.
+        on_unrecoverable: Called when the callable asks to stop the server.
+
+    Attributes:
+        is_async: Whether the callable is a coroutine function; valid once the worker is ready.
+        was_dismissed: Whether the server closed the last proxy that disconnected; False if that proxy died.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        processes: Processes,
+        observation: Observation,
+        on_disconnect: Callable[[], None],
+        on_unrecoverable: Callable[[], None],
+    ) -> None:
+        self.is_async = self.was_dismissed = False
+        self._spec = spec
+        self._processes = processes
+        self._observation = observation
+        self._batches = BatchCounter(observation, spec.config)
+        self._on_disconnect = on_disconnect
+        self._on_unrecoverable = on_unrecoverable
+        self._restarts = RestartPolicy(processes.max_restarts, processes.restart_period_s)
+        self._changed = threading.Condition()  # guards what follows
+        self._process: WorkerProcess | None = None
+        self._reported = _Reported()
+        self._has_started = False  # a process was ready once
+        self._proxy_waits = False  # the proxy of a process that has ended may wait for the next one, with requests
+        self._failure: str | None = None  # why there are no more restarts
+        self._interrupted = False
+        self._stopped = threading.Event()
+        self._listener = listening(spec.path)
+        observation.follow(self._observe)
+        forks.register(self)
+        self._thread = threading.Thread(target=self._supervise, name=f"pytriton-{spec.name}", daemon=True)
+        self._thread.start()
+
+    def after_fork(self) -> None:
+        """In a forked child, do not listen: proxies that connect after the parent's end would wait for ever."""
+        self._changed = threading.Condition()
+        forks.abandon(self._listener.fileno())
+
+    def wait_ready(self, deadline: float) -> None:
+        """Wait until the callable is made and warmed up, or a deadline in :func:`time.monotonic` seconds.
+
+        Raises:
+            PyTritonWorkerError: The factory failed, the process died, or the deadline has passed.
+        """
+        if not self._wait_for(lambda: self._has_started, deadline):
+            reason = self._failure or ("it was stopped" if self._stopped.is_set() else "it took too long")
+            raise PyTritonWorkerError(f"worker {self._spec.name} could not be started: {reason}")
+
+    def is_alive(self) -> bool:
+        """Whether the instance can answer, now or after a restart."""
+        return not self._stopped.is_set() and self._thread.is_alive() and self._failure is None
+
+    def is_connected(self) -> bool:
+        """Whether a proxy is connected, or waits for the next process."""
+        return self._reported.is_connected or self._may_reconnect()
+
+    def _may_reconnect(self) -> bool:
+        if not self._proxy_waits or not self.is_alive():
+            return False
+        ready_since = self._reported.ready_since
+        return ready_since is None or time.monotonic() < ready_since + RECONNECT_S
+
+    def quiet_s(self) -> float:
+        """Seconds since the last batch was answered; 0 while one is, infinite while no process is ready."""
+        process = self._process
+        if self._may_reconnect():
+            return 0.0
+        if process is None or self._reported.ready_since is None:
+            return math.inf
+        return float(process.ask("quiet", None, ANSWER_TIMEOUT_S) or 0.0)
+
+    def wait_disconnected(self, timeout_s: float) -> bool:
+        """Wait until no proxy is connected, so that no batch is in flight, or :meth:`stop`. False at the timeout."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped.is_set() or not self.is_connected(), timeout_s)
+            return not self.is_connected()
+
+    def wait_dismissed(self) -> bool:
+        """Wait until the server has closed the proxy, which it does after the proxy's last batch.
+
+        Does not wait for a process that has died, as the next one may never be ready.
+
+        Returns:
+            False after :meth:`interrupt` or :meth:`stop`.
+        """
+
+        def is_over() -> bool:
+            return self._interrupted or self._stopped.is_set()
+
+        with self._changed:
+            self._changed.wait_for(lambda: is_over() or not self._reported.is_connected)
+            return not is_over()
+
+    def rebind(self, factory: Callable[..., Any], takes_device: bool) -> None:
+        """Serve what another factory makes, in this process and in those that follow it.
+
+        Raises:
+            PyTritonWorkerError: The present process could not; the factory is unchanged.
+        """
+        before, deadline = self._spec, time.monotonic() + self._processes.start_timeout_s
+        spec = replace(before, factory=factory, takes_device=takes_device)
+        new_spec, answer = pickled(spec), None
+        self._spec = spec  # for a process that starts from now on
+        while self._wait_for(lambda: self._reported.ready_since is not None, deadline):
+            process, remaining_s = self._process, deadline - time.monotonic()
+            if process is not None:
+                answer = process.ask("rebind", new_spec, remaining_s, lambda: self._interrupted)
+            if answer is not None or self._interrupted or remaining_s <= 0:
+                break  # otherwise the process has just ended; the next one will be asked, too
+        if answer != "" and self.is_alive():
+            self._spec = before
+            reason = answer or "it did not answer"
+            raise PyTritonWorkerError(f"worker {spec.name} could not replace its callable: {reason}")
+
+    def _wait_for(self, condition: Callable[[], bool], deadline: float) -> bool:
+        """Wait for a condition; False at the deadline, or when nothing is worth waiting for any more."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: condition() or self._interrupted or not self.is_alive(), max(0.0, deadline - time.monotonic())
+            )
+            return condition()
+
+    def interrupt(self) -> None:
+        """Abort a first start, or a :meth:`rebind`, that another thread waits for. Thread-safe."""
+        with self._changed:
+            self._interrupted = True
+            self._changed.notify_all()
+        if not self._has_started:
+            self.stop()
+
+    def stop(self) -> None:
+        """End the process when its callable has returned, without a restart. Does not wait for that."""
+        with self._changed:
+            self._stopped.set()
+            self._changed.notify_all()
+        process = self._process
+        if process is not None:
+            process.stop()
+
+    def join(self, deadline: float) -> None:
+        """Wait for the end after :meth:`stop`, and kill the process at a deadline in :func:`time.monotonic` seconds."""
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        while self._thread.is_alive():
+            process = self._process
+            if process is not None:
+                LOGGER.warning("worker %s (process %d) does not end; it is killed", self._spec.name, process.pid)
+                process.kill()
+            self._thread.join(ANSWER_TIMEOUT_S)
+
+    def _supervise(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                death = self._run_process()
+                if death is not None and not self._stopped.is_set() and not self._wait_before_restart(death):
+                    return
+        except PyTritonWorkerError as error:
+            self._give_up(str(error))
+        except BaseException as error:
+            self._give_up(f"{type(error).__name__}: {error}")
+        finally:
+            with suppress(OSError):
+                os.unlink(self._spec.path)
+            self._observation.unfollow(self._observe)
+            with suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)  # also if a child has inherited it
+            self._listener.close()  # which tells a proxy that waits that no process follows
+            with self._changed:
+                self._changed.notify_all()
+
+    def _run_process(self) -> str | None:
+        """Start a process and follow it to its end; returns how it died, None if it has reached ``max_requests``."""
+        began = time.monotonic()
+        spec = pickled(replace(self._spec, log_levels=log_levels()))
+        try:
+            environment = self._spec.resources.environment()
+            process = WorkerProcess(self._spec.name, spec, environment, self._listener, self._changed)
+        except OSError as error:
+            return f"no process can be started: {error}"
+        LOGGER.info("worker %s is starting: process %d", self._spec.name, process.pid)
+        self._process = process
+        if self._stopped.is_set():  # stop() may have seen no process
+            process.stop()
+        failure = None
+        # wait_ready() has a deadline for the first process.
+        for report, *details in process.reports(self._processes.start_timeout_s if self._has_started else math.inf):
+            if report == "ready":
+                LOGGER.info("worker %s is ready after %.1f s", self._spec.name, time.monotonic() - began)
+            if report == "failed":
+                failure = details[0].rstrip()
+            elif report == "batch":
+                self._batches.count(*details)
+            else:
+                self._handle(process, report, *details)
+        with self._changed:
+            reached = self._reported.max_requests_reached
+            self._proxy_waits = self._proxy_waits or self._reported.is_connected
+            self._reported, self._process = _Reported(), None
+            self._changed.notify_all()
+        self._batches.cancel_all()
+        ended = process.wait()
+        if reached:
+            LOGGER.info("worker %s has answered its %s requests", self._spec.name, self._processes.max_requests)
+            return None
+        return f"\n{failure}" if failure else f"process {process.pid} ended with {ended}"
+
+    def _handle(self, process: WorkerProcess, report: str, *details: Any) -> None:
+        """Note what the process has reported, then act on it."""
+        reported = self._reported
+        with self._changed:
+            if report == "ready":
+                reported.ready_since, self._has_started = time.monotonic(), True
+                (self.is_async,) = details
+            elif report == "connected":
+                reported.is_connected, self._proxy_waits = True, False
+            elif report == "disconnected":
+                reported.is_connected, self.was_dismissed = details
+                self._proxy_waits = (
+                    reported.max_requests_reached and not reported.is_connected and not self.was_dismissed
+                )
+            elif report == "max_requests_reached":
+                reported.max_requests_reached = True
+            self._changed.notify_all()
+        if report == "ready":
+            if self._observation.metrics is not None:
+                process.send("observe")
+        elif report == "max_requests_reached":
+            process.send("drain")
+        elif report == "unrecoverable":
+            self._on_unrecoverable()
+        elif report == "disconnected" and not reported.max_requests_reached:
+            self._on_disconnect()
+
+    def _observe(self) -> None:
+        process = self._process
+        if process is not None:
+            process.send("observe")
+
+    def _wait_before_restart(self, death: str) -> bool:
+        """Wait as long as the restart policy says; False if there is no restart, or was no first start."""
+        backoff_s = self._restarts.record_death(time.monotonic())
+        if self._has_started and backoff_s is not None:
+            LOGGER.warning("worker %s died and is started again in %.1f s: %s", self._spec.name, backoff_s, death)
+            self._stopped.wait(backoff_s)
+            return True
+        if self._has_started:
+            LOGGER.error("worker %s died %d times; giving up: %s", self._spec.name, self._restarts.deaths, death)
+        self._give_up(death)
+        return False
+
+    def _give_up(self, reason: str) -> None:
+        with self._changed:
+            self._failure = reason
+            self._changed.notify_all()
+
+
+def pickled(spec: Any) -> bytes:
+    """Pickle what a worker process is told; raises PyTritonWorkerError if its factory cannot be pickled."""
+    try:
+        return dumps(spec)
+    except Exception as error:
+        raise PyTritonWorkerError(
+            f"the factory cannot be pickled, {type(error).__name__}: {error}; let it make what it needs instead of "
+            "referring to it"
+        ) from error

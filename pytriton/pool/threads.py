@@ -1,0 +1,116 @@
+"""A pool of threads: callables of this process, with one instance each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pytriton.decorators.signatures import check_callable
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.pool.pool import Infer, InferFunc, ServedCallable, ServedModel
+from pytriton.pool.processes import Processes
+from pytriton.signature.served import served_form
+from pytriton.worker.context import attach
+from pytriton.worker.instance import Instance
+from pytriton.worker.results import is_async
+from pytriton.worker.warmup import warm_up
+
+__all__ = ["ThreadWorkerPool", "callables"]
+
+
+def callables(infer: Infer) -> list[InferFunc]:
+    """The callables of a model, one per instance.
+
+    Raises:
+        PyTritonValidationError: Not a callable and not a non-empty sequence of callables.
+    """
+    functions = [infer] if callable(infer) else infer
+    if not isinstance(functions, Sequence) or isinstance(functions, str) or not all(map(callable, functions)):
+        raise PyTritonValidationError(
+            f"infer_func is {infer!r}; give a callable, a list of callables, or pytriton.workers.Processes"
+        )
+    if not functions:
+        raise PyTritonValidationError("infer_func is an empty list; give one callable per model instance")
+    return list(functions)
+
+
+class ThreadWorkerPool:
+    """Calls a model's callables, one per instance, in threads of this process. Methods: see :class:`WorkerPool`."""
+
+    def __init__(self, functions: Sequence[InferFunc], model: ServedModel) -> None:
+        self.workers: list[Instance] = []
+        self._model = model
+        functions = [served_form(function, model.config) for function in functions]
+        self._functions = functions
+        self._callables: list[ServedCallable] = []
+        for function in functions:
+            check_callable(function, model.config)
+        for function in functions:
+            attach(function, model.context, model.config)
+
+    def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
+        """As :meth:`WorkerPool.start`."""
+        config = self._model.config
+        concurrent = config.decoupled or any(map(is_async, self._functions))
+        for index, function in enumerate(self._functions):
+            name = f"pytriton-{config.model_name}-loop-{index}"
+            served = ServedCallable(function, self._model, concurrent, name, on_unrecoverable)
+            self._callables.append(served)
+            self.workers.append(served.listen(f"{sockets}.{index}", on_disconnect))
+        for index in range(len(self._functions)):
+            warm_up(f"{sockets}.{index}", config, self._model.options.warmup)
+        return concurrent
+
+    def rebind(self, infer: Infer) -> None:
+        """As :meth:`WorkerPool.rebind`."""
+        functions = self._replacements(infer)
+        for function in functions:
+            attach(function, self._model.context, self._model.config)
+        for function, served in zip(functions, self._callables, strict=False):  # there are none before start()
+            served.rebind(function)
+        self._detach()
+        self._functions = functions
+
+    def _replacements(self, infer: Infer) -> list[InferFunc]:
+        """Check that the new callables can replace the present ones."""
+        name, instead = self._model.config.model_name, "use bind(..., replace=True) to change that"
+        if isinstance(infer, Processes):
+            raise PyTritonValidationError(
+                f"model {name!r} was bound with callables of this process, not with Processes; {instead}"
+            )
+        functions = [served_form(function, self._model.config) for function in callables(infer)]
+        if len(functions) != len(self._functions):
+            raise PyTritonValidationError(
+                f"model {name!r} has {len(self._functions)} instances, and got {len(functions)} callables; give one "
+                f"for each, or {instead}"
+            )
+        for index, (old, new) in enumerate(zip(self._functions, functions, strict=True)):
+            if is_async(new) != is_async(old):
+                was, got = ("async", "a plain function") if is_async(old) else ("a plain function", "async")
+                raise PyTritonValidationError(
+                    f"the callable of instance {index} of model {name!r} was {was}, and the new one is {got}, which "
+                    f"takes another proxy; {instead}"
+                )
+            check_callable(new, self._model.config)
+        return functions
+
+    def _detach(self) -> None:
+        """Release the callables, which may be large. Calls that are running keep their own reference."""
+        for function in self._functions:
+            self._model.context.model_configs.discard(function, self._model.config)
+
+    def interrupt(self) -> None:
+        """As :meth:`WorkerPool.interrupt`; threads start at once."""
+
+    def stop(self) -> None:
+        """As :meth:`WorkerPool.stop`."""
+        self._model.failures.flush()  # the program may end before the callables' threads do
+        for instance in list(self.workers):
+            instance.close()
+
+    def close(self) -> None:
+        """As :meth:`WorkerPool.close`."""
+        self.stop()
+        self.workers.clear()
+        self._callables.clear()
+        self._detach()

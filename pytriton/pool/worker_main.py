@@ -1,0 +1,215 @@
+"""The program of a worker process: calls the factory, and serves its callable until the launching process ends it."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from functools import partial
+from io import TextIOWrapper
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from pytriton.decorators.signatures import check_callable
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.pool.batch_reports import WorkerObservation
+from pytriton.pool.inspection import Inspection
+from pytriton.pool.messages import MessagePipe, PipeLogHandler, WorkerSpec
+from pytriton.pool.pool import ServedCallable, ServedModel
+from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
+from pytriton.signals import ignored_signals
+from pytriton.signature.served import served_form
+from pytriton.worker.context import TritonContext, attach
+from pytriton.worker.instance import Instance
+from pytriton.worker.interfaces import Channel, Executor
+from pytriton.worker.results import is_async
+from pytriton.worker.warmup import warm_up
+
+__all__ = ["WorkerRunner", "main"]
+
+LOGGER = logging.getLogger("pytriton.worker")
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(spec: int, pipe: int, listener: int, parent: int) -> None:
+    """Run a worker to its end.
+
+    Args:
+        spec: Descriptor of a file with the pickled :class:`WorkerSpec`.
+        pipe: Descriptor of the pipe to the launching process.
+        listener: Descriptor of the socket that the instance's proxy connects to.
+        parent: Id of the launching process.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel kills this process with its parent
+    if os.getppid() != parent:
+        return
+    for descriptor in (spec, pipe, listener):
+        os.set_inheritable(descriptor, False)  # or what the callable starts would hold the proxy's connections open
+    with ignored_signals():  # the launching process decides
+        _serve(spec, MessagePipe(Connection(pipe)), listener)
+
+
+def _serve(spec_file: int, pipe: MessagePipe, listener: int) -> None:
+    try:
+        with open(spec_file, "rb") as file:
+            spec: WorkerSpec | Inspection = pickle.load(file)
+        _prepare(spec, pipe)
+        if isinstance(spec, Inspection):
+            pipe.send(*spec.report())
+            return
+        runner = WorkerRunner(spec, pipe, socket.socket(fileno=listener))
+    except BaseException:
+        pipe.send("failed", traceback.format_exc())
+        return
+    runner.run()
+
+
+def _prepare(spec: WorkerSpec | Inspection, pipe: MessagePipe) -> None:
+    """Set the process up before the user's code runs."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # it is a pipe, and its lines are for a log
+    logging.root.addHandler(PipeLogHandler(pipe))
+    for name, level in spec.log_levels.items():
+        logging.getLogger(name).setLevel(level)
+    if spec.resources.cores is not None:
+        os.sched_setaffinity(0, spec.resources.cores)
+    if spec.trace_config is not None and wants_telemetry(spec.trace_config):
+        ensure_telemetry_tracer(spec.trace_config)
+
+
+class WorkerRunner:
+    """Serves the callable that the factory returns to the proxies that connect to ``listener``.
+
+    Raises:
+        BaseException: Whatever the factory raises.
+        PyTritonValidationError: The factory returned an object that cannot be called, or not as the model does.
+    """
+
+    def __init__(self, spec: WorkerSpec, pipe: MessagePipe, listener: socket.socket) -> None:
+        self._spec = spec
+        self._pipe = pipe
+        self._connecting = threading.Lock()
+        self._proxies = 0
+        self._function = _inference_callable(spec)
+        self._observation = WorkerObservation(
+            spec.max_requests, partial(pipe.send, "max_requests_reached"), partial(pipe.send, "batch")
+        )
+        self._context = TritonContext()
+        attach(self._function, self._context, spec.config)
+        self._callable = ServedCallable(
+            self._function,
+            ServedModel(spec.config, self._context, spec.options, self._observation),
+            spec.config.decoupled or is_async(self._function),
+            f"{spec.name}-loop",
+            partial(pipe.send, "unrecoverable"),
+        )
+        self._warm_up()
+        self._instance: Instance = self._callable.listen(spec.path, self._on_disconnect, self._on_connect, listener)
+        pipe.send("ready", is_async(self._function))
+
+    def run(self) -> None:
+        """Follow the commands of the launching process until the worker is to end."""
+        while (command := self._pipe.receive()) is not None and command[0] != "drain":
+            if command[0] == "observe":
+                self._observation.reports_batches = True
+            else:
+                question, number, value = command
+                answer = self._instance.quiet_s() if question == "quiet" else self._rebind(value)
+                self._pipe.send("answer", number, answer)
+        if command is not None:
+            self._drain()
+        self._instance.close()
+        self._instance.wait_ended()
+        _close(self._function)
+
+    def _drain(self) -> None:
+        if self._spec.config.decoupled:  # streams would not learn any more which responses were received
+            self._instance.wait_quiet()
+        self._instance.drain()
+        self._instance.wait_disconnected(None)
+
+    def _on_connect(self) -> None:
+        with self._connecting:
+            self._proxies += 1
+            self._pipe.send("connected")
+
+    def _on_disconnect(self) -> None:
+        with self._connecting:
+            self._proxies -= 1
+            self._pipe.send("disconnected", self._proxies > 0, self._instance.was_dismissed)
+
+    def _warm_up(self) -> None:
+        """Send the callable its warm-up requests before the proxy can connect, through a socket of their own."""
+        if not self._spec.options.warmup:
+            return
+        path = f"{self._spec.path}.warm-up"
+        Path(path).unlink(missing_ok=True)
+        instance = Instance(path, self._callable.binding, _BorrowedExecutor(self._callable.executor), lambda: None)
+        try:
+            warm_up(path, self._spec.config, self._spec.options.warmup)
+        finally:
+            instance.close()
+            instance.wait_ended()
+
+    def _rebind(self, pickled: bytes) -> str:
+        """Serve what another factory makes; returns an empty text, or why that failed."""
+        try:
+            function = _inference_callable(pickle.loads(pickled))
+            if is_async(function) != is_async(self._function):
+                raise PyTritonValidationError(
+                    "a coroutine function cannot take the place of a plain one, nor the other way round"
+                )
+        except BaseException:
+            return traceback.format_exc()
+        attach(function, self._context, self._spec.config)
+        self._callable.rebind(function)
+        self._context.model_configs.discard(self._function, self._spec.config)
+        self._function = function
+        return ""
+
+
+class _BorrowedExecutor:
+    """An executor that the instance which uses it does not close."""
+
+    answer = None  # there is no proxy in a worker process
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.quiet_s = executor.quiet_s
+
+    def serve(self, channel: Channel) -> None:
+        self._executor.serve(channel)
+
+    def drain(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _inference_callable(spec: WorkerSpec) -> Any:
+    function = spec.call_factory()
+    if not callable(function):
+        raise PyTritonValidationError(f"the factory returned {function!r}, which cannot be called")
+    function = served_form(function, spec.config)
+    check_callable(function, spec.config)
+    return function
+
+
+def _close(function: Any) -> None:
+    """Call the method ``close`` of the user's object, if it has one."""
+    close: Callable[[], None] | None = getattr(function, "close", None)
+    if callable(close):
+        try:
+            close()
+        except BaseException:
+            LOGGER.exception("the inference callable could not be closed")

@@ -1,0 +1,240 @@
+"""Several batches at a time: ``execute`` returns at once, and responses go through senders when they come.
+
+For decoupled models, whose requests get any number of responses, and for ``async def`` callables, which work on several
+batches at once. Three threads share the work:
+
+    the server's   ``execute``: hands batches over, and waits when as many are in flight as may be, so that the rest is
+                   queued, merged and prioritised by the server
+    reader         passes replies on; while the server is slow to take them, so is the worker to make more
+    watcher        notices requests that their clients have cancelled, and sends requests again that failed together
+
+The server takes replies faster than a slow client reads them, and keeps them in memory, without limit. So streams
+pause while memory is short, and fail if that lasts.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from ..wire.arena import ArenaFullError
+from ..wire.channel import Channel, PeerGoneError
+from ..wire.frames import END, RESPONSE, Frame
+from ..wire.tensors import BadRequestError, FrameError
+from .codec import Codec, status_of
+from .connection import WorkerConnection
+from .memory import Memory
+from .pending import PendingBatch, cancellation
+
+CHECK_BYTES = 8 << 20  # of responses, before a look at the memory that is left
+RESPONSE_BYTES = 4096  # what the server needs for each, beside its data
+PATIENCE_S = 10.0  # for memory
+PAUSE_S = 0.02
+LONG_WAIT_S = 0.01  # for a slot, in which a request may have been cancelled
+WATCH_S = 0.1  # asking whether a request is cancelled costs the server 50 to 200 us
+WATCH_SHARE = 0.1  # of the watcher's time, at most, is spent on asking
+SHORT_OF_MEMORY = (
+    "the stream was ended because the server's memory is short; it holds the responses that clients have not read yet"
+)
+
+
+class ConcurrentExecutor:
+    """Keeps several batches in flight.
+
+    Args:
+        worker: Answers the batches.
+        codec: Of the model.
+        limit: Most batches in flight.
+    """
+
+    def __init__(self, worker: WorkerConnection, codec: Codec, limit: int) -> None:
+        self._worker = worker
+        self._codec = codec
+        self._slots = threading.Semaphore(limit)
+        self._sending = threading.Lock()  # not for a reader at work: the worker may be waiting for it to read
+        self._lock = threading.Lock()
+        self._batches: dict[int, PendingBatch] = {}
+        self._ended: Channel | None = None
+        self._memory = Memory()
+        self._unchecked_bytes = 0
+        self._waited = False
+        self._failed: queue.SimpleQueue[PendingBatch | None] = queue.SimpleQueue()
+        worker.has_reader = True
+        self._start_reader(worker.channel)
+        threading.Thread(target=self._watch, name="pytriton-watcher", daemon=True).start()
+
+    def close(self) -> None:
+        """Close the connection: the worker learns that no batch is in flight any more."""
+        self._failed.put(None)
+        self._worker.channel.say_goodbye()
+        self._worker.channel.shutdown()
+
+    def execute(self, requests: list[Any]) -> None:
+        """Have the worker answer a batch some time; waits while too many are in flight."""
+        batch = PendingBatch(requests, [request.get_response_sender() for request in requests], self._codec.decoupled)
+        waited = self._take_slot() > LONG_WAIT_S
+        if waited or self._waited:  # here or, after others that did so, in the server
+            batch.drop_cancelled()
+        self._waited = waited
+        if batch.is_done():
+            self._slots.release()
+        else:
+            self._submit(batch)
+
+    def _take_slot(self) -> float:
+        """Wait until another batch may be in flight; returns the seconds that it took."""
+        if self._slots.acquire(blocking=False):
+            return 0.0
+        start = time.monotonic()
+        self._slots.acquire()
+        return time.monotonic() - start
+
+    def _submit(self, batch: PendingBatch) -> None:
+        frame = None
+        try:
+            with self._sending:
+                frame, tensors = self._codec.encode(batch.requests)
+                with self._lock:
+                    self._worker.number(frame)
+                    while frame.number in self._batches:  # a long stream may have a number for ever
+                        self._worker.number(frame)
+                    self._batches[frame.number] = batch
+                before = self._worker.channel
+                channel = self._worker.send(frame, tensors, partial(setattr, batch, "channel"))
+                if channel is not before:
+                    self._start_reader(channel)
+            with self._lock:
+                batch.is_sent = True
+            if channel is self._ended:
+                self._fail_batches(channel, "it ended")
+        except PeerGoneError as error:
+            self._fail_unsent(frame, batch, _gone(error), "UNAVAILABLE")
+        except BadRequestError:  # one client's; nothing was sent
+            self._submit_others(batch)
+        except (ArenaFullError, TypeError, ValueError) as error:
+            self._fail_unsent(frame, batch, str(error))
+
+    def _submit_others(self, batch: PendingBatch) -> None:
+        """Submit a batch without those of its requests that cannot travel."""
+        batch.refuse(self._codec.refused(batch.requests))
+        if batch.requests:
+            self._submit(batch)
+        else:
+            self._slots.release()
+
+    def _start_reader(self, channel: Channel) -> None:
+        threading.Thread(target=self._read, args=(channel,), name="pytriton-reader", daemon=True).start()
+
+    def _read(self, channel: Channel) -> None:
+        reason = ""
+        try:
+            while True:
+                channel.release(taken=self._pass_on(channel, channel.receive()))
+        except PeerGoneError as error:
+            reason = str(error)
+        except Exception as error:  # a reply that makes no sense: what else comes that way cannot be trusted
+            reason = f"{type(error).__name__}: {error}"
+        finally:
+            channel.shutdown()
+            self._ended = channel
+            self._fail_batches(channel, reason)
+            with self._sending:  # whoever sends over it fails now
+                channel.close()
+
+    def _pass_on(self, channel: Channel, reply: Frame) -> bool:
+        """Send a reply's responses; whether other replies to the same batch follow."""
+        batch = self._batches.get(reply.number)
+        if batch is None or batch.channel is not channel or reply.requests != len(batch.requests):
+            raise FrameError("the reply belongs to no batch")
+        if reply.kind == RESPONSE:
+            if reply.more and not self._has_memory(reply):
+                batch.fail(SHORT_OF_MEMORY, "UNAVAILABLE")
+            else:
+                batch.send(self._codec.decode(reply), final=not reply.more)
+        elif reply.kind == END:
+            batch.end()
+        else:
+            status = status_of(reply)
+            if status["isolate"]:
+                self._failed.put(batch)
+            else:
+                batch.fail(status["message"], status["code"])
+        if not reply.more:
+            self._forget(reply.number)
+        return reply.more
+
+    def _has_memory(self, reply: Frame) -> bool:
+        """Wait until memory is not short, if it is time to look; False if that takes too long."""
+        self._unchecked_bytes += len(reply.data) + RESPONSE_BYTES * reply.requests
+        if self._unchecked_bytes < CHECK_BYTES:
+            return True
+        self._unchecked_bytes = 0
+        deadline = time.monotonic() + PATIENCE_S
+        while self._memory.is_short():
+            if time.monotonic() > deadline:
+                self._memory.accept()
+                return False
+            time.sleep(PAUSE_S)
+        return True
+
+    def _forget(self, number: int) -> PendingBatch | None:
+        """Take a batch out of those in flight; None if it was taken out before."""
+        with self._lock:
+            batch = self._batches.pop(number, None)
+        if batch is not None:
+            self._slots.release()
+        return batch
+
+    def _fail_batches(self, channel: Channel, reason: str) -> None:
+        """Fail what was sent over a connection that has ended."""
+        with self._lock:
+            lost = [number for number, batch in self._batches.items() if batch.is_sent and batch.channel is channel]
+        for number in lost:
+            batch = self._forget(number)
+            if batch is not None:
+                batch.fail(_gone(reason), "UNAVAILABLE")
+
+    def _fail_unsent(self, frame: Frame | None, batch: PendingBatch, message: str, code: str = "INTERNAL") -> None:
+        if frame is not None and frame.number in self._batches:
+            self._forget(frame.number)
+        else:
+            self._slots.release()
+        batch.fail(message, code)
+
+    def _watch(self) -> None:
+        pause_s = WATCH_S
+        while True:
+            try:
+                failed = self._failed.get(timeout=pause_s)
+            except queue.Empty:
+                pause_s = self._drop_cancelled()
+                continue
+            if failed is None:
+                return
+            for batch in failed.alone():
+                while not self._slots.acquire(timeout=pause_s):
+                    pause_s = self._drop_cancelled()
+                self._submit(batch)
+
+    def _drop_cancelled(self) -> float:
+        """Tell the worker of batches that nobody waits for any more; returns seconds until to look again."""
+        start = time.monotonic()
+        self._worker.channel.release(at_once=True)
+        with self._lock:
+            batches = [(number, batch) for number, batch in self._batches.items() if batch.since < start - WATCH_S]
+        for number, batch in batches:
+            if batch.channel is None or not batch.is_sent:
+                continue
+            dropped = batch.drop_cancelled()
+            if dropped or batch.is_done():
+                with suppress(PeerGoneError):  # the reader sees it too
+                    batch.channel.send(cancellation(number, len(batch.requests), dropped, batch.is_done()))
+        return max(WATCH_S, (time.monotonic() - start) / WATCH_SHARE)
+
+
+def _gone(reason: object) -> str:
+    return f"the inference callable's process is gone: {reason}"

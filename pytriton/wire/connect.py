@@ -1,0 +1,130 @@
+"""How a proxy and a worker find each other: connecting, checking the other side's user, and swapping greetings."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .arena import Arena, map_shared
+from .channel import Channel, PeerGoneError
+
+PROTOCOL = 5
+MAX_GREETING_BYTES = 4096
+RETRY_S = 0.01
+DESCRIPTOR = struct.Struct("i")
+CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
+ROOT = 0
+
+
+class WrongUserError(PeerGoneError):
+    """The other side is a process of another user."""
+
+
+def connect(path: str, hello: dict[str, Any], timeout_s: float, patience_s: float = 0.0) -> Channel:
+    """Connect to the worker that listens at ``path``, waiting for it if need be.
+
+    Args:
+        path: Of the socket; may be longer than the 107 bytes that a socket address holds.
+        hello: Told to the worker.
+        timeout_s: How long the worker may take to listen and answer.
+        patience_s: How long it may take to answer if somebody listens: the socket of a worker process that starts again
+            is kept open meanwhile.
+
+    Raises:
+        PeerGoneError: Nobody answered, or the worker refused; WrongUserError if it is not of the folder's owner.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.settimeout(max(deadline - time.monotonic(), patience_s, RETRY_S))
+        try:
+            with short_path(path) as address:
+                connection.connect(address)
+            # A server that runs as root may serve other users, whose folders nobody else can put sockets into.
+            if found := unexpected_peer(connection, os.stat(os.path.dirname(path)).st_uid):
+                raise WrongUserError(f"{path} is served by {found}; that has to be a process of the folder's owner")
+            return _greet(connection, hello)[1]
+        except OSError as error:
+            connection.close()
+            if isinstance(error, WrongUserError):
+                raise
+            if time.monotonic() > deadline:
+                raise PeerGoneError(f"the process with the inference callable does not answer: {error}") from error
+            time.sleep(RETRY_S)
+
+
+def accept(connection: socket.socket, timeout_s: float) -> tuple[dict[str, Any], Channel]:
+    """Answer a proxy that has just connected; returns what it told and the channel.
+
+    Raises:
+        PeerGoneError: It left, did not answer in time, or speaks another protocol.
+    """
+    connection.settimeout(timeout_s)
+    try:
+        return _greet(connection, {})
+    except OSError as error:
+        raise PeerGoneError(str(error)) from error
+
+
+def _greet(connection: socket.socket, hello: dict[str, Any]) -> tuple[dict[str, Any], Channel]:
+    """Swap greetings and arenas; both sides do the same."""
+    arena = Arena()
+    try:
+        socket.send_fds(connection, [json.dumps({"protocol": PROTOCOL, **hello}).encode()], [arena.fd])
+        told, peer_memory = _greeting(connection)
+        connection.settimeout(None)
+        return told, Channel(connection, arena, peer_memory)
+    except BaseException:
+        arena.close()
+        raise
+
+
+def _greeting(connection: socket.socket) -> tuple[dict[str, Any], mmap.mmap]:
+    # Not socket.recv_fds(): what is started meanwhile would inherit the descriptor.
+    space = socket.CMSG_LEN(DESCRIPTOR.size)
+    message, ancillary, _, _ = connection.recvmsg(MAX_GREETING_BYTES, space, socket.MSG_CMSG_CLOEXEC)
+    fds = [fd for _, kind, data in ancillary if kind == socket.SCM_RIGHTS for (fd,) in DESCRIPTOR.iter_unpack(data)]
+    try:
+        if not message:
+            raise PeerGoneError("the connection was closed")
+        told = json.loads(message)
+        if not isinstance(told, dict) or told.get("protocol") != PROTOCOL or len(fds) != 1:
+            raise PeerGoneError(f"the other side does not speak protocol {PROTOCOL}: {message!r}")
+        return told, map_shared(fds[0])
+    except ValueError as error:
+        raise PeerGoneError(f"the other side sent no greeting: {error}") from error
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+@contextmanager
+def short_path(path: str) -> Iterator[str]:
+    """An address for a socket whose path may be too long for one: through the descriptor of its folder."""
+    folder, name = os.path.split(path)
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{name}"
+    finally:
+        os.close(fd)
+
+
+def unexpected_peer(connection: socket.socket, *expected: int) -> str | None:
+    """The process at the other end, if it is neither of this user nor of root; None if all is well.
+
+    The kernel names the process that connected or, on that side, the one that listens, so it cannot be forged.
+
+    Args:
+        connection: To the other end.
+        expected: Ids of further users who may be there.
+    """
+    size = CREDENTIALS.size
+    pid, user, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return None if user in (ROOT, os.geteuid(), *expected) else f"process {pid} of user {user}"

@@ -1,0 +1,229 @@
+"""The wire format: one frame each way per batch. Pure functions on bytes; see README.md for the picture.
+
+::
+
+    header      32 bytes, HEADER
+    layout      which tensors there are, layout.py
+    sizes       u64 per BYTES tensor
+    released    u64[released]            regions of the peer's arena that the sender no longer uses
+    rows        u32[requests]            if flag ROWS: rows of each request in whole-batch tensors
+    metadata    JSON text                if any request or error needs it
+    (padding to ALIGN)
+    data        if flag INLINE: the tensors' bytes, each padded to ALIGN; else they lie so in the sender's arena, from
+                byte ``region`` on
+
+All integers are little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .layout import Placed, encode_layout, layout_of
+from .tensors import ALIGN, BYTES, FrameError, Tensor, decode_bytes, empty
+
+REQUEST, RESPONSE, ERROR, SPILL, END, CANCEL, RELEASE, ASK, BYE = KINDS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+INLINE, ROWS, MORE, APART = 1, 2, 4, 8
+
+HEADER = struct.Struct("<IBBHIIIIQ")  # length, kind, flags, released, number, requests, layout, metadata, region
+KIND = 4  # where a message has its kind
+INLINE_LIMIT_BYTES = 32 * 1024
+MAX_REQUESTS = 1 << 20  # each becomes an object, though it may have no tensor
+NO_REGION = 0xFFFFFFFFFFFFFFFF
+SEQUENCE_START, SEQUENCE_END = 1, 2  # flags of a request, in the metadata
+
+_PADDING = bytes(ALIGN)
+
+
+class Frame:
+    """One message.
+
+    Args:
+        kind: REQUEST, RESPONSE, ERROR, SPILL, END (of a stream), CANCEL (of requests), RELEASE (of regions alone),
+            ASK (which requests are cancelled) or BYE (the server lets the model go).
+        number: Of the batch; a reply carries that of its request. Of RELEASE, how many streamed replies the sender has
+            taken.
+        requests: Requests in the batch.
+        rows: Rows of each request in whole-batch tensors; None if there are no such tensors.
+        metadata: JSON text, empty if none.
+        released: Offsets of regions in the receiver's arena that the sender has finished with.
+        region: Offset of the data in the sender's arena; NO_REGION if it travels inline.
+        more: Whether other replies to the same batch follow.
+        apart: Whether the requests must be seen one by one: some want only a part of the outputs, or are traced.
+
+    Attributes:
+        tensors: What a received frame holds; other frames share the list.
+        data_bytes: Bytes from the start of the data to the end of its last tensor; of a received frame.
+        data: What the tensors' offsets count in: inline data of a received frame, or the region.
+        observers: What observes the batch in this process: the worker's metrics and spans. They do not travel.
+        cancellation: Of a received batch: says which of its requests are cancelled. Not sent.
+    """
+
+    __slots__ = (
+        "apart",
+        "cancellation",
+        "data",
+        "data_bytes",
+        "kind",
+        "metadata",
+        "more",
+        "number",
+        "observers",
+        "region",
+        "released",
+        "requests",
+        "rows",
+        "tensors",
+    )
+
+    def __init__(
+        self,
+        kind: int,
+        number: int = 0,
+        requests: int = 0,
+        rows: Sequence[int] | None = None,
+        metadata: bytes = b"",
+        released: Sequence[int] = (),
+        region: int = NO_REGION,
+        more: bool = False,
+        apart: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.number = number
+        self.requests = requests
+        self.rows = rows
+        self.metadata = metadata
+        self.released = released
+        self.region = region
+        self.more = more
+        self.apart = apart
+        self.tensors: Sequence[Placed] = ()
+        self.data_bytes = 0
+        self.data: Any = None
+        self.observers: Sequence[Any] = ()
+        self.cancellation: Any = None
+
+    def array(self, tensor: Placed) -> NDArray[Any]:
+        """One received tensor: a writable view of the data, or for BYTES a decoded copy.
+
+        Raises:
+            FrameError: The strings do not fit their size, or NumPy has no such shape.
+        """
+        _, _, _, shape, offset, size, dtype = tensor
+        if dtype is None:
+            return decode_bytes(self.data[offset : offset + size], shape)
+        return np.ndarray(shape, dtype, self.data, offset) if size else empty(shape, dtype)
+
+
+def pack(frame: Frame, tensors: Sequence[Tensor] = ()) -> bytes:
+    """Encode a frame.
+
+    Args:
+        frame: Everything but the tensors. With ``region`` set, their data is not included: it lies in the arena, each
+            tensor padded to ALIGN.
+        tensors: What to send.
+    """
+    inline = frame.region == NO_REGION
+    flags = (INLINE if inline else 0) | (ROWS if frame.rows is not None else 0)
+    if frame.more:
+        flags |= MORE
+    if frame.apart:
+        flags |= APART
+    layout = encode_layout(tensors)
+    pieces: list[Any] = [b"", layout]  # Data; but numpy's types do not say that an array is a buffer
+    data: list[Any] = []
+    sizes = []
+    length = HEADER.size + len(layout) + len(frame.metadata)
+    data_bytes = 0
+    for _, _, code, _, size, parts in tensors:
+        pad = -size % ALIGN
+        data_bytes += size + pad
+        data += parts
+        if pad:
+            data.append(_PADDING[:pad])
+        if code == BYTES:
+            sizes.append(size)
+    numbers = (*sizes, *frame.released)
+    if numbers:
+        pieces.append(struct.pack(f"<{len(numbers)}Q", *numbers))
+        length += 8 * len(numbers)
+    if frame.rows is not None:
+        pieces.append(struct.pack(f"<{len(frame.rows)}I", *frame.rows))
+        length += 4 * len(frame.rows)
+    pieces.append(frame.metadata)
+    if inline and data_bytes:
+        pieces.append(_PADDING[: -length % ALIGN])
+        pieces += data
+        length += -length % ALIGN + data_bytes
+    pieces[0] = HEADER.pack(
+        length,
+        frame.kind,
+        flags,
+        len(frame.released),
+        frame.number,
+        frame.requests,
+        len(layout),
+        len(frame.metadata),
+        frame.region,
+    )
+    return b"".join(pieces)
+
+
+def unpack(buffer: memoryview) -> Frame:
+    """Decode a frame; inline data stays a view of the buffer.
+
+    Args:
+        buffer: The whole frame and nothing else.
+
+    Raises:
+        FrameError: Truncated, or counts and sizes that do not fit.
+    """
+    try:
+        return _unpack(buffer)
+    except struct.error as error:
+        raise FrameError(f"truncated frame of {len(buffer)} bytes") from error
+
+
+def _unpack(buffer: memoryview) -> Frame:
+    length, kind, flags, released, number, requests, layout_bytes, metadata, region = HEADER.unpack_from(buffer)
+    if length != len(buffer):
+        raise FrameError(f"a frame of {length} bytes arrived as {len(buffer)}")
+    inline = bool(flags & INLINE)
+    if not 1 <= kind <= BYE or inline != (region == NO_REGION):
+        raise FrameError(f"a frame of kind {kind} has flags {flags} and its data in region {region}")
+    if requests > MAX_REQUESTS:
+        raise FrameError(f"a frame of {requests} requests; there may be {MAX_REQUESTS}")
+    frame = Frame(kind, number, requests, None, b"", (), region, bool(flags & MORE), bool(flags & APART))
+    at = HEADER.size + layout_bytes
+    layout = layout_of(bytes(buffer[HEADER.size : at]))
+    sizes: Sequence[int] = ()
+    if layout.texts:
+        sizes = struct.unpack_from(f"<{layout.texts}Q", buffer, at)
+        at += 8 * layout.texts
+    if released:
+        frame.released = struct.unpack_from(f"<{released}Q", buffer, at)
+        at += 8 * released
+    total = 0
+    if flags & ROWS:
+        frame.rows = rows = struct.unpack_from(f"<{requests}I", buffer, at)
+        total = sum(rows)
+        at += 4 * requests
+    if layout.last_request >= requests or (layout.has_tensors and layout.is_whole != bool(flags & ROWS)):
+        raise FrameError(f"a frame of {requests} requests, with flags {flags}, has tensors of other requests")
+    if metadata:
+        frame.metadata = bytes(buffer[at : at + metadata])
+        at += metadata
+    frame.tensors, end = layout.place(total, sizes)
+    frame.data_bytes = end
+    if inline:
+        at += -at % ALIGN if end else 0
+        frame.data = buffer[at:]
+        at += end
+    if at > length:
+        raise FrameError(f"a frame of {length} bytes describes {at}")
+    return frame

@@ -1,0 +1,105 @@
+"""One batch at a time: each is answered, by a plain function, on the thread that received it."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+
+from pytriton.wire.arena import ArenaFullError
+from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.frames import ASK, CANCEL, Frame
+from pytriton.wire.tensors import FrameError
+from pytriton.worker.inference import Inference
+from pytriton.worker.interfaces import Channel, Reply
+from pytriton.worker.requests import Cancellation
+
+ASK_S = 0.05  # between two questions to the proxy; each takes it 20 to 200 us a request
+ASK_SHARE = 0.1  # of a callable's time, at most, is spent on asking
+
+
+class SerialExecutor:
+    """Answers batches with a callable that never runs twice at once.
+
+    The proxy does not tell of cancelled requests by itself. While a callable runs that wants to know, the proxy waits
+    for the reply, and answers questions.
+
+    Args:
+        inference: Calls it.
+    """
+
+    def __init__(self, inference: Inference) -> None:
+        self._inference = inference
+        self._running = threading.Lock()  # the callable
+        self._last_batch = -math.inf
+        self._asking = threading.Lock()
+        self._asked: tuple[Channel, Frame] | None = None  # while a callable may ask
+        self._next_question = -math.inf
+
+    def quiet_s(self) -> float:
+        """Seconds since the last batch was answered; 0 while one is."""
+        return 0.0 if self._running.locked() else time.monotonic() - self._last_batch
+
+    def serve(self, channel: Channel) -> None:
+        """Answer batch after batch.
+
+        Raises:
+            PeerGoneError: The proxy has gone.
+            FrameError: It sent what is no frame.
+        """
+        while True:  # nothing of a batch may stay referenced here while the next one is awaited
+            self._serve(channel, channel.receive())
+
+    def _serve(self, channel: Channel, frame: Frame) -> None:
+        with self._running:
+            reply = self._answer(channel, frame)
+            try:
+                channel.send(*reply)
+            except (ArenaFullError, FrameError) as error:
+                channel.send(*self._inference.error(frame, error))
+            self._last_batch = time.monotonic()
+
+    def answer(self, channel: Channel, frame: Frame) -> Reply:
+        """Answer one batch, on the calling thread."""
+        with self._running:
+            try:
+                return self._answer(channel, frame)
+            finally:
+                self._last_batch = time.monotonic()
+
+    def _answer(self, channel: Channel, frame: Frame) -> Reply:
+        self._asked = channel, frame
+        reply = self._inference.answer(frame, self._look)
+        with self._asking:
+            self._asked = None
+        return reply
+
+    def _look(self, cancellation: Cancellation) -> None:
+        """Ask the proxy, unless that was done a moment ago, or the batch is answered. From any thread."""
+        with self._asking:
+            start = time.monotonic()
+            if self._asked is None or start < self._next_question:
+                return
+            channel, frame = self._asked
+            if frame.cancellation is not cancellation:
+                return
+            try:
+                channel.send(Frame(ASK, frame.number, frame.requests))
+                answer = channel.receive()
+                if answer.kind != CANCEL or answer.number != frame.number:
+                    raise FrameError(f"a frame of kind {answer.kind} is no answer to a question")
+                cancellation.update(answer)
+            except PeerGoneError:
+                cancellation.complete()
+            except FrameError:
+                channel.shutdown()
+                cancellation.complete()
+            end = time.monotonic()
+            self._next_question = end + max(ASK_S, (end - start) / ASK_SHARE)
+
+    def drain(self) -> None:
+        """Nothing more: each batch is answered before the end of its proxy is seen."""
+
+    def close(self) -> None:
+        """Give back what the callable's coroutines used. After the last :meth:`serve`."""
+        self._inference.close()

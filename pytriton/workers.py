@@ -1,0 +1,6 @@
+"""Worker processes for models: what users pass to ``bind`` and around ``serve``. The code is in ``pytriton.pool``."""
+
+from pytriton.pool.autoscaler import Autoscaler
+from pytriton.pool.processes import Processes
+
+__all__ = ["Autoscaler", "Processes"]
