@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 
@@ -221,15 +222,51 @@ class ModelRegistry:
                 control.load(name)  # without the versions whose files have gone
             else:
                 control.unload(name)
-            if not wait_drained(control, models, time.monotonic() + timeout_s, is_idle):
+            if not self.wait_drained(control, time.monotonic() + timeout_s, is_idle, models):
                 LOGGER.warning("model %s: its requests in flight were ended after %.0f s", name, timeout_s)
         finally:
             for model in models:
                 self.remove(model)
 
-    def wait_drained(self, control: ModelControl, deadline: float, is_idle: Callable[[], bool]) -> bool:
-        """Wait until the server, which unloads all models, has answered their requests; as :func:`wait_drained`."""
-        return wait_drained(control, self._models, deadline, is_idle)
+    def wait_drained(
+        self,
+        control: ModelControl,
+        deadline: float,
+        is_idle: Callable[[], bool],
+        unloaded: Sequence[Model] | None = None,
+    ) -> bool:
+        """Wait until models that the server unloads have answered all requests that it had accepted.
+
+        Then the server ends the proxies and reports the models as unloaded. It does neither while a client keeps a gRPC
+        stream open, or after one was cancelled in an unlucky moment, and it does so 1 s late with the Python proxy. So
+        it is also enough if the instances had nothing to do for a second, and nothing else is under way.
+
+        Args:
+            control: Of the server.
+            deadline: In :func:`time.monotonic` seconds.
+            is_idle: Whether nothing is under way, as far as can be seen from outside.
+            unloaded: The models; default: all.
+
+        Returns:
+            False at the deadline.
+        """
+        models = self._models if unloaded is None else unloaded
+        quiet_s = QUIET_S + max((model.queue_delay_s() for model in models), default=0.0)
+        next_state_poll = time.monotonic() + STATE_POLL_S
+        while not all(model.wait_disconnected(0.0) for model in models):
+            if all(model.quiet_s() > quiet_s for model in models) and is_idle():
+                break
+            now = time.monotonic()
+            if now > deadline or not any(model.is_alive() for model in models):  # ended by a second signal
+                return False
+            if now > next_state_poll:
+                next_state_poll = now + STATE_POLL_S
+                with suppress(PyTritonModelControlError):  # the server ends, and its proxies with it
+                    if control.are_unloaded([(model.name, model.version) for model in models]):
+                        break
+            soon = min(deadline, time.monotonic() + POLL_S)
+            all(model.wait_disconnected(soon) for model in models)
+        return True
 
     def remove(self, model: Model) -> None:
         """End a model's workers, remove its files and forget it."""
@@ -282,43 +319,3 @@ def _call_in_parallel(calls: Sequence[Callable[[], object]]) -> None:
             helper.join()
     for error in filter(None, errors):
         raise error
-
-
-def wait_drained(control: ModelControl, models: Sequence[Model], deadline: float, is_idle: Callable[[], bool]) -> bool:
-    """Wait until models that the server unloads have answered all requests that it had accepted.
-
-    Then the server ends the proxies and reports the models as unloaded. It does neither while a client keeps a gRPC
-    stream open, or after one was cancelled in an unlucky moment, and it does so 1 s late with the Python proxy. So it
-    is also enough if the instances had nothing to do for a second, and nothing else is under way.
-
-    Args:
-        control: Of the server.
-        models: Those that were unloaded.
-        deadline: In :func:`time.monotonic` seconds.
-        is_idle: Whether nothing is under way, as far as can be seen from outside.
-
-    Returns:
-        False at the deadline.
-    """
-    quiet_s = QUIET_S + max((model.queue_delay_s() for model in models), default=0.0)
-    next_state_poll = time.monotonic() + STATE_POLL_S
-    while not all(model.wait_disconnected(0.0) for model in models):
-        if all(model.quiet_s() > quiet_s for model in models) and is_idle():
-            break
-        now = time.monotonic()
-        if now > deadline or not any(model.is_alive() for model in models):  # ended by a second signal
-            return False
-        if now > next_state_poll:
-            next_state_poll = now + STATE_POLL_S
-            if _are_unloaded(control, models):
-                break
-        soon = min(deadline, time.monotonic() + POLL_S)
-        all(model.wait_disconnected(soon) for model in models)
-    return True
-
-
-def _are_unloaded(control: ModelControl, models: Sequence[Model]) -> bool:
-    try:
-        return control.are_unloaded([(model.name, model.version) for model in models])
-    except PyTritonModelControlError:  # the server ends, and its proxies with it
-        return False

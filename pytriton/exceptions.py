@@ -87,7 +87,7 @@ class PyTritonUnrecoverableError(PyTritonError):
 
 
 class ErrorCode(str, Enum):
-    """What kind of failure a client is told. ``docs/requests.md`` has the statuses of HTTP and gRPC."""
+    """The kind of a failure, for clients. ``docs/requests.md`` has the statuses of HTTP and gRPC."""
 
     UNKNOWN = "UNKNOWN"
     INTERNAL = "INTERNAL"

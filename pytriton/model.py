@@ -10,17 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
-from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
-from pytriton.model_config.instance_group import InstanceGroup
-from pytriton.model_config.placement import check_callables, placed
-from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig, name_tensors
-from pytriton.model_config.validation import check_combination, check_integer, validate
-from pytriton.model_config.warmup_validation import check_warmup
+from pytriton.model_config import InstanceGroup, ModelConfig, SequenceBatcher, Tensor
+from pytriton.model_config.tensor import name_tensors
+from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
+from pytriton.model_config.validation import check_integer, groups_of_callables, validate_for_bind
 from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
 from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
 from pytriton.pool.threads import ThreadWorkerPool
-from pytriton.server.repository import remove_model, write_config, write_model
+from pytriton.server.repository import remove_model, write_model
 
 __all__ = ["Model", "describe"]
 
@@ -59,16 +57,13 @@ def describe(
         max_batch_size=config.max_batch_size,
         batcher=config.batcher,
         decoupled=config.decoupled,
-        instance_groups=placed(config.instance_groups, instances),
+        instance_groups=groups_of_callables(config.instance_groups, instances),
         version_policy=config.version_policy,
         inputs=name_tensors(inputs, "INPUT"),
         outputs=name_tensors(outputs, "OUTPUT"),
         response_cache=ResponseCache(True) if config.response_cache else None,
     )
-    validate(described)
-    check_combination(described)
-    check_callables(described, instances)
-    check_warmup(config.model_warmup or (), described)
+    validate_for_bind(described, instances, config.model_warmup)
     return described
 
 
@@ -102,9 +97,8 @@ class Model:
         self._max_batches_in_flight = served.options.max_batches_in_flight
         self._traced = traced
         self._native = native
-        self._store: Path | None = None
-        self._sockets: Path | None = None
-        self._sends_ahead = False
+        self._folders: tuple[Path, Path] | None = None  # the model repository, and the path of the sockets
+        self._sends_ahead = False  # whether the proxy sends batches before earlier ones are answered
 
     @property
     def name(self) -> str:
@@ -163,19 +157,21 @@ class Model:
         Raises:
             PyTritonWorkerError: A worker process could not be started.
         """
-        self._store, self._sockets = store, sockets
+        self._folders = store, sockets
         self._sends_ahead = self._pool.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
         if self.has_late_workers():
-            self.config = self._scaled(len(self._instances))
-        write_model(store, self.config, sockets, self._in_flight(), self._traced, self._native)
+            self._configure(len(self._instances))
+        else:
+            self._write_files()
 
-    def _in_flight(self) -> int | None:
-        """The most batches that the proxy may send at once; None if it waits for each reply."""
-        if not self._sends_ahead:
-            return None
-        if isinstance(self.config.batcher, SequenceBatcher):
-            return 1  # else the server sends the next request of a sequence before the one before it is answered
-        return self._max_batches_in_flight
+    def _write_files(self) -> None:
+        if self._folders is None:
+            return
+        store, sockets = self._folders
+        in_flight = self._max_batches_in_flight if self._sends_ahead else None
+        if in_flight is not None and isinstance(self.config.batcher, SequenceBatcher):
+            in_flight = 1  # else the server sends the next request of a sequence before the one before it is answered
+        write_model(store, self.config, sockets, in_flight, self._traced, self._native)
 
     def scale(self, count: int, reload: Callable[[], None]) -> None:
         """Change the number of worker processes.
@@ -216,13 +212,9 @@ class Model:
         return self._pool.wait_for_late_workers()
 
     def _configure(self, count: int) -> None:
-        self.config = self._scaled(count)
-        if self._store is not None and self._sockets is not None:
-            write_config(self._store, self.config, self._sockets, self._in_flight(), self._traced, self._native)
-
-    def _scaled(self, count: int) -> TritonModelConfig:
         (group,) = self.config.instance_groups or (InstanceGroup(),)
-        return replace(self.config, instance_groups=placed([replace(group, count=None)], count))
+        self.config = replace(self.config, instance_groups=groups_of_callables([replace(group, count=None)], count))
+        self._write_files()
 
     def rebind(self, infer: Infer) -> None:
         """Have other callables answer the batches that come from now on; raises as :meth:`WorkerPool.rebind`."""
@@ -267,8 +259,8 @@ class Model:
 
     def remove_files(self) -> None:
         """Remove the model's files; its proxies, if there are any, have read them."""
-        if self._store is not None:
-            remove_model(self._store, self.config)
+        if self._folders is not None:
+            remove_model(self._folders[0], self.config)
 
     def close(self) -> None:
         """End what calls the callables, and remove the model's files."""

@@ -27,10 +27,10 @@ POLL_S, LONGEST_PAUSE_S = 0.1, 5.0
 class RemoteTriton(TritonBase):
     """Serves bound callables with a server on this machine that another process, or a container, runs.
 
-    Their models are loaded through the server's repository API, for which it must allow explicit model control
-    (``--model-control-mode=explicit``; servers of :class:`Triton` do). What the server loses, because it restarts or
-    somebody unloads it, is loaded again; what another process replaces, is not. The models go with :meth:`unbind`,
-    :meth:`stop`, on leaving the context and at the interpreter's exit.
+    The models are loaded through the server's repository API, for which it must allow explicit model control
+    (``--model-control-mode=explicit``; servers of :class:`Triton` do). A model that the server loses, because it
+    restarts or another client unloads it, is loaded again; one that another process replaces is not. The models go with
+    :meth:`unbind`, :meth:`stop`, on leaving the context and at the interpreter's exit.
 
     Args:
         url: Of the server, as :meth:`pytriton.client.utils.TritonUrl.from_url` reads it.
@@ -80,12 +80,12 @@ class RemoteTriton(TritonBase):
         return RemoteModelControl(self._access, self._workspace.model_store_path)
 
     def _check_python_backend(self) -> None:
-        pass  # loading the model will tell
+        pass  # loading the model shows it
 
     def _load(self, control: ModelControl) -> None:
         new = {*self._models.names()} - {*self._models.names(loaded=True)}
         if new:
-            with suppress(PyTritonModelControlError):  # loading them will tell
+            with suppress(PyTritonModelControlError):  # loading them shows the problem
                 for name in sorted(filter(control.is_model_ready, new)):
                     LOGGER.warning(
                         "model %s: the server at %s serves a model of this name already; it is replaced",

@@ -243,10 +243,10 @@ class Triton(TritonBase):
             self._server.kill()
 
     def _on_server_exit(self, server: Server) -> None:
-        with self._lock:  # whoever starts a server notices its end by himself
+        with self._lock:  # a thread that starts a server holds it, and notices the server's end itself
             if not self._stopping and (server is not self._server or self._restart(server)):
                 return
-        self._models.disconnect()  # nobody waits for the callables' answers any more
+        self._models.disconnect()  # no client waits for an answer any more
         if not self._stopping:
             self.stop()
 
@@ -285,7 +285,7 @@ class Triton(TritonBase):
                 self._models.reload(server.control, self._preloaded)
                 self._load(server.control)
                 return
-            except Exception as error:  # whatever it is, serve() must not wait for ever
+            except Exception as error:  # serve() must not wait for ever
                 if server is not None and server.ends_within(DEATH_NOTICE_S):
                     reason = server.failure("it died while its models were loaded")
                     continue
@@ -298,7 +298,7 @@ class Triton(TritonBase):
         raise PyTritonServerError(f"it died and cannot be launched again: {reason}") from reason
 
     def _count_restart(self, reason: Exception) -> None:
-        """Announce a restart; raises PyTritonServerError if there were too many."""
+        """Count and log a restart; raises PyTritonServerError if there were too many."""
         now = time.monotonic()
         if len(self._restarts) == MOST_RESTARTS and now - self._restarts[0] < RESTARTS_PERIOD_S:
             deaths = f"it died {MOST_RESTARTS + 1} times in {now - self._restarts[0]:.0f} s"
@@ -314,7 +314,7 @@ class Triton(TritonBase):
         )
 
     def _wait_for_ports(self) -> None:
-        """Those of a dead server may stay in use for a moment; the start says so if it is longer."""
+        """Wait for the ports of a dead server, which may stay in use for a moment."""
         deadline = time.monotonic() + PORTS_TIMEOUT_S
         while not self._stopping and time.monotonic() < deadline:
             try:

@@ -20,7 +20,7 @@ from pytriton.client.flows import Call, Deadline, Flow, Shared, fetch_model_conf
 from pytriton.client.request import InferRequest
 from pytriton.client.retries import retried
 from pytriton.client.waiting import wait_for_model, wait_for_server
-from pytriton.model_config.overrides import filled_up, is_partial
+from pytriton.model_config.parser import complete_config, is_partial_config
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = ["DEFAULT_INFERENCE_TIMEOUT_S", "DEFAULT_INIT_TIMEOUT_S", "ModelSession"]
@@ -123,9 +123,9 @@ class ModelSession:
     def load_model(self, config: str | None, files: Mapping[str, bytes] | None) -> Flow[None]:
         """Have the server load the model, and return when it has."""
         # Loading takes as long as the model's initialisation, so it is not bound by the network timeout.
-        if config is not None and is_partial(config):
+        if config is not None and is_partial_config(config):
             self._check_open()
-            config = filled_up(config, (yield from self._own_config()))
+            config = complete_config(config, (yield from self._own_config()))
         yield from self._control("load_model", config=config, files=files)
 
     def unload_model(self) -> Flow[None]:

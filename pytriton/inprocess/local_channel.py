@@ -270,7 +270,7 @@ class NativeProxy:
         self._functions.pytriton_introduce(byref(self._interpreter))
 
     def listen(self, path: str, accept: Accept) -> Callable[[], None]:
-        """Have proxies in this process connect to a worker by a path, as :data:`~pytriton.worker.interfaces.ListenLocally`.
+        """Have proxies in this process connect to a worker, as :data:`~pytriton.worker.interfaces.ListenLocally`.
 
         Args:
             path: The path of the worker's socket, which these proxies do not use.

@@ -18,7 +18,7 @@ from pytriton.inprocess.handle import NOT_STARTED, ServerHandle, check_process
 from pytriton.inprocess.model import LATEST, Model, ModelDictionary
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.thread_states import wait_until_threads_sleep
-from pytriton.model_config.overrides import filled_up, is_partial
+from pytriton.model_config.parser import complete_config, is_partial_config
 
 __all__ = ["Server"]
 
@@ -167,9 +167,9 @@ class Server:
             TritonError: The server refuses to load it.
         """
         values = checked_parameters(parameters)
-        if is_partial(values.get("config")):
+        if is_partial_config(values.get("config")):
             with suppress(TritonError):  # the model is not loaded
-                values = {**values, "config": filled_up(values["config"], Model(self, model_name).config())}
+                values = {**values, "config": complete_config(values["config"], Model(self, model_name).config())}
         self._call("ServerLoadModelWithParameters", checked_model_name(model_name), values=values)
         return Model(self, model_name)
 

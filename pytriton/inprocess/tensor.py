@@ -16,24 +16,11 @@ from pytriton.inprocess.dlpack import CODES, capsule_of, describe, make_capsule
 from pytriton.inprocess.enums import DataType, DLDeviceType, MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError, UnsupportedError
 from pytriton.inprocess.memory import MemoryBuffer, Place, copy, place_of
+from pytriton.wire.tensors import DTYPES as WIRE_DTYPES
 
 __all__ = ["DATA_TYPES", "Tensor", "array_view", "tensor_of"]
 
-_SCALARS: dict[DataType, Any] = {
-    DataType.BOOL: np.bool_,
-    DataType.UINT8: np.uint8,
-    DataType.UINT16: np.uint16,
-    DataType.UINT32: np.uint32,
-    DataType.UINT64: np.uint64,
-    DataType.INT8: np.int8,
-    DataType.INT16: np.int16,
-    DataType.INT32: np.int32,
-    DataType.INT64: np.int64,
-    DataType.FP16: np.float16,
-    DataType.FP32: np.float32,
-    DataType.FP64: np.float64,
-}
-DTYPES = [np.dtype(_SCALARS[data_type]) if data_type in _SCALARS else None for data_type in DataType]  # by number
+DTYPES = [WIRE_DTYPES.get(data_type) for data_type in DataType]  # by number
 DATA_TYPES = {dtype: DataType(number) for number, dtype in enumerate(DTYPES) if dtype is not None}
 TEXTS = "OSUT"  # kinds of dtypes of BYTES; T is StringDType of NumPy 2
 _LENGTH = Struct("<I")

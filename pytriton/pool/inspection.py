@@ -16,7 +16,8 @@ from typing import Any, cast
 from pytriton.decorators.signatures import check_factory
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.model_config.triton_model_config import TritonModelConfig, name_tensors
+from pytriton.model_config.tensor import name_tensors
+from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.messages import dumps, log_levels
 from pytriton.pool.pool import InferFunc
 from pytriton.pool.processes import Processes, WorkerResources

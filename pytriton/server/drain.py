@@ -296,7 +296,7 @@ def _parse(message: bytes) -> Connection | None:
 
 
 def _from_tables(ports: Collection[int]) -> Iterator[Connection]:
-    """Their queues alone: the kernel's tables do not tell which side was the last to send."""
+    """Their queues alone: the kernel's tables do not show which side was the last to send."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table) as file:

@@ -84,7 +84,7 @@ class ServerProcess:
         return not self._ended.is_set()
 
     def pid(self) -> int | None:
-        """The server's process id; None if it has ended, or the kernel does not tell."""
+        """The server's process id; None if it has ended, or is unknown."""
         try:
             children = Path(f"/proc/{self._guard.pid}/task/{self._guard.pid}/children").read_text().split()
         except OSError:
@@ -112,7 +112,7 @@ class ServerProcess:
             return None
 
     def failure(self, what: str) -> PyTritonServerError:
-        """An error for a server that has ended by itself, with its last lines that tell of errors, or else all."""
+        """An error for a server that has ended by itself, with its last lines that are errors, or else all."""
         errors = ("E", "F", "error", "Bad option", "invalid")  # the last two after a flag that the server refuses
         lines = [line for line in self._tail if line.startswith(errors) or "rror" in line] or self._tail
         last = "; its last lines:\n" + "\n".join(lines) if any(lines) else ""
@@ -145,6 +145,6 @@ class ServerProcess:
 
 
 def _request(arguments: Sequence[str], secrets: Collection[str]) -> bytes:
-    """What the guard reads first; its command line would show it to everybody."""
+    """What the guard reads first, as its command line would show it to all users."""
     items = b"\0".join(map(os.fsencode, (*secrets, *arguments)))
     return b"%d %d\n%s" % (len(secrets), len(items), items)

@@ -1,4 +1,4 @@
-"""A server that we launched: started, asked to load and unload models, drained and ended."""
+"""A server that this process launches: started, drained and ended."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Server:
         return Drain(self._process.pid(), [*ports.values()], grpc_port)
 
     def pending(self, models: Collection[str]) -> int:
-        """How many requests to models wait in their queues; 0 if the server's metrics do not tell."""
+        """How many requests to models wait in their queues; 0 if the server has no metrics."""
         where = endpoints(self._config).get("metrics_port")
         if where is None:
             return 0
@@ -162,9 +162,7 @@ class Server:
 
         Args:
             models: Names of the models to unload.
-            wait_drained: Waits until the server has answered all requests to the models, or a deadline in
-                :func:`time.monotonic` seconds. It is given what tells whether nothing is under way as far as can be
-                seen from outside.
+            wait_drained: As :meth:`pytriton.binding.ModelRegistry.wait_drained`, less the control.
         """
         timeout_s = self.exit_timeout_s
         deadline = time.monotonic() + timeout_s

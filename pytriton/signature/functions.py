@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
-import wrapt
-
+from pytriton.decorators.signatures import WRAPPERS, change_of, wrapper_of
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.signature.annotations import split
 from pytriton.signature.records import Docstring
 
 __all__ = ["BATCH", "REQUESTS", "SAMPLE", "VALUES", "Described", "describe", "name_of"]
 
-WRAPPERS = (wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper)
 PLAIN = (FunctionType, MethodType)
 VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 STREAMS = (abc.Iterator, abc.Iterable, abc.Generator, abc.AsyncIterator, abc.AsyncIterable, abc.AsyncGenerator)
@@ -97,14 +95,14 @@ def describe(function: Any) -> Described:
     found = Described(function)
     while type(function) not in PLAIN:
         if isinstance(function, WRAPPERS):
-            passing = getattr(function._self_wrapper, "passing", None)  # that of pytriton.decorators.calls
-            if passing is not None:
-                name = function._self_wrapper.__qualname__.partition(".")[0]
-                passes = name if passing.by_name else passes
-                added |= {*passing.adds}
-                found.filled += passing.fills
-                found.single += passing.reduces
-                if not passes and "triton_context" not in passing.adds:  # which goes anywhere
+            change = change_of(function)
+            if change is not None:
+                name = wrapper_of(function).__qualname__.partition(".")[0]
+                passes = name if change.unpacks else passes
+                added |= {*change.adds}
+                found.filled += change.fills
+                found.single += change.reduces
+                if not passes and "triton_context" not in change.adds:  # which goes anywhere
                     above.append(name)
             function = function.__wrapped__
         elif isinstance(function, functools.partial):

@@ -15,12 +15,13 @@ import numpy as np
 import wrapt
 from numpy.typing import NDArray
 
+from pytriton.decorators.signatures import WRAPPERS, wrapper_of
 from pytriton.exceptions import PyTritonUnrecoverableError, PyTritonValidationError
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.proxy.types import RequestBatch, ResponseBatch, RowErrors
 from pytriton.signature.annotations import Annotations, Load
 from pytriton.signature.arguments import Arguments, Row
-from pytriton.signature.functions import WRAPPERS, Described, describe
+from pytriton.signature.functions import Described, describe
 from pytriton.signature.records import UnderivableError
 from pytriton.signature.schema import OBJECT, RESULT, VALUES, Schema, Signature, tensor_of
 from pytriton.signature.validation import ValueMismatchError
@@ -57,7 +58,7 @@ def served_form(function: Any, config: TritonModelConfig) -> Any:
 def naming_outputs(function: Any) -> Any:
     """A callable with ``@batch`` or ``@sample`` that may return a bare array, or a dataclass of arrays."""
     if isinstance(function, WRAPPERS):
-        return wrapt.FunctionWrapper(naming_outputs(function.__wrapped__), function._self_wrapper)
+        return wrapt.FunctionWrapper(naming_outputs(function.__wrapped__), wrapper_of(function))
     return wrapt.FunctionWrapper(function, _with_names)
 
 

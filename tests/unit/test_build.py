@@ -32,8 +32,8 @@ def hook():
 @needs_server
 @needs_native
 @needs_strip
-def test_the_installed_package_has_the_size_that_the_readme_says():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_installed_package_has_the_size_that_the_installation_page_says():
+    text = (ROOT / "docs" / "installation.md").read_text(encoding="utf-8")
     package, server = map(
         int, re.search(r"installed package (\d+) MB, of which (\d+) MB are the server", text).groups()
     )
