@@ -119,6 +119,7 @@ LAYERS = {
         "security",
         "server",
         "signals",
+        "signature.functions",
         "triton",
     ],
     "__main__": ["cli"],
@@ -247,6 +248,7 @@ PRIVATE = {
 # Packages whose private members more than one module uses, until one does.
 KNOWN_SEVERAL = {"tritonclient"}
 DOCUMENTED_IN_SPITE_OF_ITS_NAME = {"os._exit"}
+OF_NAMED_TUPLES = {"_asdict", "_field_defaults", "_fields", "_replace"}  # documented too
 
 # tritonclient brings "google" and "grpc", and the first one for Python 3.10.
 DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "numpy"}
@@ -670,7 +672,7 @@ def foreign_private_names(tree: ast.Module, own: set[str]) -> set[str]:
             case ast.Call(func=ast.Name(id="getattr" | "hasattr" | "setattr"), args=[_, ast.Constant(value=name), *_]):
                 if is_private(name) and name not in own:
                     found.add(name)
-    return found
+    return found - OF_NAMED_TUPLES
 
 
 def is_foreign(node: ast.ImportFrom) -> bool:

@@ -209,7 +209,7 @@ def split(annotation: Any) -> tuple[Any, list[Any], bool]:
             annotation = origin.__value__[get_args(annotation)]
         elif hasattr(annotation, "__supertype__"):
             annotation = annotation.__supertype__
-        elif origin is not None and getattr(origin, "_name", None) in QUALIFIERS:
+        elif origin is not None and str(origin).rpartition(".")[2] in QUALIFIERS:
             (annotation,) = get_args(annotation)
         elif isinstance(annotation, typing.TypeVar):
             annotation = annotation.__bound__ or Any
