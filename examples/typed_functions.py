@@ -1,5 +1,6 @@
 """Functions with annotations become models: no tensors are declared, and clients exchange Python values."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -8,6 +9,8 @@ import numpy as np
 
 from pytriton import DecoupledModelClient, ModelClient, Triton, batch
 
+HTTP = f"http://localhost:{os.environ.get('PYTRITON_TRITON_CONFIG_HTTP_PORT', '8000')}"
+GRPC = f"grpc://localhost:{os.environ.get('PYTRITON_TRITON_CONFIG_GRPC_PORT', '8001')}"
 GOOD = {"good", "great", "love", "sunny"}
 
 
@@ -46,12 +49,12 @@ def main() -> None:
         triton.bind(sentiment)
         triton.bind("tell", tell)
         triton.bind(brightness, example={"image": np.zeros((1, 4, 4), np.uint8)})  # the output is learned from one call
-        with ModelClient("localhost", "sentiment") as client:
+        with ModelClient(HTTP, "sentiment") as client:
             print(client.call(text="What a sunny day"))
             print(client.call("What a day", 0.5))
-        with ModelClient("localhost", "brightness") as client:
+        with ModelClient(HTTP, "brightness") as client:
             print(client.call(image=[[0, 255, 0, 255]] * 4))
-        with DecoupledModelClient("grpc://localhost", "tell") as client:
+        with DecoupledModelClient(GRPC, "tell") as client:
             print(list(client.call(prompt="once")))
 
 
