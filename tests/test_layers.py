@@ -252,7 +252,7 @@ OF_NAMED_TUPLES = {"_asdict", "_field_defaults", "_fields", "_replace"}  # docum
 
 # tritonclient brings "google" and "grpc", and the first one for Python 3.10.
 DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "numpy"}
-DEPENDENCIES |= {"tenacity", "tritonclient", "wrapt"}
+DEPENDENCIES |= {"tritonclient", "wrapt"}
 # Of the extra "cli".
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
 PUBLIC = [

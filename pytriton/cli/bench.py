@@ -29,7 +29,7 @@ from pytriton.cli.load import (
     unary_sender,
 )
 from pytriton.client import AsyncioDecoupledModelClient, AsyncioModelClient
-from pytriton.client.tls import Tls
+from pytriton.client.auth import Tls
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = ["Bench", "Outcome", "Percentiles", "Summary", "histogram"]

@@ -15,16 +15,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pytriton.client.auth import create_auth_headers
+from pytriton.client.auth import Tls, create_auth_headers
+from pytriton.client.conversations import Call, Transport
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.flows import Call, Transport
 from pytriton.client.model_state import parse_http_response
-from pytriton.client.tls import Tls
-from pytriton.client.transport import load_lib, open_transport
+from pytriton.client.sync import open_transport
 from pytriton.client.url import TritonUrl
 from pytriton.server.statistics import Duration, ModelStatistics, parse_statistics
 
@@ -91,7 +90,7 @@ def ask_server(url: str, access_token: str | None, tls: Tls | None, timeout_s: f
     """
     server = TritonUrl.from_url(url)
     headers = {} if access_token is None else create_auth_headers(access_token, server.scheme)
-    with closing(open_transport(server, load_lib(server.scheme), headers, tls)) as transport:
+    with closing(open_transport(server, headers, tls)) as transport:
         return _StatusQuery(server, transport, access_token is not None, timeout_s).status()
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from pytriton import client
 from pytriton.client.base import BaseModelClient, ClientT
-from pytriton.inprocess import transport
 from pytriton.inprocess.exceptions import UnsupportedError
 from pytriton.inprocess.server import Server
 from pytriton.inprocess.transport import AsyncInprocessTransport, InprocessTransport, ProtocolAdapter
@@ -65,8 +64,12 @@ class _InprocessClient(BaseModelClient):
         return client
 
     def get_lib(self) -> ModuleType:
-        """The module whose classes make tensors of requests."""
-        return transport
+        """Tritonclient has no module for a server in this process.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError("tritonclient has no module for a server in this process; use the server itself")
 
     def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
         """Tritonclient has no client of a server in this process.

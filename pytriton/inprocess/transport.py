@@ -6,12 +6,12 @@ import asyncio
 import math
 import sys
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -21,7 +21,6 @@ from pytriton.client.exceptions import (
     PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.flows import Call
 from pytriton.inprocess.enums import DataType
 from pytriton.inprocess.exceptions import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from pytriton.inprocess.handle import NOT_STARTED
@@ -39,31 +38,10 @@ else:
 
 __all__ = [
     "AsyncInprocessTransport",
-    "InferInput",
-    "InferRequestedOutput",
     "InferResult",
     "InprocessTransport",
     "ProtocolAdapter",
 ]
-
-
-class InferInput:
-    """An input of a request. The array is not copied."""
-
-    def __init__(self, name: str, shape: Sequence[int], datatype: str) -> None:
-        self.name = name
-        self.array: NDArray[Any] = np.empty(0)
-
-    def set_data_from_numpy(self, array: NDArray[Any]) -> None:
-        """Set the data."""
-        self.array = array
-
-
-class InferRequestedOutput:
-    """An output that a client asks for; the server returns all of them here."""
-
-    def __init__(self, name: str) -> None:
-        pass
 
 
 class InferResult:

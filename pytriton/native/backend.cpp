@@ -21,10 +21,10 @@ TRITONSERVER_Error* guarded(Body body) noexcept {
   }
 }
 
-Description* description_of(TRITONBACKEND_Model* model) {
+Model* description_of(TRITONBACKEND_Model* model) {
   void* state = nullptr;
   check(TRITONBACKEND_ModelState(model, &state));
-  return static_cast<Description*>(state);
+  return static_cast<Model*>(state);
 }
 
 Instance* instance_of(TRITONBACKEND_ModelInstance* instance) {
@@ -51,7 +51,7 @@ PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backe
 
 PYTRITON_EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
   return guarded([&] {
-    auto description = std::make_unique<Description>(describe(model));
+    auto description = std::make_unique<Model>(describe(model));
     check(TRITONBACKEND_ModelSetState(model, description.get()));
     static_cast<void>(description.release());  // the server's from here on
   });

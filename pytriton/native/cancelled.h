@@ -1,4 +1,4 @@
-// Streams whose clients have gone, until the server may be told that no response follows. For any thread.
+// ConcurrentExecutor whose clients have gone, until the server may be told that no response follows. For any thread.
 //
 // Triton 2.51 crashes, or keeps the model for ever, if it learns that while its gRPC front end still handles the
 // cancellation: it finishes the stream twice. The front end needs a millisecond, and does not say when it is done.
@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "call.h"
+#include "request.h"
 
 namespace pytriton {
 
@@ -18,19 +18,19 @@ class CancelledStreams {
   // In the user's process there is no front end: streams end at once.
   explicit CancelledStreams(bool has_front_end) : delay_(has_front_end ? 50 : 0) {}
   ~CancelledStreams() {
-    for (const auto& [due, call] : streams_) {
+    for (const auto& [due, request] : streams_) {
       std::this_thread::sleep_until(due);
-      call->end();
+      request->end();
     }
   }
   CancelledStreams(const CancelledStreams&) = delete;
   CancelledStreams& operator=(const CancelledStreams&) = delete;
 
   // Ends a stream some time later.
-  void add(std::shared_ptr<Call> call) {
-    if (!delay_.count()) return call->end();
+  void add(std::shared_ptr<Request> request) {
+    if (!delay_.count()) return request->end();
     const std::lock_guard lock(mutex_);
-    streams_.emplace_back(Clock::now() + delay_, std::move(call));
+    streams_.emplace_back(Clock::now() + delay_, std::move(request));
   }
 
   // Ends those whose time has come.
@@ -45,7 +45,7 @@ class CancelledStreams {
 
   const std::chrono::milliseconds delay_;
   std::mutex mutex_;
-  std::deque<std::pair<Clock::time_point, std::shared_ptr<Call>>> streams_;
+  std::deque<std::pair<Clock::time_point, std::shared_ptr<Request>>> streams_;
 };
 
 }  // namespace pytriton

@@ -26,7 +26,7 @@ class Reply {
   bool has_addresses_ = false;  // in this process, which the tensors' offsets are
 };
 
-class Reception;
+class ReplyHandlerGuard;
 
 // One thread receives; any may send and shut down.
 class Channel {
@@ -43,9 +43,9 @@ class Channel {
   // Waits for the next frame. Throws PeerGone or FrameError.
   virtual void receive(Reply& reply) = 0;
 
-  // Whether the worker is in this process: its frames are given to a reception, and there is nothing to receive.
+  // Whether the worker is in this process: its frames are given to a handler, and there is nothing to receive.
   virtual bool is_local() const { return false; }
-  virtual void pass_to(const std::shared_ptr<Reception>&) {}
+  virtual void deliver_to(const std::shared_ptr<ReplyHandlerGuard>&) {}
 
   // The reply's data were copied: its region may be used again.
   virtual void finished(const Reply& reply) = 0;

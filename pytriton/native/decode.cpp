@@ -17,7 +17,7 @@ Code code_of(const std::string& name) {
   return Code::internal;
 }
 
-// A tensor's share of one call: whole rows of it, or all.
+// A tensor's share of one request: whole rows of it, or all.
 struct Share {
   std::vector<int64_t> shape;
   uint64_t first, elements;
@@ -25,9 +25,9 @@ struct Share {
 
 class Distribution {
  public:
-  Distribution(const Reply& reply, const Calls& calls, const Description& model)
-      : reply_(reply), calls_(calls), model_(model) {
-    if (reply.frame.tensors.size() > 1) taken_.resize(calls.size() * model.outputs.size());
+  Distribution(const Reply& reply, const Requests& requests, const Model& model)
+      : reply_(reply), requests_(requests), model_(model) {
+    if (reply.frame.tensors.size() > 1) taken_.resize(requests.size() * model.outputs.size());
   }
 
   void distribute(const Placed& tensor) {
@@ -46,7 +46,7 @@ class Distribution {
     const bool whole = tensor.request == kWholeBatch;
     const uint64_t* extents = reply_.frame.shape(tensor);
     Share share{{extents, extents + tensor.rank}, 0, tensor.elements};
-    for (size_t index = whole ? 0 : tensor.request; index < (whole ? calls_.size() : tensor.request + size_t{1});
+    for (size_t index = whole ? 0 : tensor.request; index < (whole ? requests_.size() : tensor.request + size_t{1});
          ++index) {
       if (whole) {
         const uint64_t total = extents[0];
@@ -64,20 +64,20 @@ class Distribution {
   }
 
  private:
-  void take(size_t call, size_t output) {
+  void take(size_t request, size_t output) {
     if (taken_.empty()) return;
-    if (taken_[call * model_.outputs.size() + output]) throw FrameError("an output comes twice");
-    taken_[call * model_.outputs.size() + output] = true;
+    if (taken_[request * model_.outputs.size() + output]) throw FrameError("an output comes twice");
+    taken_[request * model_.outputs.size() + output] = true;
   }
 
   char* add(size_t index, const Placed& tensor, const Share& share, uint64_t size) {
-    Call& call = *calls_[index];
+    Request& request = *requests_[index];
     const Output& output = model_.outputs[tensor.name];
-    if (call.is_done() || call.has_failed() || !call.wants(output, model_.outputs.size())) return nullptr;
+    if (request.is_done() || request.has_failed() || !request.wants(output, model_.outputs.size())) return nullptr;
     try {
-      return call.add(output, share.shape.data(), tensor.rank, size);
-    } catch (const Failure& failure) {  // of this call alone
-      call.fail(failure.code, failure.what());
+      return request.add(output, share.shape.data(), tensor.rank, size);
+    } catch (const Failure& failure) {  // of this request alone
+      request.fail(failure.code, failure.what());
       return nullptr;
     }
   }
@@ -105,32 +105,32 @@ class Distribution {
   }
 
   const Reply& reply_;
-  const Calls& calls_;
-  const Description& model_;
+  const Requests& requests_;
+  const Model& model_;
   std::vector<bool> taken_;
 };
 
-void fail_some(const Json& errors, const Calls& calls) {
+void fail_some(const Json& errors, const Requests& requests) {
   for (const auto& [number, error] : errors.object()) {
     size_t index = 0;
     const char* end = number.data() + number.size();
     const auto read = std::from_chars(number.data(), end, index);
-    if (read.ec != std::errc() || read.ptr != end || index >= calls.size()) {
+    if (read.ec != std::errc() || read.ptr != end || index >= requests.size()) {
       throw FrameError("there is no request " + number);
     }
-    calls[index]->fail(code_of(error["code"].text()), error["message"].text());
+    requests[index]->fail(code_of(error["code"].text()), error["message"].text());
   }
 }
 
 }  // namespace
 
-void respond(const Reply& reply, const Calls& calls, const Description& model) {
-  for (const auto& call : calls) {
-    if (!call->is_done()) call->begin();
+void respond(const Reply& reply, const Requests& requests, const Model& model) {
+  for (const auto& request : requests) {
+    if (!request->is_done()) request->begin();
   }
-  Distribution distribution(reply, calls, model);
+  Distribution distribution(reply, requests, model);
   for (const Placed& tensor : reply.frame.tensors) distribution.distribute(tensor);
-  if (!reply.frame.metadata.empty()) fail_some(Json::parse(reply.frame.metadata)["errors"], calls);
+  if (!reply.frame.metadata.empty()) fail_some(Json::parse(reply.frame.metadata)["errors"], requests);
 }
 
 Status status_of(const Reply& reply) {

@@ -137,7 +137,7 @@ bool add_trace(std::string& fields, TRITONBACKEND_Request* request) {
 
 }  // namespace
 
-Details details_of(TRITONBACKEND_Request* request, const Description& model) {
+Details details_of(TRITONBACKEND_Request* request, const Model& model) {
   Details details;
   std::string& fields = details.fields;
   add_parameters(fields, request);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "description.h"
+#include "model.h"
 #include "triton.h"
 
 namespace pytriton {
@@ -15,7 +15,7 @@ struct Details {
 };
 
 // Throws BadRequest for parameters that are no UTF-8, which the server takes from HTTP.
-Details details_of(TRITONBACKEND_Request* request, const Description& model);
+Details details_of(TRITONBACKEND_Request* request, const Model& model);
 
 // Adds the details of a request, by its number, to those of a batch.
 void add_details(std::string& metadata, size_t number, const Details& details);

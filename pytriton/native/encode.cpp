@@ -2,7 +2,7 @@
 
 #include "codec.h"
 #include "details.h"
-#include "request.h"
+#include "inputs.h"
 #include "tensors.h"
 
 namespace pytriton {
@@ -53,7 +53,7 @@ void split(Input& input, std::vector<std::string>& encoded) {
   }
 }
 
-Inputs read_inputs(TRITONBACKEND_Request* request, const Description& model, Outgoing& frame) {
+Inputs read_inputs(TRITONBACKEND_Request* request, const Model& model, Outgoing& frame) {
   Inputs inputs = inputs_of(request, model.inputs);
   for (std::optional<Input>& input : inputs) {
     if (!input) continue;
@@ -108,44 +108,44 @@ void add_each(const std::vector<Inputs>& batch, Outgoing& frame) {
 
 }  // namespace
 
-Outgoing encode(Calls& calls, const Description& model, Calls& refused) {
+Outgoing encode(Requests& requests, const Model& model, Requests& refused) {
   Outgoing frame;
-  frame.encoded.reserve(2 * model.inputs.size() * calls.size());  // parts point into it
+  frame.encoded.reserve(2 * model.inputs.size() * requests.size());  // parts point into it
   std::vector<Inputs> batch;
-  for (auto call = calls.begin(); call != calls.end();) {
+  for (auto request = requests.begin(); request != requests.end();) {
     try {
-      const Details details = details_of((*call)->request(), model);
-      batch.push_back(read_inputs((*call)->request(), model, frame));
+      const Details details = details_of((*request)->request(), model);
+      batch.push_back(read_inputs((*request)->request(), model, frame));
       add_details(frame.metadata, batch.size() - 1, details);
       frame.apart |= details.apart;
-      ++call;
+      ++request;
     } catch (const Failure& error) {
-      (*call)->fail(error.code, error.what());
-      refused.push_back(std::move(*call));
-      call = calls.erase(call);
+      (*request)->fail(error.code, error.what());
+      refused.push_back(std::move(*request));
+      request = requests.erase(request);
     }
   }
   if (!frame.metadata.empty()) frame.metadata += '}';
-  frame.requests = static_cast<uint32_t>(calls.size());
-  frame.has_rows = model.batching && !calls.empty() && have_common_rows(batch, frame.rows);
+  frame.requests = static_cast<uint32_t>(requests.size());
+  frame.has_rows = model.batching && !requests.empty() && have_common_rows(batch, frame.rows);
   if (frame.has_rows) {
     add_whole_batch(batch, frame);
-  } else if (!calls.empty()) {
+  } else if (!requests.empty()) {
     frame.rows.clear();
     add_each(batch, frame);
   }
   return frame;
 }
 
-uint64_t batch_size(const Calls& calls, const Description& model) noexcept {
-  if (!model.batching) return calls.size();
+uint64_t batch_size(const Requests& requests, const Model& model) noexcept {
+  if (!model.batching) return requests.size();
   uint64_t rows = 0;
-  for (const auto& call : calls) {
+  for (const auto& request : requests) {
     TRITONBACKEND_Input* input = nullptr;
     const int64_t* shape = nullptr;
     uint32_t rank = 0;
     const bool found =
-        ignore(TRITONBACKEND_RequestInputByIndex(call->request(), 0, &input)) &&
+        ignore(TRITONBACKEND_RequestInputByIndex(request->request(), 0, &input)) &&
         ignore(TRITONBACKEND_InputProperties(input, nullptr, nullptr, &shape, &rank, nullptr, nullptr)) && rank > 0;
     rows += found && shape[0] > 0 ? static_cast<uint64_t>(shape[0]) : 1;
   }

@@ -3,23 +3,23 @@
 
 #include <memory>
 
-#include "description.h"
-#include "turns.h"
+#include "model.h"
+#include "serial_executor.h"
 
 namespace pytriton {
 
 class Instance {
  public:
   // Connects to the worker. Throws Failure.
-  Instance(TRITONBACKEND_ModelInstance* handle, const Description& model);
+  Instance(TRITONBACKEND_ModelInstance* handle, const Model& model);
 
   // Takes the requests over. Throws nothing once that has begun.
   void execute(TRITONBACKEND_Request** requests, uint32_t count);
 
  private:
   TRITONBACKEND_ModelInstance* handle_;
-  const Description& model_;
-  std::unique_ptr<Batches> batches_;
+  const Model& model_;
+  std::unique_ptr<Executor> batches_;
 };
 
 }  // namespace pytriton

@@ -12,15 +12,15 @@
 namespace pytriton {
 namespace {
 
-struct Meetings {
+struct LocalConnections {
   std::mutex mutex;
   std::unordered_map<std::string, uint64_t> workers;  // by the paths that they answer at
   std::unordered_map<uint64_t, std::weak_ptr<LocalChannel>> channels;
   uint64_t last = 0;
 };
 
-Meetings& meetings() {
-  static auto* const all = new Meetings;  // which threads may need until the process ends
+LocalConnections& local_connections() {
+  static auto* const all = new LocalConnections;  // which threads may need until the process ends
   return *all;
 }
 
@@ -80,14 +80,14 @@ class Object {
 };
 
 std::shared_ptr<LocalChannel> find(uint64_t connection) {
-  Meetings& all = meetings();
+  LocalConnections& all = local_connections();
   const std::lock_guard lock(all.mutex);
   const auto found = all.channels.find(connection);
   return found == all.channels.end() ? nullptr : found->second.lock();
 }
 
 void forget(uint64_t connection) {
-  Meetings& all = meetings();
+  LocalConnections& all = local_connections();
   const std::lock_guard lock(all.mutex);
   all.channels.erase(connection);
 }
@@ -97,7 +97,7 @@ void forget(uint64_t connection) {
 std::shared_ptr<LocalChannel> connect_locally(const std::string& path) {
   const PytritonInterpreter* python = interpreter;
   if (!python) return nullptr;
-  Meetings& all = meetings();
+  LocalConnections& all = local_connections();
   uint64_t worker = 0, connection = 0;
   std::shared_ptr<LocalChannel> channel;
   {
@@ -144,13 +144,13 @@ using namespace pytriton;
 PYTRITON_EXPORT void pytriton_introduce(const PytritonInterpreter* python) { interpreter = python; }
 
 PYTRITON_EXPORT void pytriton_offer(const char* path, uint64_t worker) {
-  Meetings& all = meetings();
+  LocalConnections& all = local_connections();
   const std::lock_guard lock(all.mutex);
   all.workers[path] = worker;
 }
 
 PYTRITON_EXPORT void pytriton_withdraw(const char* path) {
-  Meetings& all = meetings();
+  LocalConnections& all = local_connections();
   const std::lock_guard lock(all.mutex);
   all.workers.erase(path);
 }

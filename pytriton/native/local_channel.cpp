@@ -37,21 +37,21 @@ bool LocalChannel::send_at_once(Outgoing& frame) {
 
 void LocalChannel::receive(Reply&) { throw PeerGone("it gave no answer"); }
 
-void LocalChannel::pass_to(const std::shared_ptr<Reception>& reception) {
+void LocalChannel::deliver_to(const std::shared_ptr<ReplyHandlerGuard>& handler) {
   const std::lock_guard lock(mutex_);
-  reception_ = reception;
+  handler_ = handler;
 }
 
-std::shared_ptr<Reception> LocalChannel::reception() {
+std::shared_ptr<ReplyHandlerGuard> LocalChannel::handler() {
   const std::lock_guard lock(mutex_);
-  return reception_;
+  return handler_;
 }
 
 bool LocalChannel::take(std::string_view message, const uint64_t* addresses) noexcept {
-  const std::shared_ptr<Reception> reception = this->reception();
-  if (!reception) return false;
+  const std::shared_ptr<ReplyHandlerGuard> handler = this->handler();
+  if (!handler) return false;
   bool makes_sense = true;
-  const bool taken = reception->with([&](Taker& taker) {
+  const bool taken = handler->with([&](ReplyHandler& taker) {
     try {
       Reply reply;
       unpack(message, reply.frame);
@@ -73,8 +73,8 @@ bool LocalChannel::take(std::string_view message, const uint64_t* addresses) noe
 
 void LocalChannel::lose() noexcept {
   is_shut_ = true;
-  if (const std::shared_ptr<Reception> reception = this->reception()) {
-    reception->with([&](Taker& taker) { taker.lose(*this); });
+  if (const std::shared_ptr<ReplyHandlerGuard> handler = this->handler()) {
+    handler->with([&](ReplyHandler& taker) { taker.lose(*this); });
   }
 }
 

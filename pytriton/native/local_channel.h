@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "channel.h"
-#include "reception.h"
+#include "reply_handler.h"
 
 namespace pytriton {
 
@@ -20,7 +20,7 @@ class LocalChannel : public Channel {
   // Throws PeerGone: whoever waits for an answer has got none.
   void receive(Reply& reply) override;
   bool is_local() const override { return true; }
-  void pass_to(const std::shared_ptr<Reception>& reception) override;
+  void deliver_to(const std::shared_ptr<ReplyHandlerGuard>& handler) override;
   void finished(const Reply&) override {}
   void release(bool, bool) override {}
   void shutdown() override;
@@ -33,12 +33,12 @@ class LocalChannel : public Channel {
   void lose() noexcept;
 
  private:
-  std::shared_ptr<Reception> reception();
+  std::shared_ptr<ReplyHandlerGuard> handler();
 
   const uint64_t number_;
   std::atomic<bool> is_shut_{false};
   std::mutex mutex_;
-  std::shared_ptr<Reception> reception_;
+  std::shared_ptr<ReplyHandlerGuard> handler_;
 };
 
 }  // namespace pytriton

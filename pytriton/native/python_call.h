@@ -1,4 +1,4 @@
-// Calls functions of the Python interpreter on threads that it did not start.
+// Requests functions of the Python interpreter on threads that it did not start.
 //
 // While the interpreter finalizes, it ends each thread that asks for its lock, also in the middle of a Python function.
 // Up to CPython 3.13 it does so with pthread_exit(), which unwinds the thread's stack. The server does not expect that

@@ -1,108 +1,127 @@
 #include "request.h"
 
-#include <algorithm>
-#include <cstring>
-
-#include "handles.h"
-#include "tensors.h"
+#include <ctime>
+#include <utility>
 
 namespace pytriton {
 
-namespace {
-
-Input input_at(TRITONBACKEND_Request* request, uint32_t index) {
-  Input input{};
-  TRITONSERVER_DataType dtype{};
-  check(TRITONBACKEND_RequestInputByIndex(request, index, &input.handle));
-  check(TRITONBACKEND_InputProperties(input.handle, &input.name, &dtype, &input.shape, &input.rank, &input.size,
-                                      &input.buffers));
-  input.dtype = static_cast<uint8_t>(dtype);
-  return input;
+uint64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-uint32_t input_count(TRITONBACKEND_Request* request) {
-  uint32_t inputs = 0;
-  check(TRITONBACKEND_RequestInputCount(request, &inputs));
-  return inputs;
+Request::Request(TRITONBACKEND_Request* request, TRITONBACKEND_ModelInstance* instance, bool needs_factory) noexcept
+    : request_(request), instance_(instance) {
+  TRITONBACKEND_ResponseFactory* factory = nullptr;
+  if (needs_factory && ignore(TRITONBACKEND_ResponseFactoryNew(&factory, request))) factory_.reset(factory);
 }
 
-std::string shown(const int64_t* shape, size_t rank) {
-  std::string text;
-  for (size_t axis = 0; axis < rank; ++axis) text += (axis ? "," : "") + std::to_string(shape[axis]);
-  return "[" + text + "]";
-}
-
-// Whether an input is what the model expects; counts its elements.
-bool fits(Input& input, const ExpectedInput& expected) {
-  if (input.dtype != expected.dtype || input.rank != expected.shape.size() || input.rank > kMostRank) return false;
-  const uint64_t item = input.dtype == kBytes ? sizeof(void*) : item_size(input.dtype);  // in NumPy's arrays
-  uint64_t bytes = item;
-  bool is_empty = false;
-  for (uint32_t axis = 0; axis < input.rank; ++axis) {
-    const int64_t extent = input.shape[axis];
-    if (extent < 0 || (expected.shape[axis] >= 0 && extent != expected.shape[axis])) return false;
-    is_empty |= extent == 0;
-    if (extent == 0) continue;  // NumPy limits the product of the others all the same
-    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes) || bytes > INT64_MAX) return false;
+Request::~Request() {
+  if (!done_) {
+    fail(Code::internal, "the request was left without an answer");
+    count(Times());
+    send(true);
   }
-  input.elements = is_empty ? 0 : bytes / item;
-  return input.dtype == kBytes || input.size == input.elements * item;
+  response_.reset();
+  factory_.reset();
+  ignore(TRITONBACKEND_RequestRelease(request_, TRITONSERVER_REQUEST_RELEASE_ALL));
 }
 
-}  // namespace
-
-Inputs inputs_of(TRITONBACKEND_Request* request, const std::vector<ExpectedInput>& expected) {
-  Inputs found(expected.size());
-  const uint32_t inputs = input_count(request);
-  for (uint32_t index = 0; index < inputs; ++index) {
-    Input input = input_at(request, index);
-    const auto model = std::find_if(expected.begin(), expected.end(),
-                                    [&](const ExpectedInput& each) { return each.name == input.name; });
-    if (model == expected.end()) continue;
-    if (!fits(input, *model)) {
-      throw BadRequest(Code::invalid_argument,
-                       std::string("input '") + input.name + "' has shape " + shown(input.shape, input.rank) + " and " +
-                           std::to_string(input.size) + " bytes, expected shape " +
-                           shown(model->shape.data(), model->shape.size()) + " and as many bytes as its elements take");
-    }
-    found[static_cast<size_t>(model - expected.begin())] = input;
-  }
-  return found;
+bool Request::is_cancelled() const {
+  bool cancelled = false;
+  if (factory_) return ignore(TRITONBACKEND_ResponseFactoryIsCancelled(factory_.get(), &cancelled)) && cancelled;
+  return ignore(TRITONBACKEND_RequestIsCancelled(request_, &cancelled)) && cancelled;
 }
 
-void append_parts(const Input& input, std::vector<Part>& parts) {
-  uint64_t sum = 0;
-  for (uint32_t index = 0; index < input.buffers; ++index) {
-    Part part{};
-    TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
-    int64_t device = 0;
-    check(TRITONBACKEND_InputBuffer(input.handle, index, &part.at, &part.size, &memory, &device));
-    if (memory == TRITONSERVER_MEMORY_GPU) {
-      throw BadRequest(Code::unsupported, std::string("input '") + input.name +
-                                              "' is in GPU memory, which the native proxy cannot read; bind the model "
-                                              "with proxy=\"python\"");
-    }
-    parts.push_back(part);
-    sum += part.size;
-  }
-  if (sum != input.size) {
-    throw BadRequest(Code::invalid_argument, std::string("input '") + input.name + "' is incomplete");
-  }
-}
-
-bool is_real(TRITONBACKEND_Request* request, const std::string& ready) {
-  const uint32_t inputs = input_count(request);
-  for (uint32_t index = 0; index < inputs; ++index) {
-    const Input input = input_at(request, index);
-    if (ready != input.name) continue;
-    std::vector<Part> parts;
-    append_parts(input, parts);
-    for (const Part& part : parts) {
-      const auto* first = static_cast<const char*>(part.at);
-      if (std::any_of(first, first + part.size, [](char each) { return each != 0; })) return true;
-    }
+bool Request::wants(const Output& output, size_t outputs) const {
+  uint32_t wanted = 0;
+  check(TRITONBACKEND_RequestOutputCount(request_, &wanted));
+  if (wanted == outputs) return true;
+  for (uint32_t index = 0; index < wanted; ++index) {
+    const char* name = nullptr;
+    check(TRITONBACKEND_RequestOutputName(request_, index, &name));
+    if (output.name == name) return true;
   }
   return false;
+}
+
+void Request::begin() {
+  error_.reset();
+  failed_ = false;
+  TRITONBACKEND_Response* response = nullptr;
+  check(factory_ ? TRITONBACKEND_ResponseNewFromFactory(&response, factory_.get())
+                 : TRITONBACKEND_ResponseNew(&response, request_));
+  response_.reset(response);
+}
+
+char* Request::add(const Output& output, const int64_t* shape, uint32_t rank, uint64_t size) {
+  TRITONBACKEND_Output* added = nullptr;
+  void* buffer = nullptr;
+  TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
+  int64_t device = 0;
+  check(TRITONBACKEND_ResponseOutput(response_.get(), &added, output.name.c_str(),
+                                     static_cast<TRITONSERVER_DataType>(output.dtype), shape, rank));
+  check(TRITONBACKEND_OutputBuffer(added, &buffer, size, &memory, &device));
+  if (memory == TRITONSERVER_MEMORY_GPU) {
+    throw Failure(Code::unsupported, "output '" + output.name +
+                                         "' is wanted in GPU memory, which the native proxy cannot write; bind the "
+                                         "model with proxy=\"python\"");
+  }
+  return static_cast<char*>(buffer);
+}
+
+void Request::fail(Code code, const std::string& message) noexcept {
+  failed_ = true;
+  error_.reset(TRITONSERVER_ErrorNew(static_cast<TRITONSERVER_Error_Code>(code), message.c_str()));
+}
+
+void Request::send(bool last) noexcept {
+  if (done_) return;
+  last = last || failed_;
+  if (!response_) {
+    try {
+      const ErrorPointer error = std::move(error_);
+      begin();
+      failed_ = error != nullptr;
+      error_ = ErrorPointer(
+          error ? TRITONSERVER_ErrorNew(TRITONSERVER_ErrorCode(error.get()), TRITONSERVER_ErrorMessage(error.get()))
+                : nullptr);
+    } catch (const std::exception& failure) {
+      log_warning(std::string("a response could not be made: ") + failure.what());
+      done_ = last;
+      return;
+    }
+  }
+  done_ = last;
+  const uint32_t flags = last ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0;
+  const ErrorPointer refusal(TRITONBACKEND_ResponseSend(response_.release(), flags, error_.get()));
+  error_.reset();
+  if (!refusal) return;
+  done_ = true;
+  log_warning(std::string("a response could not be sent: ") + TRITONSERVER_ErrorMessage(refusal.get()));
+}
+
+void Request::stop() noexcept {
+  if (done_) return;
+  response_.reset();
+  done_ = stopped_ = true;
+}
+
+void Request::end() noexcept {
+  stop();
+  if (!std::exchange(stopped_, false)) return;
+  if (factory_) ignore(TRITONBACKEND_ResponseFactorySendFlags(factory_.get(), TRITONSERVER_RESPONSE_COMPLETE_FINAL));
+}
+
+void Request::count(const Times& times) noexcept {
+  if (counted_) return;
+  counted_ = true;
+  const uint64_t end = now_ns();
+  const uint64_t compute_start = times.compute_start ? times.compute_start : times.start;
+  const uint64_t compute_end = times.compute_end ? times.compute_end : compute_start;
+  ignore(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request_, !failed_, times.start, compute_start,
+                                                     compute_end, end));
 }
 
 }  // namespace pytriton

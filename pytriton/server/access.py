@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pytriton.client.auth import create_auth_headers, token_or_environment
-from pytriton.client.transport import grpc_channel_arguments, load_lib, passing_client
+from pytriton.client.grpc_protocol import channel_options
+from pytriton.client.tritonclients import control_client, load_lib
 from pytriton.client.url import TritonUrl
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonValidationError
@@ -94,9 +95,9 @@ class Access:
 
     def _connect(self, timeout_s: float) -> Any:
         if self._trust is None:
-            return passing_client(self._url, timeout_s)
+            return control_client(self._url, timeout_s)
         arguments, name = self._trust
-        options = [*grpc_channel_arguments(), ("grpc.ssl_target_name_override", name)]
+        options = [*channel_options(), ("grpc.ssl_target_name_override", name)]
         return load_lib("grpc").InferenceServerClient(self._url.without_scheme, channel_args=options, **arguments)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .layout import Placed, encode_layout, layout_of
-from .tensors import ALIGN, BYTES, FrameError, Tensor, decode_bytes, empty
+from .tensors import ALIGN, BYTES, FrameError, Tensor, data_bytes, decode_bytes, empty
 
 REQUEST, RESPONSE, ERROR, SPILL, END, CANCEL, RELEASE, ASK, BYE = KINDS = 1, 2, 3, 4, 5, 6, 7, 8, 9
 INLINE, ROWS, MORE, APART = 1, 2, 4, 8
@@ -38,6 +38,7 @@ NO_REGION = 0xFFFFFFFFFFFFFFFF
 SEQUENCE_START, SEQUENCE_END = 1, 2  # flags of a request, in the metadata
 
 _PADDING = bytes(ALIGN)
+_ROWS = [struct.Struct(f"<{requests}I") for requests in range(129)]
 
 
 class Frame:
@@ -64,22 +65,14 @@ class Frame:
         cancellation: Of a received batch: says which of its requests are cancelled. Not sent.
     """
 
-    __slots__ = (
-        "apart",
-        "cancellation",
-        "data",
-        "data_bytes",
-        "kind",
-        "metadata",
-        "more",
-        "number",
-        "observers",
-        "region",
-        "released",
-        "requests",
-        "rows",
-        "tensors",
-    )
+    # What most frames have, which takes no time to set.
+    metadata: bytes = b""
+    released: Sequence[int] = ()
+    tensors: Sequence[Placed] = ()
+    data_bytes: int = 0
+    data: Any = None
+    observers: Sequence[Any] = ()
+    cancellation: Any = None
 
     def __init__(
         self,
@@ -97,16 +90,13 @@ class Frame:
         self.number = number
         self.requests = requests
         self.rows = rows
-        self.metadata = metadata
-        self.released = released
         self.region = region
         self.more = more
         self.apart = apart
-        self.tensors: Sequence[Placed] = ()
-        self.data_bytes = 0
-        self.data: Any = None
-        self.observers: Sequence[Any] = ()
-        self.cancellation: Any = None
+        if metadata:
+            self.metadata = metadata
+        if released:
+            self.released = released
 
     def array(self, tensor: Placed) -> NDArray[Any]:
         """One received tensor: a writable view of the data, or for BYTES a decoded copy.
@@ -128,48 +118,40 @@ def pack(frame: Frame, tensors: Sequence[Tensor] = ()) -> bytes:
             tensor padded to ALIGN.
         tensors: What to send.
     """
-    inline = frame.region == NO_REGION
-    flags = (INLINE if inline else 0) | (ROWS if frame.rows is not None else 0)
+    rows, metadata, released, region = frame.rows, frame.metadata, frame.released, frame.region
+    flags = 0
+    layout = encode_layout(tensors)
+    pieces: list[Any] = [b"", layout]  # Data; but numpy's types do not say that an array is a buffer
+    length = HEADER.size + len(layout)
+    sizes = [size for _, _, code, _, size, _ in tensors if code == BYTES]
+    if sizes or released:
+        numbers = (*sizes, *released)
+        pieces.append(struct.pack(f"<{len(numbers)}Q", *numbers))
+        length += 8 * len(numbers)
+    if rows is not None:
+        flags = ROWS
+        pieces.append(_rows(len(rows)).pack(*rows))
+        length += 4 * len(rows)
+    if metadata:
+        pieces.append(metadata)
+        length += len(metadata)
     if frame.more:
         flags |= MORE
     if frame.apart:
         flags |= APART
-    layout = encode_layout(tensors)
-    pieces: list[Any] = [b"", layout]  # Data; but numpy's types do not say that an array is a buffer
-    data: list[Any] = []
-    sizes = []
-    length = HEADER.size + len(layout) + len(frame.metadata)
-    data_bytes = 0
-    for _, _, code, _, size, parts in tensors:
-        pad = -size % ALIGN
-        data_bytes += size + pad
-        data += parts
-        if pad:
-            data.append(_PADDING[:pad])
-        if code == BYTES:
-            sizes.append(size)
-    numbers = (*sizes, *frame.released)
-    if numbers:
-        pieces.append(struct.pack(f"<{len(numbers)}Q", *numbers))
-        length += 8 * len(numbers)
-    if frame.rows is not None:
-        pieces.append(struct.pack(f"<{len(frame.rows)}I", *frame.rows))
-        length += 4 * len(frame.rows)
-    pieces.append(frame.metadata)
-    if inline and data_bytes:
-        pieces.append(_PADDING[: -length % ALIGN])
-        pieces += data
-        length += -length % ALIGN + data_bytes
+    if region == NO_REGION:
+        flags |= INLINE
+        if data_bytes(tensors):
+            pieces.append(_PADDING[: -length % ALIGN])
+            length += -length % ALIGN
+            for _, _, _, _, size, parts in tensors:
+                pad = -size % ALIGN
+                length += size + pad
+                pieces += parts
+                if pad:
+                    pieces.append(_PADDING[:pad])
     pieces[0] = HEADER.pack(
-        length,
-        frame.kind,
-        flags,
-        len(frame.released),
-        frame.number,
-        frame.requests,
-        len(layout),
-        len(frame.metadata),
-        frame.region,
+        length, frame.kind, flags, len(released), frame.number, frame.requests, len(layout), len(metadata), region
     )
     return b"".join(pieces)
 
@@ -193,14 +175,17 @@ def _unpack(buffer: memoryview) -> Frame:
     length, kind, flags, released, number, requests, layout_bytes, metadata, region = HEADER.unpack_from(buffer)
     if length != len(buffer):
         raise FrameError(f"a frame of {length} bytes arrived as {len(buffer)}")
-    inline = bool(flags & INLINE)
-    if not 1 <= kind <= BYE or inline != (region == NO_REGION):
+    inline = flags & INLINE
+    if not 1 <= kind <= BYE or (inline == 0) == (region == NO_REGION):
         raise FrameError(f"a frame of kind {kind} has flags {flags} and its data in region {region}")
     if requests > MAX_REQUESTS:
         raise FrameError(f"a frame of {requests} requests; there may be {MAX_REQUESTS}")
-    frame = Frame(kind, number, requests, None, b"", (), region, bool(flags & MORE), bool(flags & APART))
     at = HEADER.size + layout_bytes
     layout = layout_of(bytes(buffer[HEADER.size : at]))
+    has_rows = flags & ROWS
+    if layout.last_request >= requests or (layout.has_tensors and layout.is_whole != (has_rows != 0)):
+        raise FrameError(f"a frame of {requests} requests, with flags {flags}, has tensors of other requests")
+    frame = Frame(kind, number, requests, None, b"", (), region, flags & MORE != 0, flags & APART != 0)
     sizes: Sequence[int] = ()
     if layout.texts:
         sizes = struct.unpack_from(f"<{layout.texts}Q", buffer, at)
@@ -209,21 +194,24 @@ def _unpack(buffer: memoryview) -> Frame:
         frame.released = struct.unpack_from(f"<{released}Q", buffer, at)
         at += 8 * released
     total = 0
-    if flags & ROWS:
-        frame.rows = rows = struct.unpack_from(f"<{requests}I", buffer, at)
+    if has_rows:
+        frame.rows = rows = _rows(requests).unpack_from(buffer, at)
         total = sum(rows)
         at += 4 * requests
-    if layout.last_request >= requests or (layout.has_tensors and layout.is_whole != bool(flags & ROWS)):
-        raise FrameError(f"a frame of {requests} requests, with flags {flags}, has tensors of other requests")
     if metadata:
         frame.metadata = bytes(buffer[at : at + metadata])
         at += metadata
-    frame.tensors, end = layout.place(total, sizes)
-    frame.data_bytes = end
+    frame.tensors, frame.data_bytes = layout.place(total, sizes)
     if inline:
-        at += -at % ALIGN if end else 0
+        if frame.data_bytes:
+            at += -at % ALIGN
         frame.data = buffer[at:]
-        at += end
+        at += frame.data_bytes
     if at > length:
         raise FrameError(f"a frame of {length} bytes describes {at}")
     return frame
+
+
+def _rows(requests: int) -> struct.Struct:
+    """The rows of so many requests."""
+    return _ROWS[requests] if requests < len(_ROWS) else struct.Struct(f"<{requests}I")

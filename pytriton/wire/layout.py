@@ -131,14 +131,10 @@ class Layout:
 
 def encode_layout(tensors: Sequence[Tensor]) -> bytes:
     """The layout of some tensors, as bytes."""
-    if len(tensors) == 1:
-        return _entry(*_described(tensors[0]))
-    return b"".join([_entry(*_described(tensor)) for tensor in tensors])
-
-
-def _described(tensor: Tensor) -> tuple[int, int, int, tuple[int, ...]]:
-    name, request, code, shape, _, _ = tensor
-    return name, request, code, shape[1:] if request == WHOLE_BATCH else shape
+    return b"".join([
+        _entry(name, request, code, shape[1:] if request == WHOLE_BATCH else shape)
+        for name, request, code, shape, _, _ in tensors
+    ])  # fmt: skip
 
 
 @lru_cache(MOST_LAYOUTS)

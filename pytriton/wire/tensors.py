@@ -160,7 +160,10 @@ def dtype_code(dtype: np.dtype[Any]) -> int:
 
 def data_bytes(tensors: Sequence[Tensor]) -> int:
     """Bytes that the tensors' data takes, each padded to ALIGN."""
-    return sum([tensor.size + (-tensor.size % ALIGN) for tensor in tensors])
+    size = 0
+    for tensor in tensors:
+        size += tensor[4] + (-tensor[4] % ALIGN)
+    return size
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -305,16 +305,19 @@ class Inference:
         tensors: list[Tensor] = []
         errors = {}
         declared = self._outputs.keys()
+        wanted = None
         for index, (request, response) in enumerate(zip(requests, responses, strict=True)):
+            if frame.apart:  # some want only a part of the outputs
+                wanted = request.requested_output_names
             if not isinstance(response, BaseException) and response.keys() != declared:
-                response = self._incomplete(response, request.requested_output_names) or response
+                response = self._incomplete(response, wanted) or response
             if isinstance(response, BaseException):
                 self._log_failure(response, "the inference callable failed one request")
                 errors[index] = describe(response, self._options.send_traceback)
                 for observer in frame.observers:
                     observer.failed(response, index)
             else:
-                tensors += self._tensors(response, index, request.requested_output_names)
+                tensors += self._tensors(response, index, wanted)
         metadata = json.dumps({"errors": errors}).encode() if errors else b""
         return Frame(RESPONSE, frame.number, frame.requests, metadata=metadata, more=more), tensors
 

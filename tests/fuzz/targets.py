@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.client import ModelClient, sync_http
+from pytriton.client import ModelClient, http_transports
 from pytriton.client.exceptions import PyTritonClientError
-from pytriton.client.http_message import ResponseReader
+from pytriton.client.http_protocol import ResponseReader
 from pytriton.decorators import batch
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonModelConfigError
@@ -57,8 +57,10 @@ def received(data: bytes) -> Any:
     message = bytearray(data)
     message[:4] = len(message).to_bytes(4, "little")
     frame = unpack(memoryview(message))
-    if frame.region != NO_REGION:
-        frame.data = np.zeros(REGION_BYTES, np.uint8)
+    if frame.region != NO_REGION:  # as the channel does
+        if frame.data_bytes > REGION_BYTES:
+            raise FrameError("the region ends beyond the arena")
+        frame.data = np.zeros(frame.data_bytes, np.uint8)
     return frame
 
 
@@ -177,7 +179,7 @@ class _Client:
 @cache
 def _client() -> _Client:
     client = _Client()
-    sync_http.HttpSocket = client.connect  # type: ignore[assignment, misc]
+    http_transports.BlockingConnection = client.connect  # type: ignore[assignment, misc]
     return client
 
 

@@ -5,8 +5,8 @@
 
 #include <future>
 
+#include "concurrent_executor.h"
 #include "server.h"
-#include "streams.h"
 #include "worker.h"
 
 namespace {
@@ -15,8 +15,8 @@ using namespace pytriton;
 
 constexpr float kFirst = 1, kSecond = 2, kForged = 3;
 
-Description description() {
-  Description model;
+Model description() {
+  Model model;
   model.name = "model";
   model.inputs = {{"x", 11, {-1, -1}}};
   model.outputs = {{"y", 11}};
@@ -62,7 +62,7 @@ class End {
   PeerMemory peer_;
 };
 
-Calls calls(const TicketPointer& ticket) { return {std::make_shared<Call>(make_request(ticket), nullptr, true)}; }
+Requests calls(const TicketPointer& ticket) { return {std::make_shared<Request>(make_request(ticket), nullptr, true)}; }
 
 void wait_over(const TicketPointer& ticket) {
   while (!ticket->is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -73,10 +73,10 @@ void wait_over(const TicketPointer& ticket) {
 int main(int count, char** arguments) {
   if (count != 2) return 2;
   const std::string path = std::string(arguments[1]) + "/worker";
-  const Description model = description();
+  const Model model = description();
   const Descriptor listener = listen_at(path);
   auto meeting = std::async(std::launch::async, [&] { return std::make_unique<End>(listener.get()); });
-  Streams streams(std::make_unique<Link>(path, "model", "instance"), model, nullptr, 8);
+  ConcurrentExecutor streams(std::make_unique<WorkerConnection>(path, "model", "instance"), model, nullptr, 8);
   const std::unique_ptr<End> dying = meeting.get();
   const auto first = std::make_shared<Ticket>(std::vector<float>{kFirst});
   const auto second = std::make_shared<Ticket>(std::vector<float>{kSecond});

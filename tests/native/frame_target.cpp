@@ -54,26 +54,26 @@ class Connection {
   Descriptor memory_, peer_;
 };
 
-Description description() {
-  Description model;
+Model description() {
+  Model model;
   model.outputs = {{"floats", dtype_code("TYPE_FP32")}, {"strings", kBytes}, {"integers", dtype_code("TYPE_INT64")}};
   return model;
 }
 
-Calls calls(uint32_t requests) {
-  Calls result;
+Requests calls(uint32_t requests) {
+  Requests result;
   for (; requests > 0; --requests) {
     std::vector<std::string> wanted = {"strings", "floats", "integers"};
     if (requests == kMostRequests) wanted.pop_back();
     TRITONBACKEND_Request* request = make_request(std::make_shared<Ticket>(std::vector<float>(1)), std::move(wanted));
-    result.push_back(std::make_shared<Call>(request, nullptr, requests % 2));
+    result.push_back(std::make_shared<Request>(request, nullptr, requests % 2));
   }
   return result;
 }
 
 // As turns.cpp and reader.cpp do.
-void answer(const Reply& reply, const Calls& calls) {
-  static const Description model = description();
+void answer(const Reply& reply, const Requests& calls) {
+  static const Model model = description();
   try {
     respond(reply, calls, model);
   } catch (const FrameError& error) {

@@ -1,4 +1,4 @@
-// Batches by the thousand through a worker that misbehaves: each request gets its own values or an error, one last
+// Executor by the thousand through a worker that misbehaves: each request gets its own values or an error, one last
 // response, and is given back. Built with ThreadSanitizer or AddressSanitizer by the tests.
 // Usage: stress <folder for sockets> <seed> <batches>
 #include <array>
@@ -7,9 +7,9 @@
 #include <cstdlib>
 
 #include "chance.h"
+#include "concurrent_executor.h"
 #include "local_worker.h"
 #include "server.h"
-#include "streams.h"
 #include "worker.h"
 
 namespace {
@@ -21,8 +21,8 @@ constexpr std::array<uint64_t, 6> kColumns = {4, 4, 4, 1'900, 1'900, 20'000};  /
 constexpr auto kPause = std::chrono::milliseconds(5);
 constexpr auto kPatience = std::chrono::seconds(60);
 
-Description description(bool decoupled) {
-  Description model;
+Model description(bool decoupled) {
+  Model model;
   model.name = "model";
   model.inputs = {{"x", 11, {-1, -1}}};
   model.outputs = {{"y", 11}};
@@ -77,24 +77,24 @@ class Clients {
 // One instance's life; at times it ends while batches are in flight.
 template <typename AnyWorker>
 void live(const std::string& path, bool streams, bool decoupled, uint64_t batches, Random& random) {
-  const Description model = description(decoupled);
+  const Model model = description(decoupled);
   auto worker = std::make_unique<AnyWorker>(path, streams, random());
   Clients clients(random());
-  auto link = std::make_unique<Link>(path, "model", "instance");
-  std::unique_ptr<Batches> instance;
+  auto connection = std::make_unique<WorkerConnection>(path, "model", "instance");
+  std::unique_ptr<Executor> instance;
   if (streams) {
-    instance = std::make_unique<Streams>(std::move(link), model, nullptr, kInFlight);
+    instance = std::make_unique<ConcurrentExecutor>(std::move(connection), model, nullptr, kInFlight);
   } else {
-    instance = std::make_unique<Turns>(std::move(link), model, nullptr);
+    instance = std::make_unique<SerialExecutor>(std::move(connection), model, nullptr);
   }
   for (; batches > 0; --batches) {
     const uint64_t columns = kColumns[up_to(random, kColumns.size() - 1)];
-    Calls calls;
+    Requests calls;
     for (uint64_t requests = 1 + up_to(random, kMostRequests - 1); requests > 0; --requests) {
       const auto ticket =
           std::make_shared<Ticket>(std::vector<float>(columns, static_cast<float>(up_to(random, 1 << 20))));
       clients.add(ticket);
-      calls.push_back(std::make_shared<Call>(make_request(ticket), nullptr, streams));
+      calls.push_back(std::make_shared<Request>(make_request(ticket), nullptr, streams));
     }
     instance->execute(std::move(calls));
   }

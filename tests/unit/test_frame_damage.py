@@ -27,8 +27,10 @@ VALID = [
 def read(message):
     """Decode a frame and touch everything in it; ends with FrameError, or proves that all lies inside the data."""
     frame = unpack(memoryview(bytearray(message)))
-    if frame.region != NO_REGION:
-        frame.data = np.zeros(1 << 18, np.uint8)  # a region of 256 KiB
+    if frame.region != NO_REGION:  # as the channel does
+        if frame.data_bytes > 1 << 18:
+            raise FrameError("the region ends beyond the arena")
+        frame.data = np.zeros(frame.data_bytes, np.uint8)
     data = np.frombuffer(frame.data, np.uint8)
     for item in frame.tensors:
         array = frame.array(item)

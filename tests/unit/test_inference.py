@@ -220,14 +220,14 @@ def test_requests_do_not_share_their_lists_and_dicts(answers):
         assert requests[1].requested_output_names == ["y"]
         return [{"y": request["x"]} for request in requests]
 
-    assert outputs_of(answers.of(function, whole_batch(X))) == {(0, 1): [[5, 6]]}
+    assert outputs_of(answers.of(function, whole_batch(X))) == {(0, 0): [[1, 2], [3, 4]], (0, 1): [[5, 6]]}
 
 
 def test_only_declared_and_requested_outputs_go_back(answers):
     def function(requests):
         return [{"t": request["s"], "undeclared": request["x"], "y": request["x"]} for request in requests]
 
-    frame = whole_batch(X, S, metadata=metadata(r0=({}, ["t"])))
+    frame = whole_batch(X, S, metadata=metadata(r0=({}, ["t"])), apart=True)
     assert sorted(outputs_of(answers.of(function, frame, BOTH))) == [(0, 1), (1, 0), (1, 1)]
 
 
