@@ -189,12 +189,12 @@ class Supervisor:
         """
         before, deadline = self._spec, time.monotonic() + self._processes.start_timeout_s
         spec = replace(before, factory=factory, takes_device=takes_device)
-        pickled, answer = _pickled(spec), None
+        new_spec, answer = pickled(spec), None
         self._spec = spec  # for a process that starts from now on
         while self._wait_for(lambda: self._reported.ready_since is not None, deadline):
             process, remaining_s = self._process, deadline - time.monotonic()
             if process is not None:
-                answer = process.ask("rebind", pickled, remaining_s, lambda: self._interrupted)
+                answer = process.ask("rebind", new_spec, remaining_s, lambda: self._interrupted)
             if answer is not None or self._interrupted or remaining_s <= 0:
                 break  # otherwise the process has just ended; the next one will be asked, too
         if answer != "" and self.is_alive():
@@ -262,7 +262,7 @@ class Supervisor:
     def _run_process(self) -> str | None:
         """Start a process and follow it to its end; returns how it died, None if it has reached ``max_requests``."""
         began = time.monotonic()
-        spec = _pickled(replace(self._spec, log_levels=log_levels()))
+        spec = pickled(replace(self._spec, log_levels=log_levels()))
         try:
             environment = self._spec.resources.environment()
             process = WorkerProcess(self._spec.name, spec, environment, self._listener, self._changed)
@@ -345,7 +345,8 @@ class Supervisor:
             self._changed.notify_all()
 
 
-def _pickled(spec: WorkerSpec) -> bytes:
+def pickled(spec: Any) -> bytes:
+    """Pickle what a worker process is told; raises PyTritonWorkerError if its factory cannot be pickled."""
     try:
         return dumps(spec)
     except Exception as error:
