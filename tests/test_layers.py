@@ -141,21 +141,24 @@ LAZY_IMPORTS = {
     "pytriton.cli": {"pytriton.cli.app": "tells what to install if the extra is absent"},
     "pytriton.cli.histogram": {"matplotlib.figure": OPTIONAL, "matplotlib.ticker": OPTIONAL},
     "pytriton.cli.target": {"self.module": "the user's module"},
-    "pytriton.client.aio_grpc_stream": {"grpc": SLOW},
-    "pytriton.client.aio_transport": {
-        "aiohttp": SLOW,
-        "f'tritonclient.{scheme}.aio'": "importing tritonclient for HTTP or gRPC takes long; a program needs one",
+    "pytriton.client.arguments": {"_PROPAGATION": OPTIONAL},
+    "pytriton.client.grpc_protocol": {
+        "google.protobuf.json_format": SLOW,
+        "grpc": SLOW,
+        "library": "grpc or grpc.aio, which take long to import",
+        "tritonclient.grpc.service_pb2": SLOW,
     },
-    "pytriton.client.grpc_stream": {"grpc": SLOW},
-    "pytriton.client.trace_context": {"_PROPAGATION": OPTIONAL},
-    "pytriton.client.transport": {
+    "pytriton.client.grpc_transports": {"grpc": SLOW, "tritonclient.grpc.service_pb2_grpc": SLOW},
+    "pytriton.client.transport": {"tritonclient.utils": SLOW},
+    "pytriton.client.tritonclients": {
+        "_CUDA": "works with a GPU only",
+        "aiohttp": SLOW,
         "f'tritonclient.{scheme}'": "importing tritonclient for HTTP or gRPC takes long; a program needs one",
+        "f'tritonclient.{scheme}.aio'": "importing tritonclient for HTTP or gRPC takes long; a program needs one",
         "gevent": SLOW,
         "geventhttpclient.response": SLOW,
     },
     "pytriton.compat.tensorrtserver.cuda_shared_memory": {"cupy": OPTIONAL},
-    "pytriton.compat.tensorrtserver.shared_memory_handle": {"_CUDA": "works with a GPU only"},
-    "pytriton.compat.tensorrtserver.tensors": {"tritonclient.utils.cuda_shared_memory": "works with a GPU only"},
     "pytriton.inprocess.memory": {"cupy": OPTIONAL},
     "pytriton.model_config.generator": {"google.protobuf": SLOW, "tritonclient.grpc.model_config_pb2": SLOW},
     "pytriton.model_config.parser": {"google.protobuf": SLOW, "tritonclient.grpc.model_config_pb2": SLOW},
@@ -178,10 +181,11 @@ LAZY_NAMES = {"pytriton": "the names of the README are imported when they are fi
 ONE_MESSAGE = "a message is logged once per process"
 GLOBAL_STATE = {
     "pytriton": {"globals()": "names that were imported when first used"},
-    "pytriton.client.aio_http": {"http_client_class": "the subclass of a class that is imported late"},
-    "pytriton.client.aio_transport": {"_grpc": "gRPC of an asyncio client cannot be used in a forked process"},
-    "pytriton.client.sync_http": {"http_client_class": "the subclass of a class that is imported late"},
-    "pytriton.compat.tensorrtserver.context": {"_numbers": "numbers of contexts"},
+    "pytriton.client.grpc_protocol": {"grpc_messages": "a module that is imported late"},
+    "pytriton.client.grpc_transports": {"_usage": "gRPC of an asyncio client cannot be used in a forked process"},
+    "pytriton.client.transport": {"server_exception": "a class that is imported late"},
+    "pytriton.client.tritonclients": {"_http_client_class": "the subclass of a class that is imported late"},
+    "pytriton.compat.tensorrtserver.contexts": {"_numbers": "numbers of requests"},
     "pytriton.forks": {"_owners": "the objects that a forked process must drop"},
     "pytriton.inprocess.capi": {
         "_api": "the server's library is loaded once",
@@ -232,8 +236,7 @@ GLOBAL_STATE = {
 PRIVATE = {
     "numpy": {"pytriton.python_proxy.abi": ["_ARRAY_API"]},  # tests/unit/test_abi.py
     "tritonclient": {
-        "pytriton.client.grpc_stream": ["_get_content", "_get_tensor"],
-        "pytriton.compat.tensorrtserver.shared_memory_handle": [
+        "pytriton.client.tritonclients": [  # tests/unit/test_client_tritonclients.py
             "_byte_size",
             "_cuda_shm_handle",
             "_device_id",
@@ -241,12 +244,11 @@ PRIVATE = {
             "_shm_key",
             "_triton_shm_name",
         ],
-        "pytriton.compat.tensorrtserver.tensors": ["_cuda_shm_handle"],
     },
     "wrapt": {"pytriton.decorators.signatures": ["_self_wrapper"]},  # tests/unit/test_decorator_stacks.py
 }
 # Packages whose private members more than one module uses, until one does.
-KNOWN_SEVERAL = {"tritonclient"}
+KNOWN_SEVERAL: set[str] = set()
 DOCUMENTED_IN_SPITE_OF_ITS_NAME = {"os._exit"}
 OF_NAMED_TUPLES = {"_asdict", "_field_defaults", "_fields", "_replace"}  # documented too
 

@@ -91,46 +91,24 @@ class AsyncioClient(BaseModelClient):
     def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
         """A bare tritonclient client for asyncio, made within an event loop; the caller closes it.
 
-        Args:
-            url: Server, as :meth:`TritonUrl.from_url` reads it.
-            network_timeout_s: For HTTP, bounds every call; None is tritonclient's default of 60.
-
-        Raises:
-            PyTritonClientInvalidUrlError: The URL cannot be understood.
-
-        Warns:
-            NotSupportedTimeoutWarning: A timeout was given for gRPC, where only single calls have one.
+        As :func:`pytriton.client.utils.create_client_from_url`, but over HTTP the timeout bounds every call.
         """
         parsed = TritonUrl.from_url(url)
         return bare_client(load_async_lib(parsed.scheme), parsed, network_timeout_s)
 
     async def wait_for_server(self, timeout_s: float) -> None:
-        """Wait until the server is live, and ready with all its models.
-
-        Raises:
-            PyTritonClientTimeoutError: It was not within ``timeout_s`` seconds.
-            PyTritonClientClosedError: The client is closed.
-        """
+        """Wait until the server is live, and ready with all its models; as :meth:`ModelClient.wait_for_server`."""
         await self._run(self._session.wait_for_server(timeout_s))
 
     async def wait_for_model(self, timeout_s: float) -> None:
-        """Wait until the model can serve.
-
-        Raises:
-            PyTritonClientModelUnavailableError: The server was reached, but had no such model within ``timeout_s``.
-            PyTritonClientTimeoutError: The model was not ready within ``timeout_s`` seconds.
-            PyTritonClientClosedError: The client is closed.
-        """
+        """Wait until the model can serve; errors are those of :meth:`ModelClient.wait_for_model`."""
         await self._run(self._session.wait_for_model(timeout_s))
 
     @property
     def model_config(self) -> Awaitable[TritonModelConfig]:
         """The model's configuration, to be awaited; waits for the model and fetches it at first use.
 
-        Awaiting it raises:
-            PyTritonClientModelUnavailableError: The server has no such model.
-            PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
-            PyTritonClientClosedError: The client is closed.
+        Awaiting it raises the errors of :attr:`ModelClient.model_config`.
         """
         return _Awaitable(lambda: self._run(self._session.model_config()))
 
@@ -144,18 +122,7 @@ class AsyncioClient(BaseModelClient):
         return _Awaitable(ask)
 
     async def load_model(self, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
-        """Have the server load the model, and return when it has; bounded by ``init_timeout_s``.
-
-        Args:
-            config: Configuration to use instead of the repository's, as JSON text. If it has no backend and tensors,
-                such as ``{"max_batch_size": 16}``, it is completed from that of the loaded model.
-            files: Path to content of files to use instead of the repository's; needs ``config``.
-
-        Raises:
-            PyTritonClientInferenceServerError: The server could not load it, or does not allow it.
-            PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
-            PyTritonClientClosedError: The client is closed.
-        """
+        """Have the server load the model, and return when it has; as :meth:`ModelClient.load_model`."""
         await self._run(self._session.load_model(config, files))
 
     async def unload_model(self) -> None:

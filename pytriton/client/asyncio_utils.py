@@ -1,4 +1,7 @@
-"""Functions on a bare tritonclient client for asyncio, for programs that use tritonclient itself."""
+"""Functions on a bare tritonclient client for asyncio, for programs that use tritonclient itself.
+
+Clients are those of ``tritonclient.http.aio`` and ``tritonclient.grpc.aio``.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +33,7 @@ Headers = Mapping[str, str]
 async def asyncio_get_model_state(
     client: Any, model_name: str, model_version: str | None = None, headers: Headers | None = None
 ) -> ModelState:
-    """State of a model in the server's repository index; UNAVAILABLE if it is unknown.
-
-    Args:
-        client: A client of ``tritonclient.http.aio`` or ``tritonclient.grpc.aio``.
-        model_name: Name of the model.
-        model_version: Its version; None is the highest.
-        headers: Sent with the call.
-
-    Raises:
-        PyTritonClientInferenceServerError: The server refused, or could not be reached.
-        PyTritonClientTimeoutError: There was no answer within 60 s.
-    """
+    """State of a model in the server's repository index; as :func:`pytriton.client.utils.get_model_state`."""
     check_model(model_name, model_version)
     conversation = model_state(model_name, model_version, Deadline(NETWORK_TIMEOUT_S))
     return await drive_async(conversation, adopt_async_client(client, check_headers(headers)))
@@ -54,13 +46,9 @@ async def asyncio_get_model_config(
     timeout_s: float | None = DEFAULT_MODEL_TIMEOUT_S,
     headers: Headers | None = None,
 ) -> TritonModelConfig:
-    """Wait for a model, then fetch its configuration; both together within ``timeout_s``.
+    """Wait for a model, then fetch its configuration; as :func:`pytriton.client.utils.get_model_config`.
 
-    The arguments and errors are those of :func:`asyncio_wait_for_model_ready`.
-
-    Raises:
-        PyTritonClientInferenceServerError: The server refused.
-        PyTritonModelConfigError: The configuration cannot be understood.
+    Both together within ``timeout_s``, which is 60 by default.
     """
     check_model(model_name, model_version)
     conversation = wait_and_fetch(
@@ -114,19 +102,7 @@ async def asyncio_wait_for_model_ready(
     timeout_s: float | None = DEFAULT_MODEL_TIMEOUT_S,
     headers: Headers | None = None,
 ) -> None:
-    """Wait until a model can serve.
-
-    Args:
-        asyncio_client: A client of ``tritonclient.http.aio`` or ``tritonclient.grpc.aio``.
-        model_name: Name of the model.
-        model_version: Its version; None is the highest.
-        timeout_s: Most seconds to wait; 60 by default.
-        headers: Sent with every call.
-
-    Raises:
-        PyTritonClientModelUnavailableError: The server was reached, but had no such model in time.
-        PyTritonClientTimeoutError: The model was not ready in time.
-    """
+    """Wait until a model can serve, 60 s by default; as :func:`pytriton.client.utils.wait_for_model_ready`."""
     check_model(model_name, model_version)
     deadline = Deadline(check_timeout("timeout_s", timeout_s, DEFAULT_MODEL_TIMEOUT_S))
     transport = adopt_async_client(asyncio_client, check_headers(headers))

@@ -145,11 +145,7 @@ class FuturesModelClient(BaseModelClient):
         return bare_client(load_lib(parsed.scheme), parsed, network_timeout_s)
 
     def wait_for_model(self, timeout_s: float) -> Future[None]:
-        """Wait until the model can serve; the result is None.
-
-        The future raises:
-            PyTritonClientModelUnavailableError: The server was reached, but had no such model within ``timeout_s``.
-            PyTritonClientTimeoutError: The model was not ready within ``timeout_s`` seconds.
+        """Wait until the model can serve; errors of the future are those of :meth:`ModelClient.wait_for_model`.
 
         Raises:
             PyTritonClientClosedError: The client is closed.
@@ -158,11 +154,7 @@ class FuturesModelClient(BaseModelClient):
         return self._submit(lambda: self._session.wait_for_model(timeout_s))
 
     def model_config(self) -> Future[TritonModelConfig]:
-        """The model's configuration; waits for the model and fetches it at first use.
-
-        The future raises:
-            PyTritonClientModelUnavailableError: The server has no such model.
-            PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
+        """The model's configuration; errors of the future are those of :attr:`ModelClient.model_config`.
 
         Raises:
             PyTritonClientClosedError: The client is closed.

@@ -13,9 +13,12 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, check_timeout
 from pytriton.client.conversations import NETWORK_TIMEOUT_S, AsyncTransport, Call, Transport
@@ -37,6 +40,7 @@ __all__ = [
     "adopt_client",
     "bare_client",
     "control_client",
+    "cuda_contents",
     "is_region",
     "load_async_lib",
     "load_lib",
@@ -301,3 +305,11 @@ def region_fields(handle: Any) -> dict[str, Any] | None:
             "device_id": handle._device_id,
         }
     return None
+
+
+def cuda_contents(handle: Any, dtype: Any, shape: Sequence[int]) -> NDArray[Any] | None:
+    """A new array of what a region of a GPU's memory holds; None if the handle is not one of tritonclient for CUDA."""
+    if not hasattr(handle, "_cuda_shm_handle"):
+        return None
+    found: NDArray[Any] = importlib.import_module(_CUDA).get_contents_as_numpy(handle, np.dtype(dtype), list(shape))
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import operator
 import struct
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.client.tensors import InferResponse, InputTensor, OutputRequest
+from pytriton.client.tritonclients import cuda_contents
 from pytriton.compat.tensorrtserver import cuda_shared_memory, shared_memory
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
 from pytriton.compat.tensorrtserver.regions import SharedMemoryHandle, as_bytes
@@ -233,9 +233,7 @@ def _contents(handle: Any, dtype: Any, shape: Sequence[int]) -> NDArray[Any] | N
     """What the server has written to a region; None if this process cannot read it."""
     if isinstance(handle, cuda_shared_memory.CudaSharedMemoryRegion):
         return cuda_shared_memory.get_contents_as_numpy(handle, dtype, shape)
-    if hasattr(handle, "_cuda_shm_handle"):
-        theirs = importlib.import_module("tritonclient.utils.cuda_shared_memory")
-        found: NDArray[Any] = theirs.get_contents_as_numpy(handle, np.dtype(dtype), list(shape))
+    if (found := cuda_contents(handle, dtype, shape)) is not None:
         return found
     if SharedMemoryHandle.of(handle).raw_handle is not None:
         return None
