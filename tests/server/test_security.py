@@ -182,7 +182,7 @@ def test_the_token_is_in_no_command_line_no_environment_and_no_log(monkeypatch, 
             client.unload_model()
             client.load_model()
         pids = family()
-        assert len(pids) >= 4  # this process, guard, server, stub
+        assert len(pids) >= 3  # this process, guard, server, and stubs if there are any
         for pid in pids:
             assert not any(secret in Path(f"/proc/{pid}/cmdline").read_bytes() for secret in secrets)
         for pid in pids[1:]:
