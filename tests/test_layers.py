@@ -135,22 +135,25 @@ LAZY_IMPORTS = {
         "importlib.metadata": "takes longer than the rest of the package, and few programs ask for the version",
     },
     "pytriton.cli": {"pytriton.cli.app": "tells what to install if the extra is absent"},
-    "pytriton.cli.histogram": {"matplotlib.figure": OPTIONAL, "matplotlib.ticker": OPTIONAL},
     "pytriton.cli.target": {"self.module": "the user's module"},
-    "pytriton.client.aio_grpc_stream": {"grpc": SLOW},
-    "pytriton.client.aio_transport": {
-        "aiohttp": SLOW,
-        "f'tritonclient.{scheme}.aio'": "importing tritonclient for HTTP or gRPC takes long; a program needs one",
+    "pytriton.client.arguments": {"_PROPAGATION": OPTIONAL},
+    "pytriton.client.grpc_protocol": {
+        "google.protobuf.json_format": SLOW,
+        "grpc": SLOW,
+        "library": "grpc or grpc.aio; importing both takes long",
+        "tritonclient.grpc.service_pb2": SLOW,
     },
-    "pytriton.client.grpc_stream": {"grpc": SLOW},
-    "pytriton.client.trace_context": {"_PROPAGATION": OPTIONAL},
-    "pytriton.client.transport": {
+    "pytriton.client.grpc_transports": {"grpc": SLOW, "tritonclient.grpc.service_pb2_grpc": SLOW},
+    "pytriton.client.transport": {"tritonclient.utils": SLOW},
+    "pytriton.client.tritonclients": {
+        "_CUDA": "works with a GPU only",
+        "aiohttp": SLOW,
         "f'tritonclient.{scheme}'": "importing tritonclient for HTTP or gRPC takes long; a program needs one",
+        "f'tritonclient.{scheme}.aio'": "the same",
         "gevent": SLOW,
         "geventhttpclient.response": SLOW,
     },
     "pytriton.compat.tensorrtserver.cuda_shared_memory": {"cupy": OPTIONAL},
-    "pytriton.compat.tensorrtserver.shared_memory_handle": {"_CUDA": "works with a GPU only"},
     "pytriton.compat.tensorrtserver.tensors": {"tritonclient.utils.cuda_shared_memory": "works with a GPU only"},
     "pytriton.inprocess.memory": {"cupy": OPTIONAL},
     "pytriton.model_config.generator": {"google.protobuf": SLOW, "tritonclient.grpc.model_config_pb2": SLOW},
@@ -174,10 +177,11 @@ LAZY_NAMES = {"pytriton": "the names of the README are imported when they are fi
 ONE_MESSAGE = "a message is logged once per process"
 GLOBAL_STATE = {
     "pytriton": {"globals()": "names that were imported when first used"},
-    "pytriton.client.aio_http": {"http_client_class": "the subclass of a class that is imported late"},
-    "pytriton.client.aio_transport": {"_grpc": "gRPC of an asyncio client cannot be used in a forked process"},
-    "pytriton.client.sync_http": {"http_client_class": "the subclass of a class that is imported late"},
-    "pytriton.compat.tensorrtserver.context": {"_numbers": "numbers of contexts"},
+    "pytriton.client.grpc_protocol": {"grpc_messages": "modules that are imported late"},
+    "pytriton.client.grpc_transports": {"_usage": "gRPC of an asyncio client cannot be used in a forked process"},
+    "pytriton.client.transport": {"server_exception": "a class that is imported late"},
+    "pytriton.client.tritonclients": {"_http_client_class": "the subclass of a class that is imported late"},
+    "pytriton.compat.tensorrtserver.contexts": {"_numbers": "numbers of contexts"},
     "pytriton.forks": {"_owners": "the objects that a forked process must drop"},
     "pytriton.inprocess.capi": {
         "_api": "the server's library is loaded once",
@@ -210,8 +214,8 @@ GLOBAL_STATE = {
     "pytriton.inprocess.response": {"_decode_description": "forms of responses"},
     "pytriton.proxy.telemetry": {"_lock": "guards the tracer", "_tracer": "the tracer of the process"},
     "pytriton.python_proxy.abi": {"_KEEP": "memory that NumPy's table of functions refers to"},
-    "pytriton.server.native": {"_told": ONE_MESSAGE, "mismatch": "reading the libraries takes long"},
-    "pytriton.server.weaknesses": {"_told": ONE_MESSAGE},
+    "pytriton.server.installation": {"_warned": ONE_MESSAGE},
+    "pytriton.server.native_backend": {"_warned": ONE_MESSAGE, "build_mismatch": "reading the libraries takes long"},
     "pytriton.signals": {
         "_installed": "signal handlers belong to the process",
         "_masks": "signals that a thread blocks during a fork",
@@ -228,8 +232,7 @@ GLOBAL_STATE = {
 PRIVATE = {
     "numpy": {"pytriton.python_proxy.abi": ["_ARRAY_API"]},  # tests/unit/test_abi.py
     "tritonclient": {
-        "pytriton.client.grpc_stream": ["_get_content", "_get_tensor"],
-        "pytriton.compat.tensorrtserver.shared_memory_handle": [
+        "pytriton.client.tritonclients": [
             "_byte_size",
             "_cuda_shm_handle",
             "_device_id",
