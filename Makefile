@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 4
 SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-SOURCES := $(wildcard pytriton/native/*.cpp tests/native/*.cpp)
+SOURCES := $(wildcard pytriton/native/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)
 
 .PHONY: demo test unit coverage interpreters lint types docs fuzz wheel bench clean
 

@@ -9,19 +9,20 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from pytriton import forks
 from pytriton.binding import ModelRegistry
 from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S, TRITON_LOCAL_IP
-from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerError
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError, PyTritonWorkerError
 from pytriton.model import Model, describe
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.validation import checked_copy
+from pytriton.pool.inspection import tensors_of
 from pytriton.pool.pool import Infer, ServedModel
 from pytriton.pool.processes import Processes
 from pytriton.pool.threads import callables
@@ -31,6 +32,7 @@ from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.native_backend import uses_native
 from pytriton.server.statistics import ModelStatistics
 from pytriton.signals import ending_signals
+from pytriton.signature.functions import name_of
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.inference import Options
@@ -44,6 +46,7 @@ __all__ = ["MONITORING_PERIOD_S", "TritonBase"]
 LOGGER = logging.getLogger("pytriton.triton")
 
 TritonT = TypeVar("TritonT", bound="TritonBase")
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 METRICS_PORT = 8003
 MONITORING_PERIOD_S = 10.0
@@ -95,27 +98,29 @@ class TritonBase(ABC):
 
     def bind(
         self,
-        model_name: str,
-        infer_func: Infer,
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
+        model_name: str | Infer | None = None,
+        infer_func: Infer | None = None,
+        inputs: Sequence[Tensor] | None = None,
+        outputs: Sequence[Tensor] | None = None,
         model_version: int = 1,
         config: ModelConfig | None = None,
         strict: bool = False,
         trace_config: list[str] | None = None,
         *,
         replace: bool = False,
+        example: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Serve a callable as a model; at once if there is a server, else as soon as there is.
 
         Args:
-            model_name: Letters, digits, dots, underscores and dashes.
+            model_name: Letters, digits, dots, underscores and dashes. ``bind(function)`` takes that of the function.
             infer_func: Gets a list of requests and returns a list of one mapping, output name to array, per request;
                 the decorators give it other signatures. Each of a list of callables becomes a model instance: they run
                 in parallel threads. :class:`pytriton.workers.Processes` makes instances in processes of their own.
                 A call with several requests that raises is repeated with each request alone, so that side effects
                 happen twice; ``ModelConfig(isolate_errors=False)`` prevents that.
-            inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ...
+            inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ... Without ``inputs`` and
+                ``outputs``, both come from the callable's annotations and from ``example``: docs/typed_functions.md.
             outputs: Likewise OUTPUT_1, OUTPUT_2, ...
             model_version: Several versions of a model may be bound; they share all but the callables.
             config: Batching and more. It is copied: later assignments to it have no effect.
@@ -124,6 +129,9 @@ class TritonBase(ABC):
                 ``mode=opentelemetry``, the callables' spans are sent where the server's are; see docs/observability.md.
             replace: Unbind what is bound under this name and version first, once all arguments were checked. Requests
                 that come meanwhile are refused; :meth:`rebind` replaces the callable alone, and loses none.
+            example: A request, or several that differ in shape: dicts from the names of inputs to values, or to arrays
+                (with batch axis under ``@batch``). The callable is called with each, here and as its first warm-up.
+                Its arguments and results have the dtypes and shapes that annotations leave open.
 
         Raises:
             ImportError: ``trace_config`` is for OpenTelemetry, which is not installed.
@@ -136,15 +144,19 @@ class TritonBase(ABC):
             PyTritonModelControlError: The server refused the model.
             PyTritonWorkerError: A worker process could not be started.
         """
+        name, infer_func = _named(model_name, infer_func)
         server = self._capabilities()
         config = ModelConfig() if config is None else checked_copy(config)
         infer = infer_func if isinstance(infer_func, Processes) else callables(infer_func)
         instances = len(infer.resources() if isinstance(infer, Processes) else infer)
-        described = describe(model_name, model_version, inputs, outputs, config, instances)
+        derived = tensors_of(infer, inputs, outputs, config, example)
+        config = derived.config
+        described = describe(name, model_version, derived.inputs, derived.outputs, config, instances)
+        described.backend_parameters |= derived.parameters
         native = uses_native(config.proxy, ours=server.has_native_backend)
         if not native:
             self._check_python_backend()
-        traced = traces(model_name, trace_config, server.trace_config)
+        traced = traces(name, trace_config, server.trace_config)
         options = Options(
             strict,
             config.isolate_errors,
@@ -159,18 +171,45 @@ class TritonBase(ABC):
             options,
             self._observation,
             server.trace_config if trace_config is None else trace_config,
-            self._offer,
+            self._listen_locally,
         )
-        with self._changing(f"bind model {model_name!r}"):
+        with self._changing(f"bind model {name!r}"):
             replaces = self._models.check_new(described, replace)
             for ignored in server.ignored_options(described):
-                LOGGER.warning("model %s: %s", model_name, ignored)
+                LOGGER.warning("model %s: %s", name, ignored)
             model = Model(infer, served, traced, native)
             if replaces:
-                self.unbind(model_name, model_version)
+                self.unbind(name, model_version)
             self._models.add(model)
             if self._control is not None:
                 self._load(self._control)
+
+    @overload
+    def model(self, infer_func: FunctionT, /) -> FunctionT: ...
+    @overload
+    def model(
+        self, infer_func: None = None, /, *, name: str | None = None, **options: Any
+    ) -> Callable[[FunctionT], FunctionT]: ...
+    def model(self, infer_func: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
+        """Decorate a function to :meth:`bind` it; it stays as it is.
+
+        For instance::
+
+            @triton.model
+            def shout(text: str) -> str:
+                return text.upper()
+
+        Args:
+            infer_func: The function.
+            name: Of the model; default: the function's.
+            options: Other arguments of :meth:`bind`, which raises the same.
+        """
+
+        def bound(function: FunctionT) -> FunctionT:
+            self.bind(name, function, **options)
+            return function
+
+        return bound if infer_func is None else bound(infer_func)
 
     def rebind(self, model_name: str, infer_func: Infer, model_version: int | None = None) -> None:
         """Replace a model's callable while it is served: no request is lost, and none is answered by both.
@@ -428,8 +467,8 @@ class TritonBase(ABC):
     def _capabilities(self) -> ServerCapabilities:
         return ServerCapabilities()
 
-    def _offer(self, path: str, meet: Accept) -> Callable[[], None]:
-        """Have proxies in this process, if there are any, connect to a worker; returns what withdraws that."""
+    def _listen_locally(self, path: str, accept: Accept) -> Callable[[], None]:
+        """Have proxies in this process, if there are any, connect to a worker by a path; returns what ends that."""
         return lambda: None
 
     def _metrics_address(self) -> str:
@@ -538,3 +577,16 @@ class TritonBase(ABC):
     def _is_lost(self, model: Model) -> bool:
         """Whether a model should have its proxies, and has not."""
         return self._is_running() and self._models.is_lost(model)
+
+
+def _named(model_name: Any, infer_func: Any) -> tuple[str, Infer]:
+    """The name and the callable that ``bind`` was given, of which the one may be in the other's place or missing."""
+    if infer_func is None and not isinstance(model_name, str):
+        model_name, infer_func = None, model_name
+    if infer_func is None:
+        raise PyTritonValidationError(f"model {model_name!r} has no infer_func; give bind() a callable")
+    if model_name is None:
+        if isinstance(infer_func, Processes):
+            raise PyTritonValidationError("Processes have no name for a model; give bind() a model_name too")
+        model_name = name_of(infer_func)
+    return model_name, infer_func

@@ -280,8 +280,11 @@ class ModelRegistry:
 
     def disconnect(self) -> None:
         """End all workers, each when its callable has returned. From any thread."""
-        for model in self:
+        models = list(self)
+        for model in models:
             model.disconnect()
+        for model in models:
+            model.join()
 
     def clear(self) -> None:
         """Forget the models."""

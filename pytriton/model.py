@@ -254,8 +254,12 @@ class Model:
         self._pool.interrupt()
 
     def disconnect(self) -> None:
-        """End what calls the callables, each when it has returned. From any thread."""
+        """End the workers, each when its callable has returned, without waiting for that. From any thread."""
         self._pool.stop()
+
+    def join(self) -> None:
+        """Wait, after :meth:`disconnect`, until worker processes have ended. From any thread."""
+        self._pool.join()
 
     def remove_files(self) -> None:
         """Remove the model's files; its proxies, if there are any, have read them."""

@@ -14,8 +14,9 @@ from time import perf_counter_ns
 from payloads import HOST, ID, LoadError, Workload, grpc_outputs, grpc_request, http_outputs, http_request
 from tally import Tally
 
-__all__ = ["CutError", "GrpcConnection", "HttpConnection", "connect", "drive"]
+__all__ = ["GRPC_PATH", "TIMEOUT_S", "CutError", "GrpcConnection", "HttpConnection", "connect", "drive"]
 
+GRPC_PATH = "/inference.GRPCInferenceService/ModelInfer"
 TIMEOUT_S = 60
 BUFFER_BYTES = 4 << 20
 _IDS = count()
@@ -140,12 +141,11 @@ class GrpcConnection(HttpConnection):
 
     def __init__(self, port: int, requests: Sequence[bytes]) -> None:
         super().__init__(port, ())
-        path = b"/inference.GRPCInferenceService/ModelInfer"
         # HPACK: indexed method and scheme, literals without indexing for the other fields.
         block = b"\x83\x86" + b"".join(
             bytes([*name, len(value)]) + value
             for name, value in (
-                (b"\x04", path),
+                (b"\x04", GRPC_PATH.encode()),
                 (b"\x01", f"{HOST}:{port}".encode()),
                 (b"\x00\x02te", b"trailers"),
                 (b"\x00\x0ccontent-type", b"application/grpc"),

@@ -149,7 +149,9 @@ class Run:
         """Stop hosts that have been idle for a while, and note what they leave behind."""
         time.sleep(IDLE_S)
         for host in hosts:
-            self.put(self.system.name, "start and stop", {"stop s": host.stop()})
+            seconds = host.stop()
+            if len(hosts) == 1 and "start and stop" in self.own.values:  # not a host of a section with its own hosts
+                self.put(self.system.name, "start and stop", {"stop s": seconds})
         for host in hosts:  # which look for any process that is left
             self.own.problems += host.left_behind()
 

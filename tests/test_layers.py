@@ -31,7 +31,7 @@ LAYERS = {
     "security": ["exceptions"],
     "utils": ["constants", "exceptions", "forks"],
     "model_config": ["exceptions", "wire.tensors"],
-    "client": ["constants", "exceptions", "forks", "model_config"],
+    "client": ["constants", "exceptions", "forks", "model_config", "signature.validation", "signature.values"],
     "compat": ["client", "exceptions", "forks", "model_config", "server.statistics"],
     "worker": ["constants", "exceptions", "forks", "model_config", "proxy", "wire"],
     "decorators": [
@@ -44,6 +44,7 @@ LAYERS = {
         "worker.context",
     ],
     "server": ["client", "config", "constants", "exceptions", "forks", "model_config", "security", "utils"],
+    "signature": ["decorators.signatures", "exceptions", "model_config", "proxy.types"],
     "pool": [
         "decorators.batching",
         "decorators.signatures",
@@ -52,6 +53,7 @@ LAYERS = {
         "model_config",
         "proxy.telemetry",
         "signals",
+        "signature",
         "wire",
         "worker",
     ],
@@ -87,6 +89,7 @@ LAYERS = {
         "pool",
         "server",
         "signals",
+        "signature.functions",
         "utils",
         "worker",
     ],
@@ -116,6 +119,7 @@ LAYERS = {
         "security",
         "server",
         "signals",
+        "signature.functions",
         "triton",
     ],
     "__main__": ["cli"],
@@ -247,6 +251,7 @@ PRIVATE = {
 # Packages whose private members more than one module uses, until one does.
 KNOWN_SEVERAL = {"tritonclient"}
 DOCUMENTED_IN_SPITE_OF_ITS_NAME = {"os._exit"}
+OF_NAMED_TUPLES = {"_asdict", "_field_defaults", "_fields", "_replace"}  # documented too
 
 # tritonclient brings "google" and "grpc", and the first one for Python 3.10.
 DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "numpy"}
@@ -670,7 +675,7 @@ def foreign_private_names(tree: ast.Module, own: set[str]) -> set[str]:
             case ast.Call(func=ast.Name(id="getattr" | "hasattr" | "setattr"), args=[_, ast.Constant(value=name), *_]):
                 if is_private(name) and name not in own:
                     found.add(name)
-    return found
+    return found - OF_NAMED_TUPLES
 
 
 def is_foreign(node: ast.ImportFrom) -> bool:

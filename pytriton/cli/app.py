@@ -175,7 +175,8 @@ def serve(
 ) -> None:
     """Serve the models of a module, until Ctrl+C or SIGTERM.
 
-    OBJECT is a function that takes a Triton and binds models to it, a function that returns a Triton, or a Triton.
+    OBJECT is a function that takes a Triton and binds models to it, a function that returns a Triton, a Triton, or a
+    function with annotations, which becomes a model of its name. Without OBJECT, as in models.py, all of these do.
 
     The options are fields of TritonConfig; a program that sets them itself wins. Those without an option here can be
     given with -o, or in the environment, as in PYTRITON_TRITON_CONFIG_LOG_VERBOSE=1.

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -14,7 +14,9 @@ from traceback import format_exception
 from typing import Any
 
 from pytriton.base import TritonBase
+from pytriton.exceptions import PyTritonValidationError
 from pytriton.security import TritonSecurityConfig
+from pytriton.signature.functions import BATCH, SAMPLE, describe
 from pytriton.triton import Triton
 
 __all__ = ["ProgramError", "Target", "TargetError"]
@@ -50,6 +52,8 @@ class Target:
             TargetError: It is something else.
         """
         module, _, attribute = text.partition(":")
+        if module.endswith(".py") and "/" not in module and not attribute:
+            return cls(module.removesuffix(".py"), "")  # all typed functions in it
         if module.endswith(".py") or "/" in module:
             name = ".".join(Path(module).with_suffix("").parts)
             raise TargetError(
@@ -93,8 +97,15 @@ class Target:
 
     def _load(self, access_token: str | None) -> TritonBase:
         found = self._find()
+        if not self.attribute:
+            functions = [each for each in vars(found).values() if is_typed(each) and each.__module__ == self.module]
+            if not functions:
+                raise TargetError(f"{self.module}.py has no functions with annotations to serve; write module:object")
+            return self._bound(functions, access_token)
         if isinstance(found, TritonBase):
             return found
+        if is_typed(found):
+            return self._bound([found], access_token)
         if not callable(found):
             raise TargetError(
                 f"{self} is a {type(found).__name__}; it must be a Triton object, a function that returns one, or a "
@@ -112,9 +123,19 @@ class Target:
                 raise self._missing() from error
             raise
         try:
-            return attrgetter(self.attribute)(module)
+            return attrgetter(self.attribute)(module) if self.attribute else module
         except AttributeError as error:
             raise TargetError(f"module {self.module!r} has no {self.attribute!r}") from error
+
+    def _bound(self, functions: Sequence[Callable[..., Any]], access_token: str | None) -> TritonBase:
+        """A server of typed functions, each under its own name."""
+        triton = Triton(security_config=TritonSecurityConfig(access_token=access_token))
+        try:
+            for function in functions:
+                triton.bind(function)
+        except PyTritonValidationError as error:
+            raise TargetError(str(error)) from error
+        return triton
 
     def _given(self, bind: Callable[..., Any], access_token: str | None) -> TritonBase:
         names = _required(bind)
@@ -137,7 +158,25 @@ class Target:
         return TargetError(f"there is no module {self.module!r} in {where}, nor installed; see --app-dir")
 
     def __str__(self) -> str:
-        return f"{self.module}:{self.attribute}"
+        return f"{self.module}:{self.attribute}" if self.attribute else f"{self.module}.py"
+
+
+def is_typed(found: object) -> bool:
+    """Whether it is a function to serve: it says what it takes, and that is no Triton."""
+    if not callable(found) or isinstance(found, type) or getattr(found, "__name__", "_").startswith("_"):
+        return False
+    try:
+        described = describe(found)
+    except PyTritonValidationError:
+        return False
+    hints = described.hints.values()
+    of_triton = any(isinstance(hint, type) and issubclass(hint, TritonBase) for hint in hints)
+    is_annotated = "return" in described.hints and described.hints.keys() >= described.parameters.keys()
+    return (
+        not of_triton
+        and described.result not in (None, type(None))
+        and (is_annotated or described.passes in (BATCH, SAMPLE))
+    )
 
 
 def _required(function: Callable[..., Any]) -> list[str]:

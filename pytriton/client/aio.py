@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, Parameters
 from pytriton.client.auth import Tls
 from pytriton.client.base import BaseModelClient
-from pytriton.client.codec import Arrays
-from pytriton.client.conversations import AsyncTransport, Conversation, drive_async
+from pytriton.client.codec import Arrays, Codec
+from pytriton.client.conversations import AsyncTransport, Call, Conversation, drive_async
 from pytriton.client.exceptions import PyTritonClientClosedError
 from pytriton.client.grpc_protocol import GrpcProtocol
 from pytriton.client.grpc_transports import AsyncGrpcTransport
@@ -193,6 +193,14 @@ class AsyncioModelClient(AsyncioClient):
             self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=True))
         )
 
+    async def call(
+        self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
+    ) -> Any:
+        """Call a typed function; arguments, result and errors are those of :meth:`ModelClient.call`."""
+        return await self._run(
+            self._session.call(self._request(inputs, named_inputs, parameters, headers, sample=True))
+        )
+
     async def infer_batch(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
     ) -> Arrays:
@@ -233,6 +241,19 @@ class AsyncioDecoupledModelClient(AsyncioClient):
         """
         return self._stream(inputs, named_inputs, parameters, headers, sample=True)
 
+    async def call(
+        self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
+    ) -> AsyncGenerator[Any, None]:
+        """Call a typed function that streams: its values, as they come.
+
+        Arguments are those of :meth:`ModelClient.call`; errors, and how to stop early, those of :meth:`infer_sample`.
+        """
+        request = self._request(inputs, named_inputs, parameters, headers, sample=True)
+        codec, call = await self._run(self._session.stream(request))
+        async with aclosing(self._responses(codec, call, sample=True)) as responses:
+            async for outputs in responses:
+                yield codec.result(outputs)
+
     def infer_batch(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
     ) -> AsyncGenerator[Arrays, None]:
@@ -248,6 +269,11 @@ class AsyncioDecoupledModelClient(AsyncioClient):
     ) -> AsyncGenerator[Arrays, None]:
         request = self._request(inputs, named_inputs, parameters, headers, sample=sample)
         codec, call = await self._run(self._session.stream(request))
+        async with aclosing(self._responses(codec, call, sample)) as responses:
+            async for outputs in responses:
+                yield outputs
+
+    async def _responses(self, codec: Codec, call: Call, sample: bool) -> AsyncGenerator[Arrays, None]:
         async with aclosing(self._transport.stream(call)) as responses:
             while (response := await self._in_flight.run(anext(responses, None))) is not None:
                 yield codec.decode(response, sample=sample)

@@ -17,6 +17,8 @@ from pytriton.client.exceptions import (
 from pytriton.client.tensors import InferResponse, InputTensor, OutputRequest
 from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.signature.validation import ValueMismatchError
+from pytriton.signature.values import SignatureCodec
 
 __all__ = ["Codec"]
 
@@ -57,6 +59,7 @@ class Codec:
         self._inputs = {spec.name: _Input.of(spec) for spec in config.inputs or ()}
         self._required = {spec.name for spec in self._inputs.values() if not spec.optional}
         self._outputs = {spec.name: _array_dtype(spec) for spec in config.outputs or ()}
+        self._typed = SignatureCodec.of(config)
         self.requested_outputs = [OutputRequest(name) for name in self._outputs]
 
     def by_name(self, arrays: Sequence[Any]) -> dict[str, Any]:
@@ -143,8 +146,31 @@ class Codec:
                 self._raise_unjoinable(name, parts, "they may differ in the number of rows alone")
         return joined
 
+    def result(self, arrays: Arrays) -> Any:
+        """The Python value that the outputs of one row stand for; see :meth:`ModelClient.call`.
+
+        Raises:
+            PyTritonClientValueError: The model was not made of a typed function.
+            PyTritonClientInferenceServerError: The outputs are not what the model's configuration says.
+        """
+        if self._typed is None:
+            raise PyTritonClientValueError(
+                f"model {self._model_name!r} has tensors, and no typed function; use infer_sample or infer_batch"
+            )
+        try:
+            return self._typed.result(arrays)
+        except (ValueMismatchError, KeyError) as error:
+            raise PyTritonClientInferenceServerError(
+                f"an output of model {self._model_name!r} is not what its signature says: {error}"
+            ) from error
+
     def _check(self, arrays: Mapping[str, Any], sample: bool) -> list[tuple[_Input, NDArray[Any]]]:
-        if self._inputs and not arrays:
+        if self._typed is not None:
+            try:
+                arrays = self._typed.arrays(arrays, has_rows=self.batching and not sample)
+            except ValueMismatchError as error:
+                raise PyTritonClientInputError(f"model {self._model_name!r}: {error}") from error
+        if self._inputs and not arrays and (self._required or self._typed is None):
             raise PyTritonClientValueError(f"no input was given, but model {self._model_name!r} has inputs")
         if not self._required <= arrays.keys():
             self._raise_missing(arrays)

@@ -183,6 +183,19 @@ class FuturesModelClient(BaseModelClient):
             lambda: self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=True))
         )
 
+    def call(
+        self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
+    ) -> Future[Any]:
+        """Call a typed function; arguments, result and errors of the future are those of :meth:`ModelClient.call`.
+
+        Raises:
+            PyTritonClientClosedError: The client is closed.
+            PyTritonClientQueueFullError: There was no place in the queue.
+        """
+        return self._submit(
+            lambda: self._session.call(self._request(inputs, named_inputs, parameters, headers, sample=True))
+        )
+
     def infer_batch(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
     ) -> Future[Arrays]:

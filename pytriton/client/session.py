@@ -109,6 +109,11 @@ class ModelSession:
             return (yield from self._infer_parts(codec, parts, request))
         return (yield from self._infer_one(codec, arrays, request))
 
+    def call(self, request: InferRequest) -> Conversation[Any]:
+        """One inference of a typed function, with its result."""
+        codec = yield from self._codec_for(request)
+        return codec.result((yield from self.infer(request)))
+
     def load_model(self, config: str | None, files: Mapping[str, bytes] | None) -> Conversation[None]:
         """Have the server load the model, and return when it has."""
         if config is not None and is_partial_config(config):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, Parameters
@@ -155,7 +155,8 @@ class ModelClient(SyncClient):
 
         Args:
             inputs: Arrays in the order of the model's inputs, each of exactly the declared dtype and shape, without
-                batch axis. BYTES are object arrays of ``bytes``, or bytes arrays such as ``S8``.
+                batch axis. BYTES are object arrays of ``bytes``, or bytes arrays such as ``S8``. Of a typed function,
+                also Python values.
             parameters: The request's parameters, for callables that read them.
             headers: The request's headers; numbers and booleans become text.
             named_inputs: The same by name, instead of by position.
@@ -178,6 +179,28 @@ class ModelClient(SyncClient):
         """
         return drive(
             self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=True)), self._transport
+        )
+
+    def call(self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any) -> Any:
+        """Call a typed function: Python values in, its result out.
+
+        Args:
+            inputs: Values in the order of the function's parameters. None is left out, so that the default counts.
+                Dataclasses, models of pydantic, enumerations, images of Pillow and arrays are understood.
+            parameters: The request's parameters.
+            headers: The request's headers.
+            named_inputs: The same by name, instead of by position.
+
+        Returns:
+            The function's result: a value, or a dict of the fields of an object. Arrays are read-only.
+
+        Raises:
+            PyTritonClientInputError: A value does not fit the function's parameter; nothing was sent.
+            PyTritonClientValueError: The model was not made of a typed function.
+            PyTritonClientError: As :meth:`infer_sample`.
+        """
+        return drive(
+            self._session.call(self._request(inputs, named_inputs, parameters, headers, sample=True)), self._transport
         )
 
     def infer_batch(
@@ -242,6 +265,15 @@ class DecoupledModelClient(SyncClient):
         """
         return self._stream(inputs, named_inputs, parameters, headers, sample=True)
 
+    def call(
+        self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
+    ) -> Generator[Any, None, None]:
+        """Call a typed function that streams: its values, as they come.
+
+        Arguments are those of :meth:`ModelClient.call`; errors, and how to stop early, those of :meth:`infer_sample`.
+        """
+        return self._stream(inputs, named_inputs, parameters, headers, sample=True).values()
+
     def infer_batch(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
     ) -> ResponseIterator:
@@ -279,6 +311,12 @@ class ResponseIterator(Iterator[Arrays]):
         if response is None:
             raise StopIteration
         return self._codec.decode(response, sample=self._sample)
+
+    def values(self) -> Generator[Any, None, None]:
+        """What the responses stand for, if the model is a typed function; see :meth:`ModelClient.call`."""
+        with self:
+            for outputs in self:
+                yield self._codec.result(outputs)
 
     def __enter__(self) -> ResponseIterator:
         return self

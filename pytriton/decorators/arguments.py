@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pytriton.constants import TRITON_CONTEXT_ATTRIBUTE, TRITON_CONTEXT_FIELD_NAME
 from pytriton.decorators.inputs_and_outputs import get_inference_request_batch_size, replaced, requests_in, tensors
-from pytriton.decorators.signatures import Decorator, Wrapped, adding_decorator, decorator
+from pytriton.decorators.signatures import Change, Decorator, Wrapped, adding_decorator, changing_decorator
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.proxy.types import RequestBatch
 from pytriton.worker.context import get_model_config, get_triton_context
@@ -42,7 +42,7 @@ def fill_optionals(**defaults: NDArray[Any]) -> Decorator:
     """
     checked: TritonModelConfig | None = None
 
-    @decorator
+    @changing_decorator(Change(fills=tuple(defaults)))
     def filled(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         nonlocal checked
         requests = requests_in(args, "fill_optionals")
@@ -79,7 +79,7 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
     def reduced(inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {key: _first(key, inputs[key], squeeze_single_values, strict) for key in keys if key in inputs}
 
-    @decorator
+    @changing_decorator(Change(reduces=keys))
     def with_first(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         config = get_model_config(wrapped, instance)
         if not config.batching:

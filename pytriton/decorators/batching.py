@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from inspect import getattr_static, unwrap
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,10 +56,14 @@ def batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[s
 def whole_batch_form(function: Any) -> Callable[[Arrays], Any] | None:
     """The function below ``@batch``, from whole-batch inputs by name to outputs, which the caller splits and checks.
 
-    None if ``@batch`` is not the outermost decorator of the function, the bound method, or the object's ``__call__``.
+    None if ``@batch`` is not the outermost decorator of the function, the bound method, or the object's ``__call__``,
+    and the outermost one has no such form of its own, as that of typed functions has.
     """
     decorated = function if isinstance(function, WRAPPERS) else getattr_static(type(function), "__call__", None)
-    if not isinstance(decorated, WRAPPERS) or wrapper_of(decorated) is not unwrap(batch):
+    wrapper = wrapper_of(decorated) if isinstance(decorated, WRAPPERS) else None
+    if (form := getattr(wrapper, "whole_batch", None)) is not None:
+        return cast(Callable[[Arrays], Any], form(decorated.__wrapped__))
+    if wrapper is not unwrap(batch):
         return None
     wrapped = (function if decorated is function else function.__call__).__wrapped__
 

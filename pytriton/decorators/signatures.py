@@ -21,12 +21,15 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 __all__ = [
     "WRAPPERS",
     "AddingDecorator",
+    "Change",
     "Decorated",
     "Decorator",
     "UnpackingDecorator",
     "Wrapped",
     "Wrapper",
     "adding_decorator",
+    "change_of",
+    "changing_decorator",
     "check_callable",
     "check_factory",
     "decorator",
@@ -53,10 +56,14 @@ class Change(NamedTuple):
     Attributes:
         unpacks: Whether it turns the list of requests into a keyword argument for each input.
         adds: Names of the keyword arguments that it adds.
+        fills: Names of inputs that it adds to requests without them.
+        reduces: Names of inputs of which it passes one value in place of rows.
     """
 
     unpacks: bool = False
     adds: tuple[str, ...] = ()
+    fills: tuple[str, ...] = ()
+    reduces: tuple[str, ...] = ()
 
 
 class Decorated(Protocol[P, R_co]):
@@ -111,6 +118,11 @@ def adding_decorator(*names: str) -> Callable[[Wrapper], AddingDecorator]:
     return lambda wrapper: _decorator(wrapper, Change(adds=names))
 
 
+def changing_decorator(change: Change) -> Callable[[Wrapper], Decorator]:
+    """As :func:`decorator`, of a wrapper that changes the inputs."""
+    return lambda wrapper: _decorator(wrapper, change)
+
+
 def _decorator(wrapper: Any, change: Change) -> Any:
     wrapper.change = change
     return wrapt.decorator(wrapper)
@@ -121,7 +133,7 @@ def wrapper_of(decorated: Any) -> Any:
     return decorated._self_wrapper  # wrapt has no public name for it; tested with 1.16 and 2.5
 
 
-def _change_of(decorated: Any) -> Change | None:
+def change_of(decorated: Any) -> Change | None:
     """The change that a decorated function makes; None if the decorator is not one of this package."""
     change = getattr(wrapper_of(decorated), "change", None)
     return change if isinstance(change, Change) else None
@@ -150,7 +162,7 @@ def check_callable(function: Any, config: TritonModelConfig) -> None:
     unpacked, added = False, dict[str, Any]()
     while type(function) not in FUNCTIONS:  # not isinstance(): a wrapper has the class of the wrapped function
         if isinstance(function, WRAPPERS):
-            change = _change_of(function)
+            change = change_of(function)
             if change is None:
                 return
             unpacked |= change.unpacks
@@ -174,7 +186,7 @@ def check_factory(factory: Any) -> None:
     """
     signature = _signature(factory) if type(factory) in FUNCTIONS else None
     needed = [] if signature is None else _required(signature)
-    if needed or (isinstance(factory, WRAPPERS) and _change_of(factory) is not None):
+    if needed or (isinstance(factory, WRAPPERS) and change_of(factory) is not None):
         what = f"needs {', '.join(needed)}" if needed else "is decorated as an inference callable is"
         raise PyTritonValidationError(
             f"factory {_described(factory)} {what}; give Processes a function without parameters (but device) that "

@@ -95,10 +95,10 @@ class Triton(TritonBase):
     def _is_ours(self) -> bool:
         return installation().home == BUNDLED  # with another one, our backend would not find the server's functions
 
-    def _offer(self, path: str, meet: Accept) -> Callable[[], None]:
+    def _listen_locally(self, path: str, accept: Accept) -> Callable[[], None]:
         if self._is_ours() and LIBRARY.is_file():
-            return native_proxy().listen(path, meet)
-        return super()._offer(path, meet)
+            return native_proxy().listen(path, accept)
+        return super()._listen_locally(path, accept)
 
     def _capabilities(self) -> ServerCapabilities:
         options = self.server.options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
@@ -27,7 +27,7 @@ ALPHABET = np.frombuffer((string.ascii_letters + string.digits).encode(), "S1")
 class WarmupInput:
     """The values of one input.
 
-    One source is required: a file, zeros or random values. Of several, the first in this order is used.
+    One source is required: an array, a file, zeros or random values. Of several, the first in this order is used.
 
     Args:
         dtype: As of :class:`pytriton.model_config.Tensor`.
@@ -36,6 +36,7 @@ class WarmupInput:
         random_data: Random values: 0 to 99 for integers of 32 and 64 bits, the whole range for shorter ones, [0, 1) for
             floats, 8 to 32 letters and digits for bytes.
         input_data_file: Path of a ``.npy`` file with a batch, or with one sample for all rows.
+        data: The array itself, of shape ``(batch_size, *shape)``; not for warm-ups that the server makes.
 
     Raises:
         PyTritonBadParameterError: The dtype or the shape is not possible.
@@ -46,6 +47,7 @@ class WarmupInput:
     zero_data: bool = False
     random_data: bool = False
     input_data_file: str | None = None
+    data: NDArray[Any] | None = field(default=None, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         self.dtype = from_triton_name(triton_name(self.dtype))
@@ -58,7 +60,7 @@ class WarmupInput:
     @property
     def has_source(self) -> bool:
         """Whether it has a source of values."""
-        return bool(self.input_data_file or self.zero_data or self.random_data)
+        return bool(self.data is not None or self.input_data_file or self.zero_data or self.random_data)
 
 
 @dataclass
@@ -101,6 +103,8 @@ def generate_warmup_data(warmup_input: WarmupInput, batch_size: int) -> NDArray[
     Raises:
         PyTritonBadParameterError: There is no source, or the file has another array.
     """
+    if warmup_input.data is not None:
+        return warmup_input.data.copy()
     kind = from_triton_name(triton_name(warmup_input.dtype))
     shape = (batch_size, *warmup_input.shape) if batch_size else tuple(warmup_input.shape)
     if warmup_input.input_data_file:

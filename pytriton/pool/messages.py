@@ -11,6 +11,8 @@ end of the pipe                  end when the callable has returned
 reports                          from the worker
 ``ready``, is_async              the callable is warmed up, and the instance waits for its proxy
 ``failed``, traceback            the worker cannot start, and ends
+``derived``, bytes               the pickled tensors of the model, which was all that the process was asked for
+``refused``, text                they cannot be derived of its callable
 ``connected``                    a proxy has connected
 ``disconnected``, bool, bool     a proxy has disconnected; is another one connected, and did the server close it
 ``unrecoverable``                the callable wants the server to stop

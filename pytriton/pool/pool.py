@@ -74,10 +74,13 @@ class WorkerPool(Protocol):
         """Abort a :meth:`start` or :meth:`rebind` that another thread waits for. Thread-safe."""
 
     def stop(self) -> None:
-        """End the workers, each when its callable has returned. Thread-safe."""
+        """Have the workers end, each when its callable has returned. Thread-safe; does not wait."""
+
+    def join(self) -> None:
+        """After :meth:`stop`, wait until worker processes have ended; those that take too long are killed."""
 
     def close(self) -> None:
-        """Stop, and release workers and callables."""
+        """Stop, join, and release workers and callables."""
 
 
 @dataclass(frozen=True)

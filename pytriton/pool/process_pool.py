@@ -122,7 +122,10 @@ class ProcessWorkerPool:
         """Stop and forget the workers from an index on."""
         stopped = self._supervisors[index:]
         del self.workers[index:], self._supervisors[index:]
-        self._stop(stopped)
+        for supervisor in stopped:
+            supervisor.stop()
+        for supervisor in stopped:
+            supervisor.join()
 
     def _spec(self, index: int, resources: WorkerResources, path: str) -> WorkerSpec:
         config = self._model.config
@@ -171,18 +174,18 @@ class ProcessWorkerPool:
             supervisor.interrupt()
 
     def stop(self) -> None:
-        """As :meth:`WorkerPool.stop`; returns when the processes have ended."""
-        self._stop(list(self._supervisors))
-
-    def _stop(self, supervisors: list[Supervisor]) -> None:
-        for supervisor in supervisors:
+        """As :meth:`WorkerPool.stop`."""
+        for supervisor in list(self._supervisors):
             supervisor.stop()
-        deadline = time.monotonic() + self.processes.stop_timeout_s
-        for supervisor in supervisors:
-            supervisor.join(deadline)
+
+    def join(self) -> None:
+        """As :meth:`WorkerPool.join`."""
+        for supervisor in list(self._supervisors):
+            supervisor.join()
 
     def close(self) -> None:
         """As :meth:`WorkerPool.close`."""
         self.stop()
+        self.join()
         self._supervisors.clear()
         self.workers.clear()

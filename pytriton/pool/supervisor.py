@@ -114,6 +114,7 @@ class Supervisor:
         self._failure: str | None = None  # why there are no more restarts
         self._interrupted = False
         self._stopped = threading.Event()
+        self._kill_at = 0.0  # in time.monotonic() seconds; set by stop()
         self._listener = listening(spec.path)
         observation.follow(self._observe)
         forks.register(self)
@@ -188,12 +189,12 @@ class Supervisor:
         """
         before, deadline = self._spec, time.monotonic() + self._processes.start_timeout_s
         spec = replace(before, factory=factory, takes_device=takes_device)
-        pickled, answer = _pickled(spec), None
+        new_spec, answer = pickled(spec), None
         self._spec = spec  # for a process that starts from now on
         while self._wait_for(lambda: self._reported.ready_since is not None, deadline):
             process, remaining_s = self._process, deadline - time.monotonic()
             if process is not None:
-                answer = process.ask("rebind", pickled, remaining_s, lambda: self._interrupted)
+                answer = process.ask("rebind", new_spec, remaining_s, lambda: self._interrupted)
             if answer is not None or self._interrupted or remaining_s <= 0:
                 break  # otherwise the process has just ended; the next one will be asked, too
         if answer != "" and self.is_alive():
@@ -220,15 +221,17 @@ class Supervisor:
     def stop(self) -> None:
         """End the process when its callable has returned, without a restart. Does not wait for that."""
         with self._changed:
+            if not self._stopped.is_set():
+                self._kill_at = time.monotonic() + self._processes.stop_timeout_s
             self._stopped.set()
             self._changed.notify_all()
         process = self._process
         if process is not None:
             process.stop()
 
-    def join(self, deadline: float) -> None:
-        """Wait for the end after :meth:`stop`, and kill the process at a deadline in :func:`time.monotonic` seconds."""
-        self._thread.join(max(0.0, deadline - time.monotonic()))
+    def join(self) -> None:
+        """Wait for the end after :meth:`stop`, and kill the process when it has taken ``stop_timeout_s``."""
+        self._thread.join(max(0.0, self._kill_at - time.monotonic()))
         while self._thread.is_alive():
             process = self._process
             if process is not None:
@@ -259,7 +262,7 @@ class Supervisor:
     def _run_process(self) -> str | None:
         """Start a process and follow it to its end; returns how it died, None if it has reached ``max_requests``."""
         began = time.monotonic()
-        spec = _pickled(replace(self._spec, log_levels=log_levels()))
+        spec = pickled(replace(self._spec, log_levels=log_levels()))
         try:
             environment = self._spec.resources.environment()
             process = WorkerProcess(self._spec.name, spec, environment, self._listener, self._changed)
@@ -342,7 +345,8 @@ class Supervisor:
             self._changed.notify_all()
 
 
-def _pickled(spec: WorkerSpec) -> bytes:
+def pickled(spec: Any) -> bytes:
+    """Pickle what a worker process is told; raises PyTritonWorkerError if its factory cannot be pickled."""
     try:
         return dumps(spec)
     except Exception as error:

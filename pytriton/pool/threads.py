@@ -9,6 +9,7 @@ from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.pool.pool import Infer, InferFunc, ServedCallable, ServedModel
 from pytriton.pool.processes import Processes
+from pytriton.signature.served import served_form
 from pytriton.worker.context import attach
 from pytriton.worker.instance import Instance
 from pytriton.worker.results import is_async
@@ -39,6 +40,7 @@ class ThreadWorkerPool:
     def __init__(self, functions: Sequence[InferFunc], model: ServedModel) -> None:
         self.workers: list[Instance] = []
         self._model = model
+        functions = [served_form(function, model.config) for function in functions]
         self._functions = functions
         self._callables: list[ServedCallable] = []
         for function in functions:
@@ -76,7 +78,7 @@ class ThreadWorkerPool:
             raise PyTritonValidationError(
                 f"model {name!r} was bound with callables of this process, not with Processes; {instead}"
             )
-        functions = callables(infer)
+        functions = [served_form(function, self._model.config) for function in callables(infer)]
         if len(functions) != len(self._functions):
             raise PyTritonValidationError(
                 f"model {name!r} has {len(self._functions)} instances, and got {len(functions)} callables; give one "
@@ -105,6 +107,9 @@ class ThreadWorkerPool:
         self._model.failures.flush()  # the program may end before the callables' threads do
         for instance in list(self.workers):
             instance.close()
+
+    def join(self) -> None:
+        """As :meth:`WorkerPool.join`; threads may outlive the pool."""
 
     def close(self) -> None:
         """As :meth:`WorkerPool.close`."""

@@ -21,10 +21,12 @@ from typing import Any
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.pool.batch_reports import WorkerObservation
+from pytriton.pool.inspection import Inspection
 from pytriton.pool.messages import MessagePipe, PipeLogHandler, WorkerSpec
 from pytriton.pool.pool import ServedCallable, ServedModel
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
 from pytriton.signals import ignored_signals
+from pytriton.signature.served import served_form
 from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.instance import Instance
 from pytriton.worker.interfaces import Channel, Executor
@@ -59,8 +61,11 @@ def main(spec: int, pipe: int, listener: int, parent: int) -> None:
 def _serve(spec_file: int, pipe: MessagePipe, listener: int) -> None:
     try:
         with open(spec_file, "rb") as file:
-            spec: WorkerSpec = pickle.load(file)
+            spec: WorkerSpec | Inspection = pickle.load(file)
         _prepare(spec, pipe)
+        if isinstance(spec, Inspection):
+            pipe.send(*spec.report())
+            return
         runner = WorkerRunner(spec, pipe, socket.socket(fileno=listener))
     except BaseException:
         pipe.send("failed", traceback.format_exc())
@@ -68,7 +73,7 @@ def _serve(spec_file: int, pipe: MessagePipe, listener: int) -> None:
     runner.run()
 
 
-def _prepare(spec: WorkerSpec, pipe: MessagePipe) -> None:
+def _prepare(spec: WorkerSpec | Inspection, pipe: MessagePipe) -> None:
     """Set the process up before the user's code runs."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # it is a pipe, and its lines are for a log
@@ -195,6 +200,7 @@ def _inference_callable(spec: WorkerSpec) -> Any:
     function = spec.call_factory()
     if not callable(function):
         raise PyTritonValidationError(f"the factory returned {function!r}, which cannot be called")
+    function = served_form(function, spec.config)
     check_callable(function, spec.config)
     return function
 

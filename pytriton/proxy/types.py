@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pytriton.proxy.telemetry import traced_span
 
-__all__ = ["Request", "RequestBatch", "Requests", "Response", "ResponseBatch", "Responses"]
+__all__ = ["Request", "RequestBatch", "Requests", "Response", "ResponseBatch", "Responses", "RowErrors"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -338,6 +338,18 @@ class ResponseBatch(_FilledOnUse):
                     if now.get(name) is not array:
                         return None
         return self._outputs
+
+
+class RowErrors(Exception):
+    """Raised by what takes whole-batch inputs, in place of outputs, if some of its rows have failed.
+
+    Args:
+        respond: From the rows of each request to a response for each, or the error that it failed with.
+    """
+
+    def __init__(self, respond: Callable[[Sequence[int]], list[Any]]) -> None:
+        super().__init__("some rows have failed")
+        self.respond = respond
 
 
 Requests = list[Request]

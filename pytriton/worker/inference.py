@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pytriton.exceptions import PyTritonRequestError, PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup
-from pytriton.proxy.types import Request, ResponseBatch
+from pytriton.proxy.types import Request, ResponseBatch, RowErrors
 from pytriton.proxy.validators import TritonResultsValidator
 from pytriton.wire.frames import END, ERROR, RESPONSE, Frame
 from pytriton.wire.tensors import BYTES, WHOLE_BATCH, Tensor, dtype_code, tensor
@@ -222,10 +222,13 @@ class Inference:
             return callee.whole_batch(inputs), None
         if look is not None:
             frame.cancellation = Cancellation(look)
-        requests = requests_of(frame, self._input_names, self._output_names, self._options.forwards_headers)
+        requests = self._requests(frame)
         for observer in frame.observers:
             observer.begin(requests)
         return callee.function(requests), requests
+
+    def _requests(self, frame: Frame) -> list[Request]:
+        return requests_of(frame, self._input_names, self._output_names, self._options.forwards_headers)
 
     def failed(self, frame: Frame, error: BaseException, begun: bool = False) -> Reply:
         """Log what the callable raised; the reply that tells of it. After a first reply no call is made again.
@@ -234,6 +237,11 @@ class Inference:
         """
         if self._process != os.getpid():
             self._end_child(error)
+        if isinstance(error, RowErrors) and frame.rows is not None:
+            try:
+                return self._reply(frame, self._requests(frame), error.respond(frame.rows))
+            except Exception as other:
+                error = other
         if isinstance(error, PyTritonUnrecoverableError):
             LOGGER.error("model %s: unrecoverable error, the server is going to stop", self._model, exc_info=error)
             self._on_unrecoverable()

@@ -20,7 +20,8 @@ Error copy(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response, uin
   if (Error error = TRITONBACKEND_InputProperties(input, &name, &dtype, &shape, &rank, &size, &buffers)) return error;
   TRITONBACKEND_Output* output = nullptr;
   const std::string output_name = "OUTPUT" + std::string(name).substr(std::strlen("INPUT"));
-  if (Error error = TRITONBACKEND_ResponseOutput(response, &output, output_name.c_str(), dtype, shape, rank)) return error;
+  if (Error error = TRITONBACKEND_ResponseOutput(response, &output, output_name.c_str(), dtype, shape, rank))
+    return error;
   TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
   int64_t device = 0;
   void* target = nullptr;
@@ -48,8 +49,8 @@ Error respond(TRITONBACKEND_Request* request) {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) Error TRITONBACKEND_ModelInstanceExecute(
-    TRITONBACKEND_ModelInstance*, TRITONBACKEND_Request** requests, uint32_t count) {
+extern "C" __attribute__((visibility("default"))) Error
+TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstance*, TRITONBACKEND_Request** requests, uint32_t count) {
   for (uint32_t index = 0; index < count; ++index) {
     if (Error error = respond(requests[index])) TRITONSERVER_ErrorDelete(error);
     if (Error error = TRITONBACKEND_RequestRelease(requests[index], TRITONSERVER_REQUEST_RELEASE_ALL))

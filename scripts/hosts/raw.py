@@ -38,9 +38,8 @@ def write_model(folder, name, library):
         tensors["INPUT"].append('name: "COUNT" data_type: TYPE_INT32 dims: [1]')
     lines = [f'backend: "{"copy" if library else "python"}"', f"max_batch_size: {MAX_BATCH_SIZE}"]
     lines += [f"{what.lower()} [{{ {' }, { '.join(each)} }}]" for what, each in tensors.items()]
-    lines.append("instance_group [{ kind: KIND_CPU count: 1 }]")
-    decoupled = "model_transaction_policy { decoupled: true }"
-    lines.append(decoupled if model == "stream" else "dynamic_batching {}")
+    lines += ["dynamic_batching {}", "instance_group [{ kind: KIND_CPU count: 1 }]"]
+    lines += ["model_transaction_policy { decoupled: true }"] if model == "stream" else []
     (folder / name / "1").mkdir(parents=True)
     (folder / name / "config.pbtxt").write_text("\n".join(lines))
     program = library or Path(__file__).with_name("model.py")

@@ -40,6 +40,12 @@ OUTPUTS = {
         [1. 2. 3.] for nobody
         [10. 20. 30.] for ada
     """,
+    "typed_functions": """\
+        {'label': 'positive', 'score': 0.25}
+        {'label': 'neutral', 'score': 0.0}
+        {'mean': array([127.5], dtype=float32)}
+        ['once 0', 'once 1', 'once 2']
+    """,
     "notebook": """\
         double: [2. 4. 6.]
         square: [1. 4. 9.]

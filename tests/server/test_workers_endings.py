@@ -214,7 +214,9 @@ def test_a_callable_that_does_not_return_is_killed_with_its_worker(bind, traffic
         wait_for(lambda: entered(tmp_path), "the worker to be busy")
         (worker,) = workers_of(model)
         os.kill(worker, signal.SIGSTOP)
-        triton._models.versions(model, None)[0].disconnect()
+        (bound,) = triton._models.versions(model, None)
+        bound.disconnect()
+        bound.join()
         assert not is_alive(worker)
         assert "process is gone" in str(call.exception())
 

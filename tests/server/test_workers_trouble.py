@@ -111,6 +111,7 @@ def test_a_stopped_worker_that_reads_nothing_can_be_ended(bind, triton):
         (supervisor,) = pool_of(triton, model)._supervisors
         wait_for(supervisor._process._asking.locked, "the pipe to be written to")
         pool_of(triton, model).stop()
+        pool_of(triton, model).join()
         rebinding.exception(DEADLINE_S)
         assert not is_alive(worker)
 

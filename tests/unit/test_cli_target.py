@@ -5,7 +5,8 @@ from itertools import count
 
 import pytest
 
-from pytriton.cli.target import ProgramError, Target, TargetError
+from pytriton.cli.target import ProgramError, Target, TargetError, is_typed
+from pytriton.exceptions import PyTritonInvalidOperationError
 
 NUMBERS = count()
 
@@ -95,3 +96,56 @@ def test_a_failing_module_is_told_by_its_traceback_without_ours(module):
 def test_a_module_that_misses_another_one_names_that(module):
     with pytest.raises(ProgramError, match="ModuleNotFoundError: No module named 'no_such_library'"):
         Target(module("import no_such_library"), "bind").load()
+
+
+TYPED = """
+from collections.abc import Iterator
+from pytriton import Triton
+
+def shout(text: str) -> str:
+    return text.upper()
+
+def tell(prompt: str, count: int = 3) -> Iterator[str]:
+    yield prompt
+
+def helper(text):
+    return text
+
+def returns_nothing(text: str) -> None:
+    pass
+
+def _private(text: str) -> str:
+    return text
+
+def bind(triton: Triton) -> None:
+    triton.bind(shout)
+"""
+
+
+def test_a_function_with_annotations_is_served_as_a_model(module):
+    triton = Target(module(TYPED), "shout").load()
+    with pytest.raises(PyTritonInvalidOperationError, match="bound models are: 'shout'"):
+        triton.unbind("other")
+    triton.__exit__()
+
+
+def test_all_functions_with_annotations_of_a_file_are_served(module):
+    target = Target.parse(f"{module(TYPED)}.py")
+    assert str(target).endswith(".py")
+    assert Target.parse(str(target)) == target
+    assert names_of(target) == ["shout", "tell"]
+
+
+def names_of(target):
+    found = target._find()
+    return [name for name, value in vars(found).items() if is_typed(value) and value.__module__ == target.module]
+
+
+def test_a_file_without_functions_with_annotations_is_an_error(module):
+    with pytest.raises(TargetError, match="has no functions with annotations"):
+        Target.parse(f"{module('x = 3')}.py").load()
+
+
+def test_a_function_whose_tensors_cannot_be_derived_is_told(module):
+    with pytest.raises(TargetError, match="complex is not among the types"):
+        Target(module("def f(x: complex) -> int: ..."), "f").load()

@@ -58,7 +58,7 @@ def supervise(tmp_path):
     yield start
     for supervisor in supervisors:
         supervisor.stop()
-        supervisor.join(time.monotonic())
+        supervisor.join()
 
 
 def test_a_rebind_whose_factory_hangs_fails_at_its_deadline(supervise):

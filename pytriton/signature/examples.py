@@ -1,0 +1,134 @@
+"""Examples of requests: what they tell of a model's tensors, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.dtypes import triton_name
+from pytriton.model_config.model_config import ModelConfig
+from pytriton.model_config.warmup import ModelWarmup, WarmupInput
+from pytriton.signature.schema import Schema, tensor_of
+from pytriton.signature.validation import to_json
+
+__all__ = ["Example", "as_array", "examples_in", "in_json", "schema_of", "warmed"]
+
+Example = Mapping[str, Any]
+
+LONGEST_EXAMPLE = 2048  # characters of JSON
+SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+def examples_in(given: Any) -> list[Example]:
+    """The examples that ``bind`` was given: one, a list of them, or None.
+
+    Raises:
+        PyTritonValidationError: One is no dict from names of inputs to values.
+    """
+    examples = [given] if isinstance(given, Mapping) else given or []
+    if not isinstance(examples, (list, tuple)) or not all(isinstance(each, Mapping) for each in examples):
+        raise PyTritonValidationError(
+            f"example is {given!r:.100}; give a dict from the names of inputs to values, or a list of such"
+        )
+    return list(examples)
+
+
+def schema_of(place: str, values: Sequence[Any], *, as_arrays: bool, has_axis: bool) -> Schema:
+    """The schema of what examples have in one place.
+
+    Args:
+        place: For messages.
+        values: One of each example.
+        as_arrays: Whether they are arrays, whatever they look like.
+        has_axis: Whether arrays have a batch axis, which is no part of the schema.
+
+    Raises:
+        PyTritonValidationError: Arrays have different dtypes or ranks, or a dtype that the server does not know.
+    """
+    if as_arrays or any(hasattr(each, "__array__") and np.ndim(each) for each in values):
+        return _schema_of_arrays(place, [as_array(each) for each in values], has_axis)
+    kinds = {type(each.item() if isinstance(each, np.generic) else each) for each in values}
+    if kinds <= SCALARS.keys():
+        if len(kinds) == 1:
+            return {"type": SCALARS[kinds.pop()]}
+        return {"type": "number"} if kinds == {int, float} else {"encoding": "json"}
+    if kinds == {bytes}:
+        return {"type": "string", "contentEncoding": "base64"}
+    items = {type(item) for each in values if isinstance(each, (list, tuple)) for item in each}
+    if kinds <= {list, tuple} and len(items) == 1 and items <= SCALARS.keys():
+        return {"type": "array", "items": {"type": SCALARS[items.pop()]}}
+    return {"encoding": "json"}
+
+
+def _schema_of_arrays(place: str, arrays: Sequence[NDArray[Any]], has_axis: bool) -> Schema:
+    try:
+        dtypes = {"BYTES" if each.dtype.kind == "U" else triton_name(each.dtype) for each in arrays}
+    except ValueError as error:
+        raise PyTritonValidationError(f"{place} in an example: {error}") from error
+    ranks = {each.ndim for each in arrays}
+    if len(dtypes) > 1 or len(ranks) > 1:
+        raise PyTritonValidationError(
+            f"{place} has several dtypes or numbers of dimensions in the examples: "
+            f"{', '.join(sorted(f'{each.dtype} {each.shape}' for each in arrays))}"
+        )
+    if has_axis and ranks == {0}:
+        raise PyTritonValidationError(f"{place} in an example has no batch axis")
+    shapes = [each.shape[1:] if has_axis else each.shape for each in arrays]
+    shape = [sizes[0] if len({*sizes}) == 1 else -1 for sizes in zip(*shapes, strict=True)]
+    return {"type": "array", "dtype": dtypes.pop(), "shape": [size or -1 for size in shape]}
+
+
+def in_json(examples: Sequence[Example], results: Sequence[Any]) -> list[Schema]:
+    """Examples and what came of them, as a signature has them, as far as JSON has them and they are short."""
+    told = []
+    for example, result in zip(examples, results, strict=True):
+        try:
+            given = {name: to_json(value) for name, value in example.items() if value is not None}
+            each = {"input": given, "output": to_json(result)}
+            if len(json.dumps(each, allow_nan=False)) <= LONGEST_EXAMPLE:
+                told.append(each)
+        except (TypeError, ValueError):
+            continue
+    return told
+
+
+def as_array(value: Any, dtype: str | None = None) -> NDArray[Any]:
+    """A value of an example as an array; texts become objects of class ``bytes``."""
+    array = np.asarray(value)
+    if array.dtype.kind == "U":
+        texts = np.empty(array.shape, object)
+        texts[...] = np.char.encode(array, "utf-8").astype(object)
+        return texts
+    if array.dtype.kind == "S":
+        return array.astype(object)
+    if dtype is not None and dtype != "BYTES" and not hasattr(value, "__array__"):
+        return array.astype(tensor_of("x", {"dtype": dtype, "shape": []}).dtype)
+    return array
+
+
+def warmed(config: ModelConfig, requests: Sequence[Mapping[str, NDArray[Any]]]) -> ModelConfig:
+    """A configuration with requests as the first warm-ups.
+
+    Args:
+        config: Of the model.
+        requests: The arrays of each, with batch axis if the model has one.
+    """
+    warmups = []
+    for number, arrays in enumerate(requests, 1):
+        rows = len(next(iter(arrays.values()))) if config.batching and arrays else 1
+        if not arrays or rows > config.max_batch_size > 0:
+            continue
+        inputs = {}
+        for name, array in arrays.items():
+            shape = array.shape[1:] if config.batching else array.shape
+            if 0 not in shape:
+                inputs[name] = WarmupInput(array.dtype, shape, data=array)
+        if len(inputs) == len(arrays):
+            warmups.append(ModelWarmup(f"example {number}", rows, inputs))
+    return replace(config, model_warmup=[*warmups, *(config.model_warmup or ())] or None) if warmups else config

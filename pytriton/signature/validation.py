@@ -1,0 +1,371 @@
+"""Whether values fit the schemas of a signature, and what they are in JSON."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytriton.exceptions import ErrorCode, PyTritonRequestError
+from pytriton.model_config.dtypes import from_triton_name
+from pytriton.signature.schema import Schema
+
+__all__ = ["Problem", "ValueMismatchError", "array_of", "checks", "expectation", "problems", "shown", "to_json"]
+
+Path = tuple[str | int, ...]
+Definitions = Mapping[str, Schema]
+
+INT64 = range(-(2**63), 2**63)
+NAMES = {"integer": "an integer", "number": "a number", "boolean": "true or false", "string": "a string"}
+NAMES |= {"array": "a list", "object": "an object", "null": "null"}
+PLURALS = {"integer": "integers", "number": "numbers", "boolean": "booleans", "string": "strings", "object": "objects"}
+LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+LENGTHS = ("minLength", "maxLength", "minItems", "maxItems")
+CONSTRAINTS = {*LIMITS, *LENGTHS, "enum", "const", "pattern"}
+LONGEST = 60  # characters of a value in a message
+
+
+class Problem(NamedTuple):
+    """A part of a value that does not fit its schema.
+
+    Attributes:
+        path: Names of fields, and indices in lists.
+        expected: A noun phrase.
+        got: Likewise.
+    """
+
+    path: Path
+    expected: str
+    got: str
+
+    def __str__(self) -> str:
+        return f"{json.dumps(self.path, ensure_ascii=False)}: expected {self.expected}, got {self.got}"
+
+
+class ValueMismatchError(PyTritonRequestError, ValueError):
+    """A value does not fit the schema of its input or output. The request fails with INVALID_ARG.
+
+    Attributes:
+        problems: All that were found.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)), ErrorCode.INVALID_ARG)
+        self.problems = list(problems)
+
+
+def checks(schema: Schema) -> bool:
+    """Whether a decoded value of a schema has to be checked: what a tensor's dtype says, holds without."""
+    if schema.get("encoding") == "json" or not CONSTRAINTS.isdisjoint(schema):
+        return True
+    return "items" in schema and checks(schema["items"])
+
+
+def problems(
+    schema: Schema, value: Any, definitions: Definitions, path: Path = (), *, inside: bool = False
+) -> list[Problem]:
+    """Where a value does not fit a schema.
+
+    Args:
+        schema: Of the value. Unknown keywords are ignored.
+        value: As JSON has it, but for bytes and arrays, which may be such.
+        definitions: Of the signature.
+        path: Of the value.
+        inside: Whether it is a part of a JSON text, where bytes are base64.
+    """
+    return list(_each_problem(schema, value, definitions, path, inside or schema.get("encoding") == "json"))
+
+
+def to_json(value: Any) -> Any:
+    """A value as :mod:`json` takes it: dataclasses, models of pydantic, enumerations, bytes (as base64), arrays, sets.
+
+    Raises:
+        TypeError: A part of it has no form in JSON.
+    """
+    if type(value) in (str, int, float, bool, type(None)):
+        return value
+    if isinstance(value, Enum):
+        return to_json(value.value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, (np.generic, np.ndarray)):
+        return to_json(value.tolist())
+    if isinstance(value, Mapping):
+        return {_key(name): to_json(item) for name, item in value.items()}
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    if hasattr(value, "_asdict"):
+        return to_json(value._asdict())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_json(item) for item in value]
+    if isinstance(value, (str, int, float)):
+        return value
+    if is_image(value):
+        return to_json(image_file(value))
+    raise TypeError(f"a {type(value).__name__}, which has no form in JSON")
+
+
+def _key(name: Any) -> str:
+    key = to_json(name)
+    if not isinstance(key, str):
+        raise TypeError(f"{name!r} is no name of a member of an object")
+    return key
+
+
+def is_image(value: Any) -> bool:
+    """Whether it is an image of Pillow, which need not be installed."""
+    return any(each.__module__ == "PIL.Image" for each in type(value).__mro__)
+
+
+def image_file(image: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def _each_problem(schema: Schema, value: Any, definitions: Definitions, path: Path, inside: bool) -> Iterator[Problem]:
+    while "$ref" in schema:
+        schema = definitions.get(schema["$ref"].rpartition("/")[2], {})
+    again = partial(_each_problem, definitions=definitions, inside=inside)
+    for part in schema.get("allOf", ()):
+        yield from again(part, value, path=path)
+    options = schema.get("anyOf") or schema.get("oneOf")
+    if options:
+        yield from _in_no_option(options, value, definitions, path, inside)
+    elif "enum" in schema or "const" in schema:
+        if not any(value == each and type(value) is type(each) for each in schema.get("enum", [schema.get("const")])):
+            yield Problem(path, expectation(schema), shown(value))
+    elif "dtype" in schema and "shape" in schema:
+        try:
+            array_of(schema, value, path)
+        except ValueMismatchError as error:
+            yield from error.problems
+    elif not _has_type(schema, value, inside) or not _is_within(schema, value):
+        yield Problem(path, expectation(schema), shown(value))
+    elif isinstance(value, dict):
+        yield from _problems_of_members(schema, value, definitions, path, inside)
+    elif isinstance(value, (list, tuple)):
+        first = schema.get("prefixItems", ())
+        for index, item in enumerate(value):
+            part = first[index] if index < len(first) else schema.get("items", {})
+            if isinstance(part, dict):
+                yield from again(part, item, path=(*path, index))
+
+
+def _in_no_option(
+    options: Sequence[Schema], value: Any, definitions: Definitions, path: Path, inside: bool
+) -> Iterator[Problem]:
+    found = [list(_each_problem(option, value, definitions, path, inside)) for option in options]
+    if all(found):
+        others = [each for option, each in zip(options, found, strict=True) if option.get("type") != "null"]
+        if len(others) == 1 and value is not None:
+            yield from others[0]
+        else:
+            yield Problem(path, " or ".join(map(expectation, options)), shown(value))
+
+
+def _problems_of_members(
+    schema: Schema, value: Mapping[str, Any], definitions: Definitions, path: Path, inside: bool
+) -> Iterator[Problem]:
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield Problem((*path, name), expectation(properties.get(name, {})), "nothing")
+    for name, item in value.items():
+        part = properties.get(name, others)
+        if part is False:
+            listed = ", ".join(map(_literal, properties)) or "none"
+            yield Problem((*path, name), f"one of the fields {listed}", "another")
+        elif isinstance(part, dict):
+            yield from _each_problem(part, item, definitions, (*path, name), inside)
+
+
+def _has_type(schema: Schema, value: Any, inside: bool) -> bool:
+    wanted = schema.get("type")
+    if isinstance(wanted, list):
+        return any(_has_type({**schema, "type": each}, value, inside) for each in wanted)
+    if wanted == "string" and "contentEncoding" in schema:
+        return (isinstance(value, str) and _is_base64(value)) if inside else isinstance(value, bytes)
+    if wanted in ("integer", "number"):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if wanted == "number" or not number:
+            return number
+        return (isinstance(value, int) or value.is_integer()) and (inside or int(value) in INT64)
+    kinds = {"string": str, "boolean": bool, "null": type(None), "object": dict, "array": (list, tuple)}
+    return wanted not in kinds or isinstance(value, kinds[wanted])  # type: ignore[arg-type]
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+def _is_within(schema: Schema, value: Any) -> bool:
+    """Whether a value of the right type is within the limits."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        step = schema.get("multipleOf")
+        return (
+            value >= schema.get("minimum", value)
+            and value <= schema.get("maximum", value)
+            and ("exclusiveMinimum" not in schema or value > schema["exclusiveMinimum"])
+            and ("exclusiveMaximum" not in schema or value < schema["exclusiveMaximum"])
+            and (step is None or (math.isfinite(value) and abs(value / step - round(value / step)) < 1e-9))
+        ) or (value != value and not any(limit in schema for limit in LIMITS))
+    if isinstance(value, (str, bytes)):
+        size = len(value)
+        matches = "pattern" not in schema or not isinstance(value, str) or re.search(schema["pattern"], value)
+        return schema.get("minLength", 0) <= size <= schema.get("maxLength", size) and bool(matches)
+    if isinstance(value, (list, tuple)):
+        return bool(schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)))
+    return True
+
+
+def expectation(schema: Schema) -> str:
+    """What a schema wants, as a noun phrase."""
+    if "$ref" in schema:
+        return f"a {schema['$ref'].rpartition('/')[2]}"
+    if options := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(map(expectation, options))
+    if "enum" in schema or "const" in schema:
+        listed = [*map(_literal, schema.get("enum", [schema.get("const")]))]
+        return f"one of {', '.join(listed)}" if len(listed) > 1 else listed[0]
+    if "shape" in schema:
+        return _described(schema)
+    kind = schema.get("type", "a value")
+    if isinstance(kind, list):
+        return " or ".join(str(NAMES.get(each, each)) for each in kind)
+    if kind == "array":
+        item = schema.get("items", {}).get("type")
+        return f"a list of {PLURALS.get(item, 'values')}{_limits(schema)}"
+    name = "bytes (base64 in JSON)" if "contentEncoding" in schema else NAMES.get(kind, kind)
+    return f"{name}{_limits(schema)}"
+
+
+def _limits(schema: Schema) -> str:
+    words = {
+        "minimum": "of at least {}",
+        "exclusiveMinimum": "above {}",
+        "maximum": "of at most {}",
+        "exclusiveMaximum": "below {}",
+        "multipleOf": "that is a multiple of {}",
+        "minLength": "of length {} or more",
+        "maxLength": "of length {} or less",
+        "minItems": "with {} items or more",
+        "maxItems": "with {} items or less",
+        "pattern": "like {}",
+    }
+    said = [text.format(schema[key]) for key, text in words.items() if key in schema]
+    return " " + " and ".join(said) if said else ""
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def shown(value: Any) -> str:
+    """A value in a message."""
+    if value is None or isinstance(value, (bool, str)):
+        text = _literal(value)
+    elif isinstance(value, np.ndarray):
+        text = f"an array of {value.dtype} and shape {_shape(value.shape)}"
+    elif isinstance(value, (int, float, bytes)):
+        text = repr(value)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        text = f"a list of {len(value)}"
+    elif isinstance(value, Mapping):
+        text = f"an object with {', '.join(map(repr, value)) or 'nothing'}"
+    else:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def array_of(schema: Schema, value: Any, path: Path) -> NDArray[Any]:
+    """A value as the array that its schema says; not copied if it is one.
+
+    Args:
+        schema: With ``dtype`` and ``shape``.
+        value: An array whose dtype can be cast without a change of its kind, or nested lists of such values.
+        path: Of the value.
+
+    Raises:
+        ValueMismatchError: It is something else, or of another shape.
+    """
+    dtype = np.dtype(from_triton_name(schema["dtype"]))
+    shape: list[int] = schema["shape"]
+    is_array = hasattr(value, "__array__")
+    if not is_array and (problem := _misshaped(shape, value, path)):
+        raise ValueMismatchError([problem])
+    try:
+        array = _text_array(value) if dtype.kind == "S" else _number_array(np.asarray(value), dtype, is_array)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueMismatchError([Problem(path, _described(schema), shown(value))]) from error
+    fits = array.ndim == len(shape) and all(want in (-1, size) for want, size in zip(shape, array.shape, strict=True))
+    if not fits:
+        raise ValueMismatchError([Problem(path, _described(schema), f"shape {_shape(array.shape)}")])
+    return array
+
+
+def _number_array(found: NDArray[Any], dtype: np.dtype[Any], is_array: bool) -> NDArray[Any]:
+    if found.dtype == dtype or (is_array and np.can_cast(found.dtype, dtype, "same_kind")):
+        return found.astype(dtype, copy=False)
+    if found.size and found.dtype.kind not in {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[dtype.kind]:
+        raise TypeError
+    with np.errstate(over="ignore"):
+        array = found.astype(dtype)
+    if dtype.kind != "f" and not np.array_equal(array, found):
+        raise OverflowError
+    return array
+
+
+def _text_array(value: Any) -> NDArray[Any]:
+    found = np.asarray(value, object)
+    array = np.empty(found.shape, object)
+    for index in np.ndindex(found.shape):
+        item = found[index]
+        if not isinstance(item, (bytes, str)):
+            raise TypeError
+        array[index] = item.encode() if isinstance(item, str) else bytes(item)
+    return array
+
+
+def _misshaped(shape: Sequence[int], value: Any, path: Path) -> Problem | None:
+    """The first part of nested lists that is no list, or has another length than it should."""
+    if not shape:
+        return Problem(path, "a number", shown(value)) if isinstance(value, (list, tuple)) else None
+    if not isinstance(value, (list, tuple)):
+        return Problem(path, _of_length(shape, "a list"), shown(value))
+    if shape[0] not in (-1, len(value)):
+        return Problem(path, _of_length(shape, str(shape[0])), str(len(value)))
+    inner = list(shape[1:])
+    if len(inner) and inner[0] == -1 and value and isinstance(value[0], (list, tuple)):
+        inner[0] = len(value[0])  # of any length, but of the same
+    return next(filter(None, (_misshaped(inner, item, (*path, index)) for index, item in enumerate(value))), None)
+
+
+def _of_length(shape: Sequence[int], amount: str) -> str:
+    noun = "numbers" if len(shape) == 1 else "lists"
+    return f"a list of {noun}" if amount == "a list" else f"{amount} {noun}"
+
+
+def _described(schema: Schema) -> str:
+    return f"an array of {schema['dtype']} and shape {_shape(schema['shape'])}"
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return f"({', '.join('any' if size == -1 else str(size) for size in shape)}{',' * (len(shape) == 1)})"
