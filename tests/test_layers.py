@@ -139,7 +139,6 @@ LAZY_IMPORTS = {
         "importlib.metadata": "takes longer than the rest of the package, and few programs ask for the version",
     },
     "pytriton.cli": {"pytriton.cli.app": "tells what to install if the extra is absent"},
-    "pytriton.cli.histogram": {"matplotlib.figure": OPTIONAL, "matplotlib.ticker": OPTIONAL},
     "pytriton.cli.target": {"self.module": "the user's module"},
     "pytriton.client.arguments": {"_PROPAGATION": OPTIONAL},
     "pytriton.client.grpc_protocol": {
