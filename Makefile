@@ -9,7 +9,7 @@ SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 SOURCES := $(wildcard pytriton/native/*.cpp tests/native/*.cpp)
 
-.PHONY: demo test unit interpreters lint types fuzz wheel bench clean
+.PHONY: demo test unit coverage interpreters lint types docs fuzz wheel bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/digits.py
@@ -20,6 +20,15 @@ test: $(READY)
 
 unit: $(READY)
 	$(BIN)/python -m pytest tests/unit tests/test_layers.py
+
+# The total, and an HTML report in build/coverage. Child processes count too, except those that a signal ends.
+coverage: $(READY)
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest $(PARALLEL)
+	PYTRITON_PROXY=python $(BIN)/python -m coverage run -m pytest $(PARALLEL) -m "not either_proxy" tests/server
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage html --quiet
+	$(BIN)/python -m coverage report --skip-covered --skip-empty --sort=cover
 
 # Sets up what the tests above skip otherwise: each interpreter of this machine.
 interpreters: $(READY)
@@ -37,6 +46,10 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+# The documents and the API as a site that needs no network: build/site/index.html.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 # Each target in turn, for so many seconds; clang with libFuzzer is the machine's.
 fuzz: $(READY)
 	$(BIN)/pip install --quiet --editable '.[fuzz]'
@@ -46,7 +59,9 @@ wheel: $(READY)
 	$(BIN)/pip install --quiet build
 	$(BIN)/python -m build --wheel
 
+# wrk (apt-get install wrk) costs less of the cores than the generator that is used without it.
 bench: $(READY)
+	@command -v wrk >/dev/null || echo "wrk is not installed: a generator in Python sends the requests over HTTP"
 	$(BIN)/python scripts/bench.py
 
 clean:
@@ -56,5 +71,5 @@ $(READY): pyproject.toml hatch_build.py $(wildcard pytriton/native/*.cpp pytrito
 	@$(PYTHON) -c 'import sys; sys.exit("pytriton needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[test,lint,examples]'
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint,examples,docs]'
 	@touch $@

@@ -1,4 +1,4 @@
-"""What ``Triton`` and ``RemoteTriton`` have in common: the life from the first connection to the end."""
+"""What ``Triton`` and ``RemoteTriton`` have in common: binding models, connecting to the server, serving, stopping."""
 
 from __future__ import annotations
 
@@ -8,26 +8,36 @@ import os
 import signal
 import threading
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pytriton import forks
-from pytriton.binder import ModelBinder
+from pytriton.binding import ModelRegistry
 from pytriton.client.exceptions import PyTritonClientTimeoutError
-from pytriton.config import TritonConfig
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S, TRITON_LOCAL_IP
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerError
-from pytriton.lifecycle import DefaultTritonLifecyclePolicy, TritonLifecyclePolicy
-from pytriton.model import Model
+from pytriton.model import Model, describe
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config.validation import checked_copy
+from pytriton.pool.pool import Infer, ServedModel
+from pytriton.pool.processes import Processes
+from pytriton.pool.threads import callables
+from pytriton.server.capabilities import ServerCapabilities
 from pytriton.server.control import ModelControl
-from pytriton.server.launch import metrics_address
 from pytriton.server.metrics_page import MetricsPage
+from pytriton.server.native_backend import uses_native
 from pytriton.server.statistics import ModelStatistics
 from pytriton.signals import ending_signals
 from pytriton.utils.workspace import Workspace
-from pytriton.worker.context import current_binding
+from pytriton.worker.context import TritonContext, current_binding
+from pytriton.worker.inference import Options
+from pytriton.worker.interfaces import Accept
 from pytriton.worker.metrics import CallableMetrics, load_prometheus
+from pytriton.worker.observation import Observation
+from pytriton.worker.spans import traces
 
 __all__ = ["MONITORING_PERIOD_S", "TritonBase"]
 
@@ -38,45 +48,41 @@ TritonT = TypeVar("TritonT", bound="TritonBase")
 METRICS_PORT = 8003
 MONITORING_PERIOD_S = 10.0
 READY_POLL_S = 0.02
+UNLOAD_TIMEOUT_S = 30.0
 DEATH_GRACE_S = 0.05
 DISMISSAL_GRACE_S = 0.5
 
 
-class TritonBase(ModelBinder):
-    """Binds callables to a server, wherever that comes from.
+class TritonBase(ABC):
+    """Binds callables as models of a server, and connects, serves and stops.
 
     Args:
-        workspace: Folder for the models' files and sockets, which must not exist; default: a new one below
-            ``PYTRITON_HOME``. It is removed at the end.
-        triton_lifecycle_policy: When there has to be a server.
-        config: Of the server, if it is ours.
-
-    Attributes:
-        triton_context: What the bound callables share.
+        workspace: As for :class:`pytriton.triton.Triton`.
+        connect_on_enter: Whether entering the context connects.
     """
 
-    def __init__(
-        self,
-        workspace: Workspace | str | Path | None = None,
-        triton_lifecycle_policy: TritonLifecyclePolicy = DefaultTritonLifecyclePolicy,
-        config: TritonConfig | None = None,
-    ) -> None:
-        self._policy = triton_lifecycle_policy
-        super().__init__(workspace, config)
+    def __init__(self, workspace: Workspace | str | Path | None = None, connect_on_enter: bool = True) -> None:
+        self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+        self._models = ModelRegistry(self._workspace, self._on_disconnect, self._stop_soon, self._on_loaded)
+        self._control: ModelControl | None = None
+        self._connect_on_enter = connect_on_enter
+        self._observation = Observation()
         self._metrics_page: MetricsPage | None = None
+        self._lock = threading.RLock()
         self._started = False
         self._stopping = False
         self._stopping_lock = threading.Lock()
         self._stopped = threading.Event()
         self._wake = threading.Event()
         self._process = os.getpid()
+        self.triton_context = TritonContext()
         forks.register(self)
         atexit.register(self._finish)
 
     def __enter__(self: TritonT) -> TritonT:
         """Connect, unless the policy says to wait; see :meth:`connect`."""
         try:
-            if self._policy.launch_triton_on_startup:
+            if self._connect_on_enter:
                 self.connect()
         except BaseException:
             self._finish()
@@ -87,14 +93,159 @@ class TritonBase(ModelBinder):
         """Stop, and remove the workspace even if nothing was started."""
         self._finish()
 
+    def bind(
+        self,
+        model_name: str,
+        infer_func: Infer,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        model_version: int = 1,
+        config: ModelConfig | None = None,
+        strict: bool = False,
+        trace_config: list[str] | None = None,
+        *,
+        replace: bool = False,
+    ) -> None:
+        """Serve a callable as a model; at once if there is a server, else as soon as there is.
+
+        Args:
+            model_name: Letters, digits, dots, underscores and dashes.
+            infer_func: Gets a list of requests and returns a list of one mapping, output name to array, per request;
+                the decorators give it other signatures. Each of a list of callables becomes a model instance: they run
+                in parallel threads. :class:`pytriton.workers.Processes` makes instances in processes of their own.
+                A call with several requests that raises is repeated with each request alone, so that side effects
+                happen twice; ``ModelConfig(isolate_errors=False)`` prevents that.
+            inputs: Without the batch axis; nameless ones are called INPUT_1, INPUT_2, ...
+            outputs: Likewise OUTPUT_1, OUTPUT_2, ...
+            model_version: Several versions of a model may be bound; they share all but the callables.
+            config: Batching and more. It is copied: later assignments to it have no effect.
+            strict: Check every result's names, dtypes and shapes against ``outputs``.
+            trace_config: Of the server that traces the requests; default: ``TritonConfig.trace_config``. With
+                ``mode=opentelemetry``, the callables' spans are sent where the server's are; see docs/observability.md.
+            replace: Unbind what is bound under this name and version first, once all arguments were checked. Requests
+                that come meanwhile are refused; :meth:`rebind` replaces the callable alone, and loses none.
+
+        Raises:
+            ImportError: ``trace_config`` is for OpenTelemetry, which is not installed.
+            ValueError: It has no URL to send spans to.
+            PyTritonValidationError: The name, callable, tensors or config are wrong, or the callable's parameters are
+                not what it would be called with.
+            PyTritonBadParameterError: A value in the configuration is out of range.
+            PyTritonInvalidOperationError: The name and version are bound, or this object was stopped.
+            PyTritonServerError: The model needs the server's Python backend, which cannot run in this interpreter.
+            PyTritonModelControlError: The server refused the model.
+            PyTritonWorkerError: A worker process could not be started.
+        """
+        server = self._capabilities()
+        config = ModelConfig() if config is None else checked_copy(config)
+        infer = infer_func if isinstance(infer_func, Processes) else callables(infer_func)
+        instances = len(infer.resources() if isinstance(infer, Processes) else infer)
+        described = describe(model_name, model_version, inputs, outputs, config, instances)
+        native = uses_native(config.proxy, ours=server.has_native_backend)
+        if not native:
+            self._check_python_backend()
+        traced = traces(model_name, trace_config, server.trace_config)
+        options = Options(
+            strict,
+            config.isolate_errors,
+            config.send_traceback,
+            config.max_batches_in_flight,
+            config.model_warmup or (),
+            server.forwards_headers,
+        )
+        served = ServedModel(
+            described,
+            self.triton_context,
+            options,
+            self._observation,
+            server.trace_config if trace_config is None else trace_config,
+            self._offer,
+        )
+        with self._changing(f"bind model {model_name!r}"):
+            replaces = self._models.check_new(described, replace)
+            for ignored in server.ignored_options(described):
+                LOGGER.warning("model %s: %s", model_name, ignored)
+            model = Model(infer, served, traced, native)
+            if replaces:
+                self.unbind(model_name, model_version)
+            self._models.add(model)
+            if self._control is not None:
+                self._load(self._control)
+
+    def rebind(self, model_name: str, infer_func: Infer, model_version: int | None = None) -> None:
+        """Replace a model's callable while it is served: no request is lost, and none is answered by both.
+
+        Calls that run go on to their end; each batch that comes after is for the new callable.
+
+        Args:
+            model_name: Of a bound model.
+            infer_func: One callable, or as many as the model has instances; Processes in place of Processes.
+            model_version: Of the model; None if it has only one.
+
+        Raises:
+            PyTritonInvalidOperationError: There is no such model, or several versions of it.
+            PyTritonValidationError: There are more or fewer callables than instances, or ones of another kind (plain,
+                ``async def``), which need other proxies; use ``bind(..., replace=True)`` instead. Or the parameters of
+                one are not what it would be called with.
+            PyTritonWorkerError: A worker process could not; all keep the callables that they had.
+        """
+        with self._changing(f"rebind model {model_name!r}"):
+            self._models.only_version(model_name, model_version, "; say which with model_version").rebind(infer_func)
+
+    def scale(self, model_name: str, count: int) -> None:
+        """Change the number of a model's worker processes while it is served: no request is lost.
+
+        Workers that leave answer their last requests first; this returns when they have, or at :meth:`stop`.
+
+        Args:
+            model_name: Of a model that was bound with :class:`pytriton.workers.Processes`.
+            count: How many workers there shall be.
+
+        Raises:
+            PyTritonInvalidOperationError: There is no such model, it has threads, or several versions.
+            PyTritonBadParameterError: ``count`` is not a positive integer.
+            PyTritonModelControlError: The server refused; all stays as it was.
+            PyTritonWorkerError: A worker could not be started; all stays as it was.
+        """
+        with self._changing(f"scale model {model_name!r}"):
+            control = self._control
+            model = self._models.only_version(model_name, None, ", which all have as many instances")
+            model.scale(count, lambda: control.load(model_name) if control is not None and model.loaded else None)
+
+    def unbind(self, model_name: str, model_version: int | None = None) -> None:
+        """Serve a model no longer; requests in flight are answered first, which may take up to 30 s.
+
+        Args:
+            model_name: Of a bound model.
+            model_version: None unbinds all versions.
+
+        Raises:
+            PyTritonInvalidOperationError: There is no such model, or its own callable calls this.
+            PyTritonModelControlError: The server refused; the model is forgotten here all the same.
+        """
+        with self._changing(f"unbind model {model_name!r}", starts_threads=False):
+            models = self._models.versions(model_name, model_version)
+            served = current_binding.get()
+            if served is not None and served.model_config in [model.config for model in models]:
+                raise PyTritonInvalidOperationError(
+                    f"a callable of model {model_name!r} cannot unbind it: its own request has to be answered first; "
+                    "do it from another thread"
+                )
+            if self._control is None:
+                for model in models:
+                    self._models.remove(model)
+            else:
+                is_idle = self._wait_received({model_name}, UNLOAD_TIMEOUT_S)
+                self._models.unload(self._control, models, UNLOAD_TIMEOUT_S, is_idle)
+
     def connect(self) -> None:
-        """See to it that there is a server, and load the models that are not loaded yet.
+        """Start the server or wait for it, unless that has happened, and load the models that are not loaded yet.
 
         Raises:
             PyTritonServerError: The server did not start; the message has its last lines.
             PyTritonClientTimeoutError: It was not ready in 120 s; also a TimeoutError.
             PyTritonInvalidOperationError: This object was stopped before, or meanwhile.
-            tritonclient.utils.InferenceServerException: The server refused a model.
+            PyTritonModelControlError: The server refused a model.
         """
         with self._changing("connect"):
             self._started = True
@@ -118,7 +269,7 @@ class TritonBase(ModelBinder):
         On a signal, requests in flight are finished, for up to ``exit_timeout_secs`` (30 s); a second signal ends them.
 
         Args:
-            monitoring_period_s: Seconds between two looks at the models; default: 10.
+            monitoring_period_s: Seconds between two checks of the models; default: 10.
             monitoring_period_sec: The same, under its older name.
 
         Raises:
@@ -162,7 +313,7 @@ class TritonBase(ModelBinder):
         atexit.unregister(self._finish)
         self._models.interrupt()
         try:
-            with self._lock:  # a start ends early, what loads or unloads a model goes on to its end
+            with self._lock:  # a start ends early; loads and unloads go on to their end
                 pass
             if self._control is not None:
                 self._end(self._control)
@@ -215,7 +366,7 @@ class TritonBase(ModelBinder):
 
         Raises:
             PyTritonInvalidOperationError: The server does not run.
-            tritonclient.utils.InferenceServerException: There is no such model.
+            PyTritonModelControlError: There is no such model.
         """
         self._check_running("read statistics")
         if self._control is None:
@@ -231,8 +382,7 @@ class TritonBase(ModelBinder):
         Args:
             port: To listen on; 0 is any free one.
             address: To listen on; default: that of our server's own metrics; beside another one's, 127.0.0.1.
-            registry: A ``prometheus_client.CollectorRegistry``; default: ``prometheus_client.REGISTRY``, where the
-                metrics of a program are unless it says otherwise.
+            registry: A ``prometheus_client.CollectorRegistry``; default: ``prometheus_client.REGISTRY``.
 
         Returns:
             The page's URL on this machine.
@@ -244,15 +394,12 @@ class TritonBase(ModelBinder):
         """
         prometheus = load_prometheus()
         registry = prometheus.REGISTRY if registry is None else registry
-        if address is None:
-            address = metrics_address(self._config) if self._config else TRITON_LOCAL_IP
-        with self._lock:
-            self._check_may_start("serve metrics")
+        with self._changing("serve metrics"):
             if self._metrics_page is not None:
                 raise PyTritonInvalidOperationError(f"metrics are served already, at {self._metrics_page.url}")
             self._started = True
             handler = prometheus.MetricsHandler.factory(registry)
-            self._metrics_page = MetricsPage(handler, address, port)
+            self._metrics_page = MetricsPage(handler, address or self._metrics_address(), port)
             self._observation.metrics = CallableMetrics.of(registry)
             return self._metrics_page.url
 
@@ -262,17 +409,9 @@ class TritonBase(ModelBinder):
     def _reach(self) -> ModelControl:
         """Start the server, or wait for it."""
 
-    def _is_running(self) -> bool:
-        """Whether the server can be expected to answer."""
-        return self._control is not None and not self._stopping
-
-    def _is_wanted(self) -> bool:
-        """Whether to wait on for a server."""
-        return not self._stopping and not self._wake.is_set()
-
-    def _begin_serving(self) -> None:
-        """Do what comes before :meth:`serve` waits."""
-        self.connect()
+    @abstractmethod
+    def _check_python_backend(self) -> None:
+        """Raise PyTritonServerError if it is known that the server's Python backend can run no models."""
 
     @abstractmethod
     def _revive(self, control: ModelControl, model: Model) -> None:
@@ -280,13 +419,51 @@ class TritonBase(ModelBinder):
 
     @abstractmethod
     def _end(self, control: ModelControl) -> None:
-        """Unload the models when they are drained, and do what the server needs."""
+        """Wait for the requests in flight, unload the models and end the server, if it is ours."""
 
     @abstractmethod
     def _kill(self) -> None:
-        """Wait for nothing any more."""
+        """End the server, if it is ours, and the connections to it at once."""
+
+    def _capabilities(self) -> ServerCapabilities:
+        return ServerCapabilities()
+
+    def _offer(self, path: str, meet: Accept) -> Callable[[], None]:
+        """Have proxies in this process, if there are any, connect to a worker; returns what withdraws that."""
+        return lambda: None
+
+    def _metrics_address(self) -> str:
+        return TRITON_LOCAL_IP
+
+    def _begin_serving(self) -> None:
+        self.connect()
+
+    def _check_server(self, what: str) -> None:
+        """Launch our server again if it has died, and raise as :meth:`_check_running`."""
+        self._check_running(what)
+
+    def _load(self, control: ModelControl) -> None:
+        """Have the server load the models that it has not loaded yet."""
+        self._models.load(control)
+
+    def _wait_received(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:
+        """Before models are unloaded, wait for requests that the server is receiving, for a part of ``timeout_s``.
+
+        Returns:
+            Whether the server has handed all requests that it had then to these models, as far as can be seen.
+        """
+        return lambda: True
+
+    def _is_running(self) -> bool:
+        """Whether the server can be expected to answer."""
+        return self._control is not None and not self._stopping
 
     def _check_running(self, what: str) -> None:
+        """Raise PyTritonInvalidOperationError if this object was stopped or belongs to another process.
+
+        Args:
+            what: The operation that is not possible then, for the message.
+        """
         kind = type(self).__name__
         if self._process != os.getpid():
             raise PyTritonInvalidOperationError(
@@ -296,24 +473,63 @@ class TritonBase(ModelBinder):
         if self._stopping:
             raise PyTritonInvalidOperationError(f"cannot {what}: this {kind} object was stopped; create a new one")
 
+    # What is the same for all:
+
+    @contextmanager
+    def _changing(self, what: str, *, starts_threads: bool = True) -> Iterator[None]:
+        """Hold the lock for a change, once :meth:`_check_server` has passed.
+
+        Args:
+            what: The change, for the message of an error.
+            starts_threads: Whether it is impossible in an atexit handler, in which no thread can start.
+        """
+        with self._lock:
+            self._check_server(what)
+            main = threading.main_thread()
+            if starts_threads and threading.current_thread() is main and not main.is_alive():
+                raise PyTritonInvalidOperationError(
+                    f"cannot {what}: the interpreter is exiting, as this is an atexit handler; do it earlier"
+                )
+            yield
+
+    def _is_wanted(self) -> bool:
+        """Whether to go on waiting for a server."""
+        return not self._stopping and not self._wake.is_set()
+
     def _on_signal(self, number: signal.Signals) -> None:
         LOGGER.info("%s received, exiting.", number.name)
         self._wake.set()
-        # On a thread of its own, as the main thread may be just where a lock is held that this needs.
+        # On a thread of its own: the signal may have interrupted the main thread while it held a lock that this needs.
         threading.Thread(target=self._models.interrupt, name="pytriton-interrupt").start()
-
-    def _on_unrecoverable(self) -> None:
-        self._stop_soon()
 
     def _stop_soon(self) -> None:
         threading.Thread(target=self.stop, name="pytriton-stop").start()
 
+    def _on_loaded(self, model: Model) -> None:
+        """Add the workers that the start of a model did not wait for."""
+        if model.has_late_workers():
+            name = f"pytriton-join-{model.name}"
+            threading.Thread(target=self._add_late_workers, args=(model,), name=name, daemon=True).start()
+
+    def _add_late_workers(self, model: Model) -> None:
+        count = model.wait_for_late_workers()
+        with self._lock:
+            if not count or model not in self._models or not model.has_late_workers():  # unbound or scaled meanwhile
+                return
+            try:
+                self.scale(model.name, count)
+            except PyTritonInvalidOperationError as error:  # it has several versions, or the server has just ended
+                LOGGER.warning("the other workers of model %s cannot join the first one: %s", model.name, error)
+            except Exception:
+                LOGGER.exception("the other workers of model %s cannot join the first one", model.name)
+
     def _on_disconnect(self, model: Model) -> None:
         if model.loaded and self._is_running():
-            threading.Thread(target=self._watch, args=(model,), name="pytriton-revive", daemon=True).start()
+            name = "pytriton-revive"
+            threading.Thread(target=self._revive_if_lost, args=(model,), name=name, daemon=True).start()
 
-    def _watch(self, model: Model) -> None:
-        """See whether a proxy that has gone is replaced: the server still calls its model ready, but requests fail."""
+    def _revive_if_lost(self, model: Model) -> None:
+        """Revive a model unless the server replaces its proxy: the server calls it ready, but its requests fail."""
         time.sleep(DISMISSAL_GRACE_S if model.was_dismissed() else DEATH_GRACE_S)
         control = self._control
         if control is not None and self._is_lost(model):
@@ -322,13 +538,3 @@ class TritonBase(ModelBinder):
     def _is_lost(self, model: Model) -> bool:
         """Whether a model should have its proxies, and has not."""
         return self._is_running() and self._models.is_lost(model)
-
-    def _forget_replaced(self, control: ModelControl, model: Model) -> None:
-        LOGGER.warning(
-            "model %s: another process has loaded a model of this name into the server at %s; it is not bound here any "
-            "more",
-            model.name,
-            control.url,
-        )
-        for version in self._models.versions(model.name, None):
-            self._models.remove(version)

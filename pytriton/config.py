@@ -59,7 +59,7 @@ def _to_int(value: object, lowest: int = 0, highest: int | None = None) -> int:
 
 
 def _to_port(value: object) -> int:
-    return _to_int(value, lowest=1, highest=65535)  # with 0 the server would listen where nobody looks for it
+    return _to_int(value, lowest=1, highest=65535)  # with 0 the server would choose a port that clients do not know
 
 
 def _to_str(value: object) -> str:

@@ -12,7 +12,7 @@ TRITON_CONTEXT_ATTRIBUTE = "__triton_context__"  # where programs put a context 
 DEFAULT_TRITON_STARTUP_TIMEOUT_S = 120
 CREATE_TRITON_CLIENT_TIMEOUT_S = 10
 
-# What programs for nvidia-pytriton find in pytriton.triton; the server is told neither of the sizes.
+# Names that programs for nvidia-pytriton import from pytriton.triton; the sizes have no effect.
 MODEL_URL = "/v2/models/{model_name}"
 MODEL_READY_URL = f"{MODEL_URL}/ready"
 MODEL_CONFIG_URL = f"{MODEL_URL}/config"

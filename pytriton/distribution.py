@@ -1,7 +1,7 @@
-"""What there is of another distribution in our package: nvidia-pytriton, whose files have the same names.
+"""Whether nvidia-pytriton, whose files have the same names, was installed into the same folder.
 
-pip overwrites such files without a word. If this package was installed last, it works. Otherwise, or after the other
-one was uninstalled, some of its modules are the other's, or missing.
+pip overwrites such files silently. This package works if it was installed last. Otherwise, or after the other one was
+uninstalled, some modules are the other's, or missing.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Errors of the serving side.
+"""The errors of this package.
 
 ::
 
-    PyTritonError
+    PyTritonError                       the root, also of the clients' errors
     ├── PyTritonValidationError         a name, endpoint, signature or configuration object is wrong
     ├── PyTritonInvalidOperationError   the call is not possible in this state, e.g. a model bound twice
     ├── PyTritonBadParameterError       a value in a model configuration or decorator is out of range
     ├── PyTritonModelConfigError        a configuration received from a server cannot be parsed
     ├── PyTritonServerError             the server could not be found, started or kept alive
+    │   └── PyTritonModelControlError   the server refused to load, unload or describe a model, or did not answer
     ├── PyTritonWorkerError             a worker process could not be started
     ├── PyTritonUnrecoverableError      raised by a callable to stop the server
     ├── PyTritonRequestError            raised or returned by a callable to fail a request, with a status code
-    └── PyTritonRuntimeError            a decorator is misused, or its data is inconsistent, at call time
-
-The client's errors are in :mod:`pytriton.client.exceptions`.
+    ├── PyTritonRuntimeError            a decorator is misused, or its data is inconsistent, at call time
+    └── PyTritonClientError             a client's call failed; its tree is in :mod:`pytriton.client.exceptions`
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = [
     "PyTritonError",
     "PyTritonInvalidOperationError",
     "PyTritonModelConfigError",
+    "PyTritonModelControlError",
     "PyTritonRequestError",
     "PyTritonRuntimeError",
     "PyTritonServerError",
@@ -36,7 +37,7 @@ __all__ = [
 
 
 class PyTritonError(Exception):
-    """Root of the serving side's errors.
+    """Root of this package's errors.
 
     Attributes:
         message: The text given at construction; ``str(error)`` is the same.
@@ -70,6 +71,13 @@ class PyTritonServerError(PyTritonError, RuntimeError):
     """The server binary is missing, refused to start, or ended by itself."""
 
 
+class PyTritonModelControlError(PyTritonServerError):
+    """The server refused to load, unload or describe a model, or could not be reached to do so.
+
+    ``__cause__`` is the error of tritonclient or of the network.
+    """
+
+
 class PyTritonWorkerError(PyTritonError, RuntimeError):
     """A worker process could not be started; the message has its traceback, or its last lines."""
 
@@ -79,7 +87,7 @@ class PyTritonUnrecoverableError(PyTritonError):
 
 
 class ErrorCode(str, Enum):
-    """What kind of failure a client is told. ``docs/requests.md`` has the statuses of HTTP and gRPC."""
+    """The kind of a failure, for clients. ``docs/requests.md`` has the statuses of HTTP and gRPC."""
 
     UNKNOWN = "UNKNOWN"
     INTERNAL = "INTERNAL"

@@ -1,9 +1,8 @@
-"""What objects do in a process that was forked from the one which made them.
+"""Hooks by which objects drop, in a forked child, what belongs to the parent.
 
-A forked child has copies of all objects, but none of the threads behind them. It shares sockets and pipes with its
-parent, and a lock that another thread held at the fork is never released. So every object that owns a process, a
-thread, a descriptor, a hook or files registers here. In the child, its :meth:`Owner.after_fork` drops what belongs to
-the parent. The parent and its peers notice nothing of that.
+A forked child has copies of all objects, but none of the parent's threads. It shares sockets and pipes with the parent,
+and a lock that another thread held at the fork is never released. So every object that owns a process, a thread, a
+descriptor, a hook or files registers here, and its :meth:`Owner.after_fork` runs in the child.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ def register(owner: Owner) -> None:
 def abandon(*descriptors: int) -> None:
     """Let go of a file, socket or pipe in a forked child; the parent keeps it.
 
-    The descriptor then refers to ``/dev/null``: whoever closes it later does not close another file that has got the
-    same number, and whoever flushes a buffer into it does not write to the parent's pipe.
+    The descriptor then refers to ``/dev/null``: closing it later does not close another file with the same number, and
+    flushing a buffer into it does not write to the parent's pipe.
 
     Args:
         descriptors: Negative ones are ignored.

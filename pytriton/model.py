@@ -1,4 +1,4 @@
-"""A bound model: who calls its callables, and its files in the model repository."""
+"""One bound model: its configuration, what calls its callables, and its files in the model repository."""
 
 from __future__ import annotations
 
@@ -10,44 +10,36 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
-from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
-from pytriton.model_config.instance_group import InstanceGroup
-from pytriton.model_config.placement import check_callables, placed
-from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig, name_tensors
-from pytriton.model_config.validation import check_combination, check_integer, validate
-from pytriton.model_config.warmup_validation import check_warmup
+from pytriton.model_config import InstanceGroup, ModelConfig, SequenceBatcher, Tensor
+from pytriton.model_config.tensor import name_tensors
+from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
+from pytriton.model_config.validation import check_integer, groups_of_callables, validate_for_bind
 from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
 from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
 from pytriton.pool.threads import ThreadWorkerPool
-from pytriton.server.repository import remove_model, write_config, write_model
-from pytriton.worker.context import TritonContext
-from pytriton.worker.inference import Options
-from pytriton.worker.interfaces import ListenLocally
-from pytriton.worker.observation import Observation
+from pytriton.server.repository import remove_model, write_model
+
+__all__ = ["Model", "describe"]
 
 MAX_BATCHES_IN_FLIGHT = 2**16  # each is a thread's or a task's worth of memory
 MAX_NAME = 200  # it is a folder's name, with additions
 MODEL_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_NAME}}}")
 
 
-def check_name(name: str) -> None:
-    """Raise PyTritonValidationError unless the server can serve a model under this name."""
+def describe(
+    name: str, version: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor], config: ModelConfig, instances: int
+) -> TritonModelConfig:
+    """The configuration of a model for server, callables and clients, checked.
+
+    Raises:
+        PyTritonValidationError: The server cannot use the name, an output is optional, or a type is wrong.
+        PyTritonBadParameterError: A value is out of range, or the version is not a positive integer.
+    """
     if not isinstance(name, str) or not MODEL_NAME.fullmatch(name) or not name.strip("."):
         raise PyTritonValidationError(
             f"model name {name!r}: use 1 to {MAX_NAME} letters, digits, dots, underscores and dashes, and not only dots"
         )
-
-
-def describe(
-    name: str, version: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor], config: ModelConfig, instances: int
-) -> TritonModelConfig:
-    """The configuration of a model as server, callables and clients see it.
-
-    Raises:
-        PyTritonValidationError: An output is optional, or something is of the wrong type.
-        PyTritonBadParameterError: A value is out of range, or the version is not a positive integer.
-    """
     for side, tensors in (("inputs", inputs), ("outputs", outputs)):
         if not isinstance(tensors, Sequence) or not all(isinstance(tensor, Tensor) for tensor in tensors):
             raise PyTritonValidationError(f"{side} of model {name!r} must be a list of Tensor, not {tensors!r}")
@@ -65,16 +57,13 @@ def describe(
         max_batch_size=config.max_batch_size,
         batcher=config.batcher,
         decoupled=config.decoupled,
-        instance_groups=placed(config.instance_groups, instances),
+        instance_groups=groups_of_callables(config.instance_groups, instances),
         version_policy=config.version_policy,
         inputs=name_tensors(inputs, "INPUT"),
         outputs=name_tensors(outputs, "OUTPUT"),
         response_cache=ResponseCache(True) if config.response_cache else None,
     )
-    validate(described)
-    check_combination(described)
-    check_callables(described, instances)
-    check_warmup(config.model_warmup or (), described)
+    validate_for_bind(described, instances, config.model_warmup)
     return described
 
 
@@ -83,49 +72,33 @@ class Model:
 
     Args:
         infer: One callable per instance, or what makes them in processes of their own.
-        config: What server, callables and clients see.
-        context: Shared by the callables of a ``Triton`` object.
-        options: How the callables are called.
-        observation: Who observes the batches; None is nobody.
+        served: What the callables have in common, with the model's configuration.
         traced: Whether requests bring the server's trace context.
         native: Whether the native proxy serves it.
-        trace_config: Of the server that traces the requests, for processes that have to make a tracer.
-        offer: Has proxies in this process connect without a socket.
 
     Attributes:
-        config: As given.
+        config: The configuration that server, callables and clients see.
         loaded: Whether the server was asked to serve it, and not yet to stop.
     """
 
     def __init__(
-        self,
-        infer: Sequence[InferFunc] | Processes,
-        config: TritonModelConfig,
-        context: TritonContext,
-        options: Options,
-        observation: Observation | None = None,
-        traced: bool = False,
-        native: bool = False,
-        trace_config: Sequence[str] | None = None,
-        offer: ListenLocally | None = None,
+        self, infer: Sequence[InferFunc] | Processes, served: ServedModel, traced: bool = False, native: bool = False
     ) -> None:
-        if isinstance(infer, Processes) and infer.wait_for == FIRST and len(config.instance_groups or ()) != 1:
-            raise PyTritonValidationError(
-                f"model {config.model_name!r} has several instance_groups, so that wait_for must be {ALL!r}"
-            )
-        self.config = config
+        self.config = served.config
         self.loaded = False
-        model = ServedModel(config, context, options, observation or Observation(), trace_config, offer)
+        if isinstance(infer, Processes) and infer.wait_for == FIRST and len(self.config.instance_groups or ()) != 1:
+            raise PyTritonValidationError(
+                f"model {self.name!r} has several instance_groups, so that wait_for must be {ALL!r}"
+            )
         self._pool: WorkerPool = (
-            ProcessWorkerPool(infer, model) if isinstance(infer, Processes) else ThreadWorkerPool(infer, model)
+            ProcessWorkerPool(infer, served) if isinstance(infer, Processes) else ThreadWorkerPool(infer, served)
         )
         self._instances = self._pool.workers
-        self._max_batches_in_flight = options.max_batches_in_flight
+        self._max_batches_in_flight = served.options.max_batches_in_flight
         self._traced = traced
         self._native = native
-        self._store: Path | None = None
-        self._sockets: Path | None = None
-        self._several = False
+        self._folders: tuple[Path, Path] | None = None  # the model repository, and the path of the sockets
+        self._sends_ahead = False  # whether the proxy sends batches before earlier ones are answered
 
     @property
     def name(self) -> str:
@@ -136,6 +109,10 @@ class Model:
     def version(self) -> int:
         """The version's number."""
         return self.config.model_version
+
+    def is_same_version(self, other: TritonModelConfig) -> bool:
+        """Whether ``other`` has this model's name and version."""
+        return (other.model_name, other.model_version) == (self.name, self.version)
 
     def check_beside(self, other: TritonModelConfig) -> None:
         """Raise unless ``other`` can be served next to this model.
@@ -180,21 +157,24 @@ class Model:
         Raises:
             PyTritonWorkerError: A worker process could not be started.
         """
-        self._store, self._sockets = store, sockets
-        self._several = self._pool.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
+        self._folders = store, sockets
+        self._sends_ahead = self._pool.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
         if self.has_late_workers():
-            self.config = self._scaled(len(self._instances))
-        write_model(store, self.config, sockets, self._in_flight(), self._traced, self._native)
+            self._configure(len(self._instances))
+        else:
+            self._write_files()
 
-    def _in_flight(self) -> int | None:
-        if not self._several:
-            return None
-        if isinstance(self.config.batcher, SequenceBatcher):
-            return 1  # else the server sends the next request of a sequence before the one before it is answered
-        return self._max_batches_in_flight
+    def _write_files(self) -> None:
+        if self._folders is None:
+            return
+        store, sockets = self._folders
+        in_flight = self._max_batches_in_flight if self._sends_ahead else None
+        if in_flight is not None and isinstance(self.config.batcher, SequenceBatcher):
+            in_flight = 1  # else the server sends the next request of a sequence before the one before it is answered
+        write_model(store, self.config, sockets, in_flight, self._traced, self._native)
 
     def scale(self, count: int, reload: Callable[[], None]) -> None:
-        """Have another number of worker processes.
+        """Change the number of worker processes.
 
         Args:
             count: How many.
@@ -223,22 +203,18 @@ class Model:
         self._pool.scale_down(count)
 
     def has_late_workers(self) -> bool:
-        """Whether there are workers that were not waited for."""
+        """Whether there are workers that the start did not wait for, as ``wait_for`` says."""
         return isinstance(self._pool, ProcessWorkerPool) and self._pool.has_late_workers()
 
     def wait_for_late_workers(self) -> int:
-        """Wait for them; returns how many workers the model can be scaled to then, 0 if all is to end."""
+        """Wait for them; returns how many workers the model can be scaled to then, 0 if the model ends."""
         assert isinstance(self._pool, ProcessWorkerPool)
         return self._pool.wait_for_late_workers()
 
     def _configure(self, count: int) -> None:
-        self.config = self._scaled(count)
-        if self._store is not None and self._sockets is not None:
-            write_config(self._store, self.config, self._sockets, self._in_flight(), self._traced, self._native)
-
-    def _scaled(self, count: int) -> TritonModelConfig:
         (group,) = self.config.instance_groups or (InstanceGroup(),)
-        return replace(self.config, instance_groups=placed([replace(group, count=None)], count))
+        self.config = replace(self.config, instance_groups=groups_of_callables([replace(group, count=None)], count))
+        self._write_files()
 
     def rebind(self, infer: Infer) -> None:
         """Have other callables answer the batches that come from now on; raises as :meth:`WorkerPool.rebind`."""
@@ -258,7 +234,7 @@ class Model:
         return all(instance.is_connected() for instance in self._instances)
 
     def was_dismissed(self) -> bool:
-        """Whether the server has ended the proxies that are not there: none has died."""
+        """Whether the server has ended all proxies that are missing: none has died."""
         return all(instance.was_dismissed for instance in self._instances if not instance.is_connected())
 
     def quiet_s(self) -> float:
@@ -274,7 +250,7 @@ class Model:
         return all(instance.wait_disconnected(max(0.0, deadline - time.monotonic())) for instance in self._instances)
 
     def interrupt(self) -> None:
-        """End what somebody waits for, a start or a rebind, because all is to end soon. From any thread."""
+        """End all waits for a start or a rebind, because the model ends soon. From any thread."""
         self._pool.interrupt()
 
     def disconnect(self) -> None:
@@ -283,8 +259,8 @@ class Model:
 
     def remove_files(self) -> None:
         """Remove the model's files; its proxies, if there are any, have read them."""
-        if self._store is not None:
-            remove_model(self._store, self.config)
+        if self._folders is not None:
+            remove_model(self._folders[0], self.config)
 
     def close(self) -> None:
         """End what calls the callables, and remove the model's files."""

@@ -1,4 +1,4 @@
-"""``RemoteTriton``: binds Python callables as models of a Triton Inference Server that somebody else launched."""
+"""``RemoteTriton``: binds Python callables as models of a Triton Inference Server that another process launched."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pytriton.base import TritonBase
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
+from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model import Model
 from pytriton.server.access import Access
-from pytriton.server.control import REFUSED, ModelControl
-from pytriton.server.remote_control import RemoteModelControl
+from pytriton.server.control import ModelControl, RemoteModelControl
 from pytriton.utils.workspace import Workspace
 
 __all__ = ["RemoteTriton"]
@@ -21,16 +21,16 @@ LOGGER = logging.getLogger(__name__)
 
 END_TIMEOUT_S = 30.0
 SETTLE_TIMEOUT_S = 10.0
-POLL_S, MOST_PAUSE_S = 0.1, 5.0
+POLL_S, LONGEST_PAUSE_S = 0.1, 5.0
 
 
 class RemoteTriton(TritonBase):
     """Serves bound callables with a server on this machine that another process, or a container, runs.
 
-    Their models are loaded through the server's repository API, for which it must allow explicit model control
-    (``--model-control-mode=explicit``; servers of :class:`Triton` do). What the server loses, because it restarts or
-    somebody unloads it, is loaded again; what another process replaces, is not. The models go with :meth:`unbind`,
-    :meth:`stop`, on leaving the context and at the interpreter's exit.
+    The models are loaded through the server's repository API, for which it must allow explicit model control
+    (``--model-control-mode=explicit``; servers of :class:`Triton` do). A model that the server loses, because it
+    restarts or another client unloads it, is loaded again; one that another process replaces is not. The models go with
+    :meth:`unbind`, :meth:`stop`, on leaving the context and at the interpreter's exit.
 
     Args:
         url: Of the server, as :meth:`pytriton.client.utils.TritonUrl.from_url` reads it.
@@ -80,12 +80,12 @@ class RemoteTriton(TritonBase):
         return RemoteModelControl(self._access, self._workspace.model_store_path)
 
     def _check_python_backend(self) -> None:
-        pass  # loading the model will tell
+        pass  # loading the model shows it
 
     def _load(self, control: ModelControl) -> None:
         new = {*self._models.names()} - {*self._models.names(loaded=True)}
         if new:
-            with suppress(*REFUSED):  # loading them will tell
+            with suppress(PyTritonModelControlError):  # loading them shows the problem
                 for name in sorted(filter(control.is_model_ready, new)):
                     LOGGER.warning(
                         "model %s: the server at %s serves a model of this name already; it is replaced",
@@ -95,31 +95,24 @@ class RemoteTriton(TritonBase):
         super()._load(control)
 
     def _revive(self, control: ModelControl, model: Model) -> None:
-        pause_s, refusal = POLL_S, ""
+        pause_s, problem = POLL_S, ""
         while self._is_lost(model):
             if control.is_ready():
-                error = self._load_again(control, model)
-                pause_s = POLL_S if not error else min(2 * pause_s, MOST_PAUSE_S)
-                if error != refusal and error:
-                    LOGGER.warning("model %s cannot be loaded yet: %s", model.name, error)
-                refusal = error
+                before, problem = problem, self._load_again(control, model)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if problem else POLL_S
+                if problem and problem != before:
+                    LOGGER.warning("model %s cannot be loaded yet: %s", model.name, problem)
             self._stopped.wait(pause_s)
 
     def _load_again(self, control: ModelControl, model: Model) -> str:
         """Load a model that the server has lost; returns why that was not possible, or nothing."""
         with self._lock:
-            if not self._is_lost(model):
-                return ""
-            try:
-                if control.is_model_ready(model.name, model.version):
-                    if not control.is_own(model.name):
-                        self._forget_replaced(control, model)
-                        return ""
-                    control.unload(model.name)
-                LOGGER.warning("model %s: the server at %s lost it; loading it again", model.name, control.url)
-                control.load(model.name)
-            except REFUSED as error:  # the server may be going again
-                return str(error)
+            if self._is_lost(model):
+                try:
+                    reason = f"the server at {control.url} lost it; loading it again"
+                    self._models.revive(control, model, reason, if_unloaded=True)
+                except PyTritonModelControlError as error:  # the server may be going again
+                    return str(error)
         return ""
 
     def _end(self, control: ModelControl) -> None:
@@ -127,7 +120,7 @@ class RemoteTriton(TritonBase):
         try:
             for name in loaded:
                 control.unload(name)
-        except REFUSED as error:
+        except PyTritonModelControlError as error:
             LOGGER.warning("models cannot be unloaded from the server at %s: %s", control.url, error)
             return
         if not self._models.wait_drained(control, time.monotonic() + END_TIMEOUT_S, lambda: True):

@@ -39,7 +39,7 @@ TOKEN_BYTES = 32
 
 @dataclass
 class TritonSecurityConfig:
-    """Endpoints that only those may call who send the access token.
+    """Endpoints that need the access token.
 
     The token is no part of ``repr``.
 

@@ -1,4 +1,4 @@
-"""``Triton``: binds Python callables as models and has a Triton Inference Server serve them."""
+"""``Triton``: launches a Triton Inference Server, binds Python callables as its models, and launches it again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +22,7 @@ from pytriton.constants import (
     MODEL_URL,
     WAIT_FORM_MODEL_TIMEOUT_S,
 )
-from pytriton.exceptions import PyTritonServerError
-from pytriton.lifecycle import DefaultTritonLifecyclePolicy, TritonLifecyclePolicy, VertextAILifecyclePolicy
+from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.model import Model
 from pytriton.model_config.validation import checked_copy
 from pytriton.remote import RemoteTriton
@@ -33,14 +32,13 @@ from pytriton.security import (
     VALID_TRITON_ENDPOINTS,
     TritonSecurityConfig,
 )
-from pytriton.server.clouds import on_vertex_ai
-from pytriton.server.control import REFUSED, ModelControl
-from pytriton.server.foreign_models import ForeignModels
-from pytriton.server.installation import find_installation
-from pytriton.server.launch import check_ports, endpoints
-from pytriton.server.restrictions import Restrictions
+from pytriton.server.access import Restrictions
+from pytriton.server.capabilities import ServerCapabilities
+from pytriton.server.control import ModelControl
+from pytriton.server.installation import find_installation, warn_exposed
+from pytriton.server.launch import check_ports, endpoints, metrics_address, with_vertex_ai_settings
 from pytriton.server.server import RECEIVING_SHARE, Server
-from pytriton.server.weaknesses import warn_exposed
+from pytriton.server.user_repository import UserRepository
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext
 
@@ -76,6 +74,32 @@ PORTS_TIMEOUT_S, PORTS_POLL_S = 3.0, 0.1
 DEATH_NOTICE_S = 2.0
 
 
+@dataclass(frozen=True)
+class TritonLifecyclePolicy:
+    """When a server is launched, and from where it loads the bound models.
+
+    Args:
+        launch_triton_on_startup: Launch the server on entering the ``with`` block; otherwise at ``run`` or ``serve``.
+        local_model_store: Have the server load the models while it starts, so that it is not live without them;
+            otherwise it starts empty, and each model is loaded through the repository API.
+        restart_server: Whether to launch the server again, with all its models, when it has died. None: after it was
+            killed by a signal (a crash, the kernel's OOM killer, ``kill -9``), but not after it has exited by itself.
+            True: after either. False: never. A server that is not launched again ends ``serve``, and so does one that
+            would be launched more than five times in a minute.
+    """
+
+    launch_triton_on_startup: bool = True
+    local_model_store: bool = False
+    restart_server: bool | None = None
+
+
+DefaultTritonLifecyclePolicy = TritonLifecyclePolicy()
+"""The policy of a ``Triton`` that gets none."""
+
+VertextAILifecyclePolicy = TritonLifecyclePolicy(launch_triton_on_startup=False, local_model_store=True)
+"""For Vertex AI, whose endpoint does not start without its default model; spelled as in nvidia-pytriton."""
+
+
 class Triton(TritonBase):
     """Serves bound callables with a Triton Inference Server.
 
@@ -108,27 +132,25 @@ class Triton(TritonBase):
         triton_lifecycle_policy: TritonLifecyclePolicy | None = None,
         security_config: TritonSecurityConfig | None = None,
     ) -> None:
-        merged = on_vertex_ai(merge_configs(TritonConfig.from_env(), config))
+        self._config = with_vertex_ai_settings(merge_configs(TritonConfig.from_env(), config))
         self._security = TritonSecurityConfig() if security_config is None else checked_copy(security_config)
-        self._restrictions = Restrictions.merge(merged, self._security)
+        self._restrictions = Restrictions.merge(self._config, self._security)
         self._installation = find_installation()
         self._server: Server | None = None
-        self._foreign_models = ForeignModels(self._installation, merged.model_repository)
+        self._user_repository = UserRepository(self._installation, self._config.model_repository)
         self._preloaded: list[str] = []
         self._restarts: deque[float] = deque(maxlen=MOST_RESTARTS)  # times of the last ones
         self._restarting = False
         self._gave_up = False
         self._announced = False
-        if triton_lifecycle_policy is None:
-            for_vertex_ai = merged.allow_vertex_ai  # whose endpoint needs it, whoever has asked for that
-            triton_lifecycle_policy = VertextAILifecyclePolicy if for_vertex_ai else DefaultTritonLifecyclePolicy
-        super().__init__(workspace, triton_lifecycle_policy, merged)
-        self._config: TritonConfig = merged
+        default = VertextAILifecyclePolicy if self._config.allow_vertex_ai else DefaultTritonLifecyclePolicy
+        self._policy = triton_lifecycle_policy or default
+        super().__init__(workspace, self._policy.launch_triton_on_startup)
 
     def run(self) -> None:
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""
         self.connect()
-        self._foreign_models.warn_of_lacks()
+        self._user_repository.warn_of_missing_models()
         if not self._announced:
             self._announced = True
             LOGGER.info(
@@ -149,7 +171,7 @@ class Triton(TritonBase):
     def _start_server(self) -> Server:
         self._preloaded = []
         if self._policy.local_model_store:
-            self._models.start(self._models)
+            self._models.start()
             self._preloaded = self._models.names()
         server = Server(
             self._config,
@@ -158,7 +180,7 @@ class Triton(TritonBase):
             self._workspace.model_store_path,
             self._on_server_exit,
             self._restrictions,
-            [*self._preloaded, *self._foreign_models.to_preload(self._config)],
+            [*self._preloaded, *self._user_repository.preloaded(self._config)],
             self._is_wanted,
         )
         LOGGER.info("Triton Inference Server is ready: %s", server.endpoints())
@@ -169,10 +191,16 @@ class Triton(TritonBase):
     def _check_python_backend(self) -> None:
         self._installation.python_backend()
 
+    def _capabilities(self) -> ServerCapabilities:
+        return ServerCapabilities.of(self._config)
+
+    def _metrics_address(self) -> str:
+        return metrics_address(self._config)
+
     def _load(self, control: ModelControl) -> None:
         self._models.load(control, self._preloaded)
         if self._config.model_repository is not None:
-            self._foreign_models.load(control, self._models.names())
+            self._user_repository.load(control, self._models.names())
 
     def _warn_verbose(self) -> None:
         if self._config.log_verbose:
@@ -192,21 +220,19 @@ class Triton(TritonBase):
         if self._server is not None and not self._is_running():
             raise self._server.failure(f"cannot {what}: the server has ended")
 
-    @contextmanager
-    def _changing(self, what: str, check: Callable[[str], None] | None = None) -> Iterator[None]:
-        with super()._changing(what, check):
-            if self._server is not None:
-                self._restart(self._server)  # before a change that a dead server would fail
-                self._check_running(what)
-            yield
+    def _check_server(self, what: str) -> None:
+        super()._check_server(what)
+        if self._server is not None:
+            self._restart(self._server)
+            self._check_running(what)
 
     def _end(self, control: ModelControl) -> None:
-        if self._server is not None and self._server.is_alive():  # else somebody else may listen on its ports
-            self._foreign_models.unload(control, time.monotonic() + self._server.exit_timeout_s)
+        if self._server is not None and self._server.is_alive():  # else another process may listen on its ports
+            self._user_repository.unload(control, time.monotonic() + self._server.exit_timeout_s)
             self._server.end(self._models.names(loaded=True), partial(self._models.wait_drained, control))
             self._warn_verbose()
 
-    def _before_unload(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:
+    def _wait_received(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:
         assert self._server is not None
         server, drain = self._server, self._server.drain()
         drain.wait_received(timeout_s * RECEIVING_SHARE)
@@ -217,10 +243,10 @@ class Triton(TritonBase):
             self._server.kill()
 
     def _on_server_exit(self, server: Server) -> None:
-        with self._lock:  # whoever starts a server notices its end by himself
+        with self._lock:  # a thread that starts a server holds it, and notices the server's end itself
             if not self._stopping and (server is not self._server or self._restart(server)):
                 return
-        self._models.disconnect()  # nobody waits for the callables' answers any more
+        self._models.disconnect()  # no client waits for an answer any more
         if not self._stopping:
             self.stop()
 
@@ -259,7 +285,7 @@ class Triton(TritonBase):
                 self._models.reload(server.control, self._preloaded)
                 self._load(server.control)
                 return
-            except Exception as error:  # whatever it is, serve() must not wait for ever
+            except Exception as error:  # serve() must not wait for ever
                 if server is not None and server.ends_within(DEATH_NOTICE_S):
                     reason = server.failure("it died while its models were loaded")
                     continue
@@ -272,7 +298,7 @@ class Triton(TritonBase):
         raise PyTritonServerError(f"it died and cannot be launched again: {reason}") from reason
 
     def _count_restart(self, reason: Exception) -> None:
-        """Announce a restart; raises PyTritonServerError if there were too many."""
+        """Count and log a restart; raises PyTritonServerError if there were too many."""
         now = time.monotonic()
         if len(self._restarts) == MOST_RESTARTS and now - self._restarts[0] < RESTARTS_PERIOD_S:
             deaths = f"it died {MOST_RESTARTS + 1} times in {now - self._restarts[0]:.0f} s"
@@ -288,7 +314,7 @@ class Triton(TritonBase):
         )
 
     def _wait_for_ports(self) -> None:
-        """Those of a dead server may stay in use for a moment; the start says so if it is longer."""
+        """Wait for the ports of a dead server, which may stay in use for a moment."""
         deadline = time.monotonic() + PORTS_TIMEOUT_S
         while not self._stopping and time.monotonic() < deadline:
             try:
@@ -300,19 +326,11 @@ class Triton(TritonBase):
         with self._lock:
             if self._control is not control or not self._is_lost(model):
                 return
-            if self._server is None or not self._server.is_alive():  # somebody else may listen on its ports
+            if self._server is None or not self._server.is_alive():  # another process may listen on its ports
                 return
             try:
-                if not control.is_model_ready(model.name, model.version):  # a client has unloaded it
-                    return
-                if not control.is_own(model.name):
-                    self._forget_replaced(control, model)
-                    return
-                if model.was_dismissed():  # somebody else is loading it again
-                    return
-                LOGGER.warning("model %s: its proxy in the server died; loading the model again", model.name)
-                control.unload(model.name)
-                control.load(model.name)
-            except REFUSED as error:
+                reason = "its proxy in the server died; loading the model again"
+                self._models.revive(control, model, reason, if_unloaded=False)  # a client may have unloaded it
+            except PyTritonModelControlError as error:
                 if control.is_ready():  # else the server has gone, which has its own message
                     LOGGER.warning("model %s cannot be loaded again: %s", model.name, error)

@@ -1,6 +1,16 @@
 """The benchmark: pytriton, the same function as a plain Python-backend model, and nvidia-pytriton, in alternation.
 
-``scripts/README.md`` says how to run it and what each number means.
+``scripts/README.md`` explains the systems, the sections and each row. One command measures each row of the goals:
+
+    HTTP and gRPC, mixed rows with ids        bench.py --rounds 5 --sections ids --systems ours raw limit
+    mixed rows, parameters, two inputs,       bench.py --rounds 5 --sections rows parameters pair bytes 256k
+    byte strings, 256 KiB
+    HTTP and gRPC, equal rows, and the        bench.py --rounds 5 --sections serving --only 64
+    worker's CPU time per request
+    1 MiB and 16 MiB over both protocols      bench.py --rounds 5 --sections serving --only MiB
+    in process, beside clients over HTTP      bench.py --rounds 5 --sections inprocess
+    first answer, stop, 400 models            bench.py --rounds 5 --sections start
+    the limit of the server's front end       bench.py --rounds 5 --sections serving ids --systems ours limit
 """
 
 from __future__ import annotations
@@ -19,17 +29,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from hosts import LIMIT, PYTHON_PROXY, SYSTEMS, BenchError, System, find_system
 from processes import adopt_orphans, end_descendants
-from report import Row, compare, rounds_table, rows_as_json
-from rounds import Round, Timing
-from sections import COLUMNS, SECTIONS, Plan
+from report import Row, compare, rounds_table
+from rounds import Plan, Round, Timing
+from sections import BARE, SECTIONS
 from soak import Soak, soak, soak_table, trends
-from systems import PYTHON_PROXY, BenchError, System, find_system
 
-from pytriton.server.native import PROXIES
+from pytriton.server.native_backend import PROXIES
 
 __all__ = ["main", "parse"]
 
+COLUMNS = ["ours", PYTHON_PROXY, "raw", LIMIT, BARE, "peer"]
 QUICK = Timing(seconds=1, warmup_s=0.2)
 QUICK_CLIENTS = 20
 _Outcome = tuple[dict[str, Any], dict[str, list[str]]]  # what was found, as JSON has it, and problems by system
@@ -79,8 +90,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--quick", action="store_true", help="one round, short and with few clients: does it work at all?"
     )
     parser.add_argument("--peer-python", metavar="PATH", help="interpreter of an environment with nvidia-pytriton")
-    choices = ["ours", PYTHON_PROXY, "raw", "peer"]
-    parser.add_argument("--systems", nargs="+", choices=choices, help="default: ours and raw; peer, if there is one")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, help="default: ours and raw; peer, if there is one")
+    parser.add_argument("--only", default="", metavar="TEXT", help="loads on servers whose titles contain this")
     parser.add_argument("--proxy", choices=PROXIES, help="of ours (what PYTRITON_PROXY says, else auto)")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="instead of rounds, one long load of each system")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
@@ -100,16 +111,18 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _compare(chosen: argparse.Namespace, systems: Sequence[System], folder: Path) -> _Outcome:
-    plan = Plan(systems, chosen.rounds, chosen.timing, chosen.clients, folder, _say, chosen.memory_requests)
+    plan = Plan(
+        systems, chosen.rounds, chosen.timing, chosen.clients, folder, _say, chosen.memory_requests, chosen.only
+    )
     rounds: list[Round] = []
     rows: list[Row] = []
     for section in chosen.sections:
-        found = SECTIONS[section](plan)
+        found = SECTIONS[section].rounds(section, plan)
         compared = compare(sorted(found, key=lambda each: COLUMNS.index(each.system)))
         print(f"{section}\n{rounds_table(compared)}", flush=True)
         rounds += found
         rows += compared
-    return {"rows": rows_as_json(rows), "rounds": [asdict(each) for each in rounds]}, _problems(rounds)
+    return {"rows": [asdict(each) for each in rows], "rounds": [asdict(each) for each in rounds]}, _problems(rounds)
 
 
 def _soak(chosen: argparse.Namespace, systems: Sequence[System], folder: Path) -> _Outcome:
@@ -139,8 +152,8 @@ def _about(chosen: argparse.Namespace, systems: Sequence[System]) -> dict[str, A
             "load_average": os.getloadavg()[0],
         },
         "generators": {
-            "http": "wrk" if shutil.which("wrk") else "epoll",
-            "grpc": "h2load" if shutil.which("h2load") else "grpcio",
+            "http": "wrk" if shutil.which("wrk") else "ours",
+            "grpc": "ours",
         },
         "settings": {
             "sections": chosen.sections,

@@ -24,12 +24,12 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from callers import Caller, Found
+from checked import Caller, Found
+from hosts import PYTHON_PROXY, BenchError, Host, System, find_system
+from payloads import HOST, MODEL, STREAM
 from processes import adopt_orphans, names
 from report import align
 from soak import Sample, grown, look
-from systems import MODEL, PYTHON_PROXY, STREAM, BenchError, Host, System, find_system
-from wire import HOST
 
 from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError
@@ -242,9 +242,8 @@ def cause(scene: Scene, minutes: float, result: Chaos) -> None:
 
 def _find_system(serve: str) -> System:
     system = find_system("ours", proxy="python" if serve == PYTHON_PROXY else "native")
-    script = str(Path(__file__).with_name("hosts") / "restarted.py")
     workers = [f"--workers={WORKERS}"] if serve == "processes" else []
-    return replace(system, command=[system.command[0], script, *workers])
+    return replace(system, command=[*system.command, "--restart", *workers])
 
 
 def wait_right_answer(host: Host) -> float:

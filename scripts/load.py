@@ -1,228 +1,185 @@
-"""Load for one inference server on this machine: a closed loop of requests over N keep-alive connections.
+"""The load generator: one program for every kind of load on a server of this machine; prints one line of JSON.
 
-The model has an input ``INPUT`` and an output ``OUTPUT`` of one shape: float32, which it doubles, or byte strings,
-which it gives back. Requests are built once, and answers are looked into only before and after the load, to take little
-of the cores that generator and server share:
+    python scripts/load.py server http --port 8000 --workload "1-4 rows, ids" --connections 16 --seconds 10
 
-    HTTP     1 connection: a blocking socket; more: wrk if installed, else one epoll loop
-    gRPC     h2load if installed and up to 48 KiB; else grpcio, with blocking calls on 1 connection, asyncio on more
-
-A request takes the generator about 8 us of a core with wrk, 14 us with the epoll loop and 0.2 ms with grpcio, which
-limits what can be seen with the latter. wrk corrects its percentiles for coordinated omission: a latency of several
-mean intervals counts several times.
-
-Usage: ``python scripts/load.py http --port 8000 --model m --connections 16 --seconds 10`` prints one line of JSON.
+``server`` costs the client as little as possible, to show the server: a closed loop over keep-alive connections, of
+requests that were encoded before. HTTP over several connections is wrk's where it is installed (about 8 us of a core
+per request) and an epoll loop of ours otherwise (14 us); gRPC is ours (20 us), since no program varies its requests.
+wrk corrects its percentiles for coordinated omission. Responses are checked before and after the load. The other
+kinds call through clients (clients.py), and ``checked`` checks every answer until SIGTERM comes (checked.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
-import selectors
-import socket
-import struct
+import math
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
+from contextlib import ExitStack, closing
+from dataclasses import asdict, replace
 from functools import partial
-from time import perf_counter_ns
+from pathlib import Path
+from typing import Any
 
-import grpc
-import numpy as np
-from programs import h2load, has_h2load, has_wrk, warmed, wrk
+from connections import TIMEOUT_S, connect, drive
+from payloads import HOST, ID, MODEL, WORKLOADS, LoadError, Workload, check_outputs, http_request
 from tally import Result, Tally
-from tensors import Tensor, datatype
-from wire import (
-    GRPC_PATH,
-    HOST,
-    TIMEOUT_S,
-    Connection,
-    LoadError,
-    Target,
-    grpc_output,
-    grpc_request,
-    http_request,
-)
 
-__all__ = ["LoadError", "Result", "Target", "infer_http", "load", "model_output"]
+__all__ = ["infer_once", "load", "warmed", "wrk"]
 
-# h2load cuts the last answers off; when they are large, the server's gRPC lingers over them for seconds.
-_H2LOAD_BYTES = 48 * 1024
-_GRPC_OPTIONS = [
-    ("grpc.use_local_subchannel_pool", 1),  # or all channels to one address share one connection
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-]
-
-
-def model_output(values: Tensor) -> Tensor:
-    """What the benchmark's models make of their input: floats are doubled, strings given back."""
-    return values if datatype(values) == "BYTES" else 2 * values
+WRK = """
+local folder, count, ids = "{folder}", {count}, {ids}
+local requests, n = {{}}, 0
+for i = 1, count do
+  local file = assert(io.open(folder .. "/" .. i, "rb"))
+  local text = file:read("*a")
+  file:close()
+  local at = ids and text:find("{id}", 1, true)
+  requests[i] = at and {{text:sub(1, at - 1), text:sub(at + {id_bytes})}} or text
+end
+function request()
+  n = n + 1
+  local each = requests[n % count + 1]
+  return ids and each[1] .. string.format("%08d", n) .. each[2] or each
+end
+function done(summary, latency)
+  local errors, file = summary.errors, assert(io.open(folder .. "/result", "w"))
+  file:write(string.format("%d %d %d %d %d %d", summary.requests - errors.status, summary.duration,
+    errors.status + errors.connect + errors.read + errors.write + errors.timeout,
+    latency:percentile(50), latency:percentile(90), latency:percentile(99)))
+  file:close()
+end
+"""
+WRK_SAME = """
+local text = requests[1]
+local at = text:find("\\r\\n\\r\\n", 1, true)
+wrk.method = "POST"
+wrk.headers["Inference-Header-Content-Length"] = text:match("Inference%-Header%-Content%-Length: (%d+)")
+wrk.body = text:sub(at + 4)
+request = wrk.request
+"""
 
 
 def load(
     protocol: str,
-    target: Target,
+    port: int,
+    workload: Workload,
     connections: int,
     seconds: float,
     warmup_s: float = 1,
-    model: Callable[[Tensor], Tensor] = model_output,
+    copies: bool = False,
 ) -> Result:
-    """Keep one request in flight on each connection for ``warmup_s + seconds``.
+    """Keep one request in flight on each connection for ``warmup_s + seconds``; wrk rounds both up to whole seconds.
 
-    wrk and h2load round both up to whole seconds.
+    Args:
+        protocol: ``http`` or ``grpc``.
+        port: The server's port.
+        workload: The requests.
+        connections: Their number.
+        seconds: The duration of the measurement.
+        warmup_s: The duration of the same load before.
+        copies: Whether the server copies inputs to outputs instead of doubling them.
 
     Raises:
-        LoadError: An answer before or after the load is not ``model(input)``, or a connection broke.
+        LoadError: A response before or after the load is wrong, or a connection broke.
     """
-    infer, drive = {"http": (infer_http, _drive_http), "grpc": (_infer_grpc, _drive_grpc)}[protocol]
-    _verify(infer(target), model(target.values))
-    result = drive(target, connections, seconds, warmup_s)
-    _verify(infer(target), model(target.values))
+    _check(protocol, port, workload, copies)
+    if protocol == "http" and connections > 1 and shutil.which("wrk"):
+        result = warmed(partial(wrk, port, workload, connections), warmup_s, seconds)
+    else:
+        tally = Tally(warmup_s, seconds)
+        drive(lambda: connect(protocol, port, workload), connections, tally)
+        result = tally.result("ours")
+    _check(protocol, port, workload, copies)
     return result
 
 
-def _verify(output: Tensor, expected: Tensor) -> None:
-    if not np.array_equal(output, expected.ravel()):
-        raise LoadError(f"wrong output {output[:4]}, expected {expected.ravel()[:4]}")
+def _check(protocol: str, port: int, workload: Workload, copies: bool) -> None:
+    for rows in workload.rows:
+        check_outputs(infer_once(protocol, port, replace(workload, rows=(rows,))), workload.outputs(rows, copies))
 
 
-def _connect(target: Target) -> socket.socket:
-    stream = socket.create_connection((HOST, target.port))
-    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # A time-out of Python's own would cost a poll before each read.
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", TIMEOUT_S, 0))
-    return stream
-
-
-def _connection(target: Target, stream: socket.socket) -> Connection:
-    request = http_request(target)
-    return Connection(stream, request, 64 * 1024 + len(request))  # the output is as long as the input
-
-
-def infer_http(target: Target) -> Tensor:
-    """The answer to one request over a connection of its own, 1-D.
+def infer_once(protocol: str, port: int, workload: Workload) -> dict[str, bytes]:
+    """The outputs of one request over a connection of its own.
 
     Raises:
-        LoadError: It is an error, or none came.
-        OSError: Nothing listens there.
+        LoadError: The answer is an error.
+        OSError: No server listens there.
     """
-    with _connect(target) as stream:
-        connection = _connection(target, stream)
-        connection.exchange()
-        return connection.output(target.datatype)
+    with closing(connect(protocol, port, workload)) as connection:
+        return connection.infer()
 
 
-def _drive_http(target: Target, connections: int, seconds: float, warmup_s: float) -> Result:
-    if connections > 1 and has_wrk():
-        return warmed(partial(wrk, target, connections), warmup_s, seconds)
-    tally = Tally(warmup_s, seconds)
-    if connections > 1:
-        _send_selecting(target, connections, tally)
-        return tally.result("epoll")
-    with _connect(target) as stream:
-        connection = _connection(target, stream)
-        going = True
-        while going:
-            good = connection.exchange()
-            going = tally.add(connection.sent_ns, good)
-    return tally.result("socket")
+def warmed(run: Callable[[float], Result], warmup_s: float, seconds: float) -> Result:
+    """A run after a warm-up whose errors count too; raises LoadError if the run had no good answer."""
+    warm, measured = run(warmup_s), run(seconds)
+    if not measured.requests:
+        raise LoadError(f"{measured.generator} got no answer in {seconds} s, errors: {measured.errors}")
+    return replace(measured, answered=warm.answered + measured.answered, errors=warm.errors + measured.errors)
 
 
-def _send_selecting(target: Target, connections: int, tally: Tally) -> None:
-    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as streams:
-        for _ in range(connections):
-            stream = streams.enter_context(_connect(target))
-            stream.setblocking(False)
-            connection = _connection(target, stream)
-            connection.start()
-            selector.register(stream, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
-        going = True
-        while going:
-            ready = selector.select(TIMEOUT_S)
-            if not ready:
-                raise LoadError(f"no answer in {TIMEOUT_S} s")
-            for key, events in ready:
-                connection = key.data
-                if events & selectors.EVENT_WRITE:
-                    connection.send()
-                if events & selectors.EVENT_READ and connection.receive():
-                    going = tally.add(connection.sent_ns, connection.status == 200)
-                    connection.start()
-                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
-                if wanted != key.events:
-                    selector.modify(key.fileobj, wanted, connection)
+def wrk(port: int, workload: Workload, connections: int, seconds: float) -> Result:
+    """Load over HTTP/1.1 by wrk, with the requests in rotation."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number, rows in enumerate(workload.rows, 1):
+            Path(folder, str(number)).write_bytes(http_request(port, workload, rows))
+        same = len(workload.rows) == 1 and not workload.ids  # wrk then encodes the request once, however large it is
+        script = WRK.format(
+            folder=folder, count=len(workload.rows), ids=str(workload.ids).lower(), id=ID.decode(), id_bytes=len(ID)
+        )
+        path = f"/v2/models/{workload.model}/infer"
+        Path(folder, "script.lua").write_text(script + (WRK_SAME if same else ""))
+        size = ["--threads=1", f"--connections={connections}", f"--duration={max(1, math.ceil(seconds))}s"]
+        place = [f"--script={folder}/script.lua", f"http://{HOST}:{port}{path}"]
+        subprocess.run(["wrk", *size, f"--timeout={TIMEOUT_S}s", *place], check=True, stdout=subprocess.DEVNULL)
+        requests, duration_us, errors, *latencies_us = map(int, Path(folder, "result").read_text().split())
+    return Result("wrk", requests, requests, errors, requests / duration_us * 1e6, *latencies_us)
 
 
-def _infer_grpc(target: Target) -> Tensor:
-    return grpc_output(_grpc_answer(target), target.datatype)
-
-
-def _grpc_answer(target: Target) -> bytes:
-    with grpc.insecure_channel(f"{HOST}:{target.port}", _GRPC_OPTIONS) as channel:
-        answer: bytes = channel.unary_unary(GRPC_PATH)(grpc_request(target), timeout=TIMEOUT_S)
-    return answer
-
-
-def _drive_grpc(target: Target, connections: int, seconds: float, warmup_s: float) -> Result:
-    if has_h2load() and len(grpc_request(target)) <= _H2LOAD_BYTES:
-        answer_bytes = len(_grpc_answer(target))
-        return warmed(partial(h2load, target, connections, answer_bytes=answer_bytes), warmup_s, seconds)
-    tally = Tally(warmup_s, seconds)
-    if connections > 1:
-        asyncio.run(_call_concurrently(target, connections, tally))
-    else:
-        _call_blocking(target, tally)
-    return tally.result("grpcio")
-
-
-def _call_blocking(target: Target, tally: Tally) -> None:
-    request = grpc_request(target)
-    with grpc.insecure_channel(f"{HOST}:{target.port}", _GRPC_OPTIONS) as channel:
-        infer = channel.unary_unary(GRPC_PATH)
-        going = True
-        while going:
-            sent_ns, good = perf_counter_ns(), True
-            try:
-                infer(request, timeout=TIMEOUT_S)
-            except grpc.RpcError:
-                good = False
-            going = tally.add(sent_ns, good)
-
-
-async def _call_concurrently(target: Target, connections: int, tally: Tally) -> None:
-    request = grpc_request(target)
-
-    async def call_repeatedly() -> None:
-        async with grpc.aio.insecure_channel(f"{HOST}:{target.port}", _GRPC_OPTIONS) as channel:
-            infer = channel.unary_unary(GRPC_PATH)
-            going = True
-            while going:
-                sent_ns, good = perf_counter_ns(), True
-                try:
-                    await infer(request, timeout=TIMEOUT_S)
-                except grpc.RpcError:
-                    good = False
-                going = tally.add(sent_ns, good)
-
-    await asyncio.gather(*(call_repeatedly() for _ in range(connections)))
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    kinds = ["server", "blocking", "asyncio", "stream", "churn", "inprocess", "checked"]
+    parser.add_argument("kind", choices=kinds)
+    parser.add_argument("protocol", choices=["http", "grpc"])
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--model", default=MODEL, help="that the clients call (double)")
+    parser.add_argument("--workload", choices=list(WORKLOADS), default="64 B", help="of server (64 B)")
+    parser.add_argument("--copies", type=int, default=0, help="1: the server copies inputs instead of doubling them")
+    parser.add_argument("--connections", type=int, default=1, help="or requests in flight of asyncio")
+    parser.add_argument("--seconds", type=float, default=5, help="of the measurement (5)")
+    parser.add_argument("--warmup", type=float, default=1, help="seconds before the measurement (1)")
+    parser.add_argument("--client", default="", help="of stream: pytriton or tritonclient; of churn: the class")
+    parser.add_argument("--count", type=int, default=500, help="responses of a stream, clients of churn (500)")
+    parser.add_argument("--memory-requests", type=int, default=0, help="in process, while memory is looked at (0)")
+    parser.add_argument("--calls", default="blocking", help="of checked: blocking, asyncio, streams, stopped or bad")
+    parser.add_argument("--timeout", type=float, default=5, help="of checked calls, in seconds (5)")
+    return parser.parse_args()
 
 
 def main() -> None:
-    """Measure once as the command line says."""
-    parser = argparse.ArgumentParser(description="Drive one inference server on this machine; prints JSON.")
-    parser.add_argument("protocol", choices=["http", "grpc"])
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--floats", type=int, default=16, help="values per request; 262144 are 1 MiB")
-    parser.add_argument("--strings", type=int, default=0, help="per request, instead of floats")
-    parser.add_argument("--connections", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--warmup", type=float, default=1, help="seconds before the measurement")
-    chosen = parser.parse_args()
-    target = Target(chosen.port, chosen.model, chosen.floats, chosen.strings)
-    print(json.dumps(asdict(load(chosen.protocol, target, chosen.connections, chosen.seconds, chosen.warmup))))
+    """Run one load; the modules of other kinds are imported only here, as the peer's interpreter lacks some."""
+    chosen = _parse()
+    if chosen.kind == "checked":
+        import checked
+
+        return checked.run(chosen.calls, chosen.protocol, chosen.port, chosen.timeout)
+    found: Any
+    if chosen.kind == "server":
+        workload = WORKLOADS[chosen.workload]
+        times = (chosen.seconds, chosen.warmup)
+        found = asdict(load(chosen.protocol, chosen.port, workload, chosen.connections, *times, bool(chosen.copies)))
+    else:
+        import clients
+
+        with ExitStack() as stack:
+            found = getattr(clients, f"run_{chosen.kind}")(chosen, stack)
+            found = asyncio.run(found) if asyncio.iscoroutine(found) else found
+    print(json.dumps(found))
+    return None
 
 
 if __name__ == "__main__":

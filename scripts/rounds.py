@@ -1,48 +1,45 @@
-"""One round of one system: started, loaded in each way, looked at, stopped."""
+"""The one mechanism of the benchmark: a round starts a system, puts loads on it, and stops it."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from processes import cpu_s, end_with_parent, memory, names
-from systems import ECHO, MODEL, BenchError, Host, System
+from hosts import LIMIT, BenchError, Host, System, find_system
+from payloads import MODEL
+from processes import cpu_s, end_with_parent, names
 from tally import Result
 
-__all__ = ["IDLE_S", "LARGE", "LOAD_GRACE_S", "SMALL", "Case", "Round", "Timing", "cpu_us", "measure", "order"]
-__all__ += ["measure_load", "read_load", "size", "start_load", "stop", "used_cpu_us"]
+__all__ = ["IDLE_S", "Case", "Plan", "Round", "Run", "Section", "Timing", "Values", "cpu_us", "order"]
+__all__ += ["read_program", "start_load", "used_cpu_us", "values_of"]
 
 IDLE_S = 1.5
-LOAD_GRACE_S = 180.0  # besides its own duration: imports, and time-outs of the generators
+GRACE_S = 180.0  # of a load, besides its own duration: imports, and timeouts of the generators
 _LOAD = Path(__file__).with_name("load.py")
-_IMPORTS = "import numpy, tritonclient"
 _CPU_GROUPS = {"tritonserver": "server", "triton_python_backend_stub": "stub"}
+
+Values = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One load; with ``strings`` in a request, it goes to another model, and there are no floats."""
+    """One load on a server."""
 
     protocol: str
     connections: int
-    floats: int = 16
-    strings: int = 0
+    workload: str = "64 B"
 
     @property
     def title(self) -> str:
-        """Such as ``http 16 x 64 B``, ``http 16 x 1000 strings``."""
-        request = f"{self.strings} strings" if self.strings else size(4 * self.floats)
-        return f"{self.protocol} {self.connections} x {request}"
-
-    @property
-    def model(self) -> str:
-        """What it calls."""
-        return ECHO if self.strings else MODEL
+        """Such as ``http 16 x 64 B``."""
+        return f"{self.protocol} {self.connections} x {self.workload}"
 
 
 @dataclass(frozen=True)
@@ -55,50 +52,149 @@ class Timing:
 
 @dataclass
 class Round:
-    """What a round measured: values by group and measure, and what went wrong."""
+    """What a round measured of a system: values by group and measure, and what went wrong."""
 
     system: str
     number: int
-    values: dict[str, dict[str, float]] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
-SMALL = [Case(protocol, connections) for protocol in ("http", "grpc") for connections in (1, 16, 64)]
-LARGE = [Case(protocol, 2, mebibytes << 18) for protocol in ("http", "grpc") for mebibytes in (1, 16)]
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and how.
 
-
-def measure(system: System, number: int, timing: Timing, folder: Path, say: Callable[[str], None]) -> Round:
-    """Run a round.
-
-    Args:
-        system: What to measure.
-        number: Of the round, from 1.
-        timing: Of the loads.
-        folder: An empty one for the host's files.
+    Attributes:
+        systems: Those that are compared.
+        rounds: How often each is measured.
+        timing: Durations of each measurement.
+        clients: How many of each kind churn opens and closes.
+        folder: An empty one, in which each host gets a folder.
         say: Gets a line of progress at a time.
-
-    Returns:
-        All that was measured. A host that did not start, or died under load, is a problem; the round ends with it.
+        memory_requests: Over how many memory is looked at in process; 0 looks at none.
+        only: Loads whose titles do not contain this are left out.
     """
-    result = Round(system.name, number)
-    try:
-        _measure(result, system, timing, folder, say)
-    except BenchError as error:
-        result.problems.append(str(error))
-    return result
+
+    systems: Sequence[System]
+    rounds: int
+    timing: Timing
+    clients: int
+    folder: Path
+    say: Callable[[str], None]
+    memory_requests: int = 0
+    only: str = ""
+
+    @property
+    def ours(self) -> System:
+        """Ours, with its proxy if it is compared: its server is what clients call, its tritonclient calls servers."""
+        return next((system for system in self.systems if system.name == "ours"), None) or find_system("ours")
+
+    def callers(self, number: int) -> list[System]:
+        """The systems that have clients of their own, in the order of a round."""
+        return [system for system in order(self.systems, number) if system.name in ("ours", "peer")]
 
 
-def _measure(result: Round, system: System, timing: Timing, folder: Path, say: Callable[[str], None]) -> None:
-    imports_s = _imports_s(system)
-    times = result.values["start and stop"] = {f"{_IMPORTS} s": imports_s}
-    with Host(system, folder) as host:
-        times["first answer s"] = host.wait_first_answer()
-        times["first answer less imports s"] = times["first answer s"] - imports_s
-        for title, cases in (("small", SMALL), ("large", LARGE)):
-            for case in cases:
-                measure_load(host, case, timing, result, say)
-            result.values[f"memory after {title} loads, MiB"] = _memory_mib(host)
-        times["stop s"] = stop(host, result)
+class Run:
+    """One round of one system on one host."""
+
+    def __init__(self, plan: Plan, system: System, number: int, folder: Path) -> None:
+        self.plan, self.system, self.number, self.folder = plan, system, number, folder
+        self.rounds = {system.name: Round(system.name, number)}
+        self.host: Host
+
+    @property
+    def own(self) -> Round:
+        """The round of the system itself."""
+        return self.round_of(self.system.name)
+
+    def round_of(self, name: str) -> Round:
+        """The round of a system whose clients are measured on this host."""
+        return self.rounds.setdefault(name, Round(name, self.number))
+
+    def put(self, name: str, title: str, values: Values) -> None:
+        """Add values to the round of a system; errors are problems."""
+        self.round_of(name).values.setdefault(title, {}).update(values)
+        if values.get("errors"):
+            self.round_of(name).problems.append(f"{title}: {values['errors']:.0f} errors")
+        shown = next(iter(values.items()), ("nothing", 0.0))
+        self.plan.say(f"round {self.number}, {name}, {title}: {shown[0]} {shown[1]:.4g}")
+
+    def load(self, *cases: Case) -> None:
+        """Put loads on the host's server, one after the other."""
+        timing = self.plan.timing
+        for case in cases:
+            if self.plan.only in case.title:
+                before = cpu_s(self.host.family())
+                found = Result(**read_program(self.host, start_load(self.host, case, timing.seconds, timing.warmup_s)))
+                self.put(
+                    self.system.name, case.title, values_of(found) | used_cpu_us(self.host, before, found.answered)
+                )
+
+    def program(self, caller: System, kind: str, protocol: str, timeout_s: float = 0, **options: object) -> Any:
+        """What load.py prints under the interpreter of a system."""
+        timing = self.plan.timing
+        options = {"seconds": timing.seconds, "warmup": timing.warmup_s, **options}
+        process = start_program(self.host, caller, kind, protocol, **options)
+        return read_program(self.host, process, timeout_s + 7 * (timing.seconds + timing.warmup_s) + GRACE_S)
+
+    def try_program(self, caller: System, kind: str, protocol: str, **options: object) -> Any:
+        """The same; None if it fails, which is a problem of the caller's."""
+        try:
+            return self.program(caller, kind, protocol, **options)
+        except BenchError as error:
+            self.round_of(caller.name).problems.append(str(error))
+            return None
+
+    def stop(self, *hosts: Host) -> None:
+        """Stop hosts that have been idle for a while, and note what they leave behind."""
+        time.sleep(IDLE_S)
+        for host in hosts:
+            self.put(self.system.name, "start and stop", {"stop s": host.stop()})
+        for host in hosts:  # which look for any process that is left
+            self.own.problems += host.left_behind()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the benchmark.
+
+    Attributes:
+        measure: Measures on a host that has answered once, or, without models, starts its own hosts.
+        models: That the host serves, MODEL last.
+        compared: Whether all systems are measured, or ours alone.
+        limit: Whether the system LIMIT can be measured.
+        once: Whether one round is enough.
+    """
+
+    measure: Callable[[Run], None]
+    models: tuple[str, ...] = (MODEL,)
+    compared: bool = True
+    limit: bool = False
+    once: bool = False
+
+    def rounds(self, name: str, plan: Plan) -> list[Round]:
+        """Measure each system once per round; what fails is a problem of its round, and ends it."""
+        found: list[Round] = []
+        for number in range(1, (1 if self.once else plan.rounds) + 1):
+            for system in order(plan.systems, number) if self.compared else [plan.ours]:
+                if system.name == LIMIT and not self.limit:
+                    continue
+                run = Run(plan, system, number, plan.folder / f"{name}-{system.name}-{number}")
+                try:
+                    self._measure(run)
+                except BenchError as error:
+                    run.own.problems.append(str(error))
+                found += run.rounds.values()
+        return found
+
+    def _measure(self, run: Run) -> None:
+        if not self.models:
+            self.measure(run)
+            return
+        with Host(run.system, run.folder, self.models) as run.host:
+            run.own.values["start and stop"] = {"first answer s": run.host.wait_first_answer()}
+            self.measure(run)
+            run.stop(run.host)
 
 
 def order(systems: Sequence[System], number: int) -> list[System]:
@@ -107,21 +203,12 @@ def order(systems: Sequence[System], number: int) -> list[System]:
     return [*systems[shift:], *systems[:shift]]
 
 
-def stop(host: Host, result: Round) -> float:
-    """Stop a host that has been idle for a while; returns the seconds it took, and notes what it left behind."""
-    time.sleep(IDLE_S)
-    seconds = host.stop()
-    result.problems += host.left_behind()
-    return seconds
-
-
-def start_load(host: Host, case: Case, seconds: float, warmup_s: float) -> subprocess.Popen[str]:
-    """Start a load in a process of its own, whose end :func:`read_load` waits for."""
-    where = [case.protocol, f"--port={host.ports[case.protocol]}", f"--model={case.model}"]
-    how = [f"--floats={case.floats}", f"--strings={case.strings}"]
-    how += [f"--connections={case.connections}", f"--seconds={seconds}", f"--warmup={warmup_s}"]
+def start_program(host: Host, caller: System, kind: str, protocol: str, **options: object) -> subprocess.Popen[str]:
+    """Start load.py in a process of its own, whose end :func:`read_program` waits for."""
+    how = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     return subprocess.Popen(
-        [sys.executable, str(_LOAD), *where, *how],
+        [caller.command[0], str(_LOAD), kind, protocol, f"--port={host.ports[protocol]}", *how],
+        env=caller.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -130,86 +217,51 @@ def start_load(host: Host, case: Case, seconds: float, warmup_s: float) -> subpr
     )
 
 
-def read_load(host: Host, case: Case, load: subprocess.Popen[str], timeout_s: float = LOAD_GRACE_S) -> Result:
-    """The result of a load.
+def start_load(host: Host, case: Case, seconds: float, warmup_s: float) -> subprocess.Popen[str]:
+    """Start a load on the server of a host."""
+    this = System("", [sys.executable], dict(os.environ), {})
+    options = {"workload": case.workload, "connections": case.connections, "seconds": seconds, "warmup": warmup_s}
+    return start_program(host, this, "server", case.protocol, **options, copies=int(host.copies))
 
-    Raises:
-        BenchError: It failed, or took longer than ``timeout_s`` from now.
-    """
+
+def read_program(host: Host, program: subprocess.Popen[str], timeout_s: float = GRACE_S) -> Any:
+    """What a program has printed; raises BenchError if it failed, or takes longer than ``timeout_s`` from now."""
+    what = " ".join(map(str, program.args[1:4]))  # type: ignore[index]
     try:
-        printed, complaint = load.communicate(timeout=timeout_s)
+        printed, complaint = program.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
-        raise BenchError(f"{case.title}: the load did not end in {timeout_s} s") from error
-    if load.returncode:
-        raise BenchError(f"{case.title}: the load failed:\n{complaint}\nThe last lines of the host:\n{host.tail()}")
-    return Result(**json.loads(printed))
+        program.kill()
+        program.communicate()
+        raise BenchError(f"{what}: it did not end in {timeout_s:.0f} s") from error
+    if program.returncode:
+        raise BenchError(f"{what}: it failed:\n{complaint}\nThe last lines of the host:\n{host.tail()}")
+    return json.loads(printed.splitlines()[-1])
 
 
-def measure_load(host: Host, case: Case, timing: Timing, result: Round, say: Callable[[str], None]) -> None:
-    """Add what a load measures to the result of the round.
-
-    Raises:
-        BenchError: The load failed.
-    """
-    values = result.values[case.title] = _measure_load(host, case, timing)
-    if values["errors"]:
-        result.problems.append(f"{case.title}: {values['errors']:.0f} errors")
-    say(f"round {result.number}, {result.system}, {case.title}: {values['requests/s']:.0f} requests/s")
-
-
-def _measure_load(host: Host, case: Case, timing: Timing) -> dict[str, float]:
-    before = cpu_s(host.family())
-    load = start_load(host, case, timing.seconds, timing.warmup_s)
-    result = read_load(host, case, load, timing.seconds + timing.warmup_s + LOAD_GRACE_S)
+def values_of(result: Result) -> Values:
+    """The rows of a load."""
     return {
         "requests/s": result.requests_per_s,
         "p50 us": result.p50_us,
         "p99 us": result.p99_us,
         "errors": result.errors,
-        **used_cpu_us(host, before, result.answered),
     }
 
 
-def _imports_s(system: System) -> float:
-    """Seconds that the system's interpreter takes, from start to end, to import what hosts cannot do without."""
-    began = time.perf_counter()
-    subprocess.run([system.command[0], "-c", _IMPORTS], env=system.environment, check=True)
-    return time.perf_counter() - began
-
-
-def used_cpu_us(host: Host, before: Mapping[int, float], answered: int) -> dict[str, float]:
+def used_cpu_us(host: Host, before: Mapping[int, float], answered: int) -> Values:
     """What :func:`cpu_us` makes of the CPU seconds that the host's family has used since it had used ``before``."""
     named = names(host.family())
-    used_s = [(named[pid], seconds - before.get(pid, 0.0)) for pid, seconds in cpu_s(named).items()]
-    return cpu_us(used_s, answered)
+    return cpu_us([(named[pid], seconds - before.get(pid, 0.0)) for pid, seconds in cpu_s(named).items()], answered)
 
 
-def cpu_us(used_s: Iterable[tuple[str, float]], answered: int) -> dict[str, float]:
-    """CPU microseconds per answered request of the server, of its stubs and of all other processes, the worker's.
+def cpu_us(used_s: Iterable[tuple[str, float]], answered: int) -> Values:
+    """CPU microseconds per request of the server, of its stubs and of all other processes, the worker's.
 
     Args:
-        used_s: Names of processes and the CPU seconds that each used.
+        used_s: Names of processes, and the CPU seconds that each used.
         answered: Number of requests.
     """
     result = {"server": 0.0, "stub": 0.0, "worker": 0.0}
     for name, seconds in used_s:
         result[_CPU_GROUPS.get(name.partition(" #")[0], "worker")] += seconds / answered * 1e6
     return {f"{group} CPU us": value for group, value in result.items()}
-
-
-def _memory_mib(host: Host) -> dict[str, float]:
-    named = names(host.family())
-    found = {name: memory(pid) for pid, name in named.items()}
-    result = {"all PSS": sum(each.pss_bytes for each in found.values()) / 2**20}
-    for name in sorted(found):
-        result[f"{name} RSS"] = found[name].rss_bytes / 2**20
-        result[f"{name} PSS"] = found[name].pss_bytes / 2**20
-    return result
-
-
-def size(count_bytes: int) -> str:
-    """A number of bytes in its largest whole unit."""
-    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if count_bytes >= unit and count_bytes % unit == 0:
-            return f"{count_bytes // unit} {name}"
-    return f"{count_bytes} B"

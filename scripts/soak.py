@@ -10,16 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from callers import Caller, Found
+from checked import Caller, Found
+from hosts import LIMIT, BenchError, Host, System
+from payloads import ERRANT, MODEL, STREAM
 from processes import names, open_files, resident_bytes
 from report import align, number
-from rounds import Case, read_load, start_load
-from systems import ERRANT, MODEL, STREAM, BenchError, Host, System
+from rounds import Case, read_program, start_load
+from tally import Result
 
 __all__ = ["Sample", "Soak", "Trend", "grown", "look", "soak", "soak_table", "trends"]
 
-SIZES = (16, 4 << 10, 64 << 10, 256 << 10)
-CASES = [*(Case("http", 4, floats) for floats in SIZES), *(Case("grpc", 2, floats) for floats in SIZES)]
+SIZES = ("64 B", "16 KiB", "256 KiB", "1 MiB")
+CASES = [Case(protocol, connections, size) for protocol, connections in (("http", 4), ("grpc", 2)) for size in SIZES]
 CALLERS = [("asyncio", "http"), ("asyncio", "grpc"), ("streams", "grpc")]
 BAD_CALLERS = [("bad", "http"), ("bad", "grpc"), ("stopped", "grpc")]
 TIMEOUT_S = 30.0  # of the callers, whose requests wait behind 1 MiB each on 12 connections
@@ -88,7 +90,10 @@ def soak(system: System, minutes: float, folder: Path, say: Callable[[str], None
         BenchError: The host did not start.
     """
     result = Soak(system.name, minutes, dict.fromkeys((case.title for case in CASES), 0))
-    errs = system.name != "raw"  # which has no model for it, and after stopped streams does not end by itself
+    errs = system.name not in (
+        "raw",
+        LIMIT,
+    )  # raw does not end by itself after stopped streams
     with Host(system, folder, (STREAM, *([ERRANT] if errs else []), MODEL)) as host, ExitStack() as callers:
         host.wait_first_answer()
         found = Found(TIMEOUT_S)
@@ -131,7 +136,7 @@ def _load_mixed(host: Host, result: Soak, say: Callable[[str], None]) -> None:
 
 
 def _count(result: Soak, host: Host, case: Case, load: subprocess.Popen[str]) -> None:
-    counted = read_load(host, case, load)
+    counted = Result(**read_program(host, load))
     result.requests[case.title] += counted.answered
     if counted.errors:
         result.problems.append(f"{case.title}: {counted.errors} errors")

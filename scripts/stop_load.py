@@ -1,10 +1,10 @@
-"""Stops servers and unbinds models at random moments under load, and says what became of each request.
+"""Stops servers and unbinds models at random moments under load, and reports the outcome of each request.
 
 Usage: ``python scripts/stop_load.py [--stops 200] [--unbinds 200] [--seed 1] [--json FILE]``. Exit status 1 means that
-a request was lost. What may become of a request:
+a request was lost. The outcomes are:
 
-``answered``  with what the model makes of its input.
-``refused``   The server said that it does not serve the model, or could not be connected to.
+``answered``  The answer is right.
+``refused``   The server said that it does not serve the model, or the connection was refused.
 ``closed``    The connection was closed before any byte of an answer. That is right only where a server stops, for a
               request that began after the stop did: the server had not taken it yet.
 ``lost``      All else: an answer that was cut off, another error, a closed connection where it is not right, silence.
@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -31,17 +31,20 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from connections import CutError, HttpConnection
+from payloads import HOST, MODEL, STREAM, LoadError, Workload, check_outputs, http_request
 from tritonclient.utils import InferenceServerException
 
 from pytriton.client import DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.exceptions import PyTritonError
-from pytriton.model_config import ModelConfig, Tensor
-from pytriton.triton import Triton, TritonConfig
+from pytriton.triton import Triton
 
-HOST = "127.0.0.1"
-SMALL, LARGE, WRITTEN = 16, 2 << 20, 300_000  # numbers: 128 bytes, 16 MiB, 5 MB as JSON
-RESPONSES = 8  # of a stream, each of 256 KiB
+sys.path.insert(0, str(Path(__file__).with_name("hosts")))
+from served import bind, config_of, make
+
+SMALL, LARGE, WRITTEN = 16, 4 << 20, 300_000  # floats: 64 bytes, 16 MiB, some MB as JSON
+RESPONSES, STREAMED = 8, 64 << 10  # of a stream, each of 256 KiB
 MOST_LOAD_S = 1.0  # before a stop
 TIMEOUT_S = 60.0  # of a request
 TIMEOUTS = {"init_timeout_s": 1.0, "inference_timeout_s": TIMEOUT_S}
@@ -61,16 +64,14 @@ REFUSALS = (
     "no time was left",
 )
 CLOSURES = ("Socket closed", "Connection reset", "Broken pipe", "closed the connection", "Stream removed", "GOAWAY")
+ERRORS = (OSError, ValueError, LoadError, PyTritonClientError, PyTritonError, InferenceServerException)
+
+Send = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a request.
-
-    Attributes:
-        what: As above; ``closed`` is judged later.
-        began: When it began, in :func:`time.monotonic` seconds.
-    """
+    """The outcome of a request that began at a moment, in :func:`time.monotonic` seconds."""
 
     client: str
     what: str
@@ -78,171 +79,103 @@ class Outcome:
     detail: str = ""
 
 
-class Cut(Exception):
-    """An answer ended before its end."""
+@contextmanager
+def connection(port: int, floats: int, binary: bool = True) -> Iterator[Send]:
+    """Requests over a connection that is kept, with nothing that would repeat a request."""
+    workload = Workload(floats)
+    request = http_request(port, workload, 1) if binary else _json_request(port, workload)
+    kept: list[HttpConnection] = []
 
-
-class RawClient:
-    """A connection of HTTP that is kept, with nothing that would repeat a request.
-
-    Args:
-        port: Of the server.
-        numbers: How many to send.
-        binary: Send and get them as bytes, not as JSON.
-    """
-
-    def __init__(self, port: int, numbers: int, binary: bool) -> None:
-        x = np.arange(numbers, dtype=np.float64)
-        item: dict[str, Any] = {"name": "x", "shape": [numbers], "datatype": "FP64"}
-        item |= {"parameters": {"binary_data_size": x.nbytes}} if binary else {"data": x.tolist()}
-        wanted = {"name": "y", "parameters": {"binary_data": binary}}
-        head = json.dumps({"inputs": [item], "outputs": [wanted]}).encode()
-        body = head + (x.tobytes() if binary else b"")
-        length = f"Inference-Header-Content-Length: {len(head)}\r\n" if binary else ""
-        start = f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: {HOST}\r\n{length}Content-Length: {len(body)}\r\n\r\n"
-        self._request = start.encode() + body
-        self._numbers, self._binary, self._port = numbers, binary, port
-        self._socket: socket.socket | None = None
-
-    def __call__(self) -> None:
-        """Make a request.
-
-        Raises:
-            OSError: There is no answer.
-            Cut: There is a part of one.
-            ValueError: It is wrong, or an error.
-        """
+    def send() -> None:
         try:
-            if self._socket is None:
-                self._socket = socket.create_connection((HOST, self._port), TIMEOUT_S)
-            self._check(*self._exchange(self._socket))
-        except (OSError, Cut):
-            self.close()
-            raise
-
-    def _exchange(self, connection: socket.socket) -> tuple[bytes, bytes]:
-        with suppress(BrokenPipeError, ConnectionResetError):  # it may have been refused before it was whole
-            connection.sendall(self._request)
-        head, _, body = self._receive(connection, lambda data: b"\r\n\r\n" in data).partition(b"\r\n\r\n")
-        fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
-        missing = int(fields[b"content-length"]) - len(body)
-        pieces = [body]
-        while missing > 0:
-            piece = connection.recv(min(missing, 1 << 20))
-            if not piece:
-                raise Cut(f"{missing} bytes are missing")
-            pieces.append(piece)
-            missing -= len(piece)
-        return head, b"".join(pieces)
-
-    @staticmethod
-    def _receive(connection: socket.socket, is_enough: Callable[[bytes], bool]) -> bytes:
-        data = b""
-        while not is_enough(data):
-            try:
-                piece = connection.recv(1 << 16)
-            except ConnectionError:
-                if data:
-                    raise Cut("the connection was reset") from None
-                raise
-            if not piece:
-                raise Cut("the connection was closed") if data else ConnectionResetError("Connection reset: closed")
-            data += piece
-        return data
-
-    def _check(self, head: bytes, body: bytes) -> None:
-        if not head.startswith(b"HTTP/1.1 200"):
-            raise ValueError(body.decode(errors="replace"))
-        if self._binary:
-            y = np.frombuffer(body[-8 * self._numbers :], np.float64)
-        else:
-            y = np.array(json.loads(body)["outputs"][0]["data"])
-        check(y, self._numbers)
-
-    def close(self) -> None:
-        """Give the connection back."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-
-class OwnClient:
-    """A client of ours.
-
-    Args:
-        url: Of the server.
-        numbers: How many to send; 0 has a stream of responses come.
-    """
-
-    def __init__(self, url: str, numbers: int) -> None:
-        self._url, self._numbers = url, numbers
-        self._client: Any = None
-
-    def __call__(self) -> None:
-        """Make a request; raises what the client does."""
-        try:
-            if self._client is None:
-                kind, model = (ModelClient, "echo") if self._numbers else (DecoupledModelClient, "stream")
-                self._client = kind(self._url, model, ensure_model_is_ready=False, **TIMEOUTS)
-            if self._numbers:
-                check(self._client.infer_sample(np.arange(self._numbers, dtype=np.float64))["y"], self._numbers)
+            if not kept:
+                kept.append(HttpConnection(port, [request]))
+            if binary:
+                outputs = kept[0].infer()
             else:
-                self._stream()
-        except Exception:
-            self.close()
+                kept[0].exchange()
+                if not kept[0].good:
+                    raise LoadError(kept[0].body.decode(errors="replace"))
+                outputs = {"OUTPUT": np.float32(json.loads(kept[0].body)["outputs"][0]["data"]).tobytes()}
+            check_outputs(outputs, workload.outputs(1, copies=False))
+        except (OSError, CutError):
+            while kept:
+                kept.pop().close()
             raise
 
-    def _stream(self) -> None:
-        count = 0
-        try:
-            for response in self._client.infer_sample(np.array([RESPONSES])):
-                check(response["y"], 1 << 15)
-                count += 1
-        except Exception as error:
-            if count:
-                raise Cut(f"after {count} responses: {error}") from error
-            raise
-        if count != RESPONSES:
-            raise Cut(f"after {count} responses")
+    yield send
+    while kept:
+        kept.pop().close()
 
-    def close(self) -> None:
-        """Give the client back."""
-        if self._client is not None:
+
+def _json_request(port: int, workload: Workload) -> bytes:
+    x = workload.inputs(1)["INPUT"]
+    item = {"name": "INPUT", "shape": x.shape, "datatype": "FP32", "data": x.ravel().tolist()}
+    body = json.dumps({"inputs": [item]}).encode()
+    head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: {HOST}:{port}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+@contextmanager
+def client(url: str, floats: int, streams: bool = False) -> Iterator[Send]:
+    """Requests through a client of ours, which is made anew after an error."""
+    x, kept = Workload(floats).inputs(1)["INPUT"], list[Any]()
+
+    def close() -> None:
+        while kept:
             with suppress(Exception):
-                self._client.close()
-            self._client = None
+                kept.pop().close()
+
+    def send() -> None:
+        try:
+            if not kept:
+                kind, model = (DecoupledModelClient, STREAM) if streams else (ModelClient, MODEL)
+                kept.append(kind(url, model, ensure_model_is_ready=False, **TIMEOUTS))
+            count = 0
+            try:
+                inputs = {"INPUT": x} | ({"COUNT": np.int32([[RESPONSES]])} if streams else {})
+                found = kept[0].infer_batch(**inputs)
+                for response in found if streams else [found]:
+                    check_outputs({"OUTPUT": response["OUTPUT"].tobytes()}, {"OUTPUT": (2 * x).tobytes()})
+                    count += 1
+            except ERRORS as error:
+                if count:
+                    raise CutError(f"after {count} responses: {error}") from error
+                raise
+            if count != (RESPONSES if streams else 1):
+                raise CutError(f"after {count} responses")
+        except Exception:
+            close()
+            raise
+
+    yield send
+    close()
 
 
-def check(y: Any, numbers: int) -> None:
-    """Raise ValueError unless an answer is right."""
-    if y.shape != (numbers,) or not np.array_equal(y, 2 * np.arange(numbers, dtype=np.float64)):
-        raise ValueError(f"the answer is wrong: {y!r}")
-
-
-def clients(http_port: int, grpc_port: int) -> dict[str, Callable[[], Any]]:
-    """What makes each client."""
+def clients(http_port: int, grpc_port: int) -> dict[str, Any]:
+    """The context that each kind of client is."""
     http, grpc = f"http://{HOST}:{http_port}", f"grpc://{HOST}:{grpc_port}"
     return {
-        "raw, small": lambda: RawClient(http_port, SMALL, False),
-        "raw, large": lambda: RawClient(http_port, LARGE, True),
-        "raw, JSON": lambda: RawClient(http_port, WRITTEN, False),
-        "HTTP, small": lambda: OwnClient(http, SMALL),
-        "HTTP, large": lambda: OwnClient(http, LARGE),
-        "gRPC, small": lambda: OwnClient(grpc, SMALL),
-        "gRPC, large": lambda: OwnClient(grpc, LARGE),
-        "gRPC, stream": lambda: OwnClient(grpc, 0),
+        "raw, small": connection(http_port, SMALL),
+        "raw, large": connection(http_port, LARGE),
+        "raw, JSON": connection(http_port, WRITTEN, binary=False),
+        "HTTP, small": client(http, SMALL),
+        "HTTP, large": client(http, LARGE),
+        "gRPC, small": client(grpc, SMALL),
+        "gRPC, large": client(grpc, LARGE),
+        "gRPC, stream": client(grpc, STREAMED, streams=True),
     }
 
 
 def judge(name: str, began: float, error: BaseException) -> Outcome:
-    """What an exception says of a request."""
+    """The outcome of a request that raised an exception."""
     seen: list[str] = []
     cause: BaseException | None = error
     while cause is not None:
         seen.append(f"{type(cause).__name__}: {cause}")
         cause = cause.__cause__ or cause.__context__
     text = "; ".join(seen)
-    if isinstance(error, Cut):
+    if isinstance(error, CutError):
         what = "lost"
     elif any(refusal in text for refusal in REFUSALS) or isinstance(error, ConnectionRefusedError):
         what = "refused"
@@ -253,30 +186,29 @@ def judge(name: str, began: float, error: BaseException) -> Outcome:
     return Outcome(name, what, began, "" if what == "refused" else text[:500])
 
 
-def call(name: str, make: Callable[[], Any], ended: threading.Event, outcomes: list[Outcome]) -> None:
+def call(name: str, requests: Any, ended: threading.Event, outcomes: list[Outcome]) -> None:
     """Make one request after the other."""
-    client = make()
-    while not ended.is_set():
-        began = time.monotonic()
-        try:
-            client()
-        except (OSError, ValueError, Cut, PyTritonClientError, PyTritonError, InferenceServerException) as error:
-            outcomes.append(judge(name, began, error))
-            ended.wait(PAUSE_S)
-        else:
-            outcomes.append(Outcome(name, "answered", began))
-    client.close()
+    with requests as send:
+        while not ended.is_set():
+            began = time.monotonic()
+            try:
+                send()
+            except ERRORS as error:
+                outcomes.append(judge(name, began, error))
+                ended.wait(PAUSE_S)
+            else:
+                outcomes.append(Outcome(name, "answered", began))
 
 
 def callers(pipe: Connection) -> None:
-    """The process of the clients: calls each server whose ports come, until told to end, and tells what came of it."""
+    """The process of the clients: calls each server whose ports come, until told to end, and reports the outcomes."""
     logging.disable(logging.CRITICAL)
     while (ports := pipe.recv()) is not None:
         ended = threading.Event()
         outcomes: list[Outcome] = []
         *addresses, streams = ports
-        made = {name: make for name, make in clients(*addresses).items() if streams or name != "gRPC, stream"}
-        threads = [threading.Thread(target=call, args=(name, make, ended, outcomes)) for name, make in made.items()]
+        made = {name: each for name, each in clients(*addresses).items() if streams or name != "gRPC, stream"}
+        threads = [threading.Thread(target=call, args=(name, each, ended, outcomes)) for name, each in made.items()]
         for thread in threads:
             thread.start()
         while len({each.client for each in [*outcomes] if each.what == "answered"}) < len(threads):
@@ -291,79 +223,45 @@ def callers(pipe: Connection) -> None:
 
 @dataclass
 class Tally:
-    """What became of all requests.
-
-    Attributes:
-        took_s: How long each stop or unbind took.
-    """
+    """The outcomes of all requests, and how long each stop or unbind took."""
 
     outcomes: dict[str, Counter[str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     took_s: list[float] = field(default_factory=list)
 
-    def add(self, outcome: Outcome, stop: float | None) -> None:
-        """Count a request to a server that began to stop at a moment, or does not."""
-        what = outcome.what
-        sent = outcome.began + (0.0 if outcome.client.startswith("raw") else PREPARATION_S)
-        if what == "closed" and (stop is None or sent < stop):
-            what = "lost"
-        self.outcomes.setdefault(outcome.client, Counter())[what] += 1
-        if what == "lost":
-            when = "" if stop is None else f" {outcome.began - stop:+.3f} s from the stop"
-            self.problems.append(f"{outcome.client}{when}: {outcome.detail}")
+    @contextmanager
+    def timed(self) -> Iterator[float]:
+        """Time a stop or an unbind; yields when it began."""
+        began = time.monotonic()
+        yield began
+        self.took_s.append(time.monotonic() - began)
+
+    def collect(self, pipe: Connection[Any, Any], stop: float | None) -> None:
+        """End the callers, and count their requests to a server that began to stop at a moment, or does not."""
+        pipe.send("end")
+        outcomes, hanging = pipe.recv()
+        for each in outcomes:
+            what, sent = each.what, each.began + (0.0 if each.client.startswith("raw") else PREPARATION_S)
+            if what == "closed" and (stop is None or sent < stop):
+                what = "lost"
+            self.outcomes.setdefault(each.client, Counter())[what] += 1
+            if what == "lost":
+                when = "" if stop is None else f" {each.began - stop:+.3f} s from the stop"
+                self.problems.append(f"{each.client}{when}: {each.detail}")
+        self.problems += [f"{name} hangs" for name in hanging]
 
     def report(self, what: str) -> None:
         """Print it."""
-        for client, counts in self.outcomes.items():
-            print(f"{what}  {client:14}" + "".join(f"  {name}: {counts[name]}" for name in sorted(counts)))
+        for name, counts in self.outcomes.items():
+            print(f"{what}  {name:14}" + "".join(f"  {outcome}: {counts[outcome]}" for outcome in sorted(counts)))
         if self.took_s:
             print(f"{what}: {len(self.took_s)}, median {median(self.took_s):.2f} s, longest {max(self.took_s):.2f} s")
         for problem in self.problems:
             print(f"{what}  PROBLEM  {problem}")
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
-
-
-def echo(requests: list[Any]) -> list[Any]:
-    return [{"y": 2 * request["x"]} for request in requests]
-
-
-def stream(requests: list[Any]) -> Iterator[list[Any]]:
-    for _ in range(int(requests[0]["n"][0])):
-        yield [{"y": 2 * np.arange(1 << 15, dtype=np.float64)} for _ in requests]
-
-
-def bind(triton: Triton, name: str) -> None:
-    """Serve one of the models."""
-    x, n, y = (
-        Tensor(name=name, shape=(-1,), dtype=dtype)
-        for name, dtype in (("x", np.float64), ("n", np.int64), ("y", np.float64))
-    )
-    if name == "echo":
-        triton.bind(name, echo, [x], [y], config=ModelConfig(batching=False))
-    else:
-        triton.bind(name, stream, [n], [y], config=ModelConfig(batching=False, decoupled=True))
-
-
-def served() -> tuple[Triton, list[int]]:
-    """A server with both models, and its ports."""
-    http, grpc, metrics = free_ports(3)
-    addresses = {"http_address": HOST, "grpc_address": HOST, "metrics_address": HOST}
-    config = TritonConfig(http_port=http, grpc_port=grpc, metrics_port=metrics, **addresses)
-    triton = Triton(config=config)
-    for name in ("echo", "stream"):
-        bind(triton, name)
-    triton.run()
-    return triton, [http, grpc]
-
-
-class Warnings(logging.Handler):
-    """Collects what a stop warns of."""
+class WarningHandler(logging.Handler):
+    """Makes warnings about requests that were ended problems of a tally; a context."""
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(logging.WARNING)
@@ -374,51 +272,56 @@ class Warnings(logging.Handler):
         if "were ended" in record.getMessage():
             self._tally.problems.append(record.getMessage())
 
+    def __enter__(self) -> None:
+        logging.getLogger("pytriton").addHandler(self)
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("pytriton").removeHandler(self)
+
+
+def serve() -> tuple[Triton, list[int]]:
+    """A server with both models, and its ports."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(3)]
+        ports = [each.getsockname()[1] for each in sockets]
+    triton = Triton(config=config_of(*ports))
+    for name in (MODEL, STREAM):
+        bind(triton, name, make(name))
+    triton.run()
+    return triton, ports[:2]
+
 
 def stops(count: int, chance: random.Random, pipe: Connection[Any, Any]) -> Tally:
     """Stop as many servers."""
     tally = Tally()
-    handler = Warnings(tally)
-    logging.getLogger("pytriton").addHandler(handler)
-    for _ in range(count):
-        triton, ports = served()
-        pipe.send((*ports, True))
-        pipe.recv()
-        time.sleep(chance.random() * MOST_LOAD_S)
-        began = time.monotonic()
-        triton.stop()
-        tally.took_s.append(time.monotonic() - began)
-        pipe.send("end")
-        outcomes, hanging = pipe.recv()
-        for outcome in outcomes:
-            tally.add(outcome, began)
-        tally.problems += [f"{name} hangs" for name in hanging]
-    logging.getLogger("pytriton").removeHandler(handler)
+    with WarningHandler(tally):
+        for _ in range(count):
+            triton, ports = serve()
+            pipe.send((*ports, True))
+            pipe.recv()
+            time.sleep(chance.random() * MOST_LOAD_S)
+            with tally.timed() as began:
+                triton.stop()
+            tally.collect(pipe, began)
     return tally
 
 
 def unbinds(count: int, chance: random.Random, pipe: Connection[Any, Any], streams: bool) -> Tally:
     """Unbind the models of one server as often, and bind them again."""
     tally = Tally()
-    handler = Warnings(tally)
-    logging.getLogger("pytriton").addHandler(handler)
-    triton, ports = served()
-    pipe.send((*ports, streams))
-    pipe.recv()
-    for _ in range(count):
-        time.sleep(chance.random() * MOST_LOAD_S / 2)
-        name = chance.choice(["echo", "stream"])
-        began = time.monotonic()
-        triton.unbind(name)
-        tally.took_s.append(time.monotonic() - began)
-        bind(triton, name)
-    pipe.send("end")
-    outcomes, hanging = pipe.recv()
-    for outcome in outcomes:
-        tally.add(outcome, None)
-    tally.problems += [f"{name} hangs" for name in hanging]
-    triton.stop()
-    logging.getLogger("pytriton").removeHandler(handler)
+    if count:
+        with WarningHandler(tally):
+            triton, ports = serve()
+            pipe.send((*ports, streams))
+            pipe.recv()
+            for _ in range(count):
+                time.sleep(chance.random() * MOST_LOAD_S / 2)
+                name = chance.choice([MODEL, STREAM])
+                with tally.timed():
+                    triton.unbind(name)
+                bind(triton, name, make(name))
+            tally.collect(pipe, None)
+            triton.stop()
     return tally
 
 
@@ -442,7 +345,7 @@ def main() -> int:
     theirs.close()
     tallies = {
         "stops": stops(arguments.stops, chance, ours),
-        "unbinds": unbinds(arguments.unbinds, chance, ours, arguments.streams) if arguments.unbinds else Tally(),
+        "unbinds": unbinds(arguments.unbinds, chance, ours, arguments.streams),
     }
     ours.send(None)
     process.join()

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 
 import numpy as np
 from numpy.typing import ArrayLike
-from wire import LoadError
+from payloads import LoadError
 
 __all__ = ["Result", "Tally", "quantiles"]
 

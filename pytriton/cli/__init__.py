@@ -10,7 +10,7 @@ import sys
 
 __all__ = ["main"]
 
-EXTRA = ("matplotlib", "rich", "typer", "watchfiles")
+EXTRA = ("rich", "typer", "watchfiles")
 
 
 def main() -> None:

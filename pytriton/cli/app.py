@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,13 +18,9 @@ from rich.console import Console
 from rich.text import Text
 
 from pytriton.cli import check as checks
-from pytriton.cli import serving
-from pytriton.cli.bench import Bench
-from pytriton.cli.environment import PRIVACY, distribution_version, report
-from pytriton.cli.examples import listing
-from pytriton.cli.histogram import Canvas
-from pytriton.cli.inputs import parse_shapes
-from pytriton.cli.load import Extent
+from pytriton.cli.bench import Bench, Summary, histogram
+from pytriton.cli.examples import list_examples, run_add_sub, run_add_sub_script
+from pytriton.cli.load import InputError, LoadOptions, parse_shapes
 from pytriton.cli.options import (
     Certificate,
     Compress,
@@ -34,38 +32,56 @@ from pytriton.cli.options import (
     Workspace,
     trust,
 )
-from pytriton.cli.refusals import refusals_told
-from pytriton.cli.screen import Screen, wide_console
-from pytriton.cli.server_status import ask_server
-from pytriton.cli.status_view import view
-from pytriton.cli.summary import Summary
+from pytriton.cli.serve import ServeOptions
+from pytriton.cli.status import LiveDisplay, ask_server, render_status
 from pytriton.cli.target import ProgramError, TargetError
 from pytriton.client.auth import TOKEN_VARIABLE
-from pytriton.exceptions import PyTritonServerError
+from pytriton.client.exceptions import PyTritonClientError
+from pytriton.exceptions import PyTritonError, PyTritonServerError
 
 __all__ = ["app"]
 
 DEFAULT_DURATION_S = 10.0
-AT_THE_TOP = ("--help", "--version", "--install-completion", "--show-completion")
+FILE_COLUMNS = 160
+GLOBAL_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
+USAGE_ERRORS = (TargetError, InputError, FileExistsError)
+FAILURES = (ProgramError, PyTritonClientError, PyTritonError, OSError)
+USAGE_STATUS, FAILURE_STATUS = 2, 1
 
 
-class ChecksByDefault(typer.core.TyperGroup):
-    """``pytriton`` alone, or with options of it, is ``pytriton check``."""
+class DefaultCommandGroup(typer.core.TyperGroup):
+    """Runs ``check`` if the command line names no command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default command in."""
-        if not args or (args[0].startswith("-") and args[0] not in AT_THE_TOP):
+        """Insert the default command."""
+        if not args or (args[0].startswith("-") and args[0] not in GLOBAL_OPTIONS):
             args = ["check", *args]
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(cls=ChecksByDefault, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+@contextmanager
+def exit_on_error(kinds: tuple[type[Exception], ...] = (*USAGE_ERRORS, *FAILURES)) -> Iterator[None]:
+    """Show these errors without a traceback, and exit with 2 for a usage error and 1 for any other."""
+    try:
+        yield
+    except kinds as error:
+        typer.echo(f"pytriton: {error}", err=True)
+        sys.exit(USAGE_STATUS if isinstance(error, USAGE_ERRORS) else FAILURE_STATUS)
+
+
+def wide_console() -> Console:
+    """Standard output, as wide as the terminal; wide enough for tables in a file or a pipe."""
+    console = Console()
+    return console if console.is_terminal else Console(width=FILE_COLUMNS)
+
+
+app = typer.Typer(cls=DefaultCommandGroup, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def show_version(wanted: bool) -> None:
-    """Show it and exit, if it is wanted."""
+    """Show the version and exit."""
     if wanted:
-        typer.echo(f"pytriton {distribution_version('pytriton')}")
+        typer.echo(f"pytriton {checks.distribution_version('pytriton')}")
         raise typer.Exit
 
 
@@ -88,7 +104,7 @@ def check(workspace: Workspace = None, compress: Compress = False) -> None:
     The exit status is 0 if inference works over HTTP and gRPC, else 1. Environment variables that look like secrets are
     left out of the report, but look through it before you give it to others.
     """
-    with refusals_told():
+    with exit_on_error():
         passed = checks.check(workspace, compress, typer.echo)
     typer.echo("All is well." if passed else "The self-test failed.")
     raise typer.Exit(not passed)
@@ -97,15 +113,15 @@ def check(workspace: Workspace = None, compress: Compress = False) -> None:
 @app.command(rich_help_panel="This machine")
 def env() -> None:
     """Show the report on the environment: Python, system, memory, sockets, server, GPUs, packages, variables."""
-    typer.echo(PRIVACY, err=True)
-    typer.echo(report())
-    typer.echo(PRIVACY, err=True)
+    typer.echo(checks.PRIVACY, err=True)
+    typer.echo(checks.describe_environment())
+    typer.echo(checks.PRIVACY, err=True)
 
 
 @app.command(rich_help_panel="This machine")
 def examples() -> None:
     """List the example programs, and where they are."""
-    for line in listing():
+    for line in list_examples():
         typer.echo(line)
 
 
@@ -113,14 +129,14 @@ def examples() -> None:
 def example_add_sub() -> None:
     """Serve a model that adds and subtracts, and infer over HTTP and gRPC, in one process. The exit status tells."""
     with tempfile.TemporaryDirectory(prefix="pytriton-check-") as folder:
-        raise typer.Exit(not checks.example_add_sub(Path(folder), typer.echo))
+        raise typer.Exit(not run_add_sub(Path(folder), typer.echo))
 
 
 @app.command("example-add-sub-script", rich_help_panel="This machine")
 def example_add_sub_script() -> None:
     """The same as a script: python -m pytriton.cli.add_sub."""
     with tempfile.TemporaryDirectory(prefix="pytriton-check-") as folder:
-        raise typer.Exit(not checks.example_add_sub_script(Path(folder), typer.echo))
+        raise typer.Exit(not run_add_sub_script(Path(folder), typer.echo))
 
 
 @app.command(rich_help_panel="Servers")
@@ -174,13 +190,13 @@ def serve(
         "exit_timeout_secs": exit_timeout_secs,
         "log_file": log_file,
     }
-    with refusals_told():
-        order = serving.Order.of(target, app_dir, fields, option or [], access_token, log_level)
-    with refusals_told((TargetError, ProgramError, PyTritonServerError)):
+    with exit_on_error():
+        served = ServeOptions.parse(target, app_dir, fields, option or [], access_token, log_level)
+    with exit_on_error((TargetError, ProgramError, PyTritonServerError)):
         if reload:
-            order.serve_reloading(reload_dir or [], lambda text: typer.echo(text, err=True))
+            served.serve_reloading(reload_dir or [], lambda text: typer.echo(text, err=True))
         else:
-            order.serve()
+            served.serve()
 
 
 @app.command(rich_help_panel="Servers")
@@ -188,7 +204,7 @@ def bench(
     url: Url,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")],
     model_version: Annotated[str | None, typer.Option(help="Version of the model.", show_default="the highest")] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Requests under way at a time.")] = 16,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Requests in flight.")] = 16,
     requests: Annotated[int | None, typer.Option("--requests", "-n", min=1, help="How many requests.")] = None,
     duration: Annotated[
         float | None,
@@ -196,7 +212,7 @@ def bench(
             "--duration", "-d", min=0.001, help="For how many seconds.", show_default="10, without --requests"
         ),
     ] = None,
-    warmup: Annotated[float, typer.Option(min=0, help="Seconds of the same load before, not counted.")] = 1.0,
+    warmup: Annotated[float, typer.Option(min=0, help="Seconds of the same load before the measurement.")] = 1.0,
     batch_size: Annotated[
         int | None, typer.Option("--batch-size", "-b", min=1, help="Rows of a request.", show_default="1")
     ] = None,
@@ -212,7 +228,7 @@ def bench(
     ] = 1,
     wait: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the model.")] = 10.0,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds that a request may take.")] = 60.0,
-    plot: Annotated[Path | None, typer.Option(help="Write a histogram of the latencies, as PNG.")] = None,
+    show_histogram: Annotated[bool, typer.Option("--histogram", help="Show a histogram of the latencies.")] = False,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write all figures, as JSON.")] = None,
     token: Token = None,
     tls: Secured = False,
@@ -225,13 +241,14 @@ def bench(
     Each of -c requests is sent when the one before it is answered, with random inputs of the model's types. Decoupled
     models need a grpc:// URL. Ctrl+C ends it early. The exit status is 1 if a request failed, or none was answered.
     """
-    with refusals_told():
-        canvas = Canvas() if plot else None  # before the time is spent
+    with exit_on_error():
         run = Bench(
             url=url,
             model=model,
             version=model_version,
-            extent=Extent(concurrency, requests, DEFAULT_DURATION_S if duration is None and not requests else duration),
+            load=LoadOptions(
+                concurrency, requests, DEFAULT_DURATION_S if duration is None and not requests else duration
+            ),
             warmup_s=warmup,
             batch_size=batch_size,
             shapes=parse_shapes(shape or []),
@@ -246,12 +263,12 @@ def bench(
         console = wide_console()
         console.print(Text(run.title(outcome)))
         console.print(summary.table())
+        if show_histogram and summary.answered:
+            console.print(histogram(outcome.measurement.latencies_s))
         if as_json:
             as_json.write_text(
                 json.dumps({**run.settings(), **outcome.to_dict(), **summary.to_dict()}, indent=2) + "\n"
             )
-        if canvas and plot and summary.answered:
-            canvas.draw(outcome.measurement.latencies_s, run.title(outcome), plot)
     raise typer.Exit(bool(summary.failed) or not summary.answered)
 
 
@@ -274,13 +291,13 @@ def status(
     The exit status is 0 if it is ready, else 1. The states of the models and their statistics need the access token,
     unless the server says otherwise.
     """
-    with refusals_told():
+    with exit_on_error():
         trusted = trust(tls, roots, key, certificate)
         found = ask_server(url, token, trusted, timeout)
-        with Screen() as screen, suppress(KeyboardInterrupt):
-            screen.show(view(found))
+        with LiveDisplay(wide_console()) as display, suppress(KeyboardInterrupt):
+            display.show(render_status(found))
             while watch is not None:
                 time.sleep(watch)
                 found = ask_server(url, token, trusted, timeout)
-                screen.show(view(found))
+                display.show(render_status(found))
     raise typer.Exit(not found.ready)

@@ -1,53 +1,76 @@
-"""``pytriton check``: a report on the environment, and a self-test, with what both say in a folder."""
+"""``pytriton check`` and ``pytriton env``: a report on the environment without its secrets, and a self-test."""
 
 from __future__ import annotations
 
-import logging
 import os
+import platform
+import re
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-import traceback
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 
-from pytriton.cli import add_sub, environment
-from pytriton.config import ENVIRONMENT_PREFIX
+import numpy
 
-__all__ = ["check", "example_add_sub", "example_add_sub_script"]
+from pytriton import constants
+from pytriton.cli.examples import Say, run_add_sub, run_add_sub_script
+from pytriton.config import TritonConfig
+from pytriton.exceptions import PyTritonError
+from pytriton.server.installation import (
+    BUNDLED_VERSION,
+    Installation,
+    find_installation,
+    server_version,
+    weaknesses_of,
+)
+from pytriton.server.native_backend import LIBRARY, choose_proxy
+from pytriton.server.python_backend import PythonBackend
 
-SCRIPT_TIMEOUT_S = 180
-TAIL_LINES = 20
+__all__ = ["PRIVACY", "check", "describe_environment", "distribution_version", "is_secret"]
 
-Say = Callable[[str], None]
+PRIVACY = (
+    "Privacy: the report shows paths, names of packages, open ports and environment variables of this machine. "
+    "Variables that look like secrets are left out, but look through it before you give it to others."
+)
+SECRET = re.compile(
+    r"token|secret|key|passw|credential|restricted|auth|cookie|session|://[^/\s]*:[^/\s]*@", re.IGNORECASE
+)
+GPU_TOOLS = (("nvidia-smi",), ("nvidia-smi", "topo", "-m"), ("rocm-smi",))
+TOOL_TIMEOUT_S = 20
+GIB = 1 << 30
+LISTENING = "0A"
 
 
 def check(workspace: Path | None, compress: bool, say: Say) -> bool:
-    """Report and test.
+    """Write the report and run the self-test.
 
     Args:
-        workspace: Folder for the report and the logs, to be made; None keeps nothing but the ``.zip`` file.
-        compress: Make a ``.zip`` file of them: beside the workspace, or in the working folder.
+        workspace: A new folder for the report and the logs; None keeps nothing but the ``.zip`` file.
+        compress: Pack them into a ``.zip`` file beside the workspace, or in the working folder.
         say: Shows a line to the user.
 
     Returns:
-        Whether the self-tests passed.
+        True if the self-tests passed.
 
     Raises:
         FileExistsError: The workspace exists.
     """
-    say(environment.PRIVACY)
+    say(PRIVACY)
     with _folder(workspace) as folder:
         say("Collecting the report on the environment ...")
-        text = environment.report()
+        text = describe_environment()
         (folder / "report.txt").write_text(text)
-        say(environment.proxy_choice())
-        for weaknesses in filter(None, [environment.known_weaknesses()]):
+        say(_proxy_choice())
+        for weaknesses in filter(None, [_known_weaknesses()]):
             say(weaknesses)
-        passed = [test(folder, say) for test in (example_add_sub, example_add_sub_script)]
+        passed = [test(folder, say) for test in (run_add_sub, run_add_sub_script)]
         archive = _compress(folder, workspace) if compress else None
     if workspace is not None:
         say(f"The report and the logs are in {workspace}.")
@@ -56,58 +79,8 @@ def check(workspace: Path | None, compress: bool, say: Say) -> bool:
     if workspace is None and archive is None:
         say("The report: pytriton env. To keep it with the logs: pytriton check --workspace FOLDER, or --zip.")
     if workspace is not None or archive is not None:
-        say(environment.PRIVACY)
+        say(PRIVACY)
     return all(passed)
-
-
-def example_add_sub(folder: Path, say: Say) -> bool:
-    """Serve and call a model from this process; logs go to ``add_sub.log`` and ``server.log`` in the folder.
-
-    Returns:
-        Whether it worked.
-    """
-    log, server_log = folder / "add_sub.log", folder / "server.log"
-    what = "add_sub in this process"
-    start = time.monotonic()
-    with _logging_to(log), _without_server_options():
-        try:
-            for protocol in add_sub.check_add_sub(server_log):
-                say(f"{what}: {protocol} works")
-        except Exception as error:
-            with log.open("a") as file:
-                traceback.print_exc(file=file)
-            return _failed(f"{what} failed: {type(error).__name__}: {error}", server_log, say)
-    say(f"{what}: passed in {time.monotonic() - start:.1f} s")
-    return True
-
-
-def example_add_sub_script(folder: Path, say: Say) -> bool:
-    """The same as a script of its own, which writes ``add_sub_script.log``."""
-    log = folder / "add_sub_script.log"
-    what = "add_sub as a script"
-    start = time.monotonic()
-    with log.open("w") as file, _without_server_options():
-        try:
-            status = subprocess.run(
-                [sys.executable, "-m", add_sub.__name__],
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                timeout=SCRIPT_TIMEOUT_S,
-            ).returncode
-        except subprocess.TimeoutExpired as error:
-            return _failed(f"{what} failed: {error}", log, say)
-    if status:
-        return _failed(f"{what} failed with exit status {status}", log, say)
-    say(f"{what}: passed in {time.monotonic() - start:.1f} s")
-    return True
-
-
-def _failed(what: str, log: Path, say: Say) -> bool:
-    say(what)
-    if log.exists():
-        lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-        say("\n".join([f"the last lines of {log.name}:", *(f"    {line}" for line in lines)]))
-    return False
 
 
 @contextmanager
@@ -133,30 +106,167 @@ def _compress(folder: Path, workspace: Path | None) -> Path:
     return target
 
 
-@contextmanager
-def _logging_to(path: Path) -> Iterator[None]:
-    """What the package logs goes to a file, and nowhere else."""
-    logger = logging.getLogger("pytriton")
-    handler = logging.FileHandler(path)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    level, propagate = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagate
-        handler.close()
+def is_secret(name: str, value: str) -> bool:
+    """Whether the name or the value of an environment variable suggests a secret."""
+    return SECRET.search(name) is not None or SECRET.search(value) is not None
 
 
-@contextmanager
-def _without_server_options() -> Iterator[None]:
-    """The self-test chooses its own options; those of the environment are in the report."""
-    taken = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith(ENVIRONMENT_PREFIX)}
+def describe_environment() -> str:
+    """The report as text. A section that fails holds the error instead."""
+    sections: dict[str, Callable[[], Iterator[str]]] = {
+        "Python": _python,
+        "System": _system,
+        "Memory and disks": _memory,
+        "Listening TCP sockets": _sockets,
+        "Triton Inference Server": _server,
+        "GPUs": _gpus,
+        "Packages": _packages,
+        "Environment": lambda: _variables(os.environ),
+    }
+    return "\n".join(f"{title}\n{'=' * len(title)}\n{_text(lines)}\n" for title, lines in sections.items())
+
+
+def _text(lines: Callable[[], Iterator[str]]) -> str:
+    found = []
     try:
-        yield
-    finally:
-        os.environ.update(taken)
+        for line in lines():
+            found.append(line)
+    except Exception as error:  # half a report is better than none
+        found.append(f"({type(error).__name__}: {error})")
+    return "\n".join(found) or "(none)"
+
+
+def _python() -> Iterator[str]:
+    yield f"pytriton {distribution_version('pytriton')}, at {Path(__file__).parents[1]}"
+    yield f"Python {sys.version}"
+    yield f"executable {sys.executable}, prefix {sys.prefix}"
+    yield f"NumPy {numpy.__version__}, tritonclient {distribution_version('tritonclient')}"
+
+
+def distribution_version(distribution: str) -> str:
+    """The version of an installed package, or a text that says it is missing."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "(not installed as a package)"
+
+
+def _system() -> Iterator[str]:
+    yield platform.platform()
+    with suppress(OSError):
+        yield platform.freedesktop_os_release().get("PRETTY_NAME", "(no name of the distribution)")
+    yield f"libc {' '.join(platform.libc_ver())}, host {platform.node()}"
+    yield f"{os.cpu_count()} CPUs, {len(os.sched_getaffinity(0))} of them for this process"
+    container = [name for name in ("/.dockerenv", "/run/.containerenv") if Path(name).exists()]
+    yield f"in a container ({', '.join(container)})" if container else "no sign of a container"
+    yield f"user id {os.getuid()}, umask of files {_status().get('Umask', '(unknown)')}"
+
+
+def _status() -> dict[str, str]:
+    """The fields of ``/proc/self/status``."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _memory() -> Iterator[str]:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith(("MemTotal", "MemAvailable", "SwapTotal", "Shmem:")):
+            yield line
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError):
+            yield f"limit of the control group: {Path(limit).read_text().strip()} bytes"
+    for what, path in {
+        "working folder": Path.cwd(),
+        "PYTRITON_HOME": constants.PYTRITON_HOME,
+        "temporary files": Path(tempfile.gettempdir()),
+        "shared memory": Path("/dev/shm"),
+    }.items():
+        existing = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
+        usage = shutil.disk_usage(existing)
+        yield f"{what} {path}: {usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f} GiB"
+
+
+def _sockets() -> Iterator[str]:
+    for table, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
+        if not Path(table).exists():
+            continue
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            if state == LISTENING:
+                address, _, port = local.partition(":")
+                yield f"{_address(address, family)} port {int(port, 16)}"
+
+
+def _address(text: str, family: socket.AddressFamily) -> str:
+    """Decode an address of ``/proc/net/tcp``: 32-bit words in the machine's byte order."""
+    words = [int(text[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(text), 8)]
+    return socket.inet_ntop(family, b"".join(words))
+
+
+def _server() -> Iterator[str]:
+    installation = find_installation()
+    yield f"executable {installation.executable}"
+    yield _proxy_choice()
+    yield _python_backend(installation)
+    try:
+        version = server_version(installation)
+        yield f"version {version}"
+        yield from filter(None, [weaknesses_of(version)])
+    except PyTritonError as error:
+        yield str(error)
+    options = {name: value for name, value in TritonConfig.from_env().to_dict().items() if value is not None}
+    for name, value in options.items():
+        yield f"option from the environment: {name}={'(left out)' if is_secret(name, str(value)) else value}"
+
+
+def _proxy_choice() -> str:
+    """Which proxy serves models bound on this machine, and why."""
+    try:
+        choice = choose_proxy("auto", ours=True)
+    except PyTritonError as error:
+        return f"proxy of bound models: none, {error}"
+    if choice.native:
+        return f"proxy of bound models: native, {LIBRARY}"
+    return f"proxy of bound models: Triton's Python backend, because {choice.reason}"
+
+
+def _known_weaknesses() -> str:
+    """Published weaknesses of the bundled server; empty if this machine launches another one."""
+    with suppress(PyTritonError):
+        return weaknesses_of(BUNDLED_VERSION) if find_installation().is_bundled else ""
+    return ""
+
+
+def _python_backend(installation: Installation) -> str:
+    try:
+        backend = PythonBackend.find(installation.home)
+    except PyTritonError as error:
+        return f"Triton's Python backend cannot be used: {error}"
+    return f"Triton's Python backend can be used: stub {backend.stub}, libpython {backend.libpython}"
+
+
+def _gpus() -> Iterator[str]:
+    found = [command for command in GPU_TOOLS if shutil.which(command[0])]
+    for command in found:
+        yield f"$ {' '.join(command)}"
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S)
+            yield (done.stdout + done.stderr).rstrip()
+        except (OSError, subprocess.TimeoutExpired) as error:
+            yield f"({error})"
+    if not found:
+        yield f"(no tool of GPUs is on the PATH: {', '.join(sorted({command[0] for command in GPU_TOOLS}))})"
+
+
+def _packages() -> Iterator[str]:
+    named = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+    for name in sorted(filter(None, named), key=str.lower):
+        yield f"{name}=={named[name]}"
+
+
+def _variables(environment: Mapping[str, str]) -> Iterator[str]:
+    shown = {name: value for name, value in environment.items() if not is_secret(name, value)}
+    for name in sorted(shown):
+        yield f"{name}={shown[name]}"
+    if left_out := len(environment) - len(shown):
+        yield f"({left_out} variables that may be secret are left out)"

@@ -1,33 +1,43 @@
-"""``pytriton examples``: which example programs there are."""
+"""``pytriton examples`` lists example programs; ``example-add-sub`` runs one as a self-test."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import logging
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["COMMANDS", "find_examples", "listing"]
+from pytriton.cli import add_sub
+from pytriton.config import ENVIRONMENT_PREFIX
+
+__all__ = ["Say", "list_examples", "run_add_sub", "run_add_sub_script"]
 
 FOLDER = Path(__file__).parents[2] / "examples"
 COMMANDS = {
     "pytriton example-add-sub": "Serve and call a model in one process.",
     "pytriton example-add-sub-script": "The same as a script: python -m pytriton.cli.add_sub.",
 }
+SCRIPT_TIMEOUT_S = 180
+TAIL_LINES = 20
+
+Say = Callable[[str], None]
+"""Shows a line to the user."""
 
 
-def find_examples(folder: Path = FOLDER) -> dict[Path, str]:
-    """The programs of a checkout, each with the first sentence of its description; none in an installed package."""
-    return {path: _summary(path) for path in sorted(folder.glob("*.py"))}
-
-
-def listing(folder: Path = FOLDER) -> Iterator[str]:
-    """The lines to show."""
+def list_examples(folder: Path = FOLDER) -> Iterator[str]:
+    """The lines to show. Only a checkout has example programs, an installed package has none."""
     yield "Commands:"
-    yield from (f"  {command}\n      {what}" for command, what in COMMANDS.items())
-    found = find_examples(folder)
-    if found:
+    yield from (f"  {command}\n      {summary}" for command, summary in COMMANDS.items())
+    programs = sorted(folder.glob("*.py"))
+    if programs:
         yield f"\nPrograms in {folder}, which the README describes:"
-        yield from (f"  python {path.name}\n      {summary}" for path, summary in found.items())
+        yield from (f"  python {path.name}\n      {_summary(path)}" for path in programs)
     else:
         yield "\nMore programs are in the folder examples of the source; the installed package is without them."
 
@@ -35,3 +45,82 @@ def listing(folder: Path = FOLDER) -> Iterator[str]:
 def _summary(path: Path) -> str:
     description = ast.get_docstring(ast.parse(path.read_bytes())) or ""
     return " ".join(description.partition("\n\n")[0].split())
+
+
+def run_add_sub(folder: Path, say: Say) -> bool:
+    """Serve and call a model in this process; ``add_sub.log`` and ``server.log`` in the folder hold the logs.
+
+    Returns:
+        True if it worked.
+    """
+    log, server_log = folder / "add_sub.log", folder / "server.log"
+    what = "add_sub in this process"
+    start = time.monotonic()
+    with _logging_to(log), _without_server_options():
+        try:
+            for protocol in add_sub.check_add_sub(server_log):
+                say(f"{what}: {protocol} works")
+        except Exception as error:
+            with log.open("a") as file:
+                traceback.print_exc(file=file)
+            return _failed(f"{what} failed: {type(error).__name__}: {error}", server_log, say)
+    say(f"{what}: passed in {time.monotonic() - start:.1f} s")
+    return True
+
+
+def run_add_sub_script(folder: Path, say: Say) -> bool:
+    """Serve and call a model in a child process, which writes ``add_sub_script.log``."""
+    log = folder / "add_sub_script.log"
+    what = "add_sub as a script"
+    start = time.monotonic()
+    with log.open("w") as file, _without_server_options():
+        try:
+            status = subprocess.run(
+                [sys.executable, "-m", add_sub.__name__],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                timeout=SCRIPT_TIMEOUT_S,
+            ).returncode
+        except subprocess.TimeoutExpired as error:
+            return _failed(f"{what} failed: {error}", log, say)
+    if status:
+        return _failed(f"{what} failed with exit status {status}", log, say)
+    say(f"{what}: passed in {time.monotonic() - start:.1f} s")
+    return True
+
+
+def _failed(what: str, log: Path, say: Say) -> bool:
+    say(what)
+    if log.exists():
+        lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        say("\n".join([f"the last lines of {log.name}:", *(f"    {line}" for line in lines)]))
+    return False
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Write the package's log records to a file alone."""
+    logger = logging.getLogger("pytriton")
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+        handler.close()
+
+
+@contextmanager
+def _without_server_options() -> Iterator[None]:
+    """Hide the server options of the environment from the self-test; the report shows them."""
+    taken = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith(ENVIRONMENT_PREFIX)}
+    try:
+        yield
+    finally:
+        os.environ.update(taken)

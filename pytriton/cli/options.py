@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pytriton.client.auth import TOKEN_VARIABLE
-from pytriton.client.tls import Tls
+from pytriton.client.auth import TOKEN_VARIABLE, Tls
 
 __all__ = [
     "Certificate",

@@ -1,12 +1,10 @@
 """Clients of models on a Triton server."""
 
-from pytriton.client.aio import AsyncioModelClient
-from pytriton.client.aio_decoupled import AsyncioDecoupledModelClient
-from pytriton.client.decoupled import DecoupledModelClient
+from pytriton.client.aio import AsyncioDecoupledModelClient, AsyncioModelClient
+from pytriton.client.arguments import RequestOptions
+from pytriton.client.auth import Tls
 from pytriton.client.futures import FuturesModelClient
-from pytriton.client.options import RequestOptions
-from pytriton.client.sync import ModelClient
-from pytriton.client.tls import Tls
+from pytriton.client.sync import DecoupledModelClient, ModelClient
 
 __all__ = [
     "AsyncioDecoupledModelClient",

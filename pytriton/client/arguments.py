@@ -1,15 +1,23 @@
-"""Checks of what the caller passes beside tensors; every error is raised before anything is sent."""
+"""What callers pass beside tensors, checked before anything is sent: headers, parameters, options, names, timeouts."""
 
 from __future__ import annotations
 
+import importlib
 import math
+import operator
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from pytriton.client.exceptions import PyTritonClientValueError
 
 __all__ = [
     "DEFAULT_MAX_RESPONSE_BYTES",
+    "DEFAULT_OPTIONS",
+    "InferRequest",
+    "RequestOptions",
     "check_headers",
     "check_max_response_bytes",
     "check_metadata",
@@ -18,10 +26,11 @@ __all__ = [
     "check_text",
     "check_timeout",
     "check_token",
+    "with_trace_context",
 ]
 
 DEFAULT_MAX_RESPONSE_BYTES = 4 * 2**30
-"""The longest response that a client takes unless it is told another limit, also after decompression."""
+"""The default limit for responses, as they travel and after decompression."""
 
 Parameters = Mapping[str, str | int | bool] | None
 
@@ -32,8 +41,11 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 _METADATA_NAME = re.compile(r"[-_.0-9a-z]+")
 _VERSION = re.compile(r"[0-9]{1,19}")  # the server's are 64-bit integers
+_PROPAGATION = "opentelemetry.trace.propagation.tracecontext"
+_LARGEST_COUNT = 2**31 - 1
+_LONGEST_S = 2**63 // 10**6  # microseconds travel as a 64-bit integer
 
-# They say where a message ends, how its body is encoded, or belong to the connection. The client writes them.
+# The client writes these itself: they tell where a message ends and how its body is encoded, or concern the connection.
 _FRAMING = {
     "accept-encoding",
     "connection",
@@ -49,6 +61,111 @@ _FRAMING = {
     "transfer-encoding",
     "upgrade",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """Options of the requests that one client, or one view of it, sends.
+
+    Args:
+        priority: Level in the model's queue: 1 is the highest, the model's ``priority_levels`` the lowest; 0 is the
+            model's default. A model without priorities ignores it.
+        server_timeout_s: How long the request may wait in the server's queue; rounded to microseconds. The server
+            ignores it unless the model's queue policy has ``allow_timeout_override`` and a longer
+            ``default_timeout_microseconds``. It checks the time only when an instance becomes free.
+        request_id: The server logs and traces it. None numbers the client's requests; the ids of streams have a random
+            part too.
+        compression: ``gzip`` or ``deflate``; None is uncompressed. Over HTTP, of request and response; over gRPC, of
+            the request, because there the server's ``grpc_infer_response_compression_level`` decides about responses.
+        split_batches: Send an ``infer_batch`` of more rows than the model's ``max_batch_size`` in parts, one after the
+            other, and join the outputs.
+        retries: Most attempts after the first one, if the connection fails or the server is unavailable. The model may
+            get the same request twice, because a response can be lost too.
+        inference_timeout_s: Bounds each call to the server: each part of a split batch, and each attempt. In seconds;
+            None is the client's.
+
+    Raises:
+        PyTritonClientValueError: A value is out of its range or has another type.
+    """
+
+    priority: int = 0
+    server_timeout_s: float | None = None
+    request_id: str | None = None
+    compression: Literal["gzip", "deflate"] | None = None
+    split_batches: bool = False
+    retries: int = 0
+    inference_timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, hint in (
+            ("priority", "1 for the highest level, 0 for the model's default"),
+            ("retries", "0 for none"),
+        ):
+            object.__setattr__(self, name, _count(name, getattr(self, name), hint))
+        for name in ("server_timeout_s", "inference_timeout_s"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, check_timeout(name, getattr(self, name), math.inf))
+        if self.server_timeout_s is not None and self.server_timeout_s > _LONGEST_S:
+            raise PyTritonClientValueError(
+                f"server_timeout_s is {self.server_timeout_s}, which is too long; pass None for no timeout"
+            )
+        if self.request_id is not None:
+            _check_request_id(self.request_id)
+        if self.compression not in (None, "gzip", "deflate"):
+            raise PyTritonClientValueError(
+                f"compression must be 'gzip', 'deflate', or None for none, got {self.compression!r}"
+            )
+        if not isinstance(self.split_batches, bool):
+            raise PyTritonClientValueError(f"split_batches must be True or False, got {self.split_batches!r}")
+
+    def arguments(self, request_id: str) -> dict[str, Any]:
+        """The options that travel with the request, as arguments of tritonclient's ``infer``.
+
+        Args:
+            request_id: Used where the options have none.
+        """
+        arguments: dict[str, Any] = {"request_id": request_id if self.request_id is None else self.request_id}
+        if self.priority:
+            arguments["priority"] = self.priority
+        if self.server_timeout_s is not None:
+            arguments["timeout"] = _microseconds(self.server_timeout_s)
+        return arguments
+
+
+class InferRequest:
+    """The arguments of an inference, checked as far as that is possible without the model.
+
+    Args:
+        inputs: Positional inputs.
+        named_inputs: Inputs by name; only one of the two may be given.
+        parameters: The request's parameters.
+        headers: The request's headers.
+        sample: The arrays have no batch axis.
+        options: Of the client.
+
+    Raises:
+        PyTritonClientValueError: An argument is wrong.
+    """
+
+    __slots__ = ("headers", "inputs", "named_inputs", "options", "parameters", "sample")
+
+    def __init__(
+        self,
+        inputs: Sequence[Any],
+        named_inputs: Mapping[str, Any],
+        parameters: Parameters,
+        headers: Parameters,
+        sample: bool,
+        options: RequestOptions,
+    ) -> None:
+        if inputs and named_inputs:
+            raise PyTritonClientValueError("pass the inputs either by position or by name, not both")
+        self.inputs = inputs
+        self.named_inputs = named_inputs
+        self.parameters = check_parameters(parameters) if parameters is not None else None
+        self.headers = with_trace_context(check_headers(headers) if headers is not None else {})
+        self.sample = sample
+        self.options = options
 
 
 def check_parameters(parameters: Parameters) -> dict[str, str | int | bool]:
@@ -204,3 +321,48 @@ def _check_items(what: str, items: Parameters) -> dict[str, str | int | bool]:
         if not isinstance(value, (str, int)):  # a bool is an int
             raise PyTritonClientValueError(f"{what}[{name!r}] must be a str, int or bool, got {type(value).__name__}")
     return dict(items)
+
+
+def with_trace_context(headers: dict[str, str]) -> dict[str, str]:
+    """A request's headers, with the W3C trace context of the current OpenTelemetry span, if there is one.
+
+    It imports nothing and needs no switch: a program that has a current span has loaded OpenTelemetry.
+
+    Args:
+        headers: The request's own, which are kept.
+
+    Returns:
+        The same, or with ``traceparent``, and ``tracestate`` if the span has one.
+    """
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None or not trace.get_current_span().get_span_context().is_valid:
+        return headers
+    if any(name.lower() == "traceparent" for name in headers):
+        return headers
+    context: dict[str, str] = {}
+    importlib.import_module(_PROPAGATION).TraceContextTextMapPropagator().inject(context)
+    return {**context, **headers}
+
+
+def _microseconds(seconds: float) -> int:
+    # 0 would be no timeout at all.
+    return max(1, round(seconds * 1e6))
+
+
+def _count(name: str, value: Any, hint: str) -> int:
+    try:
+        count = -1 if isinstance(value, bool) else operator.index(value)  # NumPy's integers, too
+    except TypeError:
+        count = -1
+    if not 0 <= count <= _LARGEST_COUNT:
+        raise PyTritonClientValueError(f"{name} must be an int from 0 to {_LARGEST_COUNT} ({hint}), got {value!r}")
+    return count
+
+
+def _check_request_id(request_id: str) -> None:
+    if not isinstance(request_id, str) or not request_id:
+        raise PyTritonClientValueError(f"request_id must be a non-empty str, or None for a number, got {request_id!r}")
+    check_text(f"request_id {request_id!r}", request_id)
+
+
+DEFAULT_OPTIONS = RequestOptions()

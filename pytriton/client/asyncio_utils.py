@@ -6,18 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pytriton.client.aio_drive import drive_async
-from pytriton.client.aio_transport import adopt_async_client
 from pytriton.client.arguments import check_headers, check_model, check_timeout
+from pytriton.client.conversations import NETWORK_TIMEOUT_S, Conversation, Deadline, Sleep, drive_async
 from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientTimeoutError
-from pytriton.client.flows import (
-    NETWORK_TIMEOUT_S,
-    Deadline,
-    Flow,
-    Sleep,
-    model_state,
-)
-from pytriton.client.model_state import ModelState
+from pytriton.client.model_state import ModelState, model_state
+from pytriton.client.tritonclients import adopt_async_client
 from pytriton.client.waiting import wait_and_fetch, wait_for_model, wait_for_server
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
@@ -50,8 +43,8 @@ async def asyncio_get_model_state(
         PyTritonClientTimeoutError: There was no answer within 60 s.
     """
     check_model(model_name, model_version)
-    flow = model_state(model_name, model_version, Deadline(NETWORK_TIMEOUT_S))
-    return await drive_async(flow, adopt_async_client(client, check_headers(headers)))
+    conversation = model_state(model_name, model_version, Deadline(NETWORK_TIMEOUT_S))
+    return await drive_async(conversation, adopt_async_client(client, check_headers(headers)))
 
 
 async def asyncio_get_model_config(
@@ -70,22 +63,24 @@ async def asyncio_get_model_config(
         PyTritonModelConfigError: The configuration cannot be understood.
     """
     check_model(model_name, model_version)
-    flow = wait_and_fetch(model_name, model_version, check_timeout("timeout_s", timeout_s, DEFAULT_MODEL_TIMEOUT_S))
-    return await drive_async(flow, adopt_async_client(client, check_headers(headers)))
+    conversation = wait_and_fetch(
+        model_name, model_version, check_timeout("timeout_s", timeout_s, DEFAULT_MODEL_TIMEOUT_S)
+    )
+    return await drive_async(conversation, adopt_async_client(client, check_headers(headers)))
 
 
 async def asyncio_wait_for_server_ready(
     asyncio_client: Any, sleep_time_s: float, headers: Headers | None = None
 ) -> None:
-    """Wait, for ever if need be, until the server is live and ready; ``asyncio.wait_for`` bounds it.
+    """Wait without a time limit until the server is live and ready; ``asyncio.wait_for`` bounds it.
 
     Args:
         asyncio_client: A client of ``tritonclient.http.aio`` or ``tritonclient.grpc.aio``.
         sleep_time_s: Seconds between two attempts.
         headers: Sent with every call.
     """
-    flow = wait_for_server(Deadline(math.inf), check_timeout("sleep_time_s", sleep_time_s, 1.0))
-    await drive_async(flow, adopt_async_client(asyncio_client, check_headers(headers)))
+    conversation = wait_for_server(Deadline(math.inf), check_timeout("sleep_time_s", sleep_time_s, 1.0))
+    await drive_async(conversation, adopt_async_client(asyncio_client, check_headers(headers)))
 
 
 async def asyncio_wait_for_model_status_loaded(
@@ -95,7 +90,7 @@ async def asyncio_wait_for_model_status_loaded(
     model_version: str | None = None,
     headers: Headers | None = None,
 ) -> None:
-    """Wait, for ever if need be, until the server's repository index has a model as loaded.
+    """Wait without a time limit until the server's repository index lists a model as loaded.
 
     Args:
         asyncio_client: A client of ``tritonclient.http.aio`` or ``tritonclient.grpc.aio``.
@@ -108,8 +103,8 @@ async def asyncio_wait_for_model_status_loaded(
         PyTritonClientInferenceServerError: The server was reached and refused, e.g. because a token is missing.
     """
     check_model(model_name, model_version)
-    flow = _wait_until_loaded(model_name, model_version, check_timeout("sleep_time_s", sleep_time_s, 1.0))
-    await drive_async(flow, adopt_async_client(asyncio_client, check_headers(headers)))
+    conversation = _wait_until_loaded(model_name, model_version, check_timeout("sleep_time_s", sleep_time_s, 1.0))
+    await drive_async(conversation, adopt_async_client(asyncio_client, check_headers(headers)))
 
 
 async def asyncio_wait_for_model_ready(
@@ -138,7 +133,7 @@ async def asyncio_wait_for_model_ready(
     await drive_async(wait_for_model(model_name, model_version, deadline), transport)
 
 
-def _wait_until_loaded(model_name: str, model_version: str | None, interval_s: float) -> Flow[None]:
+def _wait_until_loaded(model_name: str, model_version: str | None, interval_s: float) -> Conversation[None]:
     while True:
         try:
             if (yield from model_state(model_name, model_version, Deadline(NETWORK_TIMEOUT_S))) is ModelState.READY:

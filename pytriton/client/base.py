@@ -10,17 +10,16 @@ from typing import Any, TypeVar
 
 from pytriton.client.arguments import (
     DEFAULT_MAX_RESPONSE_BYTES,
+    DEFAULT_OPTIONS,
+    InferRequest,
     Parameters,
     check_headers,
     check_max_response_bytes,
     check_metadata,
 )
-from pytriton.client.auth import create_auth_headers, token_or_environment
-from pytriton.client.options import DEFAULT_OPTIONS
-from pytriton.client.request import InferRequest
+from pytriton.client.auth import Tls, create_auth_headers, token_or_environment
 from pytriton.client.session import ModelSession
-from pytriton.client.tls import Tls
-from pytriton.client.transport import bare_client
+from pytriton.client.tritonclients import bare_client
 from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
@@ -42,13 +41,12 @@ class BaseModelClient(ABC):
         inference_timeout_s: Bounds one inference, from the first byte sent to the last one received; 60 s.
         model_config: The model's configuration, if known; it is not fetched then.
         ensure_model_is_ready: False together with ``model_config`` does not wait for the model either.
-        access_token: Token of a server with restricted endpoints; sent with every call. None takes that in the
+        access_token: Token of a server with restricted endpoints; sent with every call. None takes the one in the
             environment variable ``PYTRITON_ACCESS_TOKEN``, if there is one.
-        tls: Encrypts the connection, and says whom to trust; None does not encrypt. The URL's scheme stays ``http`` or
-            ``grpc``.
-        max_response_bytes: The longest response to take, as it travels and after decompression; None for any. 4 GiB,
-            and over gRPC never more than 2 GiB. A longer one is a :class:`PyTritonClientInferenceServerError`, and over
-            HTTP ends the connection.
+        tls: Encrypts the connection; None does not encrypt. The URL's scheme stays ``http`` or ``grpc``.
+        max_response_bytes: The longest response to take, as it travels and after decompression; 4 GiB by default, None
+            for no limit. The limit of gRPC is 2 GiB. A longer response is a
+            :class:`PyTritonClientInferenceServerError`, and over HTTP ends the connection.
 
     Raises:
         PyTritonClientInvalidUrlError: The URL cannot be understood.
@@ -77,9 +75,7 @@ class BaseModelClient(ABC):
         self._max_response_bytes = check_max_response_bytes(max_response_bytes)
         self._options = DEFAULT_OPTIONS
         self._headers = {} if token is None else create_auth_headers(token, self._url.scheme)
-        self._lib = self.get_lib()
         self._session = ModelSession(
-            self._lib,
             model_name,
             model_version,
             init_timeout_s=init_timeout_s,
@@ -90,11 +86,11 @@ class BaseModelClient(ABC):
         self._open()
 
     def _open(self) -> None:  # noqa: B027 (a class that has get_lib() alone makes no calls)
-        """Make the transport, if the class has calls to make, and get ready if it is eager and can wait here."""
+        """Make the transport, and with ``lazy_init=False`` wait for the model, if the class can wait here."""
 
     @classmethod
     def from_existing_client(cls: type[ClientT], existing_client: BaseModelClient) -> ClientT:
-        """A new client with the settings of another one, and with what that has learned about the model."""
+        """A new client with the settings of another one, and with the model's configuration if that one knows it."""
         session = existing_client._session
         client = cls(
             existing_client._url.with_scheme,
@@ -119,7 +115,7 @@ class BaseModelClient(ABC):
     def with_options(self: ClientT, **changes: Any) -> ClientT:
         """A view of this client whose requests have other options.
 
-        It is cheap: it uses this client's connection and knows what it knows. Closing either closes both. ::
+        It shares the connection and the model's configuration with this client. Closing either closes both. ::
 
             urgent = client.with_options(priority=1)
             urgent.infer_sample(x)
@@ -129,7 +125,7 @@ class BaseModelClient(ABC):
 
         Raises:
             PyTritonClientValueError: A value is out of its range or has another type.
-            TypeError: There is no such option.
+            TypeError: An option does not exist.
         """
         view = copy.copy(self)
         view._options = replace(self._options, **changes)
@@ -154,7 +150,7 @@ class BaseModelClient(ABC):
         """The tritonclient module for the URL's scheme."""
 
     def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
-        """A bare client of the module that :meth:`get_lib` gives; the caller closes it.
+        """A bare client of the module that :meth:`get_lib` returns; the caller closes it.
 
         Args:
             url: Server, as :meth:`TritonUrl.from_url` reads it.

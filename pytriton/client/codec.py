@@ -1,4 +1,4 @@
-"""Between NumPy arrays and tritonclient's tensors, for one model."""
+"""Between the arrays of callers and the tensors of requests and responses, for one model."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pytriton.client.exceptions import (
     PyTritonClientInputError,
     PyTritonClientValueError,
 )
+from pytriton.client.tensors import InferResponse, InputTensor, OutputRequest
 from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
@@ -41,10 +42,14 @@ class Codec:
 
     Args:
         config: Description of the model. Everything that depends on it alone is computed here, once.
-        lib: ``tritonclient.http`` or ``tritonclient.grpc``, whose classes the tensors become.
+
+    Attributes:
+        batching: Whether the model's tensors have a batch axis.
+        decoupled: Whether the model gives any number of responses to a request.
+        requested_outputs: All outputs of the model.
     """
 
-    def __init__(self, config: TritonModelConfig, lib: Any) -> None:
+    def __init__(self, config: TritonModelConfig) -> None:
         self.batching = config.max_batch_size > 0
         self.decoupled = config.decoupled
         self._model_name = config.model_name
@@ -52,9 +57,7 @@ class Codec:
         self._inputs = {spec.name: _Input.of(spec) for spec in config.inputs or ()}
         self._required = {spec.name for spec in self._inputs.values() if not spec.optional}
         self._outputs = {spec.name: _array_dtype(spec) for spec in config.outputs or ()}
-        self._input_type = lib.InferInput
-        self.requested_outputs = [lib.InferRequestedOutput(name) for name in self._outputs]
-        """For tritonclient's ``outputs``; shared by all requests."""
+        self.requested_outputs = [OutputRequest(name) for name in self._outputs]
 
     def by_name(self, arrays: Sequence[Any]) -> dict[str, Any]:
         """Name positional inputs, in the order of the model's inputs; fewer are allowed.
@@ -68,15 +71,17 @@ class Codec:
             )
         return dict(zip(self._inputs, arrays, strict=False))
 
-    def encode(self, arrays: Mapping[str, Any], *, sample: bool) -> list[Any]:
-        """Check the inputs of one request and make tritonclient's ``InferInput`` of each.
+    def encode(self, arrays: Mapping[str, Any], *, sample: bool) -> list[InputTensor]:
+        """Check the inputs of one request.
 
         Args:
             arrays: Input name to array of exactly the declared dtype; for BYTES an object array of ``bytes`` (any
-                bytes) or a bytes array such as ``S8`` (NumPy drops NULs at the end of its elements). Not modified;
-                numbers are copied once.
+                bytes) or a bytes array such as ``S8`` (NumPy drops NULs at the end of its elements).
             sample: The arrays have the declared shape. Otherwise, if the model supports batching, they have shape
                 ``(batch, *shape)`` with the same batch, 1 to the model's maximum, in all of them.
+
+        Returns:
+            Views of the arrays, with a batch axis if the model has one. They are neither copied nor modified.
 
         Raises:
             PyTritonClientInputError: A name, dtype, shape or batch size does not fit the model.
@@ -90,13 +95,11 @@ class Codec:
                     array = array[np.newaxis]
                 elif array.shape[0] > self._max_batch_size:
                     self._raise_too_many_rows(spec, array.shape[0])
-            tensor = self._input_type(spec.name, list(array.shape), spec.datatype)
-            tensor.set_data_from_numpy(array)
-            tensors.append(tensor)
+            tensors.append(InputTensor(spec.name, spec.datatype, array.shape, array))
         return tensors
 
     def split(self, arrays: Mapping[str, Any]) -> list[Arrays]:
-        """Check the inputs of one request and cut it into as few as the model's maximum batch size allows.
+        """Check the inputs of one request and split it into as few parts as the model's maximum batch size allows.
 
         Args:
             arrays: As for :meth:`encode` of a batch, with any number of rows.
@@ -117,7 +120,7 @@ class Codec:
         """The outputs of a batch, from those of its parts.
 
         Args:
-            answers: What :meth:`decode` gave for each part, in order.
+            answers: What :meth:`decode` returned for each part, in order.
             rows: The parts' batch sizes.
 
         Returns:
@@ -159,12 +162,12 @@ class Codec:
             checked.append((spec, array))
         return checked
 
-    def decode(self, result: Any, *, sample: bool) -> Arrays:
+    def decode(self, response: InferResponse, *, sample: bool) -> Arrays:
         """The outputs of one response.
 
         Args:
-            result: A :class:`Reply`.
-            sample: Take the batch axis away, if the model has one.
+            response: To a request of the model.
+            sample: Remove the batch axis, if the model has one.
 
         Returns:
             Output name to array; outputs that did not come back are absent. BYTES are object arrays of ``bytes``.
@@ -175,7 +178,7 @@ class Codec:
         """
         outputs: Arrays = {}
         for name, dtype in self._outputs.items():
-            array = result.as_numpy(name)
+            array = response.as_numpy(name)
             if array is None:
                 continue
             if array.dtype != dtype:
@@ -291,7 +294,7 @@ def _checked_bytes(name: str, array: NDArray[Any]) -> NDArray[Any]:
             raise PyTritonClientInputError(
                 f"input {name!r} holds a {type(item).__name__} ({item!r:.50}), but every element must be bytes"
             )
-    # tritonclient would send the repr() of subclasses of bytes, such as numpy.bytes_.
-    plain = np.empty(array.shape, dtype=object)
-    plain.ravel()[:] = [bytes(item) for item in items]
-    return plain
+    # Subclasses of bytes, such as numpy.bytes_.
+    converted = np.empty(array.shape, dtype=object)
+    converted.ravel()[:] = [bytes(item) for item in items]
+    return converted

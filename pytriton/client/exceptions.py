@@ -2,25 +2,28 @@
 
 ::
 
-    PyTritonClientError
-    ├── PyTritonClientValueError (ValueError)               an argument is wrong; nothing was sent
-    │   ├── PyTritonClientInvalidUrlError                   the URL cannot be understood
-    │   └── PyTritonClientInputError *                      an array does not fit the model's inputs
-    ├── PyTritonClientTimeoutError (TimeoutError)           no answer in time
-    │   ├── PyTritonClientModelUnavailableError             the server has no such model or version
-    │   └── PyTritonClientQueueTimeoutError *               no place in time: it waited in the server's queue
-    ├── PyTritonClientClosedError                           the client is closed
-    ├── PyTritonClientModelDoesntSupportBatchingError       infer_batch on a model without a batch axis
-    ├── PyTritonClientInferenceServerError                  the server answered with an error
-    │   ├── PyTritonClientConnectionError (ConnectionError) the server could not be reached, or went away
-    │   │   └── PyTritonClientTlsError                      it was reached, but the two do not trust each other
-    │   ├── PyTritonClientServerUnavailableError            it cannot take the request now, but may later
-    │   ├── PyTritonClientQueueTimeoutError *
-    │   └── PyTritonClientInputError *
-    └── PyTritonClientQueueFullError                        too many requests wait in the client
+    PyTritonError, of pytriton.exceptions
+    └── PyTritonClientError
+        ├── PyTritonClientValueError (ValueError)               an argument is wrong; nothing was sent
+        │   ├── PyTritonClientInvalidUrlError                   the URL cannot be understood
+        │   └── PyTritonClientInputError *                      an array does not fit the model's inputs
+        ├── PyTritonClientTimeoutError (TimeoutError)           no answer in time
+        │   ├── PyTritonClientModelUnavailableError             the server has no such model or version
+        │   └── PyTritonClientQueueTimeoutError *               it waited too long in the server's queue
+        ├── PyTritonClientClosedError                           the client is closed
+        ├── PyTritonClientModelDoesntSupportBatchingError       infer_batch on a model without a batch axis
+        ├── PyTritonClientInferenceServerError                  the server answered with an error
+        │   ├── PyTritonClientConnectionError (ConnectionError) the server could not be reached, or went away
+        │   │   └── PyTritonClientTlsError                      client and server do not trust each other
+        │   ├── PyTritonClientServerUnavailableError            it cannot take the request now, but may later
+        │   ├── PyTritonClientQueueTimeoutError *
+        │   └── PyTritonClientInputError *
+        └── PyTritonClientQueueFullError                        too many requests wait in the client
 
-``*`` has two parents. The serving side's errors are in :mod:`pytriton.exceptions`.
+``*`` has two parents.
 """
+
+from pytriton.exceptions import PyTritonError
 
 __all__ = [
     "PyTritonClientClosedError",
@@ -41,19 +44,12 @@ __all__ = [
 ]
 
 
-class PyTritonClientError(Exception):
+class PyTritonClientError(PyTritonError):
     """Root of the clients' errors.
 
     Attributes:
         message: The text given at construction; ``str(error)`` is the same.
     """
-
-    def __init__(self, message: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-
-    def __str__(self) -> str:
-        return self.message
 
 
 class PyTritonClientValueError(PyTritonClientError, ValueError):
@@ -99,7 +95,7 @@ class PyTritonClientConnectionError(PyTritonClientInferenceServerError, Connecti
 class PyTritonClientTlsError(PyTritonClientConnectionError):
     """The TLS handshake failed: a certificate is not trusted or missing, or one of the two does not speak TLS.
 
-    Trying again does not help, so nothing waits for it to pass.
+    Retrying does not help, so clients do not retry.
     """
 
 
@@ -111,15 +107,16 @@ class PyTritonClientServerUnavailableError(PyTritonClientInferenceServerError):
 
 
 class PyTritonClientQueueTimeoutError(PyTritonClientTimeoutError, PyTritonClientInferenceServerError):
-    """The request waited in the server's queue for longer than it may; the model has not seen it."""
+    """The request waited in the server's queue for longer than its limit; the model has not seen it."""
 
 
 class PyTritonClientInputError(PyTritonClientValueError, PyTritonClientInferenceServerError, RuntimeError):
-    """An array's name, type, shape or batch size does not fit the model; found before anything was sent.
+    """An array's name, type, shape or batch size does not fit the model; nothing was sent.
 
-    Also what the same mistake raised where the server had to find it, so that programs that catch that go on working.
+    It also has the classes of the errors that other clients raise for this mistake, so that programs which catch those
+    work unchanged.
     """
 
 
 class PyTritonClientQueueFullError(PyTritonClientError):
-    """As many requests wait in the client as it may hold."""
+    """The client's queue of requests is full."""

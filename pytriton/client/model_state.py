@@ -1,24 +1,38 @@
-"""Which models a server has, and in which state."""
+"""What a server tells of its models: their states, and the configuration of one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
+from pytriton.client.conversations import Call, Conversation, Deadline, Sleep
+from pytriton.client.exceptions import (
+    PyTritonClientConnectionError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientTlsError,
+)
+from pytriton.exceptions import PyTritonModelConfigError
+from pytriton.model_config.parser import ModelConfigParser
+from pytriton.model_config.triton_model_config import TritonModelConfig
+
 __all__ = [
     "LATEST_MODEL_VERSION",
     "ModelState",
+    "fetch_model_config",
     "find_model_state",
     "is_listed",
+    "model_arguments",
+    "model_state",
     "parse_grpc_response",
     "parse_http_response",
+    "repository_index",
     "suggestion",
 ]
 
 LATEST_MODEL_VERSION = "<latest>"
-"""Shown where no version was asked for: the highest one is used."""
+"""Stands for the highest version in messages."""
 
 
 class ModelState(Enum):
@@ -33,6 +47,7 @@ class ModelState(Enum):
 ModelStates = dict[tuple[str, str], ModelState]
 
 _MOST_NAMES = 8  # in a message
+_RETRY_S = 0.1
 
 
 def parse_http_response(models: Iterable[Mapping[str, str]]) -> ModelStates:
@@ -72,7 +87,7 @@ def find_model_state(states: ModelStates, model_name: str, model_version: str | 
 
 
 def is_listed(index: Iterable[Mapping[str, str]], model_name: str, model_version: str | None) -> bool:
-    """Whether a server has a model in its repositories, loaded or not; it may be loaded later then.
+    """Whether a server has a model in its repositories, loaded or not.
 
     Args:
         index: Entries as for :func:`parse_http_response`.
@@ -84,7 +99,7 @@ def is_listed(index: Iterable[Mapping[str, str]], model_name: str, model_version
 
 
 def suggestion(index: Sequence[Mapping[str, str]], model_name: str, model_version: str | None) -> str:
-    """What a user may have meant by a model, or a version of it, that a server does not serve.
+    """Why a server does not serve a model or a version of it, and which model the user may have meant.
 
     Args:
         index: Entries as for :func:`parse_http_response`.
@@ -105,6 +120,66 @@ def suggestion(index: Sequence[Mapping[str, str]], model_name: str, model_versio
     shown = sorted(names.values())
     more = f" and {len(shown) - _MOST_NAMES} more" if len(shown) > _MOST_NAMES else ""
     return f"{question}The server has {', '.join(map(repr, shown[:_MOST_NAMES]))}{more}"
+
+
+def fetch_model_config(
+    model_name: str, model_version: str | None, deadline: Deadline
+) -> Conversation[TritonModelConfig]:
+    """Get the description of a model.
+
+    Raises:
+        PyTritonClientInferenceServerError: The server refused.
+        PyTritonClientTimeoutError: There was no answer at the deadline.
+        PyTritonModelConfigError: The description cannot be understood.
+    """
+    arguments = model_arguments(model_name, model_version)
+    config = yield from _first_answer(lambda: deadline.call("get_model_config", arguments), deadline)
+    try:
+        return ModelConfigParser.from_dict(config)
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError) as error:
+        raise PyTritonModelConfigError(
+            f"the server's configuration of model {model_name!r} cannot be understood: {type(error).__name__} {error}"
+        ) from error
+
+
+def repository_index(deadline: Deadline) -> Conversation[list[Mapping[str, str]]]:
+    """The entries of the server's repository index.
+
+    Raises:
+        PyTritonClientInferenceServerError: The server refused.
+        PyTritonClientTimeoutError: There was no answer at the deadline.
+    """
+    index = yield deadline.call("get_model_repository_index")
+    try:
+        return [{**entry, "name": entry["name"]} for entry in index]
+    except (KeyError, TypeError) as error:
+        raise PyTritonClientInferenceServerError(
+            f"the server's list of models cannot be understood: {type(error).__name__} {error}"
+        ) from error
+
+
+def model_state(model_name: str, model_version: str | None, deadline: Deadline) -> Conversation[ModelState]:
+    """Look a model up in the server's repository index; raises as :func:`repository_index`."""
+    index = yield from repository_index(deadline)
+    return find_model_state(parse_http_response(index), model_name, model_version)
+
+
+def model_arguments(model_name: str, model_version: str | None) -> dict[str, str]:
+    """The arguments of a call about a model."""
+    return {"model_name": model_name, "model_version": model_version or ""}
+
+
+def _first_answer(call: Callable[[], Call], deadline: Deadline) -> Conversation[Any]:
+    """The first answer of the server; asks again if the connection fails, as it does while a server restarts."""
+    while True:
+        try:
+            return (yield call())
+        except PyTritonClientTlsError:
+            raise
+        except PyTritonClientConnectionError:
+            if not deadline.left_s(_RETRY_S):
+                raise
+        yield Sleep(_RETRY_S)
 
 
 def _state(name: str) -> ModelState:

@@ -1,4 +1,4 @@
-"""What a client knows about its model, and the conversations that use it."""
+"""What a client knows about its model, and the conversations about it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytriton.client.arguments import check_model, check_timeout
+from pytriton.client.arguments import InferRequest, check_model, check_timeout
 from pytriton.client.codec import Arrays, Codec
+from pytriton.client.conversations import Call, Conversation, Deadline, Shared, retried
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientError,
@@ -16,11 +17,9 @@ from pytriton.client.exceptions import (
     PyTritonClientModelDoesntSupportBatchingError,
     PyTritonClientValueError,
 )
-from pytriton.client.flows import Call, Deadline, Flow, Shared, fetch_model_config
-from pytriton.client.request import InferRequest
-from pytriton.client.retries import retried
+from pytriton.client.model_state import fetch_model_config, model_arguments
 from pytriton.client.waiting import wait_for_model, wait_for_server
-from pytriton.model_config.overrides import filled_up, is_partial
+from pytriton.model_config.parser import complete_config, is_partial_config
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = ["DEFAULT_INFERENCE_TIMEOUT_S", "DEFAULT_INIT_TIMEOUT_S", "ModelSession"]
@@ -30,10 +29,9 @@ DEFAULT_INFERENCE_TIMEOUT_S = 60.0
 
 
 class ModelSession:
-    """One model on one server, as one client sees it. Every method but :meth:`close` returns a flow.
+    """One model on one server, as one client sees it. Every method but :meth:`close` returns a conversation.
 
     Args:
-        lib: The tritonclient module whose tensors are sent.
         model_name: Name of the model.
         model_version: Its version, or None for the highest.
         init_timeout_s: Bounds waiting for server and model and fetching the configuration, all together.
@@ -47,7 +45,6 @@ class ModelSession:
 
     def __init__(
         self,
-        lib: Any,
         model_name: str,
         model_version: str | None,
         *,
@@ -65,43 +62,42 @@ class ModelSession:
         )
         self.model_ready = model_ready
         self.known_config = model_config
-        self._lib = lib
-        self._codec = Codec(model_config, lib) if model_config else None
+        self._codec = Codec(model_config) if model_config else None
         self._preparation = Shared(self._prepare)
         self._request_ids = itertools.count()
-        self._stream_ids = os.urandom(4).hex()  # no other client has them: a response is known to be to its request
+        self._stream_ids = os.urandom(4).hex()  # no other client has them, so a response is recognized
         self._closed = False
 
     def close(self) -> None:
-        """Make every later flow raise ``PyTritonClientClosedError``."""
+        """Make every later conversation raise ``PyTritonClientClosedError``."""
         self._closed = True
 
-    def wait_for_server(self, timeout_s: float) -> Flow[None]:
+    def wait_for_server(self, timeout_s: float) -> Conversation[None]:
         """Wait until the server is live and ready."""
         self._check_open()
         yield from wait_for_server(Deadline(check_timeout("timeout_s", timeout_s, self.init_timeout_s)))
 
-    def wait_for_model(self, timeout_s: float) -> Flow[None]:
+    def wait_for_model(self, timeout_s: float) -> Conversation[None]:
         """Wait until the model is ready, even if it was before."""
         self._check_open()
         deadline = Deadline(check_timeout("timeout_s", timeout_s, self.init_timeout_s))
         yield from wait_for_model(self.model_name, self.model_version, deadline)
         self.model_ready = True
 
-    def model_config(self) -> Flow[TritonModelConfig]:
-        """The model's description; waits for the model and fetches it where that has not been done."""
+    def model_config(self) -> Conversation[TritonModelConfig]:
+        """The model's description; waits for the model and fetches it unless it is known."""
         self._check_open()
-        while self.known_config is None:  # again, if the model was unloaded while this waited for its turn
+        while self.known_config is None:  # again, if the model was unloaded meanwhile
             yield self._preparation
         return self.known_config
 
-    def start(self) -> Flow[None]:
-        """Wait and fetch, as far as it has not been done."""
+    def start(self) -> Conversation[None]:
+        """Wait for the model and fetch its description, unless both are known."""
         self._check_open()
         yield self._preparation
 
-    def infer(self, request: InferRequest) -> Flow[Arrays]:
-        """One inference: get ready, encode, call, decode; the last three for each part of a batch that is split."""
+    def infer(self, request: InferRequest) -> Conversation[Arrays]:
+        """One inference: prepare, then encode, call and decode; these three for each part of a split batch."""
         codec = yield from self._codec_for(request)
         if codec.decoupled:
             raise PyTritonClientInferenceServerError(
@@ -109,29 +105,26 @@ class ModelSession:
                 "or AsyncioDecoupledModelClient"
             )
         arrays = request.named_inputs or codec.by_name(request.inputs)
-        if request.options.split_batches and not request.sample:
-            parts = codec.split(arrays)
-            if len(parts) > 1:
-                return (yield from self._infer_parts(codec, parts, request))
+        if request.options.split_batches and not request.sample and len(parts := codec.split(arrays)) > 1:
+            return (yield from self._infer_parts(codec, parts, request))
         return (yield from self._infer_one(codec, arrays, request))
 
-    def load_model(self, config: str | None, files: Mapping[str, bytes] | None) -> Flow[None]:
+    def load_model(self, config: str | None, files: Mapping[str, bytes] | None) -> Conversation[None]:
         """Have the server load the model, and return when it has."""
-        # Loading takes as long as the model's initialisation, so it is not bound by the network timeout.
-        if config is not None and is_partial(config):
+        if config is not None and is_partial_config(config):
             self._check_open()
-            config = filled_up(config, (yield from self._own_config()))
+            config = complete_config(config, (yield from self._own_config()))
         yield from self._control("load_model", config=config, files=files)
 
-    def unload_model(self) -> Flow[None]:
+    def unload_model(self) -> Conversation[None]:
         """Have the server unload the model; it may finish that later."""
         yield from self._control("unload_model")
 
-    def stream(self, request: InferRequest) -> Flow[tuple[Codec, Call]]:
-        """Everything before a request for a stream of responses is sent.
+    def stream(self, request: InferRequest) -> Conversation[tuple[Codec, Call]]:
+        """Prepare a request for a stream of responses.
 
         Returns:
-            What decodes each response, and the call to make, whose timeout bounds the wait for each response.
+            What decodes each response, and the call to make. Its timeout bounds the wait for each response.
         """
         if request.options.retries or request.options.split_batches:
             raise PyTritonClientValueError("streams of responses are neither retried nor split; drop these options")
@@ -144,7 +137,7 @@ class ModelSession:
         arrays = request.named_inputs or codec.by_name(request.inputs)
         return codec, self._call("stream_infer", codec, arrays, request, f"-{self._stream_ids}")
 
-    def _codec_for(self, request: InferRequest) -> Flow[Codec]:
+    def _codec_for(self, request: InferRequest) -> Conversation[Codec]:
         self._check_open()
         codec = self._codec
         if codec is None or not self.model_ready:
@@ -170,13 +163,13 @@ class ModelSession:
         timeout_s = options.inference_timeout_s or self.inference_timeout_s
         return Call(method, timeout_s, arguments, request.headers, options.compression)
 
-    def _infer_one(self, codec: Codec, arrays: Mapping[str, Any], request: InferRequest) -> Flow[Arrays]:
+    def _infer_one(self, codec: Codec, arrays: Mapping[str, Any], request: InferRequest) -> Conversation[Arrays]:
         call = self._call("infer", codec, arrays, request)
         retries = request.options.retries
         result = (yield from retried(call, retries, self._check_open)) if retries else (yield call)
         return codec.decode(result, sample=request.sample)
 
-    def _infer_parts(self, codec: Codec, parts: Sequence[Arrays], request: InferRequest) -> Flow[Arrays]:
+    def _infer_parts(self, codec: Codec, parts: Sequence[Arrays], request: InferRequest) -> Conversation[Arrays]:
         rows = [len(next(iter(part.values()))) for part in parts]
         answers = []
         start = 0
@@ -191,29 +184,29 @@ class ModelSession:
             start += count
         return codec.join(answers, rows)
 
-    def _control(self, method: str, **arguments: Any) -> Flow[None]:
+    def _control(self, method: str, **arguments: Any) -> Conversation[None]:
         self._check_open()
         yield Call(method, self.init_timeout_s, {"model_name": self.model_name, **arguments})
-        # The next use finds the model as it is then, perhaps with another configuration.
+        # The next use waits and fetches again: the configuration may be another one.
         self.model_ready, self.known_config, self._codec = False, None, None
 
-    def _own_config(self) -> Flow[Mapping[str, Any]]:
-        """What the server tells of the model; nothing, if the model is not loaded or the server refuses."""
-        arguments = {"model_name": self.model_name, "model_version": self.model_version or ""}
+    def _own_config(self) -> Conversation[Mapping[str, Any]]:
+        """The server's configuration of the model; empty if the model is not loaded or the server refuses."""
+        arguments = model_arguments(self.model_name, self.model_version)
         try:
             answer = yield Call("get_model_config", self.init_timeout_s, arguments)
         except PyTritonClientInferenceServerError:
             return {}
         return answer if isinstance(answer, Mapping) else {}
 
-    def _prepare(self) -> Flow[Codec]:
+    def _prepare(self) -> Conversation[Codec]:
         deadline = Deadline(self.init_timeout_s)
         if not self.model_ready:
             yield from wait_for_model(self.model_name, self.model_version, deadline, fail_if_missing=True)
             self.model_ready = True
         if self._codec is None:
             self.known_config = yield from fetch_model_config(self.model_name, self.model_version, deadline)
-            self._codec = Codec(self.known_config, self._lib)
+            self._codec = Codec(self.known_config)
         return self._codec
 
     def _check_open(self) -> None:

@@ -1,23 +1,50 @@
-"""The synchronous client."""
+"""The synchronous clients: :class:`ModelClient`, and :class:`DecoupledModelClient` for streams of responses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pytriton.client.arguments import Parameters
+from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, Parameters
+from pytriton.client.auth import Tls
 from pytriton.client.base import BaseModelClient, ClientT
-from pytriton.client.codec import Arrays
-from pytriton.client.flows import Transport, drive
-from pytriton.client.transport import create_client, load_lib, open_transport
+from pytriton.client.codec import Arrays, Codec
+from pytriton.client.conversations import Transport, drive
+from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.client.grpc_protocol import GrpcProtocol
+from pytriton.client.grpc_transports import GrpcTransport, StreamedResponses
+from pytriton.client.http_protocol import HttpProtocol
+from pytriton.client.http_transports import HttpTransport
+from pytriton.client.tritonclients import bare_client, load_lib
 from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
-__all__ = ["ModelClient", "SyncClient"]
+__all__ = ["DecoupledModelClient", "ModelClient", "ResponseIterator", "SyncClient", "open_transport"]
+
+
+def open_transport(
+    url: TritonUrl,
+    headers: Mapping[str, str],
+    tls: Tls | None = None,
+    max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
+) -> HttpTransport | GrpcTransport:
+    """A transport that connects at its first call; the caller closes it.
+
+    Args:
+        url: The server.
+        headers: Sent with every call.
+        tls: None does not encrypt.
+        max_response_bytes: The longest response to take; None for no limit.
+    """
+    if url.scheme == "grpc":
+        protocol = GrpcProtocol(url.with_scheme, headers, secured=tls is not None)
+        return GrpcTransport(protocol, url, tls, max_response_bytes)
+    context = tls.context() if tls else None
+    return HttpTransport(HttpProtocol(url, headers, secured=tls is not None), url, context, max_response_bytes)
 
 
 class SyncClient(BaseModelClient):
-    """What the synchronous clients of one model have in common: everything but the inference."""
+    """The base of the synchronous clients: everything but the inference."""
 
     def _open(self) -> None:
         self._transport = self._make_transport()
@@ -29,7 +56,7 @@ class SyncClient(BaseModelClient):
                 raise
 
     def _make_transport(self) -> Transport:
-        return open_transport(self._url, self._lib, self._headers, self._tls, self._max_response_bytes)
+        return open_transport(self._url, self._headers, self._tls, self._max_response_bytes)
 
     def __enter__(self: ClientT) -> ClientT:
         return self
@@ -48,10 +75,11 @@ class SyncClient(BaseModelClient):
 
     def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
         """A bare tritonclient client; see :func:`pytriton.client.utils.create_client_from_url`."""
-        return create_client(TritonUrl.from_url(url), network_timeout_s)
+        parsed = TritonUrl.from_url(url)
+        return bare_client(load_lib(parsed.scheme), parsed, network_timeout_s)
 
     def wait_for_server(self, timeout_s: float) -> None:
-        """Wait until the server is live and ready, which needs all its models to be.
+        """Wait until the server is live, and ready with all its models.
 
         Raises:
             PyTritonClientTimeoutError: It was not within ``timeout_s`` seconds.
@@ -89,8 +117,8 @@ class SyncClient(BaseModelClient):
         """Have the server load the model, and return when it has; bounded by ``init_timeout_s``.
 
         Args:
-            config: Configuration to use instead of the repository's, as JSON text. One without backend and tensors,
-                such as ``{"max_batch_size": 16}``, is filled up from that of the model, if it is loaded.
+            config: Configuration to use instead of the repository's, as JSON text. If it has no backend and tensors,
+                such as ``{"max_batch_size": 16}``, it is completed from that of the loaded model.
             files: Path to content of files to use instead of the repository's; needs ``config``.
 
         Raises:
@@ -101,12 +129,12 @@ class SyncClient(BaseModelClient):
         drive(self._session.load_model(config, files), self._transport)
 
     def unload_model(self) -> None:
-        """Have the server unload the model, which it may finish after this returned; raises as :meth:`load_model`."""
+        """Have the server unload the model, which may end after this returns; raises as :meth:`load_model`."""
         drive(self._session.unload_model(), self._transport)
 
 
 class ModelClient(SyncClient):
-    """Calls one model over HTTP or gRPC, and waits for each answer.
+    """Calls one model over HTTP or gRPC, and waits for each response.
 
     For one thread at a time; it may be made in one thread and used in another. ``with`` closes it. The arguments are
     those of :class:`BaseModelClient`::
@@ -138,7 +166,7 @@ class ModelClient(SyncClient):
         Raises:
             PyTritonClientInputError: An input does not fit the model; nothing was sent.
             PyTritonClientValueError: Another argument is wrong; nothing was sent.
-            PyTritonClientTimeoutError: There was no answer within ``inference_timeout_s``, or at first use the model
+            PyTritonClientTimeoutError: There was no response within ``inference_timeout_s``, or at first use the model
                 was not ready within ``init_timeout_s``.
             PyTritonClientModelUnavailableError: At first use: the server has no such model.
             PyTritonClientQueueTimeoutError: The request waited in the server's queue for longer than allowed.
@@ -165,4 +193,111 @@ class ModelClient(SyncClient):
         """
         return drive(
             self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=False)), self._transport
+        )
+
+
+class DecoupledModelClient(SyncClient):
+    """Calls one decoupled model over gRPC: each request gets any number of responses, one by one.
+
+    For one request and one thread at a time. ``with`` closes it. The arguments are those of :class:`BaseModelClient`;
+    ``inference_timeout_s`` bounds the wait for each response. ::
+
+        with DecoupledModelClient("grpc://localhost", "teller") as client:
+            for words in client.infer_sample(prompt):
+                print(words)
+
+    Raises:
+        PyTritonClientValueError: The URL is not of gRPC, or another argument is wrong.
+        PyTritonClientModelUnavailableError: With ``lazy_init=False``: the server has no such model.
+        PyTritonClientTimeoutError: With ``lazy_init=False``: the model was not ready in time.
+    """
+
+    _transport: GrpcTransport
+
+    def _make_transport(self) -> Transport:
+        check_streams(self._url.scheme)
+        return super()._make_transport()
+
+    def infer_sample(
+        self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
+    ) -> ResponseIterator:
+        """Send one sample; iterating receives its responses.
+
+        Args:
+            inputs: As for :meth:`ModelClient.infer_sample`.
+            parameters: The request's parameters.
+            headers: The stream's headers; a new stream opens if they differ from those of the request before.
+            named_inputs: The inputs by name, instead of by position.
+
+        Returns:
+            An iterator of responses, each from output name to array, without batch axis. Iterating raises
+            ``PyTritonClientTimeoutError`` when a response did not come within ``inference_timeout_s``,
+            ``PyTritonClientInferenceServerError`` for an error response, which is the last one, and
+            ``PyTritonClientConnectionError`` when the server went away. To stop early, break and close it: that cancels
+            the request, as garbage collection of the iterator does.
+
+        Raises:
+            PyTritonClientInferenceServerError: The model is not decoupled, or an earlier request has not ended.
+            PyTritonClientError: As :meth:`ModelClient.infer_sample`.
+        """
+        return self._stream(inputs, named_inputs, parameters, headers, sample=True)
+
+    def infer_batch(
+        self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
+    ) -> ResponseIterator:
+        """Send a batch of samples, as :meth:`infer_sample`; arrays have a batch axis, which the model may change.
+
+        Raises:
+            PyTritonClientModelDoesntSupportBatchingError: The model has no batch axis.
+        """
+        return self._stream(inputs, named_inputs, parameters, headers, sample=False)
+
+    def _stream(
+        self, inputs: Any, named_inputs: Any, parameters: Parameters, headers: Parameters, *, sample: bool
+    ) -> ResponseIterator:
+        request = self._request(inputs, named_inputs, parameters, headers, sample=sample)
+        codec, call = drive(self._session.stream(request), self._transport)
+        return ResponseIterator(self._transport.stream(call), codec, sample)
+
+
+class ResponseIterator(Iterator[Arrays]):
+    """The responses to one request, each from output name to array. ``with`` closes it, too.
+
+    Args:
+        responses: From the transport.
+        codec: Decodes them.
+        sample: Remove the batch axis.
+    """
+
+    def __init__(self, responses: StreamedResponses, codec: Codec, sample: bool) -> None:
+        self._responses = responses
+        self._codec = codec
+        self._sample = sample
+
+    def __next__(self) -> Arrays:
+        response = self._responses.next()
+        if response is None:
+            raise StopIteration
+        return self._codec.decode(response, sample=self._sample)
+
+    def __enter__(self) -> ResponseIterator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel the request, unless its last response has come; then the client can send another one."""
+        self._responses.close()
+
+
+def check_streams(scheme: str) -> None:
+    """Raise PyTritonClientValueError unless streams of responses are possible with a URL's scheme."""
+    if scheme != "grpc":
+        raise PyTritonClientValueError(
+            "decoupled models are called over gRPC; pass a URL such as 'grpc://localhost:8001'. Over HTTP there is the "
+            "server's generate_stream endpoint"
         )

@@ -1,261 +1,300 @@
-"""Synchronous transports, on tritonclient's synchronous clients."""
+"""What all transports share: each performs one call, and every foreign exception becomes an error of the clients."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
-import math
+import ssl
 import time
-import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any, Protocol
 
 from pytriton import forks
-from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, check_timeout
-from pytriton.client.dialect import GrpcDialect, HttpDialect
-from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientError
-from pytriton.client.flows import NETWORK_TIMEOUT_S, Call, Transport
-from pytriton.client.sync_http import http_client_class
-from pytriton.client.tls import Tls
-from pytriton.client.url import TritonUrl
-from pytriton.client.warnings import NotSupportedTimeoutWarning
+from pytriton.client.arguments import check_model
+from pytriton.client.conversations import Call
+from pytriton.client.exceptions import (
+    PyTritonClientClosedError,
+    PyTritonClientConnectionError,
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientQueueTimeoutError,
+    PyTritonClientServerUnavailableError,
+    PyTritonClientTimeoutError,
+    PyTritonClientTlsError,
+)
 
-__all__ = [
-    "GeventTransport",
-    "GrpcTransport",
-    "HttpTransport",
-    "adopt_client",
-    "bare_client",
-    "create_client",
-    "grpc_channel_arguments",
-    "grpc_connector",
-    "grpc_dialect",
-    "load_lib",
-    "open_transport",
-    "passing_client",
-]
+__all__ = ["AsyncNetworkTransport", "LoopConnection", "NetworkTransport", "ProtocolAdapter", "server_exception"]
 
-_LARGEST_MESSAGE = 2**31 - 1
-"""Of gRPC."""
+_UNAVAILABLE = {"503", "StatusCode.UNAVAILABLE"}
+_NOT_FOUND = {"404", "StatusCode.NOT_FOUND"}
 
 
-def load_lib(scheme: str) -> Any:
-    """``tritonclient.http`` or ``tritonclient.grpc``, imported when it is needed.
-
-    Each costs 0.1 to 0.2 s to import, and each needs an extra of tritonclient that the other does not.
-    """
-    return importlib.import_module(f"tritonclient.{scheme}")
+@cache
+def server_exception() -> Any:
+    """The class ``InferenceServerException`` of tritonclient, imported when a client needs it."""
+    return importlib.import_module("tritonclient.utils").InferenceServerException
 
 
-def create_client(url: TritonUrl, network_timeout_s: float | None) -> Any:
-    """A bare ``InferenceServerClient`` of tritonclient; the caller closes it.
+class ProtocolAdapter:
+    """The headers of calls, and the clients' errors for those of libraries; as it is, for HTTP.
 
     Args:
-        url: The server.
-        network_timeout_s: For HTTP, bounds connecting, and every wait for data; None is tritonclient's default of 60.
-            gRPC has no such setting, which is a :class:`NotSupportedTimeoutWarning`.
-    """
-    return bare_client(load_lib(url.scheme), url, network_timeout_s)
-
-
-def passing_client(url: TritonUrl, timeout_s: float) -> Any:
-    """An ``InferenceServerClient`` for one conversation; the caller closes it. From any thread, one at a time.
-
-    Args:
-        url: The server.
-        timeout_s: Over HTTP, the whole conversation's; gRPC calls are bounded by their own arguments alone.
-    """
-    lib = load_lib(url.scheme)
-    if url.scheme == "grpc":
-        return lib.InferenceServerClient(url.without_scheme)
-    client = http_client_class(lib)(url)
-    client.deadline = time.monotonic() + timeout_s
-    return client
-
-
-def bare_client(lib: Any, url: TritonUrl, network_timeout_s: float | None) -> Any:
-    """A bare client of any of tritonclient's modules; arguments as for :func:`create_client`."""
-    if url.scheme == "grpc":
-        if network_timeout_s is not None:
-            warnings.warn(
-                "network_timeout_s has no effect on a gRPC client; pass client_timeout to each of its calls",
-                NotSupportedTimeoutWarning,
-                stacklevel=4,
-            )
-        return lib.InferenceServerClient(url.without_scheme)
-    timeout_s = check_timeout("network_timeout_s", network_timeout_s, NETWORK_TIMEOUT_S)
-    is_async = lib.__name__.endswith(".aio")
-    timeouts = ("conn_timeout",) if is_async else ("connection_timeout", "network_timeout")
-    return lib.InferenceServerClient(url.without_scheme, **dict.fromkeys(timeouts, timeout_s))
-
-
-def adopt_client(client: Any, headers: Mapping[str, str]) -> Transport:
-    """A transport on a tritonclient client of somebody else, who closes it.
-
-    Args:
-        client: A ``tritonclient.http`` or ``tritonclient.grpc`` client.
+        server: The server's URL, for messages.
         headers: Sent with every call.
+        connection_errors: What the library raises when a connection fails.
+        secured: The connection is to be encrypted.
     """
-    # By the module's name, so that the other protocol's module need not be imported to tell.
-    if any(kind.__module__.startswith("tritonclient.grpc") for kind in type(client).__mro__):
-        return GrpcTransport(GrpcDialect(load_lib("grpc"), "the server", headers), lambda: client)
-    return GeventTransport(load_lib("http"), client, headers)
+
+    def __init__(
+        self,
+        server: str,
+        headers: Mapping[str, str],
+        *,
+        connection_errors: tuple[type[Exception], ...] = (OSError,),
+        secured: bool = False,
+    ) -> None:
+        self._server = server
+        self._headers = dict(headers)
+        self._connection_errors = connection_errors
+        self._server_exception = server_exception()
+        # A server with TLS 1.3 cannot refuse a certificate in any other way.
+        self._hint = "; a server that demands clients' certificates closes those without one it trusts" * secured
+
+    def headers(self, call: Call) -> dict[str, str]:
+        """The headers of a call and those of every call, which the call's replace; no name is sent twice.
+
+        Raises:
+            PyTritonClientValueError: The name or version of the call's model cannot be part of a path.
+        """
+        if name := call.arguments.get("model_name"):
+            check_model(name, call.arguments.get("model_version") or None)
+        if not call.headers or not self._headers:
+            return {**self._headers, **call.headers}
+        replaced = {name.lower() for name in call.headers}
+        kept = {name: value for name, value in self._headers.items() if name.lower() not in replaced}
+        return {**kept, **call.headers}
+
+    def translate(self, call: Call, error: Exception) -> PyTritonClientError:
+        """The clients' error for anything that performing a call raised."""
+        if isinstance(error, PyTritonClientError):
+            return error
+        if isinstance(error, (TimeoutError, asyncio.TimeoutError)):  # two classes in Python 3.10
+            return self.timeout(call)
+        if isinstance(error, self._server_exception):
+            return _refusal(error)
+        if _is_about_tls(error):
+            return self.tls_failure(call, error)
+        if isinstance(error, self._connection_errors):
+            return self.connection_failure(call, error)
+        return PyTritonClientInferenceServerError(
+            f"{call.method} at {self._server} failed: {type(error).__name__}: {error}"
+        )
+
+    def timeout(self, call: Call) -> PyTritonClientTimeoutError:
+        """The error for a call that has not ended in time."""
+        return PyTritonClientTimeoutError(
+            f"{self._server} did not answer {call.method} within {call.timeout_s:g} s; the server may still be working "
+            "on it"
+        )
+
+    def connection_failure(self, call: Call, error: Exception) -> PyTritonClientConnectionError:
+        """The error for a call whose connection could not be made, or broke."""
+        return PyTritonClientConnectionError(
+            f"the connection to {self._server} failed at {call.method}: {error}{self._hint}"
+        )
+
+    def tls_failure(self, call: Call, error: Exception) -> PyTritonClientTlsError:
+        """The error for a call whose connection could not be encrypted."""
+        return PyTritonClientTlsError(
+            f"the TLS handshake with {self._server} failed at {call.method}: {error}; check that the server speaks "
+            "TLS, that root_certificates hold the authority of its certificate, that the certificate names the URL's "
+            "host, and whether the server wants a certificate of this client"
+        )
 
 
-def open_transport(
-    url: TritonUrl,
-    lib: Any,
-    headers: Mapping[str, str],
-    tls: Tls | None = None,
-    max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
-) -> Transport:
-    """A transport that connects at its first call.
+def _refusal(error: Any) -> PyTritonClientError:
+    """The clients' error for an error response of the server."""
+    status, text = error.status(), str(error)
+    if status in _NOT_FOUND and "unknown model" in text:
+        # The client has seen the model before, or its user knows that the server will load it.
+        return PyTritonClientServerUnavailableError(text)
+    # Over gRPC, a missing access token has this status as well.
+    if status not in _UNAVAILABLE or "is restricted" in text:
+        return PyTritonClientInferenceServerError(text)
+    if "timeout expired" in text.lower():
+        return PyTritonClientQueueTimeoutError(text)
+    return PyTritonClientServerUnavailableError(text)
+
+
+def _is_about_tls(error: Exception) -> bool:
+    # A connection that ends during the handshake says nothing about trust. aiohttp wraps what ssl raises.
+    return any(
+        isinstance(each, ssl.SSLError)
+        and not isinstance(each, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError))
+        for each in (error, error.__cause__)
+    )
+
+
+class NetworkTransport(ABC):
+    """A :class:`~pytriton.client.conversations.Transport` to a server.
 
     Args:
-        url: The server.
-        lib: What :func:`load_lib` gives for the URL's scheme.
-        headers: Sent with every call.
-        tls: None does not encrypt.
-        max_response_bytes: The longest response to take; None for any.
-    """
-    if url.scheme == "grpc":
-        connect = grpc_connector(url, lib, tls, max_response_bytes)
-        return GrpcTransport(grpc_dialect(url, lib, headers, tls), connect)
-    dialect = HttpDialect(lib, url.with_scheme, headers, secured=tls is not None)
-    return HttpTransport(dialect, http_client_class(lib)(url, tls.context() if tls else None, max_response_bytes))
-
-
-def grpc_dialect(url: TritonUrl, lib: Any, headers: Mapping[str, str], tls: Tls | None) -> GrpcDialect:
-    """How calls are put to a server, for synchronous and asynchronous transports alike."""
-    return GrpcDialect(lib, url.with_scheme, headers, secured=tls is not None)
-
-
-def grpc_channel_arguments(max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES) -> list[tuple[str, int]]:
-    """Options of a channel, which replace tritonclient's own."""
-    return [
-        ("grpc.max_send_message_length", _LARGEST_MESSAGE),
-        ("grpc.max_receive_message_length", min(max_response_bytes or _LARGEST_MESSAGE, _LARGEST_MESSAGE)),
-        # Every client has a connection of its own, and none inherits another one's pause after a failure.
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-
-
-def grpc_connector(url: TritonUrl, lib: Any, tls: Tls | None, max_response_bytes: int | None) -> Callable[[], Any]:
-    """What makes a tritonclient client with a channel of its own, whenever it is called."""
-    trust = tls.grpc_arguments() if tls else {}
-    options = grpc_channel_arguments(max_response_bytes)
-    return lambda: lib.InferenceServerClient(url.without_scheme, channel_args=options, **trust)
-
-
-class HttpTransport:
-    """HTTP over one kept-alive connection. For one thread at a time.
-
-    Args:
-        dialect: How calls are put.
-        client: Of the class that :func:`http_client_class` gives; closed with the transport.
+        protocol: Translates errors.
     """
 
-    def __init__(self, dialect: HttpDialect, client: Any) -> None:
-        self._dialect = dialect
-        self._client = client
+    def __init__(self, protocol: ProtocolAdapter) -> None:
+        self._protocol = protocol
 
     def call(self, call: Call) -> Any:
         """Perform one call; its timeout bounds connecting, sending and receiving together."""
-        self._client.deadline = time.monotonic() + call.timeout_s
         try:
-            raw = getattr(self._client, call.method)(**self._dialect.arguments(call))
-            return self._dialect.answer(call, raw)
+            return self._perform(call)
         except PyTritonClientError:
             raise
         except Exception as error:
-            raise self._dialect.translate(call, error) from error
+            raise self._failure(call, error) from error
+
+    @abstractmethod
+    def _perform(self, call: Call) -> Any:
+        """Perform one call; may raise any exception of a library."""
+
+    def _failure(self, call: Call, error: Exception) -> PyTritonClientError:
+        return self._protocol.translate(call, error)
 
     def sleep(self, seconds: float) -> None:
         """Pause."""
         time.sleep(seconds)
 
+    @abstractmethod
     def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
+        """Close the connections."""
 
 
-class GeventTransport:
-    """HTTP on a tritonclient client of somebody else, who closes it.
+class Closable(Protocol):
+    """Connections of one event loop."""
+
+    async def close(self) -> None:
+        """Close them."""
+
+
+class LoopConnection:
+    """Connections of the running event loop, which closes them when it ends, or when nothing refers to them.
+
+    An asynchronous generator holds them, because event loops close generators. So a client that the program did not
+    close leaves no connection behind, and no library warns.
 
     Args:
-        lib: ``tritonclient.http``.
-        client: The client.
-        headers: Sent with every call.
+        connections: Closed with this object.
+
+    Attributes:
+        connections: As given.
+        calls: Number of calls under way.
     """
 
-    def __init__(self, lib: Any, client: Any, headers: Mapping[str, str]) -> None:
-        # A connection that ends early, or a peer that does not speak HTTP, is a parser's error to geventhttpclient.
-        broken = importlib.import_module("geventhttpclient.response").HTTPParseError
-        self._dialect = HttpDialect(lib, "the server", headers, connection_errors=(OSError, broken))
-        self._client = client
-        self._gevent = importlib.import_module("gevent")
+    def __init__(self, connections: Any) -> None:
+        self.connections = connections
+        self.calls = 0
+        self.loop = asyncio.get_running_loop()
+        self._holder = _held(connections)
+        self._closed = False
 
-    def call(self, call: Call) -> Any:
-        """Perform one call; its timeout bounds connecting, sending and receiving together."""
-        limit_s = None if math.isinf(call.timeout_s) else call.timeout_s
-        # Thrown into whatever waits on the socket. As an OSError, so that the library cleans up as after any of those.
-        expired = TimeoutError()
-        with self._gevent.Timeout(limit_s, expired) as timer:
-            try:
-                raw = getattr(self._client, call.method)(**self._dialect.arguments(call))
-                return self._dialect.answer(call, raw)
-            except Exception as error:
-                # tritonclient may have turned it into an error of the server that it was reading.
-                ended = limit_s is not None and not timer.pending
-                raise self._dialect.translate(call, expired if ended else error) from error
+    async def open(self) -> None:
+        """Register the connections with the event loop, without letting other tasks run."""
+        await self._holder.__anext__()
 
-    def sleep(self, seconds: float) -> None:
-        """Pause."""
-        time.sleep(seconds)
-
-    def close(self) -> None:
-        """Leave the client as it is."""
+    async def close(self) -> None:
+        """Close the connections, unless that has begun already."""
+        if not self._closed:
+            self._closed = True
+            await self._holder.aclose()
 
 
-class GrpcTransport:
-    """gRPC over one channel.
+async def _held(connections: Closable) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await connections.close()
+
+
+class AsyncNetworkTransport(ABC):
+    """An :class:`~pytriton.client.conversations.AsyncTransport` to a server; it connects anew in each event loop.
 
     Args:
-        dialect: How calls are put.
-        connect: Makes a ``tritonclient.grpc.InferenceServerClient``.
+        protocol: Translates errors.
+        connect: Makes connections in the running event loop.
     """
 
-    def __init__(self, dialect: GrpcDialect, connect: Callable[[], Any]) -> None:
-        self._dialect = dialect
+    _replaces_failed_connections = False
+
+    def __init__(self, protocol: ProtocolAdapter, connect: Callable[[], Closable]) -> None:
+        self._protocol = protocol
         self._connect = connect
-        self._client: Any = None
+        self._connection: LoopConnection | None = None
+        self._parents: LoopConnection | None = None
+        self._closed = False
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In a forked child, leave the channel to the parent: the next call makes a new one."""
-        self._client = None
+        """In a forked child, leave the connections to the parent, whose event loop has them."""
+        # Keep a reference: finalizing them would need that loop.
+        self._parents, self._connection = self._connection, None
 
-    def call(self, call: Call) -> Any:
-        """Perform one call."""
-        if self._client is None:
-            self._client = self._connect()
+    async def call(self, call: Call) -> Any:
+        """Perform one call; its timeout bounds connecting, sending and receiving together."""
+        connection = await self._begin()
         try:
-            raw = getattr(self._client, call.method)(**self._dialect.arguments(call))
-            return self._dialect.answer(call, raw)
+            return await self._perform(connection.connections, call)
         except PyTritonClientError:
             raise
         except Exception as error:
-            translated = self._dialect.translate(call, error)
-            if isinstance(translated, PyTritonClientConnectionError):
-                # A channel that failed would wait longer and longer before it tries again; a new one tries at once.
-                self._client = None
-            raise translated from error
+            raise self._failure(connection, call, error) from error
+        finally:
+            await self._end(connection)
 
-    def sleep(self, seconds: float) -> None:
+    @abstractmethod
+    async def _perform(self, connections: Any, call: Call) -> Any:
+        """Perform one call; may raise any exception of a library."""
+
+    async def sleep(self, seconds: float) -> None:
         """Pause."""
-        time.sleep(seconds)
+        await asyncio.sleep(seconds)
 
-    def close(self) -> None:
-        """Close the channel."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
+    async def close(self) -> None:
+        """Close the connections; later calls raise PyTritonClientClosedError."""
+        self._closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _begin(self) -> LoopConnection:
+        """The connection for one call, which :meth:`_end` gives back."""
+        connection, loop = self._connection, asyncio.get_running_loop()
+        if connection is None or connection.loop is not loop:
+            if self._closed:
+                raise PyTritonClientClosedError("the client is closed; make a new one")
+            former, connection = connection, LoopConnection(self._connect())
+            self._connection = connection
+            await connection.open()
+            if former is not None and former.loop.is_closed():
+                with suppress(RuntimeError):  # of calls that were under way when their loop ended
+                    await former.close()
+        connection.calls += 1
+        return connection
+
+    def _failure(self, connection: LoopConnection, call: Call, error: Exception) -> PyTritonClientError:
+        failure = self._protocol.translate(call, error)
+        if (
+            self._replaces_failed_connections
+            and isinstance(failure, PyTritonClientConnectionError)
+            and self._connection is connection
+        ):
+            self._connection = None
+        return failure
+
+    async def _end(self, connection: LoopConnection) -> None:
+        connection.calls -= 1
+        if self._connection is not connection and not connection.calls:
+            await connection.close()

@@ -1,4 +1,4 @@
-"""Where a server listens."""
+"""The address of a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEFAULT_PORTS = {"http": DEFAULT_HTTP_PORT, "grpc": DEFAULT_GRPC_PORT}
 class TritonUrl:
     """A parsed server URL.
 
-    It becomes the beginning of every request, so that no part of it may have spaces or control characters.
+    Every request begins with parts of it, so no part may have spaces or control characters.
 
     Args:
         scheme: ``http`` or ``grpc``.
@@ -57,8 +57,8 @@ class TritonUrl:
                 path counts for HTTP alone.
 
         Raises:
-            PyTritonClientInvalidUrlError: It is no string, has another scheme, no host, a bad port, or parts that have
-                no meaning here (user, query, fragment).
+            PyTritonClientInvalidUrlError: It is no string, has another scheme, no host, a bad port, or a user, query or
+                fragment.
         """
         if not isinstance(url, str):
             raise PyTritonClientInvalidUrlError(f"url must be a str such as 'localhost:8000', got {url!r}")
@@ -89,7 +89,7 @@ class TritonUrl:
 
     @property
     def without_scheme(self) -> str:
-        """``host:port[/path]``, the form that tritonclient wants."""
+        """``host:port[/path]``, as tritonclient takes it."""
         return f"{self.hostname}:{self.port}{self.path}"
 
     @property

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytriton.client.arguments import check_headers, check_model, check_timeout
-from pytriton.client.flows import (
-    NETWORK_TIMEOUT_S,
-    Deadline,
-    drive,
+from pytriton.client.conversations import NETWORK_TIMEOUT_S, Deadline, drive
+from pytriton.client.model_state import (
+    LATEST_MODEL_VERSION,
+    ModelState,
     model_state,
+    parse_grpc_response,
+    parse_http_response,
 )
-from pytriton.client.model_state import LATEST_MODEL_VERSION, ModelState, parse_grpc_response, parse_http_response
 from pytriton.client.session import DEFAULT_INIT_TIMEOUT_S
-from pytriton.client.transport import adopt_client, create_client
+from pytriton.client.tritonclients import adopt_client, bare_client, load_lib
 from pytriton.client.url import TritonUrl
 from pytriton.client.waiting import wait_and_fetch, wait_for_model, wait_for_server
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -53,7 +54,8 @@ def create_client_from_url(url: str, network_timeout_s: float | None = None) -> 
     Warns:
         NotSupportedTimeoutWarning: A timeout was given for gRPC, where only single calls have one.
     """
-    return create_client(TritonUrl.from_url(url), network_timeout_s)
+    parsed = TritonUrl.from_url(url)
+    return bare_client(load_lib(parsed.scheme), parsed, network_timeout_s)
 
 
 def wait_for_server_ready(client: Any, timeout_s: float | None = None, headers: Headers | None = None) -> None:
@@ -112,8 +114,8 @@ def get_model_config(
         PyTritonModelConfigError: The configuration cannot be understood.
     """
     check_model(model_name, model_version)
-    flow = wait_and_fetch(model_name, model_version, check_timeout("timeout_s", timeout_s, DEFAULT_INIT_TIMEOUT_S))
-    return drive(flow, adopt_client(client, check_headers(headers)))
+    limit_s = check_timeout("timeout_s", timeout_s, DEFAULT_INIT_TIMEOUT_S)
+    return drive(wait_and_fetch(model_name, model_version, limit_s), adopt_client(client, check_headers(headers)))
 
 
 def get_model_state(
@@ -132,5 +134,5 @@ def get_model_state(
         PyTritonClientTimeoutError: There was no answer within 60 s.
     """
     check_model(model_name, model_version)
-    flow = model_state(model_name, model_version, Deadline(NETWORK_TIMEOUT_S))
-    return drive(flow, adopt_client(client, check_headers(headers)))
+    conversation = model_state(model_name, model_version, Deadline(NETWORK_TIMEOUT_S))
+    return drive(conversation, adopt_client(client, check_headers(headers)))

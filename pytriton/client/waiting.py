@@ -1,4 +1,4 @@
-"""Waiting for a server and its models: what is asked, what is logged meanwhile, and when a model counts as missing."""
+"""Waiting for a server and its models, with log messages meanwhile, and an error for models that do not exist."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 
+from pytriton.client.conversations import NETWORK_TIMEOUT_S, Conversation, Deadline, Sleep
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
@@ -15,21 +16,15 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientTlsError,
 )
-from pytriton.client.flows import (
-    NETWORK_TIMEOUT_S,
-    Deadline,
-    Flow,
-    Sleep,
-    fetch_model_config,
-    model_arguments,
-    repository_index,
-)
 from pytriton.client.model_state import (
     LATEST_MODEL_VERSION,
     ModelState,
+    fetch_model_config,
     find_model_state,
     is_listed,
+    model_arguments,
     parse_http_response,
+    repository_index,
     suggestion,
 )
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -45,12 +40,12 @@ _POLL_MAX_S = 1.0
 _FIRST_REPORT_S = 5.0
 _REPORT_S = 10.0
 
-# The first look is after half a second, and the error of a model that stays unknown comes within 5 s.
+# The first look for the model comes after half a second, and the error of an unknown model within 5 s.
 _LOOK_S = 0.5
 _MISSING_S = 3.5
 
 
-def wait_for_server(deadline: Deadline, interval_s: float | None = None) -> Flow[None]:
+def wait_for_server(deadline: Deadline, interval_s: float | None = None) -> Conversation[None]:
     """Wait until the server is live and ready.
 
     Args:
@@ -58,8 +53,8 @@ def wait_for_server(deadline: Deadline, interval_s: float | None = None) -> Flow
         interval_s: Pause between two attempts; None starts with a short one.
 
     Raises:
-        PyTritonClientTimeoutError: It was not at the deadline.
-        PyTritonClientInferenceServerError: It does not say so without an access token.
+        PyTritonClientTimeoutError: It was not ready at the deadline.
+        PyTritonClientInferenceServerError: The server demands an access token.
     """
     wait = _Wait("the server", deadline, interval_s)
     for method in ("is_server_live", "is_server_ready"):
@@ -71,29 +66,28 @@ def wait_for_server(deadline: Deadline, interval_s: float | None = None) -> Flow
 
 def wait_for_model(
     model_name: str, model_version: str | None, deadline: Deadline, *, fail_if_missing: bool = False
-) -> Flow[None]:
+) -> Conversation[None]:
     """Wait until a model can serve, which includes waiting for the server.
 
-    That other models are loading or broken makes the server "not ready", but does not matter here.
+    The server need not be ready: it is not while other models load or are broken.
 
     Args:
         model_name: Its name.
         model_version: None is the highest.
         deadline: When to give up.
-        fail_if_missing: Give up as soon as a server has not known the model for some seconds, all of which it was
-            ready. It is waited for longer if the server was seen while it started, has no models at all yet, or lists
-            the model as not loaded.
+        fail_if_missing: Give up when a server was ready for some seconds and did not know the model. Wait longer if the
+            server was starting, has no models yet, or lists the model as not loaded.
 
     Raises:
         PyTritonClientModelUnavailableError: The server was reached, but had no such model or version.
         PyTritonClientTimeoutError: The model was not ready at the deadline.
-        PyTritonClientInferenceServerError: The server does not say so without an access token.
+        PyTritonClientInferenceServerError: The server demands an access token.
     """
     model = f"model {model_name!r} (version {model_version or LATEST_MODEL_VERSION})"
     arguments = model_arguments(model_name, model_version)
     wait = _Wait(model, deadline)
     absence = _Absence(model_name, model_version, deadline)
-    # Shortly before the deadline, time is kept back to learn why the model is not there.
+    # Reserve time before the deadline to find out why the model is not there.
     reserve_s = min(0.2 * deadline.timeout_s, 0.5)
     while deadline.left_s(reserve_s):
         if (yield from wait.ask("is_model_ready", arguments)):
@@ -117,7 +111,7 @@ def wait_for_model(
     raise wait.timeout()
 
 
-def wait_and_fetch(model_name: str, model_version: str | None, timeout_s: float) -> Flow[TritonModelConfig]:
+def wait_and_fetch(model_name: str, model_version: str | None, timeout_s: float) -> Conversation[TritonModelConfig]:
     """Wait for a model, then get its description, both within ``timeout_s``; raises as either."""
     deadline = Deadline(timeout_s)
     yield from wait_for_model(model_name, model_version, deadline)
@@ -125,16 +119,16 @@ def wait_and_fetch(model_name: str, model_version: str | None, timeout_s: float)
 
 
 class _Wait:
-    """Asks a server again and again, and logs what is waited for.
+    """Polls a server, and logs from time to time what the client waits for.
 
     Args:
-        what: Is waited for.
+        what: The server or model, for messages.
         deadline: Of the wait.
-        interval_s: Pause between two questions; None starts with a short one.
+        interval_s: Pause between two attempts; None starts with a short one.
 
     Attributes:
-        error: Why the last question was not answered; None if it was.
-        no: What an answer that is no means, for the log.
+        error: Of the last attempt; None if the server answered.
+        no: What the answer "no" means, for the log.
     """
 
     def __init__(self, what: str, deadline: Deadline, interval_s: float | None = None) -> None:
@@ -146,26 +140,26 @@ class _Wait:
         self.error: PyTritonClientError | None = None
         self.no = "it is not ready"
 
-    def ask(self, method: str, arguments: Mapping[str, str] | None = None) -> Flow[bool]:
+    def ask(self, method: str, arguments: Mapping[str, str] | None = None) -> Conversation[bool]:
         """Whether the server says yes."""
-        # A server that does not answer is asked again soon at first, so that the log tells of it.
+        # The first attempts are short, so that the log soon tells of a server that does not answer.
         timeout_s = min(NETWORK_TIMEOUT_S, max(_FIRST_REPORT_S, self._deadline.elapsed_s()))
         self.error = None
         try:
             return bool((yield self._deadline.call(method, arguments, timeout_s)))
         except PyTritonClientTlsError:
-            raise  # a matter of files and settings, which waiting does not change
+            raise  # waiting does not change certificates
         except (PyTritonClientInferenceServerError, PyTritonClientTimeoutError) as error:
             if "is restricted" in error.message:
                 raise PyTritonClientInferenceServerError(
                     f"{error.message}; give the client the server's access_token"
                 ) from error
-            # Refused, reset, unreachable: all of it happens while a server starts.
+            # Connections are refused and reset while a server starts.
             self.error = error
         return False
 
-    def pause(self, reserve_s: float = 0.0) -> Flow[None]:
-        """Sleep until it is time for the next question; log, from time to time, that this still waits."""
+    def pause(self, reserve_s: float = 0.0) -> Conversation[None]:
+        """Sleep until the next attempt; from time to time, log that the client still waits."""
         elapsed_s, left_s = self._deadline.elapsed_s(), self._deadline.left_s()
         if elapsed_s >= self._next_report_s and left_s:
             self._next_report_s = elapsed_s + _REPORT_S - (elapsed_s - self._next_report_s) % _REPORT_S
@@ -186,7 +180,7 @@ class _Wait:
 
 
 class _Absence:
-    """Whether a server has no such model, rather than one that is not ready, and since when.
+    """Finds out whether, and since when, a server has no such model, rather than one that is not ready.
 
     Args:
         model_name: Its name.
@@ -202,14 +196,14 @@ class _Absence:
         self._since_s: float | None = None
         self._may_come = False
 
-    def lasts(self, wait: _Wait) -> Flow[bool]:
-        """Look for the model, after a question that was not answered with yes.
+    def lasts(self, wait: _Wait) -> Conversation[bool]:
+        """Look for the model, after an attempt without success.
 
         Returns:
-            Whether the server has not known the model for so long that waiting makes no sense.
+            Whether the server has not known the model for so long that the client should give up.
         """
         if wait.error is not None:
-            # A client that sees a server start has to expect that its models come later.
+            # The models of a server that is starting come later.
             self._may_come |= isinstance(wait.error, PyTritonClientConnectionError)
             self._since_s = None
             return False
@@ -227,35 +221,35 @@ class _Absence:
         if self._may_come or now_s - self._since_s < _MISSING_S:
             return False
         index = yield from self._index()
-        # A server without any model is still being set up.
+        # A server without any model may still be starting.
         self._may_come = index is not None and (not index or is_listed(index, self._name, self._version))
         return not self._may_come
 
-    def verdict(self) -> Flow[str]:
-        """What the user may have meant, if the server neither has the model loaded nor loads it; else nothing."""
+    def verdict(self) -> Conversation[str]:
+        """Why the model is missing; empty if the server has it, or loads it."""
         index = yield from self._index()
         if index is None:
-            # The index needs the access token of most servers, what _is_unknown() asks for does not.
+            # Most servers demand the access token for the index, but not for the calls of _is_unknown().
             is_missing = yield from self._is_unknown()
             return "the server tells which models it has only with its access token" if is_missing else ""
         state = find_model_state(parse_http_response(index), self._name, self._version)
         return suggestion(index, self._name, self._version) if state is ModelState.UNAVAILABLE else ""
 
-    def _is_unknown(self) -> Flow[bool]:
-        """Whether a server that is ready has never heard of the model."""
+    def _is_unknown(self) -> Conversation[bool]:
+        """Whether a server is ready and does not know the model."""
         try:
             if (yield self._deadline.call("is_server_ready")):
                 yield self._deadline.call("get_model_config", model_arguments(self._name, self._version))
             else:
-                self._may_come = True  # it loads other models, so perhaps this one as well
+                self._may_come = True  # it loads models, so perhaps this one
         except PyTritonClientServerUnavailableError as error:
-            return "is not found" in error.message  # else it was unloaded, or is being loaded
+            return "is not found" in error.message  # else it was unloaded, or is loading
         except (PyTritonClientInferenceServerError, PyTritonClientTimeoutError):
             pass
         return False
 
-    def _index(self) -> Flow[Sequence[Mapping[str, str]] | None]:
-        """The server's repository index; None if it does not give it."""
+    def _index(self) -> Conversation[Sequence[Mapping[str, str]] | None]:
+        """The server's repository index; None if the server refuses it."""
         try:
             return (yield from repository_index(self._deadline))
         except (PyTritonClientInferenceServerError, PyTritonClientTimeoutError):

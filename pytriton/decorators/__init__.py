@@ -1,4 +1,4 @@
-"""Decorators that shape what an inference callable receives and returns.
+"""Decorators that change the arguments and results of an inference callable.
 
 They work on functions, methods, callable objects, partials, coroutine functions and generator functions. Recommended
 order, outermost first::
@@ -21,20 +21,19 @@ from pytriton.distribution import MIXED, is_complete
 if not is_complete():  # modules of nvidia-pytriton find this package in the place of one of theirs
     raise ImportError(MIXED)
 
+from pytriton.decorators.arguments import fill_optionals, first_value, triton_context, with_requests
 from pytriton.decorators.batching import batch, pad_batch, sample
-from pytriton.decorators.context import triton_context
-from pytriton.decorators.grouping import group_by_keys, group_by_values
-from pytriton.decorators.inputs import (
+from pytriton.decorators.grouping import ConstantPadder, group_by_keys, group_by_values
+from pytriton.decorators.inputs_and_outputs import (
     InferenceRequest,
     InferenceRequests,
+    InferenceResult,
+    InferenceResults,
     InputNames,
+    convert_output,
     get_inference_request_batch_size,
 )
-from pytriton.decorators.outputs import InferenceResult, InferenceResults, convert_output
-from pytriton.decorators.padding import ConstantPadder
-from pytriton.decorators.requests import with_requests
 from pytriton.decorators.sequences import PerSequence, sequence_states
-from pytriton.decorators.values import fill_optionals, first_value
 from pytriton.worker.context import ModelConfigDict, TritonContext, get_model_config, get_triton_context
 
 __all__ = [

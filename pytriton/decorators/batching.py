@@ -1,4 +1,4 @@
-"""From a list of requests to keyword arrays and back."""
+"""Decorators that turn a list of requests into keyword arrays, and the outputs into a list of responses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytriton.decorators.calls import Wrapped, decorator, naming_decorator, then
-from pytriton.decorators.inputs import batched_inputs, get_inference_request_batch_size, requests_in, row_count, tensors
-from pytriton.decorators.outputs import batched_outputs, convert_output
-from pytriton.decorators.signatures import WRAPPERS
-from pytriton.decorators.spans import BATCH_SPAN, in_span
+from pytriton.decorators.function_kinds import BATCH_SPAN, in_span, then
+from pytriton.decorators.inputs_and_outputs import (
+    batched_inputs,
+    batched_outputs,
+    convert_output,
+    get_inference_request_batch_size,
+    requests_in,
+    row_count,
+    tensors,
+)
+from pytriton.decorators.signatures import WRAPPERS, Wrapped, decorator, unpacking_decorator, wrapper_of
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.proxy.telemetry import get_telemetry_tracer
 from pytriton.proxy.types import RequestBatch, ResponseBatch
@@ -24,19 +30,19 @@ __all__ = ["batch", "pad_batch", "sample", "whole_batch_form"]
 Arrays = dict[str, NDArray[Any]]
 
 
-@naming_decorator
+@unpacking_decorator
 def batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function once, with the inputs of all requests joined.
 
     The function gets each input as a keyword argument of shape ``(rows, ...)``, where ``rows`` is the sum over the
     requests. It returns a dict from output name to array of shape ``(rows, ...)``, or a list or tuple of arrays in the
-    order of the model's outputs; each request gets its rows back as views. Inputs that arrived as one block, and those
-    of a single request, are not copied. Each value that a generator yields is cut in the same way.
+    order of the model's outputs; each request gets its rows as views. Inputs that arrived in one block, and those of a
+    single request, are not copied. Each value that a generator yields is split in the same way.
 
     Raises:
         PyTritonRuntimeError: There is no list of requests.
         PyTritonValidationError: The list is empty; the requests have different inputs, or inputs that cannot be joined;
-            or an output is missing, is no array, or has not ``rows`` rows.
+            or an output is missing, is not an array, or does not have ``rows`` rows.
     """
     inputs, rows = _joined(requests_in(args, "batch"))
     total = sum(rows)
@@ -48,12 +54,12 @@ def batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def whole_batch_form(function: Any) -> Callable[[Arrays], Any] | None:
-    """What a callable does below ``@batch``: from whole-batch inputs by name to outputs, for others to cut and check.
+    """The function below ``@batch``, from whole-batch inputs by name to outputs, which the caller splits and checks.
 
     None if ``@batch`` is not the outermost decorator of the function, the bound method, or the object's ``__call__``.
     """
     decorated = function if isinstance(function, WRAPPERS) else getattr_static(type(function), "__call__", None)
-    if not isinstance(decorated, WRAPPERS) or decorated._self_wrapper is not unwrap(batch):
+    if not isinstance(decorated, WRAPPERS) or wrapper_of(decorated) is not unwrap(batch):
         return None
     wrapped = (function if decorated is function else function.__call__).__wrapped__
 
@@ -66,7 +72,7 @@ def whole_batch_form(function: Any) -> Callable[[Arrays], Any] | None:
     return called
 
 
-@naming_decorator
+@unpacking_decorator
 def sample(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function with the inputs of the first request; for models without batching.
 
@@ -89,13 +95,14 @@ def sample(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[
 def pad_batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Fill the batch up to a size that the model prefers, by repeating its last row.
 
-    The size is the smallest that fits of ``preferred_batch_size`` and ``max_batch_size`` of the model; a batch larger
-    than all of them passes as it is. The function returns one row per row it was called with; the added rows are cut
-    off. Goes below ``@batch``.
+    The size is the smallest sufficient one of the model's ``preferred_batch_size`` and ``max_batch_size``; a larger
+    batch is not changed. The function returns one row per input row, and the added rows are removed. Goes below
+    ``@batch``.
 
     Raises:
         PyTritonRuntimeError: There are no keyword arrays, or they differ in rows.
-        PyTritonValidationError: The batch has no rows to repeat, or an output has not as many rows as the padded batch.
+        PyTritonValidationError: The batch has no rows to repeat, or an output has another number of rows than the
+            padded batch.
     """
     inputs, rows = batched_inputs(kwargs, "pad_batch")
     padded = _padded_size(rows, wrapped, instance)

@@ -1,4 +1,4 @@
-"""Split a batch into groups that can be computed together, and merge their results."""
+"""Split a batch into groups that can be computed together, and merge their results; pad results of unequal shapes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytriton.decorators.calls import Decorator, Wrapped, decorator, each, then
-from pytriton.decorators.inputs import batched_inputs, requests_in, tensors
-from pytriton.decorators.outputs import InferenceResult, InferenceResults, batched_outputs, convert_output
-from pytriton.exceptions import PyTritonValidationError
+from pytriton.decorators.function_kinds import call_each, then
+from pytriton.decorators.inputs_and_outputs import (
+    InferenceResult,
+    InferenceResults,
+    batched_inputs,
+    batched_outputs,
+    convert_output,
+    requests_in,
+    tensors,
+)
+from pytriton.decorators.signatures import Decorator, Wrapped, decorator
+from pytriton.exceptions import PyTritonRuntimeError, PyTritonValidationError
 from pytriton.proxy.types import RequestBatch
 
-__all__ = ["group_by_keys", "group_by_values"]
+__all__ = ["ConstantPadder", "group_by_keys", "group_by_values"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -49,7 +57,7 @@ def group_by_keys(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs
         return merged
 
     calls = [(([requests[position] for position in positions], *args[1:]), kwargs) for positions in groups]
-    return then(each(wrapped, calls), merge)
+    return then(call_each(wrapped, calls), merge)
 
 
 def group_by_values(*keys: str, pad_fn: Callable[[InferenceResults], InferenceResults] | None = None) -> Decorator:
@@ -91,11 +99,53 @@ def group_by_values(*keys: str, pad_fn: Callable[[InferenceResults], InferenceRe
             return _merged(named if pad_fn is None else checked(pad_fn(named)), groups)
 
         if len(groups) == 1:
-            return then(each(wrapped, [(args, kwargs)]), merge)  # no rows to pick, so nothing to copy
+            return then(call_each(wrapped, [(args, kwargs)]), merge)  # no rows to pick, so nothing to copy
         calls = [(args, kwargs | {name: array[members] for name, array in inputs.items()}) for members in groups]
-        return then(each(wrapped, calls), merge)
+        return then(call_each(wrapped, calls), merge)
 
     return grouped
+
+
+class ConstantPadder:
+    """Pads arrays at the end of each axis but the first, up to the longest of their name.
+
+    Args:
+        pad_value: Fills numeric arrays. Text and bytes are filled with empty ones.
+    """
+
+    def __init__(self, pad_value: float = 0) -> None:
+        self.pad_value = pad_value
+
+    def __call__(self, batches_list: InferenceResults) -> InferenceResults:
+        """Pad the arrays of several results.
+
+        Args:
+            batches_list: Name to array of shape ``(rows, ...)``. A name may be absent from some of them, and stays
+                absent.
+
+        Returns:
+            As many new dicts. Arrays of one name have the same shape but for the rows, and the same dtype. Arrays that
+            need no padding are not copied.
+
+        Raises:
+            PyTritonRuntimeError: Arrays of one name differ in dtype (lengths of strings may differ) or in rank.
+        """
+        padded: InferenceResults = [dict(result) for result in batches_list]
+        for name in dict.fromkeys(name for result in batches_list for name in result):
+            holders: list[InferenceResult] = [result for result in padded if name in result]
+            arrays = [result[name] for result in holders]
+            dtype, shape = _common_dtype(name, arrays), _common_shape(name, arrays)
+            for result, array in zip(holders, arrays, strict=True):
+                result[name] = self._padded(array, dtype, shape)
+        return padded
+
+    def _padded(self, array: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        if array.shape[1:] == shape and array.dtype == dtype:
+            return array
+        fill: Any = {"U": "", "S": b"", "O": b""}.get(dtype.kind, self.pad_value)
+        padded = np.full((len(array), *shape), fill, dtype)
+        padded[tuple(slice(size) for size in array.shape)] = array
+        return padded
 
 
 def _positions_by_names(requests: Sequence[Any]) -> list[list[int]]:
@@ -152,3 +202,23 @@ def _joined(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
 def _described(responses: Any) -> str:
     kind = type(responses).__name__
     return f"a {kind} of {len(responses)}" if isinstance(responses, list) else f"a {kind}"
+
+
+def _common_dtype(name: str, arrays: Sequence[NDArray[Any]]) -> np.dtype[Any]:
+    dtypes = {array.dtype for array in arrays}
+    kinds = {dtype.kind for dtype in dtypes}
+    if len(dtypes) > 1 and kinds not in ({"S"}, {"U"}):
+        raise PyTritonRuntimeError(
+            f"results have {name!r} with different dtypes {sorted(map(str, dtypes))}; return the same for each group"
+        )
+    return max(dtypes, key=lambda dtype: dtype.itemsize)
+
+
+def _common_shape(name: str, arrays: Sequence[NDArray[Any]]) -> tuple[int, ...]:
+    ranks = {array.ndim for array in arrays}
+    if len(ranks) > 1 or 0 in ranks:
+        raise PyTritonRuntimeError(
+            f"results have {name!r} with shapes {[array.shape for array in arrays]}; only axes after the first can be "
+            "padded, and their number must be the same for each group"
+        )
+    return tuple(map(max, zip(*(array.shape[1:] for array in arrays), strict=True)))

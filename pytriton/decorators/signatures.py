@@ -1,35 +1,144 @@
-"""Whether a callable can be called as a model calls it, as far as its signature tells."""
+"""Make decorators that say how they change a function's parameters, and check a decorated function with that.
+
+decorator            passes the parameters of the function on as they are
+unpacking_decorator  calls the function with a keyword argument for each input, instead of the list of requests
+adding_decorator     adds keyword arguments
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import wrapt
 
-from pytriton.decorators.calls import passing_of
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
-__all__ = ["WRAPPERS", "check_callable", "check_factory"]
+__all__ = [
+    "WRAPPERS",
+    "AddingDecorator",
+    "Decorated",
+    "Decorator",
+    "UnpackingDecorator",
+    "Wrapped",
+    "Wrapper",
+    "adding_decorator",
+    "check_callable",
+    "check_factory",
+    "decorator",
+    "unpacking_decorator",
+    "wrapper_of",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+F = TypeVar("F", bound=Callable[..., Any])
+
+Wrapped = Callable[..., Any]
+Wrapper = Callable[[Wrapped, Any, tuple[Any, ...], dict[str, Any]], Any]
+"""Arguments: the wrapped function (bound, if a method), its object or None, positional arguments, keyword arguments."""
 
 WRAPPERS = (wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper)
-PLAIN = (FunctionType, MethodType, functools.partial)
+FUNCTIONS = (FunctionType, MethodType, functools.partial)
+
+
+class Change(NamedTuple):
+    """How a decorator changes the arguments of a call.
+
+    Attributes:
+        unpacks: Whether it turns the list of requests into a keyword argument for each input.
+        adds: Names of the keyword arguments that it adds.
+    """
+
+    unpacks: bool = False
+    adds: tuple[str, ...] = ()
+
+
+class Decorated(Protocol[P, R_co]):
+    """A function that is called with the list of requests, and calls the wrapped one with each input by its name."""
+
+    @property
+    def __wrapped__(self) -> Callable[P, R_co]:
+        """The function without the decorator."""
+
+    def __call__(self, requests: Sequence[Mapping[str, Any]], /, *args: Any, **kwargs: Any) -> Any:
+        """One result per request; awaited from coroutines, and yielded by generators."""
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None, /) -> Decorated[P, R_co]:
+        """A method of an object."""
+
+
+class Decorator(Protocol):
+    """For a type checker, keeps a function's parameters and result."""
+
+    def __call__(self, wrapped: F, /) -> F:
+        """Decorate a function."""
+
+
+class UnpackingDecorator(Protocol):
+    """Turns the list of requests into a keyword argument for each input."""
+
+    def __call__(self, wrapped: Callable[P, R], /) -> Decorated[P, R]:
+        """Decorate a function."""
+
+
+class AddingDecorator(Protocol):
+    """Adds keyword arguments, which the caller of the decorated function does not give."""
+
+    def __call__(self, wrapped: Callable[..., R], /) -> Callable[..., R]:
+        """Decorate a function."""
+
+
+def decorator(wrapper: Wrapper) -> Decorator:
+    """Make ``wrapper`` a decorator of functions, methods, callable objects and other callables."""
+    made: Decorator = _decorator(wrapper, Change())
+    return made
+
+
+def unpacking_decorator(wrapper: Wrapper) -> UnpackingDecorator:
+    """As :func:`decorator`, of a wrapper that passes each input as a keyword argument."""
+    made: UnpackingDecorator = _decorator(wrapper, Change(unpacks=True))
+    return made
+
+
+def adding_decorator(*names: str) -> Callable[[Wrapper], AddingDecorator]:
+    """As :func:`decorator`, of a wrapper that adds keyword arguments of these names."""
+    return lambda wrapper: _decorator(wrapper, Change(adds=names))
+
+
+def _decorator(wrapper: Any, change: Change) -> Any:
+    wrapper.change = change
+    return wrapt.decorator(wrapper)
+
+
+def wrapper_of(decorated: Any) -> Any:
+    """The wrapper of a function that was decorated through wrapt: of an object of one of WRAPPERS."""
+    return decorated._self_wrapper  # wrapt has no public name for it; tested with 1.16 and 2.5
+
+
+def _change_of(decorated: Any) -> Change | None:
+    """The change that a decorated function makes; None if the decorator is not one of this package."""
+    change = getattr(wrapper_of(decorated), "change", None)
+    return change if isinstance(change, Change) else None
 
 
 def check_callable(function: Any, config: TritonModelConfig) -> None:
-    """Check that a model's requests can reach a callable through our decorators.
+    """Check that a callable can take the arguments that it will get through the decorators of this package.
 
-    Only what is certain to fail is refused: what other decorators do, and what built-in functions take, is not known.
+    Only a call that is certain to fail is refused: the effect of other decorators, and the parameters of built-in
+    functions, are not known.
 
     Args:
-        function: An inference callable, as it is given to ``bind``.
-        config: Of the model.
+        function: An inference callable, as given to ``bind``.
+        config: The model.
 
     Raises:
-        PyTritonValidationError: It is a class, or its parameters are not what it is going to be called with.
+        PyTritonValidationError: It is a class, or its parameters do not fit the arguments.
     """
     if isinstance(function, type):
         if _call_of(function) is None:
@@ -38,14 +147,14 @@ def check_callable(function: Any, config: TritonModelConfig) -> None:
             f"infer_func of model {config.model_name!r} is the class {function.__qualname__}; give an object of it, "
             f"such as {function.__qualname__}()"
         )
-    by_name, added = False, dict[str, Any]()
-    while type(function) not in PLAIN:  # a wrapper says that its class is that of what it wraps
+    unpacked, added = False, dict[str, Any]()
+    while type(function) not in FUNCTIONS:  # not isinstance(): a wrapper has the class of the wrapped function
         if isinstance(function, WRAPPERS):
-            passing = passing_of(function._self_wrapper)
-            if passing is None:
+            change = _change_of(function)
+            if change is None:
                 return
-            by_name |= passing.by_name
-            added |= dict.fromkeys(passing.adds)
+            unpacked |= change.unpacks
+            added |= dict.fromkeys(change.adds)
             function = function.__wrapped__
         elif (call := _call_of(type(function))) is not None:
             function = call.__get__(function, type(function))
@@ -53,18 +162,19 @@ def check_callable(function: Any, config: TritonModelConfig) -> None:
             return
     signature = _signature(function)
     if signature is not None:
-        _check(function, signature, config, added) if by_name else _check_listed(function, signature, config, added)
+        check = _check_unpacked if unpacked else _check_listed
+        check(function, signature, config, added)
 
 
 def check_factory(factory: Any) -> None:
     """Check that a factory of :class:`pytriton.workers.Processes` is not the inference callable itself.
 
     Raises:
-        PyTritonValidationError: It is decorated as one, or has to be given something.
+        PyTritonValidationError: It is decorated as one, or requires an argument.
     """
-    signature = _signature(factory) if type(factory) in PLAIN else None
-    needed = [] if signature is None else _needed(signature)
-    if needed or (isinstance(factory, WRAPPERS) and passing_of(factory._self_wrapper) is not None):
+    signature = _signature(factory) if type(factory) in FUNCTIONS else None
+    needed = [] if signature is None else _required(signature)
+    if needed or (isinstance(factory, WRAPPERS) and _change_of(factory) is not None):
         what = f"needs {', '.join(needed)}" if needed else "is decorated as an inference callable is"
         raise PyTritonValidationError(
             f"factory {_described(factory)} {what}; give Processes a function without parameters (but device) that "
@@ -79,8 +189,8 @@ def _call_of(kind: type) -> Any:
 
 
 def _signature(function: Any) -> inspect.Signature | None:
-    """What a function really takes, whatever it passes itself off for; None if that is not known."""
-    if isinstance(function, functools.partial) and type(function.func) not in PLAIN:
+    """The signature of the function itself, not of the one that it wraps; None if it is not known."""
+    if isinstance(function, functools.partial) and type(function.func) not in FUNCTIONS:
         return None
     if "__signature__" in getattr(function, "__dict__", {}):
         return None
@@ -90,7 +200,9 @@ def _signature(function: Any) -> inspect.Signature | None:
         return None
 
 
-def _check(function: Any, signature: inspect.Signature, config: TritonModelConfig, added: dict[str, Any]) -> None:
+def _check_unpacked(
+    function: Any, signature: inspect.Signature, config: TritonModelConfig, added: dict[str, Any]
+) -> None:
     """Check a function that gets each input as a keyword argument."""
     inputs = config.inputs or ()
     known = signature.parameters
@@ -121,8 +233,8 @@ def _check_listed(
         ) from None
 
 
-def _needed(signature: inspect.Signature) -> list[str]:
-    """What a factory would have to be given, beside its worker's device."""
+def _required(signature: inspect.Signature) -> list[str]:
+    """The parameters of a factory that require an argument, except the worker's device."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [
         repr(name)

@@ -1,4 +1,4 @@
-"""The server in this process: models are called without a network, from a Triton Inference Server as a library.
+"""A Triton Inference Server as a library of this process: models are called without a network.
 
 ::
 
@@ -6,7 +6,7 @@
         for response in server.model("digits").infer(inputs={"image": image}):
             print(numpy.from_dlpack(response.outputs["digit"]))
 
-Python callables are bound to it as to any other server, and called by its threads::
+Python callables are bound to it as to any other server. The server's threads call them::
 
     with Triton() as triton:
         triton.bind("digits", classify, inputs, outputs)
@@ -14,7 +14,6 @@ Python callables are bound to it as to any other server, and called by its threa
             print(client.infer_sample(image))
 """
 
-from pytriton.inprocess.allocators import default_memory_allocators
 from pytriton.inprocess.clients import (
     AsyncioDecoupledModelClient,
     AsyncioModelClient,
@@ -47,11 +46,11 @@ from pytriton.inprocess.exceptions import (
     UnknownError,
     UnsupportedError,
 )
-from pytriton.inprocess.iterators import AsyncResponseIterator, ResponseIterator
-from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer
+from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer, default_memory_allocators
 from pytriton.inprocess.metrics import Metric, MetricFamily
 from pytriton.inprocess.model import Model, ModelDictionary
 from pytriton.inprocess.options import ModelLoadDeviceLimit, Options, RateLimiterResource
+from pytriton.inprocess.pending import AsyncResponseIterator, ResponseIterator
 from pytriton.inprocess.request import InferenceRequest
 from pytriton.inprocess.response import InferenceResponse
 from pytriton.inprocess.server import Server

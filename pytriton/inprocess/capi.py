@@ -1,13 +1,20 @@
-"""The functions of the server's C API that are called here, through ctypes.
+"""The server as a library of this process: found, loaded once, and its C API as Python functions, through ctypes.
 
-ctypes and not cffi: per call cffi is some tenths of a microsecond faster, as much as a request's other costs vary by,
-and would be one more dependency whose declarations are parsed at each start.
+ctypes and not cffi: per call, cffi is some tenths of a microsecond faster, which is less than the variation of a
+request, and would be one more dependency whose declarations are parsed at each start.
+
+Other libraries of the process see none of the server's functions. The server's companion libraries export what others
+do, for example OpenSSL: if they were loaded globally, as usual for a server whose backends look for its functions,
+Python's own ``ssl`` would call the server's copy. So each companion is loaded by its full path before the library that
+needs it; the loader then finds it by its name. Backends find the server's functions because they are linked with the
+server: Triton's own are, and ours is linked to it by ``libpytriton_inprocess.so``, which needs both.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import threading
 from collections.abc import Callable
 from ctypes import (
     byref,
@@ -25,15 +32,23 @@ from ctypes import (
 from pathlib import Path
 from typing import Any
 
-from pytriton.inprocess.exceptions import TritonError, error_of
+from pytriton.exceptions import PyTritonServerError
+from pytriton.inprocess.exceptions import UnavailableError, UnsupportedError, error_of
+from pytriton.server.installation import BUNDLED, Installation, find_installation
+from pytriton.server.native_backend import LIBRARY, build_mismatch
 
-__all__ = ["API_VERSION", "Api"]
+__all__ = ["REQUESTS_LIBRARY", "Api", "installation", "load"]
 
+REQUESTS_LIBRARY = LIBRARY.with_name("libpytriton_requests.so")
+LINK_LIBRARY = LIBRARY.with_name("libpytriton_inprocess.so")
 API_VERSION = (1, 34)
 PREFIX = "TRITONSERVER_"
+_lock = threading.Lock()
+_api: Api | None = None
+_kept: list[ctypes.CDLL] = []  # companions and backends, which stay loaded
 
 TYPES = {
-    "p": c_void_p,  # an object, a buffer, or where a result goes
+    "p": c_void_p,  # an object, a buffer, or the address of a result
     "s": c_char_p,
     "b": c_bool,
     "i": c_int,
@@ -45,91 +60,64 @@ TYPES = {
     "": None,
 }
 
-# Arguments of each function that returns an error or NULL.
+# Functions that return an error or NULL, by their arguments.
 CHECKED = {
-    "ApiVersion": "pp",
-    "MessageSerializeToJson": "ppp",
-    "MessageDelete": "p",
-    "MetricsFormatted": "pipp",
-    "MetricsDelete": "p",
-    "ServerOptionsNew": "p",
-    "ServerOptionsDelete": "p",
-    "ServerOptionsAddRateLimiterResource": "pszi",
-    "ServerOptionsSetBackendConfig": "psss",
-    "ServerOptionsSetBackendDirectory": "ps",
-    "ServerOptionsSetBufferManagerThreadCount": "pu",
-    "ServerOptionsSetCacheConfig": "pss",
-    "ServerOptionsSetCacheDirectory": "ps",
-    "ServerOptionsSetCpuMetrics": "pb",
-    "ServerOptionsSetCudaMemoryPoolByteSize": "piq",
-    "ServerOptionsSetEnablePeerAccess": "pb",
-    "ServerOptionsSetExitOnError": "pb",
-    "ServerOptionsSetExitTimeout": "pu",
-    "ServerOptionsSetGpuMetrics": "pb",
-    "ServerOptionsSetHostPolicy": "psss",
-    "ServerOptionsSetLogError": "pb",
-    "ServerOptionsSetLogFile": "ps",
-    "ServerOptionsSetLogFormat": "pi",
-    "ServerOptionsSetLogInfo": "pb",
-    "ServerOptionsSetLogVerbose": "pi",
-    "ServerOptionsSetLogWarn": "pb",
-    "ServerOptionsSetMetrics": "pb",
-    "ServerOptionsSetMetricsConfig": "psss",
-    "ServerOptionsSetMetricsInterval": "pq",
-    "ServerOptionsSetMinSupportedComputeCapability": "pd",
-    "ServerOptionsSetModelControlMode": "pi",
-    "ServerOptionsSetModelLoadDeviceLimit": "piid",
-    "ServerOptionsSetModelLoadRetryCount": "pu",
-    "ServerOptionsSetModelLoadThreadCount": "pu",
-    "ServerOptionsSetModelNamespacing": "pb",
-    "ServerOptionsSetModelRepositoryPath": "ps",
-    "ServerOptionsSetPinnedMemoryPoolByteSize": "pq",
-    "ServerOptionsSetRateLimiterMode": "pi",
-    "ServerOptionsSetRepoAgentDirectory": "ps",
-    "ServerOptionsSetServerId": "ps",
-    "ServerOptionsSetStartupModel": "ps",
-    "ServerOptionsSetStrictModelConfig": "pb",
-    "ServerOptionsSetStrictReadiness": "pb",
-    "ServerNew": "pp",
-    "ServerDelete": "p",
-    "ServerStop": "p",
-    "ServerIsLive": "pp",
-    "ServerIsReady": "pp",
-    "ServerMetadata": "pp",
-    "ServerMetrics": "pp",
-    "ServerModelIsReady": "pslp",
-    "ServerModelBatchProperties": "pslpp",
-    "ServerModelTransactionProperties": "pslpp",
-    "ServerModelMetadata": "pslp",
-    "ServerModelStatistics": "pslp",
-    "ServerModelConfig": "pslup",
-    "ServerModelIndex": "pup",
-    "ServerLoadModel": "ps",
-    "ServerLoadModelWithParameters": "pspq",
-    "ServerUnloadModel": "ps",
-    "ServerUnloadModelAndDependents": "ps",
-    "ServerRegisterModelRepository": "pspu",
-    "ServerUnregisterModelRepository": "ps",
-    "ServerPollModelRepository": "p",
-    "InferenceRequestSetFlags": "pu",
-    "InferenceRequestSetCorrelationId": "pq",
-    "InferenceRequestSetCorrelationIdString": "ps",
-    "InferenceRequestSetPriorityUInt64": "pq",
-    "InferenceRequestSetTimeoutMicroseconds": "pq",
-    "InferenceRequestSetStringParameter": "pss",
-    "InferenceRequestSetIntParameter": "psl",
-    "InferenceRequestSetBoolParameter": "psb",
-    "InferenceRequestSetDoubleParameter": "psd",
-    "MetricFamilyNew": "piss",
-    "MetricFamilyDelete": "p",
-    "MetricNew": "pppq",
-    "MetricDelete": "p",
-    "MetricValue": "pp",
-    "MetricIncrement": "pd",
-    "MetricSet": "pd",
+    name: arguments
+    for arguments, names in {
+        "p": (
+            "MessageDelete MetricsDelete ServerOptionsNew ServerOptionsDelete ServerDelete ServerStop "
+            "ServerPollModelRepository MetricFamilyDelete MetricDelete"
+        ),
+        "pb": (
+            "ServerOptionsSetCpuMetrics ServerOptionsSetEnablePeerAccess ServerOptionsSetExitOnError "
+            "ServerOptionsSetGpuMetrics ServerOptionsSetLogError ServerOptionsSetLogInfo ServerOptionsSetLogWarn "
+            "ServerOptionsSetMetrics ServerOptionsSetModelNamespacing ServerOptionsSetStrictModelConfig "
+            "ServerOptionsSetStrictReadiness"
+        ),
+        "pd": "ServerOptionsSetMinSupportedComputeCapability MetricIncrement MetricSet",
+        "pi": (
+            "ServerOptionsSetLogFormat ServerOptionsSetLogVerbose ServerOptionsSetModelControlMode "
+            "ServerOptionsSetRateLimiterMode"
+        ),
+        "piid": "ServerOptionsSetModelLoadDeviceLimit",
+        "pipp": "MetricsFormatted",
+        "piq": "ServerOptionsSetCudaMemoryPoolByteSize",
+        "piss": "MetricFamilyNew",
+        "pp": "ApiVersion ServerNew ServerIsLive ServerIsReady ServerMetadata ServerMetrics MetricValue",
+        "ppp": "MessageSerializeToJson",
+        "pppq": "MetricNew",
+        "pq": (
+            "ServerOptionsSetMetricsInterval ServerOptionsSetPinnedMemoryPoolByteSize "
+            "InferenceRequestSetCorrelationId InferenceRequestSetPriorityUInt64 "
+            "InferenceRequestSetTimeoutMicroseconds"
+        ),
+        "ps": (
+            "ServerOptionsSetBackendDirectory ServerOptionsSetCacheDirectory ServerOptionsSetLogFile "
+            "ServerOptionsSetModelRepositoryPath ServerOptionsSetRepoAgentDirectory ServerOptionsSetServerId "
+            "ServerOptionsSetStartupModel ServerUnloadModel ServerUnloadModelAndDependents "
+            "ServerUnregisterModelRepository InferenceRequestSetCorrelationIdString"
+        ),
+        "psb": "InferenceRequestSetBoolParameter",
+        "psd": "InferenceRequestSetDoubleParameter",
+        "psl": "InferenceRequestSetIntParameter",
+        "pslp": "ServerModelIsReady ServerModelMetadata ServerModelStatistics",
+        "pslpp": "ServerModelBatchProperties ServerModelTransactionProperties",
+        "pslup": "ServerModelConfig",
+        "pspq": "ServerLoadModelWithParameters",
+        "pspu": "ServerRegisterModelRepository",
+        "pss": "ServerOptionsSetCacheConfig InferenceRequestSetStringParameter",
+        "psss": "ServerOptionsSetBackendConfig ServerOptionsSetHostPolicy ServerOptionsSetMetricsConfig",
+        "pszi": "ServerOptionsAddRateLimiterResource",
+        "pu": (
+            "ServerOptionsSetBufferManagerThreadCount ServerOptionsSetExitTimeout "
+            "ServerOptionsSetModelLoadRetryCount ServerOptionsSetModelLoadThreadCount InferenceRequestSetFlags"
+        ),
+        "pup": "ServerModelIndex",
+    }.items()
+    for name in names.split()
 }
 # Arguments and result of the others.
-PLAIN = {
+UNCHECKED = {
     "ErrorNew": ("is", "p"),
     "ErrorDelete": ("p", ""),
     "ErrorCode": ("p", "i"),
@@ -138,29 +126,27 @@ PLAIN = {
     "ParameterBytesNew": ("spq", "p"),
     "ParameterDelete": ("p", ""),
 }
-# Functions that neither wait nor take a lock that somebody else may hold while waiting for Python: they are called
-# without giving up the interpreter lock, which takes half the time.
+# Functions that neither wait, nor lock what another thread may hold while it waits for Python. They are called without
+# releasing the interpreter lock, which takes half the time.
 QUICK = {
-    *PLAIN,
+    *UNCHECKED,
     "ApiVersion",
     "MessageSerializeToJson",
     "MetricsFormatted",
     *(name for name in CHECKED if name.startswith("InferenceRequestSet")),
 }
 
-Function = Callable[..., Any]
-
 
 class Api:
     """The functions of a loaded server library, as attributes without their prefix.
 
-    Those that can fail raise the error's TritonError. All but the quickest let other Python threads run meanwhile.
+    Functions that can fail raise the TritonError of the error's code. All but QUICK ones let other Python threads run.
 
     Args:
-        library: Its file, which is loaded already, and so are its companions.
+        library: Its file. It and its companions are loaded already.
 
     Attributes:
-        handle: What ``dlopen`` gave for it.
+        handle: The library's handle, from ``dlopen``.
     """
 
     def __init__(self, library: Path) -> None:
@@ -168,16 +154,16 @@ class Api:
         self._quick = ctypes.PyDLL(str(library))
         self.handle = self._waiting._handle
 
-    def __getattr__(self, name: str) -> Function:
-        if name not in CHECKED and name not in PLAIN:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in CHECKED and name not in UNCHECKED:
             raise AttributeError(name)
         function = getattr(self._quick if name in QUICK else self._waiting, PREFIX + name)
-        arguments, result = PLAIN.get(name) or (CHECKED[name], "p")
+        arguments, result = UNCHECKED.get(name) or (CHECKED[name], "p")
         function.argtypes = [TYPES[letter] for letter in arguments]
         function.restype = TYPES[result]
         if name in CHECKED:
             function.errcheck = self._check
-        setattr(self, name, function)  # not looked up again
+        setattr(self, name, function)  # the next access does not come here
         return function  # type: ignore[no-any-return]
 
     def _check(self, error: int | None, function: Any, arguments: Any) -> None:
@@ -185,15 +171,11 @@ class Api:
             self.raise_error(error)
 
     def raise_error(self, error: int) -> None:
-        """Raise a C error as the exception for its code, and delete it."""
+        """Delete a C error, and raise the exception for its code."""
         try:
-            raise self.error(error)
+            raise error_of(self.ErrorCode(error), self.ErrorMessage(error).decode(errors="replace"))
         finally:
             self.ErrorDelete(error)
-
-    def error(self, error: int) -> TritonError:
-        """The exception for a C error, which stays as it is."""
-        return error_of(self.ErrorCode(error), self.ErrorMessage(error).decode(errors="replace"))
 
     def version(self) -> tuple[int, int]:
         """Major and minor version of the C API."""
@@ -202,7 +184,7 @@ class Api:
         return major.value, minor.value
 
     def document(self, function: str, *arguments: Any) -> Any:
-        """What a function says in JSON; its last argument, where the message goes, is added here."""
+        """The JSON message that a function returns through its last argument, which is added here."""
         message, text, size = c_void_p(), c_void_p(), c_size_t()
         getattr(self, function)(*arguments, byref(message))
         try:
@@ -210,3 +192,68 @@ class Api:
             return json.loads(ctypes.string_at(text.value or 0, size.value))
         finally:
             self.MessageDelete(message)
+
+
+def installation() -> Installation:
+    """The server's files.
+
+    Raises:
+        UnavailableError: There are none; the message says how to get them.
+    """
+    try:
+        return find_installation()
+    except PyTritonServerError as error:
+        raise UnavailableError(str(error)) from error
+
+
+def load() -> Api:
+    """The server's functions. The first call loads the library; it stays loaded until the process ends.
+
+    Raises:
+        UnavailableError: There is no server library, or it cannot be loaded.
+        UnsupportedError: Its version is not supported, or our own libraries are of another build.
+    """
+    global _api
+    with _lock:
+        if _api is None:
+            _api = _load(installation())
+        return _api
+
+
+def _load(installation: Installation) -> Api:
+    for library in (LIBRARY, REQUESTS_LIBRARY):
+        if library.is_file() and (reason := build_mismatch(library)):
+            raise UnsupportedError(reason)
+    folder = installation.home / "lib"
+    server = next(iter(sorted(folder.glob("libtritonserver*.so"))), None)
+    if server is None:
+        raise UnavailableError(f"{folder} holds no libtritonserver.so; reinstall pytriton's wheel for this platform")
+    try:
+        _open(server, folder)
+        if installation.home == BUNDLED and LINK_LIBRARY.is_file():
+            _kept.append(_open(LINK_LIBRARY, folder))
+        if (python := installation.home / "backends" / "python" / "libtriton_python.so").is_file():
+            _kept.append(_open(python, folder))  # the server would not find its companions
+    except OSError as error:
+        raise UnavailableError(f"the server cannot be loaded into this process: {error}") from error
+    api = Api(server)
+    found = api.version()
+    if found[0] != API_VERSION[0] or found < API_VERSION:
+        have, need = (".".join(map(str, version)) for version in (found, API_VERSION))
+        raise UnsupportedError(f"{server} has version {have} of the C API; {need} or a later {need[0]}.x is needed")
+    return api
+
+
+def _open(library: Path, folder: Path) -> ctypes.CDLL:
+    """Load a library, after each library of ``folder`` that the loader does not find."""
+    tried = {library}
+    while True:
+        try:
+            return ctypes.CDLL(str(library))
+        except OSError as error:
+            missing = str(error).partition(":")[0]  # the rest is in the language of the locale
+            companion = folder / missing
+            if "/" in missing or companion in tried or not companion.is_file():
+                raise
+            tried.add(companion)
+            _kept.append(_open(companion, folder))

@@ -1,6 +1,6 @@
 """Clients of models of a server in this process: those of :mod:`pytriton.client`, without a network.
 
-They check, raise and return the same. Headers and compression have no meaning here.
+They check, raise and return the same. Headers and compression have no effect here.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from typing import Any
 
 from pytriton import client
 from pytriton.client.base import BaseModelClient, ClientT
-from pytriton.inprocess import dialect
-from pytriton.inprocess.dialect import Dialect
 from pytriton.inprocess.exceptions import UnsupportedError
 from pytriton.inprocess.server import Server
-from pytriton.inprocess.transport import AsyncInprocessTransport, InprocessTransport
+from pytriton.inprocess.transport import AsyncInprocessTransport, InprocessTransport, ProtocolAdapter
 
 __all__ = [
     "AsyncioDecoupledModelClient",
@@ -28,20 +26,23 @@ NO_URL = "http://in-this-process"
 
 
 class _InprocessClient(BaseModelClient):
-    """What the clients below have in common.
+    """Base of the clients of a server in this process.
 
     Args:
         server: The server.
         model_name: Name of the model.
         model_version: Version of the model; None uses the highest.
         settings: ``lazy_init``, ``init_timeout_s``, ``inference_timeout_s``, ``model_config`` and
-            ``ensure_model_is_ready`` of :class:`pytriton.client.base.BaseModelClient`, and what the class has itself.
+            ``ensure_model_is_ready`` of :class:`pytriton.client.base.BaseModelClient`, and those of the class itself.
     """
 
     def __init__(self, server: Server, model_name: str, model_version: str | None = None, **settings: Any) -> None:
-        self._dialect = Dialect(server)
+        self._adapter = ProtocolAdapter(server)
         self._server = server
         super().__init__(NO_URL, model_name, model_version, **settings)
+
+    def _make_transport(self) -> Any:
+        return InprocessTransport(self._adapter)
 
     @classmethod
     def from_existing_client(cls: type[ClientT], existing_client: BaseModelClient) -> ClientT:
@@ -63,11 +64,15 @@ class _InprocessClient(BaseModelClient):
         return client
 
     def get_lib(self) -> ModuleType:
-        """What makes tensors for requests."""
-        return dialect
+        """Tritonclient has no module for a server in this process.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError("tritonclient has no module for a server in this process; use the server itself")
 
     def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
-        """There is no tritonclient client of a server in this process.
+        """Tritonclient has no client of a server in this process.
 
         Raises:
             UnsupportedError: Always.
@@ -75,36 +80,26 @@ class _InprocessClient(BaseModelClient):
         raise UnsupportedError("tritonclient has no client of a server in this process; use the server itself")
 
 
+class _AsyncInprocessClient(_InprocessClient):
+    def _make_transport(self) -> Any:
+        return AsyncInprocessTransport(self._adapter)
+
+
 class ModelClient(_InprocessClient, client.ModelClient):
     """:class:`pytriton.client.ModelClient` of a server in this process. For one thread at a time."""
-
-    def _make_transport(self) -> InprocessTransport:
-        return InprocessTransport(self._dialect)
 
 
 class DecoupledModelClient(_InprocessClient, client.DecoupledModelClient):
     """:class:`pytriton.client.DecoupledModelClient` of a server in this process. For one thread at a time."""
 
-    def _make_transport(self) -> InprocessTransport:
-        return InprocessTransport(self._dialect)
 
-
-class FuturesModelClient(_InprocessClient, client.FuturesModelClient):
+class FuturesModelClient(_AsyncInprocessClient, client.FuturesModelClient):
     """:class:`pytriton.client.FuturesModelClient` of a server in this process."""
 
-    def _make_transport(self) -> AsyncInprocessTransport:
-        return AsyncInprocessTransport(self._dialect)
 
-
-class AsyncioModelClient(_InprocessClient, client.AsyncioModelClient):
+class AsyncioModelClient(_AsyncInprocessClient, client.AsyncioModelClient):
     """:class:`pytriton.client.AsyncioModelClient` of a server in this process."""
 
-    def _make_transport(self) -> AsyncInprocessTransport:
-        return AsyncInprocessTransport(self._dialect)
 
-
-class AsyncioDecoupledModelClient(_InprocessClient, client.AsyncioDecoupledModelClient):
+class AsyncioDecoupledModelClient(_AsyncInprocessClient, client.AsyncioDecoupledModelClient):
     """:class:`pytriton.client.AsyncioDecoupledModelClient` of a server in this process."""
-
-    def _make_transport(self) -> AsyncInprocessTransport:
-        return AsyncInprocessTransport(self._dialect)

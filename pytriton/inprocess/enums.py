@@ -1,4 +1,4 @@
-"""The numbers that the server's C API gives to kinds of things."""
+"""Enumerations of the server's C API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class MemoryType(IntEnum):
-    """Where a buffer lies."""
+    """Type of a buffer's memory."""
 
     CPU = 0
     CPU_PINNED = 1
@@ -28,7 +28,7 @@ class MemoryType(IntEnum):
 
 
 class DataType(IntEnum):
-    """What the elements of a tensor are; BYTES are strings of any length."""
+    """Type of a tensor's elements; BYTES are strings of any length."""
 
     INVALID = 0
     BOOL = 1
@@ -48,7 +48,7 @@ class DataType(IntEnum):
 
 
 class ModelControlMode(IntEnum):
-    """Who decides what is loaded: all is at the start, the server looks for changes, or ``load`` and ``unload`` do."""
+    """What decides which models are loaded: all at the start, changes in the repository, or ``load`` and ``unload``."""
 
     NONE = 0
     POLL = 1
@@ -56,21 +56,21 @@ class ModelControlMode(IntEnum):
 
 
 class RateLimitMode(IntEnum):
-    """Whether instances of models take turns by their resources and priorities."""
+    """Whether instances of models wait for resources, by priority, before they execute."""
 
     OFF = 0
     EXEC_COUNT = 1
 
 
 class LogFormat(IntEnum):
-    """How a line of the server's log begins."""
+    """Format of the begin of a line in the server's log."""
 
     DEFAULT = 0
     ISO8601 = 1
 
 
 class MetricFormat(IntEnum):
-    """The language of the text of metrics."""
+    """Format of the text of metrics."""
 
     PROMETHEUS = 0
 
@@ -83,14 +83,14 @@ class ModelBatchFlag(IntFlag):
 
 
 class ModelTxnPropertyFlag(IntFlag):
-    """How many responses a model gives to a request: exactly one, or any number."""
+    """Number of responses to a request: exactly one, or any number."""
 
     ONE_TO_ONE = 1
     DECOUPLED = 2
 
 
 class InstanceGroupKind(IntEnum):
-    """What the instances of a model run on."""
+    """Kind of device that the instances of a model use."""
 
     AUTO = 0
     CPU = 1
@@ -99,14 +99,14 @@ class InstanceGroupKind(IntEnum):
 
 
 class MetricKind(IntEnum):
-    """What happens to a metric's value: it only grows, or it goes both ways."""
+    """Whether a metric's value can only grow, or can be set."""
 
     COUNTER = 0
     GAUGE = 1
 
 
 class DLDeviceType(IntEnum):
-    """Where a buffer lies, in the numbers of DLPack."""
+    """Type of a buffer's memory in DLPack."""
 
     kDLCPU = 1
     kDLCUDA = 2

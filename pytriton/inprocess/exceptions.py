@@ -3,7 +3,7 @@
 ::
 
     PyTritonError
-    └── TritonError                the server refuses or fails; its message
+    └── TritonError                the server refuses or fails
         ├── UnknownError
         ├── InternalError
         ├── NotFoundError          also a LookupError
@@ -35,15 +35,15 @@ __all__ = [
 
 
 class TritonError(PyTritonError):
-    """Root of what the server in this process, and the Python around it, raise."""
+    """Root of the errors of the server in this process."""
 
 
 class UnknownError(TritonError):
-    """The server knows no better name for what went wrong."""
+    """The server has no other code for the error."""
 
 
 class InternalError(TritonError):
-    """Something failed within the server, a model or an allocator."""
+    """The server, a model or an allocator failed."""
 
 
 class NotFoundError(TritonError, LookupError):
@@ -51,7 +51,7 @@ class NotFoundError(TritonError, LookupError):
 
 
 class InvalidArgumentError(TritonError, ValueError):
-    """An argument is wrong, or the server is not in the state for the call: not started, for example."""
+    """An argument is wrong, or the server is in the wrong state for the call, for example not started."""
 
 
 class InvalidTypeError(InvalidArgumentError, TypeError):
@@ -59,22 +59,22 @@ class InvalidTypeError(InvalidArgumentError, TypeError):
 
 
 class UnavailableError(TritonError):
-    """What is asked for is not there now: a model that is not loaded, a full queue, or a wait that timed out."""
+    """A model is not loaded, a queue is full, or a wait timed out."""
 
 
 class UnsupportedError(TritonError, NotImplementedError):
-    """The server was built or configured without it."""
+    """The server was built or configured without the function."""
 
 
 class AlreadyExistsError(TritonError):
-    """There is one of that name already."""
+    """Something of that name exists already."""
 
 
 class CancelledError(TritonError):
     """The request was cancelled before it was answered."""
 
 
-# In the order of the C API's codes.
+# By the codes of the C API.
 _CLASSES: tuple[type[TritonError], ...] = (
     UnknownError,
     InternalError,

@@ -1,4 +1,4 @@
-"""Metrics of the user's own, beside those of the servers in this process."""
+"""The user's own metrics, which servers in this process publish with theirs."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Callable, Mapping
 from ctypes import byref, c_double, c_void_p
 from typing import Any
 
+from pytriton.inprocess.arguments import encode, mapping, parameters, python_value
+from pytriton.inprocess.capi import load
 from pytriton.inprocess.enums import MetricKind
 from pytriton.inprocess.exceptions import InvalidTypeError
-from pytriton.inprocess.library import load
-from pytriton.inprocess.parameters import encoded, mapping, parameters, plain
 
 __all__ = ["Metric", "MetricFamily"]
 
 
 class MetricFamily:
-    """Metrics of one name, which labels tell apart.
+    """Metrics of one name, with different labels.
 
     Args:
-        kind: What happens to their values.
-        name: As Prometheus has it.
-        description: Of what they count.
+        kind: Counter or gauge.
+        name: Name in Prometheus.
+        description: Description in Prometheus.
 
     Raises:
-        TritonError: The name is another kind's.
+        TritonError: The name is used for metrics of another kind.
     """
 
     def __init__(self, kind: MetricKind, name: str, description: str) -> None:
@@ -33,15 +33,15 @@ class MetricFamily:
             raise InvalidTypeError(f"kind is {kind!r}; give MetricKind.COUNTER or MetricKind.GAUGE")
         self.kind = kind
         api, self._pointer = load(), c_void_p()
-        api.MetricFamilyNew(byref(self._pointer), kind, encoded(name), encoded(description))
+        api.MetricFamilyNew(byref(self._pointer), kind, encode(name), encode(description))
         weakref.finalize(self, _delete, api.MetricFamilyDelete, self._pointer, os.getpid())
 
 
 class Metric:
-    """One value, which ``Server.metrics()`` shows as long as this object exists.
+    """One value. ``Server.metrics()`` contains it as long as this object exists.
 
     Args:
-        family: That it belongs to.
+        family: The family that it belongs to.
         labels: Texts by name.
 
     Raises:
@@ -53,38 +53,38 @@ class Metric:
             raise InvalidTypeError(f"family is {family!r}; give a MetricFamily")
         labels = mapping("labels", labels)
         for name, label in labels.items():
-            encoded(name)
-            encoded(label)
+            encode(name)
+            encode(label)
         self._api, self._pointer = load(), c_void_p()
         self._kind = family.kind
         with parameters(self._api, labels) as array:
             self._api.MetricNew(byref(self._pointer), family._pointer, array, len(array))
-        # The family goes last: the finaliser keeps it.
+        # The finalizer refers to the family, which must be deleted last.
         weakref.finalize(self, _delete, self._api.MetricDelete, self._pointer, os.getpid(), family)
 
     @property
     def kind(self) -> MetricKind:
-        """What happens to its value."""
+        """Counter or gauge."""
         return self._kind
 
     @property
     def value(self) -> float:
-        """Its value."""
+        """Its current value."""
         value = c_double()
         self._api.MetricValue(self._pointer, byref(value))
         return value.value
 
     def increment(self, value: float) -> None:
-        """Add to it; to a counter nothing below zero, which is an InvalidArgumentError."""
+        """Add to the value. A negative number for a counter is an InvalidArgumentError."""
         self._api.MetricIncrement(self._pointer, _number(value))
 
     def set_value(self, value: float) -> None:
-        """Give a gauge a value; a counter takes none, which is an UnsupportedError."""
+        """Set the value of a gauge. For a counter it is an UnsupportedError."""
         self._api.MetricSet(self._pointer, _number(value))
 
 
 def _number(value: object) -> float:
-    number = plain(value)
+    number = python_value(value)
     if not isinstance(number, (int, float)):
         raise InvalidTypeError(f"value is {value!r}; give a number")
     return float(number)

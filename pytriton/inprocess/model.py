@@ -3,58 +3,56 @@
 from __future__ import annotations
 
 from ctypes import byref, c_bool, c_uint32
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytriton.inprocess.arguments import encode_name, integer
 from pytriton.inprocess.enums import ModelBatchFlag, ModelTxnPropertyFlag
 from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError
-from pytriton.inprocess.iterators import AsyncResponseIterator, ResponseIterator
-from pytriton.inprocess.parameters import c_name, integer
+from pytriton.inprocess.pending import AsyncResponseIterator, ResponseIterator
 from pytriton.inprocess.request import InferenceRequest
+from pytriton.inprocess.response import ResponseLayout
 
-if TYPE_CHECKING:
-    from pytriton.inprocess.response_reader import Plain
-    from pytriton.inprocess.server import Server
+__all__ = ["LATEST", "Model", "ModelDictionary"]
 
-__all__ = ["Model", "ModelDictionary"]
-
-VERSIONS = range(-1, 1 << 63)
+LATEST = -1  # the version that the server chooses
+VERSIONS = range(LATEST, 1 << 63)
 
 
 class Model:
-    """A model by its name; nothing is asked of the server before a method is called.
+    """A model of a server, by name. Only its methods ask the server.
+
+    Each method raises InvalidArgumentError while the server is not started, and the server's error if it has no such
+    model, as a rule NotFoundError.
 
     Args:
-        server: The one that has it.
+        server: The :class:`~pytriton.inprocess.Server`, whose module imports this one.
         name: Its name.
         version: Its version; -1: the one that the server chooses.
-        state: READY, UNAVAILABLE, LOADING, UNLOADING or None, as the list of models said when it was made.
-        reason: Of that state, if the server gave one.
+        state: READY, UNAVAILABLE, LOADING, UNLOADING or None, as ``Server.models()`` found it.
+        reason: The reason of that state, if the server gave one.
 
     Attributes:
-        plain_responses: What the model's responses are like, as :mod:`pytriton.inprocess.response_reader` learned it.
-
-    Each method raises InvalidArgumentError while the server is not started, and the server's error, NotFoundError as a
-    rule, if it has no such model.
+        response_layouts: Decoded parts of its responses; see :mod:`pytriton.inprocess.response`.
     """
 
     def __init__(
-        self, server: Server, name: str, version: int = -1, state: str | None = None, reason: str | None = None
+        self, server: Any, name: str, version: int = LATEST, state: str | None = None, reason: str | None = None
     ) -> None:
         if type(version) is not int or version not in VERSIONS:
             version = integer("model_version", version, VERSIONS)
         if not isinstance(name, str):
             raise InvalidTypeError(f"a model's name is {name!r:.200}; give a text")
-        self._key = c_name(name), version
-        self.plain_responses: dict[bytes, Plain] = {}
+        self._key = encode_name(name), version
+        self.response_layouts: dict[bytes, ResponseLayout] = {}
         self.server, self.name, self.version, self.state, self.reason = server, name, version, state, reason
 
     def __repr__(self) -> str:
         return f"Model(name={self.name!r}, version={self.version}, state={self.state!r})"
 
     def ready(self) -> bool:
-        """Whether it can be called now."""
+        """Whether it takes requests."""
         ready = c_bool()
-        with self.server.running as (api, server):
+        with self.server.handle as (api, server):
             api.ServerModelIsReady(server, *self._key, byref(ready))
         return ready.value
 
@@ -63,11 +61,11 @@ class Model:
         return self._document("ServerModelMetadata")
 
     def config(self, config_version: int = 1) -> dict[str, Any]:
-        """The configuration, as the server completed it; ``config_version`` is that of its layout: 1."""
+        """The configuration, as the server completed it; ``config_version`` is the version of its layout: 1."""
         return self._document("ServerModelConfig", integer("config_version", config_version, range(1 << 32)))
 
     def statistics(self) -> dict[str, Any]:
-        """Counts and nanoseconds of requests so far: ``{"model_stats": [...]}``, one for each version."""
+        """Numbers and nanoseconds of requests so far: ``{"model_stats": [...]}``, one entry for each version."""
         return self._document("ServerModelStatistics")
 
     def batch_properties(self) -> ModelBatchFlag:
@@ -75,33 +73,33 @@ class Model:
         return ModelBatchFlag(self._flags("ServerModelBatchProperties"))
 
     def transaction_properties(self) -> ModelTxnPropertyFlag:
-        """Whether it gives a request one response, or any number."""
+        """Whether it gives one response to a request, or any number."""
         return ModelTxnPropertyFlag(self._flags("ServerModelTransactionProperties"))
 
     def create_request(self, **kwargs: Any) -> InferenceRequest:
-        """A request to this model; the arguments are those of :class:`InferenceRequest`."""
+        """A request for this model; the arguments are those of :class:`InferenceRequest`."""
         kwargs["model"] = self
         return InferenceRequest(**kwargs)
 
     def infer(
         self, inference_request: InferenceRequest | None = None, raise_on_error: bool = True, **kwargs: Any
     ) -> ResponseIterator:
-        """Send a request, and return at once with what waits for the responses.
+        """Send a request. Returns at once an iterator that waits for the responses.
 
         Args:
-            inference_request: It; otherwise one is made from ``kwargs``.
-            raise_on_error: Whether a response with an error is raised, or given like others.
+            inference_request: The request; None: one made from ``kwargs``.
+            raise_on_error: Whether to raise the error of a response, or to return the response.
             kwargs: As for :meth:`create_request`.
 
         Raises:
-            TritonError: The server does not accept the request, or something in it is wrong.
+            TritonError: The server does not accept the request, or a field of it is wrong.
         """
         return ResponseIterator(self._request(inference_request, kwargs), raise_on_error)
 
     def async_infer(
         self, inference_request: InferenceRequest | None = None, raise_on_error: bool = True, **kwargs: Any
     ) -> AsyncResponseIterator:
-        """As :meth:`infer`, for coroutines: the responses are those of ``async for``, on the running loop.
+        """As :meth:`infer`, for ``async for`` on the running loop.
 
         Raises:
             RuntimeError: No loop runs.
@@ -123,24 +121,24 @@ class Model:
         return request
 
     def _document(self, function: str, *arguments: int) -> dict[str, Any]:
-        with self.server.running as (api, server):
+        with self.server.handle as (api, server):
             found: dict[str, Any] = api.document(function, server, *self._key, *arguments)
         return found
 
     def _flags(self, function: str) -> int:
         flags = c_uint32()
-        with self.server.running as (api, server):
+        with self.server.handle as (api, server):
             getattr(api, function)(server, *self._key, byref(flags), None)
         return flags.value
 
 
 class ModelDictionary(dict[tuple[str, int], Model]):
-    """Models by name and version, -1 for a model without one; by name alone, a model of the server's choice."""
+    """Models by name and version (-1: none); by name alone, the version that the server chooses."""
 
-    def __init__(self, server: Server, index: list[dict[str, Any]]) -> None:
+    def __init__(self, server: Any, index: list[dict[str, Any]]) -> None:
         self._server = server
         models = (
-            Model(server, each["name"], int(each.get("version") or -1), each.get("state"), each.get("reason"))
+            Model(server, each["name"], int(each.get("version") or LATEST), each.get("state"), each.get("reason"))
             for each in index
         )
         super().__init__({(model.name, model.version): model for model in models})
@@ -152,7 +150,7 @@ class ModelDictionary(dict[tuple[str, int], Model]):
         return super().__contains__(key) if isinstance(key, tuple) else any(name == key for name, _ in self)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """As a dictionary's, and by name alone."""
+        """As ``dict.get``, also by name alone."""
         try:
             return self[key]
         except KeyError:

@@ -1,39 +1,55 @@
-"""What a model is asked."""
+"""Requests, and their encoding for C++ (``native/pending_request.h``: ``RequestHeader`` and ``InputHeader``)."""
 
 from __future__ import annotations
 
+import struct
+from ctypes import addressof, c_char, c_void_p
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from math import prod
+from struct import Struct
+from typing import Any
 
+import numpy as np
+
+from pytriton.inprocess.arguments import INT64, encode, encode_name, encode_padded, integer, mapping, python_value
+from pytriton.inprocess.capi import Api
+from pytriton.inprocess.dlpack import CODES
 from pytriton.inprocess.enums import DLDeviceType, MemoryType
-from pytriton.inprocess.memory import MemoryAllocator, Place
+from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError
+from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer, Place
+from pytriton.inprocess.tensor import DATA_TYPES, Tensor, tensor_of
 
-if TYPE_CHECKING:
-    from pytriton.inprocess.model import Model
+__all__ = ["InferenceRequest", "encode_request", "has_details", "set_details"]
 
-__all__ = ["InferenceRequest"]
+UINT64, UINT32 = range(1 << 64), range(1 << 32)
+HEADER = Struct("<qQQqiIII")
+ADDRESS = Struct("<Q")
+INPUT_HEADER = Struct("<QQqiiII")  # begins with the address
+HOLD, ALLOCATE = 1, 2
 
 
 @dataclass
 class InferenceRequest:
-    """A request, which may be changed, and sent several times, also at once: each time as it is then.
+    """A request. It may be changed, and sent several times, also at once: each time as it is then.
 
     Attributes:
-        model: To be asked.
-        request_id: Comes back with the responses.
+        model: The :class:`~pytriton.inprocess.Model` that the request is for.
+        request_id: Returned with the responses.
         flags: 1: a sequence begins; 2: it ends.
-        correlation_id: Of the sequence, a number or a text.
+        correlation_id: Number or text that identifies the sequence.
         priority: 1 is the highest; 0: the model's default.
-        timeout: Microseconds that a dynamic batcher may let it wait; 0: its own limit.
-        inputs: Tensors, arrays, lists or what has ``__dlpack__``, by name, with the batch axis. Arrays in C order, and
-            in this machine's byte order, are not copied: they must not change before the response.
+        timeout: Microseconds that the request may wait in a dynamic batcher; 0: the batcher's own limit.
+        inputs: Tensors, arrays, lists or objects with ``__dlpack__``, by name, with the batch axis. Arrays in C order
+            and native byte order are not copied: they must not change before the response.
         parameters: Texts, integers, booleans and floats.
-        output_memory_type: Where outputs are to lie: ``"cpu"``, ``"gpu:1"``, a MemoryType, or one with a GPU's number.
-        output_memory_allocator: Makes their buffers; without one they lie in memory of the CPU.
+        output_memory_type: Where outputs are wanted: ``"cpu"``, ``"gpu:1"``, a MemoryType, or a tuple of one and a
+            GPU's number.
+        output_memory_allocator: Allocates the outputs; without one they are in memory of the CPU.
         response_queue: Gets each response, as the iterator does.
     """
 
-    model: Model
+    model: Any  # the module of its class imports this one
     request_id: str | None = None
     flags: int = 0
     correlation_id: int | str | None = None
@@ -44,3 +60,120 @@ class InferenceRequest:
     output_memory_type: MemoryType | Place | tuple[DLDeviceType, int] | str | None = None
     output_memory_allocator: MemoryAllocator | None = None
     response_queue: Any = None
+
+
+def encode_request(
+    request: InferenceRequest, number: int, place: Place | None, notifications: int, hold: bool, allocate: bool
+) -> tuple[bytes, list[Any]]:
+    """A request for C++, without its details, and the owners of its inputs' memory.
+
+    That memory is not copied, and must stay until the server has released the request.
+
+    Args:
+        request: The request.
+        number: Identifies it.
+        place: Where outputs are wanted.
+        notifications: Address of the queue that gets the number with each response; 0: none.
+        hold: Whether to send it later, after :func:`set_details`.
+        allocate: Whether an allocator in Python allocates outputs.
+
+    Raises:
+        InvalidArgumentError: An input is not a tensor, or has a wrong shape, data type or memory.
+    """
+    flags = (HOLD if hold else 0) | (ALLOCATE if allocate else 0)
+    memory_type, memory_type_id = (-1, 0) if place is None else place
+    inputs = mapping("inputs", request.inputs)
+    text = b"" if request.request_id is None else encode_padded(request.request_id)
+    version = request.model.version
+    header = HEADER.pack(version, number, notifications, memory_type_id, memory_type, flags, len(inputs), len(text))
+    parts = [header, text]
+    owners: list[Any] = []
+    for name, value in inputs.items():
+        if type(value) is np.ndarray and value.dtype in DATA_TYPES and value.flags.c_contiguous:
+            parts += ADDRESS.pack(_address(value)), _array_description(name, value.dtype, value.shape)
+            owners.append(value)
+        else:
+            tensor = tensor_of(value)
+            parts.append(_encode_input(name, tensor))
+            owners.append(tensor)
+    return b"".join(parts), owners
+
+
+@lru_cache(maxsize=1024)
+def _array_description(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """The encoding of an input in the CPU's memory, after its address."""
+    data = Tensor(DATA_TYPES[dtype], shape, MemoryBuffer(0, MemoryType.CPU, 0, prod(shape) * dtype.itemsize, None))
+    return _encode_input(name, data)[ADDRESS.size :]
+
+
+def _encode_input(name: str, tensor: Tensor) -> bytes:
+    buffer, text = tensor.memory_buffer, encode_name(name)
+    if not isinstance(buffer, MemoryBuffer) or not hasattr(tensor.shape, "__len__"):
+        raise InvalidTypeError(f"input {name!r} is {tensor!r:.200}; give it a MemoryBuffer, and a shape of integers")
+    rank = len(tensor.shape)
+    place = buffer.memory_type_id, buffer.memory_type
+    try:
+        header = INPUT_HEADER.pack(buffer.data_ptr, buffer.size, *place, tensor.data_type, rank, len(text))
+        encoded = header + struct.pack(f"<{rank}q", *tensor.shape) + text
+    except struct.error as error:
+        raise InvalidArgumentError(f"input {name!r} is {tensor!r:.200}: {error}") from error
+    # Exactly, as the server's own product of a shape may overflow.
+    needed = prod(map(int, tensor.shape)) * CODES[tensor.data_type][1] // 8 if tensor.data_type in CODES else None
+    if min(tensor.shape, default=0) < 0 or needed not in (None, buffer.size):
+        raise InvalidArgumentError(
+            f"input {name!r} has the shape {tuple(tensor.shape)}, which takes {needed} bytes; it has {buffer.size}"
+        )
+    return encoded
+
+
+def _address(array: Any) -> int:
+    try:
+        return addressof(c_char.from_buffer(array))  # takes a quarter of the other way's time
+    except (TypeError, ValueError):  # the array is read-only or empty
+        return int(array.__array_interface__["data"][0])
+
+
+def has_details(request: InferenceRequest) -> bool:
+    """Whether the request has more than :func:`encode_request` encodes."""
+    return bool(
+        request.parameters or request.flags or request.correlation_id is not None or request.priority or request.timeout
+    )
+
+
+def set_details(api: Api, handle: c_void_p, request: InferenceRequest) -> None:
+    """Set everything that :func:`encode_request` does not encode.
+
+    Args:
+        api: The server's functions.
+        handle: The request of the C API.
+        request: The values.
+
+    Raises:
+        TritonError: A value is wrong.
+    """
+    if request.flags:
+        api.InferenceRequestSetFlags(handle, integer("flags", request.flags, UINT32))
+    if isinstance(request.correlation_id, str):
+        api.InferenceRequestSetCorrelationIdString(handle, encode(request.correlation_id))
+    elif request.correlation_id is not None:
+        api.InferenceRequestSetCorrelationId(handle, integer("correlation_id", request.correlation_id, UINT64))
+    if request.priority:
+        api.InferenceRequestSetPriorityUInt64(handle, integer("priority", request.priority, UINT64))
+    if request.timeout:
+        api.InferenceRequestSetTimeoutMicroseconds(handle, integer("timeout", request.timeout, UINT64))
+    for key, value in mapping("parameters", request.parameters).items():
+        _set_parameter(api, handle, key, value)
+
+
+def _set_parameter(api: Api, handle: c_void_p, key: str, given: Any) -> None:
+    value = python_value(given)
+    if isinstance(value, str):
+        api.InferenceRequestSetStringParameter(handle, encode(key), encode(value))
+    elif isinstance(value, bool):
+        api.InferenceRequestSetBoolParameter(handle, encode(key), value)
+    elif isinstance(value, int):
+        api.InferenceRequestSetIntParameter(handle, encode(key), integer(f"parameter {key!r}", value, INT64))
+    elif isinstance(value, float):
+        api.InferenceRequestSetDoubleParameter(handle, encode(key), value)
+    else:
+        raise InvalidTypeError(f"parameter {key!r} is {given!r:.200}; give a text, an integer, a boolean or a float")

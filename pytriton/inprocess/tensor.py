@@ -1,4 +1,4 @@
-"""Tensors that go to a model and come from it."""
+"""Tensors that models get and return: memory with a data type and a shape."""
 
 from __future__ import annotations
 
@@ -6,46 +6,32 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from struct import Struct
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pytriton.inprocess.byte_strings import decode, encode
-from pytriton.inprocess.devices import copied
-from pytriton.inprocess.dlpack import capsule_of, describe
-from pytriton.inprocess.dlpack_export import CODES, lent
+from pytriton.inprocess.dlpack import CODES, capsule_of, describe, make_capsule
 from pytriton.inprocess.enums import DataType, DLDeviceType, MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError, UnsupportedError
-from pytriton.inprocess.memory import MemoryBuffer, Place, place_of
+from pytriton.inprocess.memory import MemoryBuffer, Place, copy, place_of
+from pytriton.wire.tensors import DTYPES as WIRE_DTYPES
 
-__all__ = ["DATA_TYPES", "Tensor", "tensor_of"]
+__all__ = ["DATA_TYPES", "Tensor", "array_view", "tensor_of"]
 
-_SCALARS: dict[DataType, Any] = {
-    DataType.BOOL: np.bool_,
-    DataType.UINT8: np.uint8,
-    DataType.UINT16: np.uint16,
-    DataType.UINT32: np.uint32,
-    DataType.UINT64: np.uint64,
-    DataType.INT8: np.int8,
-    DataType.INT16: np.int16,
-    DataType.INT32: np.int32,
-    DataType.INT64: np.int64,
-    DataType.FP16: np.float16,
-    DataType.FP32: np.float32,
-    DataType.FP64: np.float64,
-}
-DTYPES = [np.dtype(_SCALARS[data_type]) if data_type in _SCALARS else None for data_type in DataType]  # by number
+DTYPES = [WIRE_DTYPES.get(data_type) for data_type in DataType]  # by number
 DATA_TYPES = {dtype: DataType(number) for number, dtype in enumerate(DTYPES) if dtype is not None}
 TEXTS = "OSUT"  # kinds of dtypes of BYTES; T is StringDType of NumPy 2
+_LENGTH = Struct("<I")
 
 
 @dataclass
 class Tensor:
-    """Memory, and what is in it. NumPy and others take it without a copy: ``numpy.from_dlpack(tensor)``.
+    """Memory with a data type and a shape. ``numpy.from_dlpack(tensor)`` is a view of it.
 
     Attributes:
-        data_type: What the elements are.
+        data_type: Type of the elements.
         shape: With the batch axis, if the model has one.
         memory_buffer: Its memory, in C order.
     """
@@ -61,12 +47,12 @@ class Tensor:
 
     @property
     def memory_type(self) -> MemoryType:
-        """Where the memory lies."""
+        """Type of the memory."""
         return self.memory_buffer.memory_type
 
     @property
     def memory_type_id(self) -> int:
-        """On which GPU it lies; else 0."""
+        """Number of the GPU; else 0."""
         return self.memory_buffer.memory_type_id
 
     @property
@@ -76,10 +62,10 @@ class Tensor:
 
     @staticmethod
     def from_dlpack(obj: Any) -> Tensor:
-        """Another library's tensor, not a copy.
+        """Another library's tensor, without a copy.
 
         Raises:
-            InvalidArgumentError: It has no ``__dlpack__``, a dtype that the server does not know, or is not in C order.
+            InvalidArgumentError: It has no ``__dlpack__``, an unsupported dtype, or is not in C order.
         """
         capsule = capsule_of(obj)
         found = describe(capsule)
@@ -87,7 +73,7 @@ class Tensor:
 
     @staticmethod
     def from_bytes_array(bytes_array: Sequence[str | bytes] | npt.NDArray[Any]) -> Tensor:
-        """A BYTES tensor in memory of its own.
+        """A BYTES tensor in new memory.
 
         Args:
             bytes_array: Texts or bytes: a list of them, or an array of dtype object, ``S``, ``U`` or ``StringDType``.
@@ -99,7 +85,7 @@ class Tensor:
         array = np.array(bytes_array, np.object_) if isinstance(bytes_array, list) else bytes_array
         if not isinstance(array, np.ndarray) or array.dtype.kind not in TEXTS:
             raise InvalidTypeError(f"{bytes_array!r:.200} is no list or array of texts or bytes")
-        return Tensor(DataType.BYTES, array.shape, MemoryBuffer.from_array(encode(array)))
+        return Tensor(DataType.BYTES, array.shape, MemoryBuffer.from_array(_encode_strings(array)))
 
     @staticmethod
     def from_string_array(string_array: Sequence[str] | npt.NDArray[Any]) -> Tensor:
@@ -115,7 +101,7 @@ class Tensor:
         if self.data_type != DataType.BYTES:
             raise InvalidArgumentError(f"a tensor of {self.data_type.name} holds no bytes; use numpy.from_dlpack")
         host = self.to_host()
-        return decode(ctypes.string_at(host.data_ptr, host.size), tuple(self.shape))
+        return _decode_strings(ctypes.string_at(host.data_ptr, host.size), tuple(self.shape))
 
     def to_string_array(self) -> npt.NDArray[np.str_]:
         """The elements of a BYTES tensor as texts, from UTF-8. NumPy drops NULs at the end of a text.
@@ -131,12 +117,11 @@ class Tensor:
         return np.array(texts, np.str_).reshape(elements.shape)
 
     def to_device(self, device: MemoryType | Place | tuple[DLDeviceType, int] | tuple[int, int] | str) -> Tensor:
-        """This tensor where ``device`` says; itself, if it lies there already, else a copy.
+        """This tensor if it is in that memory already; otherwise a copy there.
 
         Raises:
-            InvalidArgumentError: That is no place.
-            UnsupportedError: It would have to be copied from or to a GPU, or to page-locked memory, and CuPy, which
-                does that, is missing, or the GPU is.
+            InvalidArgumentError: ``device`` names no memory.
+            UnsupportedError: The copy is from or to a GPU, or to page-locked memory, and CuPy or the GPU is missing.
         """
         wanted = place_of(device)
         found = self.memory_type, self.memory_type_id
@@ -144,7 +129,7 @@ class Tensor:
             return self
         if wanted[0] == MemoryType.CPU and self.memory_type == MemoryType.CPU_PINNED:
             return self
-        return Tensor(self.data_type, self.shape, copied(self.memory_buffer, self.size, wanted))
+        return Tensor(self.data_type, self.shape, copy(self.memory_buffer, self.size, wanted))
 
     def to_host(self) -> Tensor:
         """This tensor in memory of the CPU; errors as :meth:`to_device`."""
@@ -165,10 +150,10 @@ class Tensor:
             place = (DLDeviceType(kind) if kind in {*DLDeviceType} else kind, number)
             return self.to_device(place).__dlpack__(stream=stream)
         on_gpu = self.memory_type == MemoryType.GPU
-        if stream not in (None, 0) and not on_gpu:  # what lies on a GPU is complete, so that any stream may read it
+        if stream not in (None, 0) and not on_gpu:  # memory of a GPU is complete: any stream may read it
             raise UnsupportedError(f"a tensor in memory of the CPU knows no stream; stream is {stream!r}")
         if not on_gpu and self._dtype() is not None:
-            array = self._array()
+            array = array_view(self)
             return (array.copy() if copy else array).__dlpack__()
         if self.data_type not in CODES:
             raise InvalidArgumentError(f"DLPack has no tensors of {self.data_type.name}")
@@ -176,8 +161,8 @@ class Tensor:
             raise UnsupportedError(
                 f"a tensor of {self.data_type.name} in {self.memory_type.name} memory cannot be copied"
             )
-        self._needed(CODES[self.data_type][1] // 8)
-        return lent(self.data_ptr, self.__dlpack_device__(), self.data_type, self.shape, self.memory_buffer)
+        self._bytes_needed(CODES[self.data_type][1] // 8)
+        return make_capsule(self.data_ptr, self.__dlpack_device__(), self.data_type, self.shape, self.memory_buffer)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         device = DLDeviceType.kDLCUDA if self.memory_type == MemoryType.GPU else DLDeviceType.kDLCPU
@@ -188,30 +173,35 @@ class Tensor:
             raise InvalidTypeError(f"data_type is {self.data_type!r}; give a DataType")
         return DTYPES[self.data_type]
 
-    def _needed(self, item_bytes: int) -> int:
-        """Bytes of the shape, which must be there."""
+    def _bytes_needed(self, item_bytes: int) -> int:
+        """Bytes of the shape; the memory must have as many."""
         size = prod(self.shape) * item_bytes
         if size > self.memory_buffer.size:
             raise InvalidArgumentError(f"the shape {tuple(self.shape)} takes {size} bytes, the memory has {self.size}")
         return size
 
-    def _array(self) -> npt.NDArray[Any]:
-        """A view of the memory, which keeps it."""
-        dtype = self._dtype()
-        if dtype is None:
-            raise InvalidArgumentError(f"NumPy has no dtype for {self.data_type.name}")
-        buffer = self.memory_buffer
-        memory: Any = (ctypes.c_uint8 * self._needed(dtype.itemsize)).from_address(buffer.data_ptr)
-        memory.owner = buffer
-        return np.ndarray(self.shape, dtype, memory)
+
+def array_view(tensor: Tensor) -> npt.NDArray[Any]:
+    """A view of a tensor's memory, which it keeps alive.
+
+    Raises:
+        InvalidArgumentError: NumPy has no dtype for it, or the memory is smaller than the shape.
+    """
+    dtype = tensor._dtype()
+    if dtype is None:
+        raise InvalidArgumentError(f"NumPy has no dtype for {tensor.data_type.name}")
+    buffer = tensor.memory_buffer
+    memory: Any = (ctypes.c_uint8 * tensor._bytes_needed(dtype.itemsize)).from_address(buffer.data_ptr)
+    memory.owner = buffer
+    return np.ndarray(tensor.shape, dtype, memory)
 
 
 def tensor_of(value: Any) -> Tensor:
-    """A tensor of what a caller gives: without a copy, if it is in C order and in this machine's byte order.
+    """A tensor from a caller's value: without a copy if that is in C order and native byte order.
 
     Raises:
-        InvalidTypeError: It is no tensor, array, scalar, list, nor has ``__dlpack__``.
-        InvalidArgumentError: It has an unknown dtype.
+        InvalidTypeError: It is not a tensor, array, scalar or list, and has no ``__dlpack__``.
+        InvalidArgumentError: The server does not support its dtype.
     """
     if isinstance(value, Tensor):
         return value
@@ -234,9 +224,48 @@ def _array_of(value: Any) -> npt.NDArray[Any]:
         array = np.array(value)
         if array.dtype.kind not in TEXTS:
             return array
-        # Of texts and bytes, NumPy would keep neither NULs at the end nor which are which.
+        # NumPy would drop NULs at the end, and would not keep bytes apart from texts.
         found = np.empty(array.shape, np.object_)
         found[...] = value if isinstance(value, list) else value[:]  # a slice is of Python's type
     except ValueError as error:  # rows of several lengths
         raise InvalidArgumentError(f"a list makes no array: {error}") from error
     return found
+
+
+def _encode_strings(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The memory of a BYTES tensor: for each element four bytes with its length, little-endian, and its bytes.
+
+    Args:
+        array: Texts, which are encoded in UTF-8, or bytes; of any shape, in C order.
+
+    Raises:
+        InvalidTypeError: An element is neither.
+    """
+    parts = []
+    for element in array.ravel():
+        data = element.encode() if isinstance(element, str) else element
+        if not isinstance(data, bytes):
+            raise InvalidTypeError(f"an element is {element!r:.200}; give texts or bytes")
+        parts += [_LENGTH.pack(len(data)), data]
+    return np.frombuffer(b"".join(parts), np.uint8)
+
+
+def _decode_strings(memory: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.object_]:
+    """The elements of a BYTES tensor, as ``bytes``.
+
+    Raises:
+        InvalidArgumentError: The memory does not hold as many elements as the shape.
+    """
+    result = np.empty(shape, np.object_)
+    flat, position = result.reshape(-1), 0
+    for index in range(flat.size):
+        start = position + _LENGTH.size
+        if start > len(memory):
+            raise InvalidArgumentError(f"the memory ends within element {index} of {flat.size}")
+        position = start + _LENGTH.unpack_from(memory, position)[0]
+        if position > len(memory):
+            raise InvalidArgumentError(f"the memory ends within element {index} of {flat.size}")
+        flat[index] = memory[start:position]
+    if position != len(memory):
+        raise InvalidArgumentError(f"{len(memory) - position} bytes follow the last element")
+    return result

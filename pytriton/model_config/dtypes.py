@@ -1,4 +1,7 @@
-"""The one table of data types: NumPy, the inference protocol and the server's model configuration."""
+"""Names of data types: NumPy's, the inference protocol's and those of the server's model configuration.
+
+``np.object_`` is written as BYTES too, and read back as ``np.bytes_``.
+"""
 
 from __future__ import annotations
 
@@ -8,43 +11,27 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.wire.tensors import SCALAR_TYPES
 
 __all__ = ["config_name", "from_config_name", "from_triton_name", "scalar_type", "triton_name"]
 
-_TYPES: dict[str, type[np.generic]] = {
-    "BOOL": np.bool_,
-    "UINT8": np.uint8,
-    "UINT16": np.uint16,
-    "UINT32": np.uint32,
-    "UINT64": np.uint64,
-    "INT8": np.int8,
-    "INT16": np.int16,
-    "INT32": np.int32,
-    "INT64": np.int64,
-    "FP16": np.float16,
-    "FP32": np.float32,
-    "FP64": np.float64,
-    "BYTES": np.bytes_,
-}
-"""Protocol name to scalar type. ``np.object_`` is written as BYTES too, and read back as ``np.bytes_``."""
-
-_CONFIG_NAMES = {name: "TYPE_STRING" if name == "BYTES" else f"TYPE_{name}" for name in _TYPES}
+_CONFIG_NAMES = {name: "TYPE_STRING" if name == "BYTES" else f"TYPE_{name}" for name in SCALAR_TYPES}
 _NAMES_OF_CONFIG = {config: name for name, config in _CONFIG_NAMES.items()}
-# By kind and size, not by type: np.longlong and np.int64 are two types of one layout.
-_NAMES_OF_LAYOUT = {np.dtype(scalar).str[1:]: name for name, scalar in _TYPES.items() if name != "BYTES"}
-_ALLOWED = ", ".join([*(scalar.__name__.rstrip("_") for scalar in _TYPES.values()), "object"])
+# By kind and size, not by type: np.longlong and np.int64 are two types with one layout.
+_NAMES_OF_LAYOUT = {np.dtype(scalar).str[1:]: name for name, scalar in SCALAR_TYPES.items() if name != "BYTES"}
+_ALLOWED = ", ".join([*(scalar.__name__.rstrip("_") for scalar in SCALAR_TYPES.values()), "object"])
 _BUILTINS = (bool, int, float, bytes, object)
 
 
 def scalar_type(dtype: DTypeLike) -> type[np.generic]:
-    """The NumPy scalar type of whatever names a data type.
+    """The NumPy scalar type of a data type.
 
     Args:
         dtype: A NumPy scalar type, a ``numpy.dtype`` (byte order and string length are dropped), a string such as
             ``"float32"``, or one of ``bool``, ``int``, ``float``, ``bytes`` and ``object``.
 
     Returns:
-        A type of the table; ``np.bytes_`` for bytes and ``np.object_`` for objects, which both travel as BYTES.
+        A type of the table; ``np.bytes_`` for bytes and ``np.object_`` for objects, which are both sent as BYTES.
 
     Raises:
         PyTritonBadParameterError: The server has no such type, e.g. text, complex, dates, structures.
@@ -52,7 +39,7 @@ def scalar_type(dtype: DTypeLike) -> type[np.generic]:
     found = _as_dtype(dtype)
     if found.kind == "O":
         return np.object_
-    return _TYPES[_name(found, dtype)]
+    return SCALAR_TYPES[_name(found, dtype)]
 
 
 def triton_name(dtype: DTypeLike) -> str:
@@ -79,7 +66,7 @@ def from_triton_name(name: str) -> type[np.generic]:
     Raises:
         ValueError: The name is not in the table.
     """
-    return _TYPES[_known(name, _TYPES)]
+    return SCALAR_TYPES[_known(name, SCALAR_TYPES)]
 
 
 def from_config_name(name: str) -> type[np.generic]:
@@ -88,11 +75,11 @@ def from_config_name(name: str) -> type[np.generic]:
     Raises:
         ValueError: The name is not in the table.
     """
-    return _TYPES[_NAMES_OF_CONFIG[_known(name, _NAMES_OF_CONFIG)]]
+    return SCALAR_TYPES[_NAMES_OF_CONFIG[_known(name, _NAMES_OF_CONFIG)]]
 
 
 def _as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    # np.dtype() alone is too kind: it takes None for float64, any class for object, np.floating for float64.
+    # np.dtype() accepts more: None and np.floating as float64, and any class as object.
     concrete = isinstance(dtype, type) and (dtype in _BUILTINS or dtype in np.sctypeDict.values())
     if not concrete and not isinstance(dtype, (str, np.dtype)):
         raise _unsupported(dtype)

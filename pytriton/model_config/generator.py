@@ -1,13 +1,15 @@
-"""From our description of a model to the server's."""
+"""Write a model's configuration: JSON for the server's API, and ``config.pbtxt`` for a model repository."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytriton.model_config.codec import write_fields
-from pytriton.model_config.fields import MODEL
+from pytriton.model_config.field_table import MODEL
+from pytriton.model_config.json_codec import write_fields
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.validation import checked_copy, validate
 
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 __all__ = ["ModelConfigGenerator"]
+
+# Keys of config.pbtxt, in snake case, whose text depends on more than the JSON value.
+_ENUMS = {"data_type", "format", "kind", "timeout_action"}
+_MAPS = {"inputs", "parameters", "priority_queue_policy"}
+_MAPS_BY_INTEGER = {"priority_queue_policy"}
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 class ModelConfigGenerator:
@@ -35,12 +43,23 @@ class ModelConfigGenerator:
         Raises:
             PyTritonBadParameterError: As :func:`pytriton.model_config.validation.validate`.
         """
-        config = checked_copy(self._config)
-        validate(config)
-        return {"backend": self._backend, **write_fields(MODEL, config)}
+        return self._checked()._json()
+
+    def write(self, config_path: str | PathLike[str]) -> None:
+        """Write ``config.pbtxt``, its parent directories, and the files of labels beside it.
+
+        The configuration is not checked again; ``bind`` has done that.
+        """
+        path = Path(config_path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([*_text_lines(self._json(), ""), ""]), encoding="utf-8")
+        for spec in self._config.outputs or ():
+            if spec.labels is not None:
+                labels = "".join(f"{label}\n" for label in spec.labels)
+                path.with_name(spec.label_filename).write_text(labels, encoding="utf-8")
 
     def to_file(self, config_path: str | PathLike[str]) -> Message:
-        """Write ``config.pbtxt``, its parent directories, and beside it the files of labels.
+        """Check the configuration and write it as :meth:`write`.
 
         Returns:
             The ``inference.ModelConfig`` message that was written.
@@ -48,12 +67,58 @@ class ModelConfigGenerator:
         Raises:
             PyTritonBadParameterError: As :meth:`get_config`.
         """
-        # Imported here, because protobuf and gRPC cost 0.3 s, and only a local model store writes files.
-        from pytriton.model_config import pbtxt
+        # Importing protobuf and gRPC takes 0.3 s, as long as the server's start.
+        from google.protobuf import json_format
+        from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-        message = pbtxt.write(self.get_config(), config_path)
-        for spec in checked_copy(self._config).outputs or ():
-            if spec.labels is not None:
-                path = Path(config_path).with_name(spec.label_filename)
-                path.write_text("".join(f"{label}\n" for label in spec.labels), encoding="utf-8")
+        checked = self._checked()
+        checked.write(config_path)
+        message: Message = json_format.ParseDict(checked._json(), ModelConfig())
         return message
+
+    def _checked(self) -> ModelConfigGenerator:
+        config = checked_copy(self._config)
+        validate(config)
+        return ModelConfigGenerator(config, self._backend)
+
+    def _json(self) -> dict[str, Any]:
+        return {"backend": self._backend, **write_fields(MODEL, self._config)}
+
+
+def _text_lines(message: Mapping[str, Any], indent: str) -> Iterator[str]:
+    """The lines of protobuf's text form of a message that is given in the form of protobuf's JSON."""
+    for key, value in message.items():
+        name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+        if name in _MAPS:
+            for entry_key, entry in value.items():
+                yield f"{indent}{name} {{"
+                yield f"{indent}  key: {int(entry_key) if name in _MAPS_BY_INTEGER else _quoted(entry_key)}"
+                yield f"{indent}  value {{"
+                yield from _text_lines(entry, f"{indent}    ")
+                yield f"{indent}  }}"
+                yield f"{indent}}}"
+            continue
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, Mapping):
+                yield f"{indent}{name} {{"
+                yield from _text_lines(item, f"{indent}  ")
+                yield f"{indent}}}"
+            else:
+                yield f"{indent}{name}: {item if name in _ENUMS else _literal(item)}"
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else str(value)
+    return _quoted(value) if isinstance(value, str) else str(value)
+
+
+def _quoted(text: str) -> str:
+    """A string literal, in which control characters are octal escapes of their bytes."""
+    return '"' + "".join(_ESCAPES.get(letter) or _escaped(letter) for letter in text) + '"'
+
+
+def _escaped(letter: str) -> str:
+    return letter if letter.isprintable() else "".join(f"\\{byte:03o}" for byte in letter.encode())

@@ -1,4 +1,4 @@
-"""An input or output of a model, as given to ``bind``."""
+"""The inputs and outputs of a model: :class:`Tensor` as given to ``bind``, :class:`TensorSpec` with its final name."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.model_config.dtypes import scalar_type
+from pytriton.model_config.dtypes import from_triton_name, scalar_type, triton_name
 
-__all__ = ["Tensor", "checked_format", "checked_labels", "checked_shape"]
+__all__ = ["Tensor", "TensorSpec", "checked_format", "checked_labels", "checked_shape", "name_tensors"]
 
 FORMATS = ("NCHW", "NHWC")
 
 
-@dataclass(unsafe_hash=True)  # as programs put it into sets and dicts
+@dataclass(unsafe_hash=True)  # programs put tensors into sets and dicts
 class Tensor:
-    """An input or output of a model.
+    """An input or output of a model, as given to ``bind``.
 
     Args:
         shape: Dimensions without the batch axis, as a tuple or list; -1 is any size. ``()``, for models with batching
             only, is one value per row: callables see shape ``(batch,)``, and clients exchange ``(batch, 1)``, because
-            the server's configuration knows no tensor without dimensions.
-        dtype: Anything that :func:`pytriton.model_config.dtypes.scalar_type` takes. Types are kept as they are given,
-            names and ``numpy.dtype`` objects become the NumPy scalar type. ``bytes`` and ``object`` are the same to the
-            server: callables get object arrays of ``bytes``.
+            the server's configuration has no tensor without dimensions.
+        dtype: Anything that :func:`pytriton.model_config.dtypes.scalar_type` takes. A type stays as it is; a name or
+            ``numpy.dtype`` becomes the NumPy scalar type. ``bytes`` and ``object`` are the same to the server:
+            callables get object arrays of ``bytes``.
         name: Name that clients and callables use; None is INPUT_1, INPUT_2, ... or OUTPUT_1, ... by position.
         optional: Clients may leave the tensor out; for inputs only.
-        labels: Names of the classes that an output has scores for, in their order; or the path of a text file with one
-            on each line, which is read at once. Clients that ask for an output's best classes get them.
-        format: ``"NCHW"`` or ``"NHWC"`` says which way an image lies in an input with three dimensions (the batch axis,
-            N, is not among them). The server passes it on to clients, and does nothing else with it.
+        labels: Names of the classes for which an output has scores, in order; or the path of a text file with one name
+            per line, which is read immediately. Clients that request the best classes of an output get these names.
+        format: Axis order of an image in an input with three dimensions, without the batch axis: ``"NCHW"`` or
+            ``"NHWC"``. The server tells it to clients, and does not use it.
 
     Raises:
-        PyTritonBadParameterError: The shape, the dtype, the labels or the format are not possible.
+        PyTritonBadParameterError: The shape, dtype, labels or format is not possible.
     """
 
     shape: tuple[int, ...]
@@ -56,11 +57,65 @@ class Tensor:
         self.format = checked_format(self.format)
 
 
-def checked_labels(labels: Sequence[str] | str | os.PathLike[str] | None) -> tuple[str, ...] | None:
-    """Labels, or those in a file, as a tuple; None if there are none.
+@dataclass
+class TensorSpec:
+    """An input or output of a served model.
+
+    Args:
+        name: Its name.
+        shape: Dimensions without the batch axis; -1 is any size. ``()`` is one value per row: callables see
+            ``(batch,)``, clients exchange ``(batch, 1)``.
+        dtype: NumPy scalar type; for BYTES tensors ``np.bytes_``, also when given as ``object``.
+        optional: Clients may leave it out.
+        format: ``NCHW`` or ``NHWC``, of an input that is an image; None is not known.
+        label_filename: File with the labels of an output's classes, in the model's folder; empty is none.
+        labels: Content of that file; None if it is not known, because servers only tell its name.
 
     Raises:
-        PyTritonBadParameterError: They are not texts of one line each, or the file cannot be read.
+        PyTritonBadParameterError: The shape, dtype, format or labels is not possible.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: type[np.generic]
+    optional: bool = False
+    format: str | None = None
+    label_filename: str = ""
+    labels: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        self.shape = checked_shape(self.shape)
+        self.dtype = from_triton_name(triton_name(self.dtype))
+        self.format = checked_format(self.format)
+        self.labels = checked_labels(self.labels)
+
+
+def name_tensors(tensors: Sequence[Tensor], prefix: str) -> list[TensorSpec]:
+    """Give each tensor without a name one by its position, counted from 1 over all tensors.
+
+    Args:
+        tensors: The inputs or the outputs of a model.
+        prefix: ``INPUT`` or ``OUTPUT``; the third tensor becomes ``INPUT_3``.
+    """
+    return [
+        TensorSpec(
+            tensor.name or f"{prefix}_{position}",
+            tensor.shape,
+            scalar_type(tensor.dtype),
+            bool(tensor.optional),
+            tensor.format,
+            f"labels_{position}.txt" if tensor.labels else "",
+            checked_labels(tensor.labels),
+        )
+        for position, tensor in enumerate(tensors, 1)
+    ]
+
+
+def checked_labels(labels: Sequence[str] | str | os.PathLike[str] | None) -> tuple[str, ...] | None:
+    """Labels, or the lines of a file, as a tuple; None if there are none.
+
+    Raises:
+        PyTritonBadParameterError: A label is not a text of one line, or the file cannot be read.
     """
     if labels is None:
         return None
@@ -68,9 +123,7 @@ def checked_labels(labels: Sequence[str] | str | os.PathLike[str] | None) -> tup
         try:
             text = Path(labels).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise PyTritonBadParameterError(
-                f"labels are to be read from {os.fspath(labels)!r}, which fails: {error}"
-            ) from error
+            raise PyTritonBadParameterError(f"cannot read labels from {os.fspath(labels)!r}: {error}") from error
         labels = text.removesuffix("\n").split("\n") if text else []
     if not isinstance(labels, Sequence) or not all(isinstance(label, str) for label in labels):
         raise PyTritonBadParameterError(f"labels must be a list of texts, or the path of a file, got {labels!r}")
@@ -78,12 +131,12 @@ def checked_labels(labels: Sequence[str] | str | os.PathLike[str] | None) -> tup
         raise PyTritonBadParameterError("labels must not be empty; leave them out if there are none")
     for label in labels:
         if "\n" in label or "\r" in label:
-            raise PyTritonBadParameterError(f"label {label!r} has several lines; the server takes one line for each")
+            raise PyTritonBadParameterError(f"label {label!r} has several lines; the server takes one line per label")
     return tuple(labels)
 
 
 def checked_format(value: str | None) -> str | None:
-    """``NCHW``, ``NHWC`` or None; the server's names for them are understood too.
+    """``NCHW``, ``NHWC`` or None; also takes the server's names, such as ``FORMAT_NCHW``.
 
     Raises:
         PyTritonBadParameterError: It is something else.

@@ -1,26 +1,27 @@
-"""The complete description of a served model, as callables and clients see it."""
+"""The complete description of a served model, as the server, callables and clients see it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from pytriton.model_config.common import DeviceKind, DynamicBatcher
-from pytriton.model_config.dtypes import from_triton_name, scalar_type, triton_name
-from pytriton.model_config.instance_group import InstanceGroup
-from pytriton.model_config.sequence_batcher import SequenceBatcher
-from pytriton.model_config.tensor import Tensor, checked_format, checked_labels, checked_shape
-from pytriton.model_config.version_policy import AllVersions, VersionPolicy
+from pytriton.model_config.model_config import (
+    AllVersions,
+    DeviceKind,
+    DynamicBatcher,
+    InstanceGroup,
+    SequenceBatcher,
+    VersionPolicy,
+)
+from pytriton.model_config.tensor import TensorSpec
 from pytriton.model_config.warmup import ModelWarmup
 
-__all__ = ["ResponseCache", "TensorSpec", "TritonModelConfig", "name_tensors"]
+__all__ = ["ResponseCache", "TensorSpec", "TritonModelConfig"]
 
 
 @dataclass
 class ResponseCache:
-    """Whether the server keeps the model's responses.
+    """Whether the server caches the model's responses.
 
     Args:
         enable: Answer repeated requests from the server's cache.
@@ -30,64 +31,31 @@ class ResponseCache:
 
 
 @dataclass
-class TensorSpec:
-    """An input or output of a served model.
-
-    Args:
-        name: Its name.
-        shape: Dimensions without the batch axis; -1 is any size. ``()`` is one value per row: callables see
-            ``(batch,)``, clients exchange ``(batch, 1)``.
-        dtype: NumPy scalar type; for BYTES tensors ``np.bytes_``, also when made from ``object``.
-        optional: Clients may leave it out.
-        format: ``NCHW`` or ``NHWC``, of an input that is an image; None says nothing.
-        label_filename: File with the labels of an output's classes, in the model's folder; empty is none.
-        labels: What is in that file, if it is known: servers tell its name alone.
-
-    Raises:
-        PyTritonBadParameterError: The shape, the dtype, the format or the labels are not possible.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: type[np.generic]
-    optional: bool = False
-    format: str | None = None
-    label_filename: str = ""
-    labels: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        self.shape = checked_shape(self.shape)
-        self.dtype = from_triton_name(triton_name(self.dtype))
-        self.format = checked_format(self.format)
-        self.labels = checked_labels(self.labels)
-
-
-@dataclass
 class TritonModelConfig:
     """The complete description of a served model.
 
-    What the server would not keep is normalised, so that a configuration equals its own copy read back from a server
-    or a file. Two things are no part of the server's configuration: the version, which is read back as 1, and labels,
-    which are read back from a file that is beside the configuration's, and from a server not at all.
+    Values that the server does not keep are normalised, so that a configuration equals its own copy read back from a
+    server or a file. Two values are not part of the server's configuration: the version, which is read back as 1, and
+    labels, which are read back from a file beside the configuration's file, and never from a server.
 
     Args:
         model_name: Its name.
         model_version: Its version.
         max_batch_size: Most rows in one call; becomes 0 without batching.
         batching: Tensors have a batch axis.
-        batcher: How waiting requests are merged; None is one request per call. A DynamicBatcher becomes None without
-            batching.
-        instance_group: Instances by device; None is the server's default count. Follows from ``instance_groups`` if
-            they are given.
+        batcher: How the server merges waiting requests; None is one request per call. A DynamicBatcher becomes None
+            without batching.
+        instance_group: Number of instances by device; None is the server's default. Computed from ``instance_groups``
+            if they are given.
         decoupled: A request may get zero to many responses.
         backend_parameters: Texts for the backend; other values become text.
         inputs: In the order of the model's signature; None when empty.
         outputs: In the order of the model's signature; None when empty.
         response_cache: None leaves it to the server.
-        model_warmup: Requests that the server makes before the model is ready. ``bind`` makes them itself, and leaves
-            this None.
+        model_warmup: Requests that the server makes before the model is ready. ``bind`` makes the requests itself, and
+            leaves this None.
         version_policy: Which versions the server serves.
-        instance_groups: Instances in the server's order; None when empty. Made of ``instance_group`` if not given.
+        instance_groups: Instances in the server's order; None when empty. Computed from ``instance_group`` if absent.
     """
 
     model_name: str
@@ -106,8 +74,7 @@ class TritonModelConfig:
     instance_groups: list[InstanceGroup] | None = None
 
     def __post_init__(self) -> None:
-        parameters = {key: str(value) for key, value in self.backend_parameters.items()}
-        self.backend_parameters = parameters
+        self.backend_parameters = {key: str(value) for key, value in self.backend_parameters.items()}
         self.inputs = list(self.inputs or ()) or None
         self.outputs = list(self.outputs or ()) or None
         self.model_warmup = list(self.model_warmup or ()) or None
@@ -128,28 +95,7 @@ class TritonModelConfig:
 def _instances_by_kind(groups: Iterable[InstanceGroup]) -> dict[DeviceKind, int | None]:
     instances: dict[DeviceKind, int | None] = {}
     for group in groups:
-        # Several groups of a kind add up; what validation is going to refuse stays as it is.
+        # Counts of several groups of one kind add up. An invalid count stays as it is, for validate() to refuse.
         before = instances.get(group.kind)
         instances[group.kind] = before + group.count if before and group.count else before or group.count
     return instances
-
-
-def name_tensors(tensors: Sequence[Tensor], prefix: str) -> list[TensorSpec]:
-    """Give tensors without a name one by position, counted from 1 over all of them.
-
-    Args:
-        tensors: The inputs or the outputs of a model.
-        prefix: ``INPUT`` or ``OUTPUT``; the third tensor becomes ``INPUT_3``.
-    """
-    return [
-        TensorSpec(
-            tensor.name or f"{prefix}_{position}",
-            tensor.shape,
-            scalar_type(tensor.dtype),
-            bool(tensor.optional),
-            tensor.format,
-            f"labels_{position}.txt" if tensor.labels else "",
-            checked_labels(tensor.labels),
-        )
-        for position, tensor in enumerate(tensors, 1)
-    ]

@@ -5,21 +5,33 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.model_config.common import DeviceKind, DynamicBatcher, QueuePolicy, TimeoutAction
-from pytriton.model_config.instance_group import InstanceGroup, RateLimiter
-from pytriton.model_config.sequence_batcher import DirectStrategy, OldestStrategy, SequenceBatcher
-from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.model_config.version_policy import AllVersions, LatestVersions, SpecificVersions, VersionPolicy
-from pytriton.model_config.warmup import ModelWarmup
+from pytriton.model_config.model_config import (
+    AllVersions,
+    DeviceKind,
+    DirectStrategy,
+    DynamicBatcher,
+    InstanceGroup,
+    LatestVersions,
+    OldestStrategy,
+    QueuePolicy,
+    RateLimiter,
+    SequenceBatcher,
+    SpecificVersions,
+    TimeoutAction,
+    VersionPolicy,
+)
+from pytriton.model_config.tensor import TensorSpec
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.model_config.warmup import ModelWarmup, WarmupInput
 
-__all__ = ["check_combination", "check_integer", "check_type", "checked_copy", "validate"]
+__all__ = ["check_integer", "checked_copy", "groups_of_callables", "validate", "validate_for_bind"]
 
 LOGGER = logging.getLogger(__name__)
 
@@ -35,7 +47,7 @@ _UINT64_MAX = 2**64 - 1
 
 
 def validate(config: TritonModelConfig) -> None:
-    """Check what the server would refuse, or read as something else.
+    """Check that the server accepts the configuration and reads it as it is meant.
 
     Raises:
         PyTritonBadParameterError: A value is out of its range, or two of them contradict each other.
@@ -56,7 +68,7 @@ def validate(config: TritonModelConfig) -> None:
     for group in config.instance_groups or ():
         _check_group(group)
     for warmup in config.model_warmup or ():
-        check_type("each of model_warmup", warmup, ModelWarmup)
+        _check_type("each of model_warmup", warmup, ModelWarmup)
         for name, warmup_input in warmup.inputs.items():
             if not warmup_input.has_source or not warmup_input.shape:
                 raise PyTritonBadParameterError(
@@ -65,11 +77,44 @@ def validate(config: TritonModelConfig) -> None:
                 )
 
 
+def validate_for_bind(config: TritonModelConfig, callables: int, model_warmup: Sequence[ModelWarmup] | None) -> None:
+    """Check the configuration of a model that ``bind`` has described; includes :func:`validate`.
+
+    Args:
+        config: The model.
+        callables: How many callables it has.
+        model_warmup: The warm-up requests that ``bind`` makes.
+
+    Raises:
+        PyTritonBadParameterError: A value is out of its range, or two of them contradict each other.
+    """
+    validate(config)
+    _check_combination(config)
+    _check_callables(config, callables)
+    _check_warmup(model_warmup or (), config)
+
+
+def groups_of_callables(groups: Sequence[InstanceGroup] | None, callables: int) -> list[InstanceGroup]:
+    """The instance groups of a model with so many callables; a single group without count gets all of them.
+
+    Raises:
+        PyTritonBadParameterError: ``groups`` is not a list of InstanceGroup, or one of several has no count.
+    """
+    if not isinstance(groups, (list, tuple, type(None))) or not all(isinstance(g, InstanceGroup) for g in groups or ()):
+        raise PyTritonBadParameterError(f"instance_groups must be a list of InstanceGroup, got {groups!r}")
+    groups = list(groups or [InstanceGroup()])
+    if len(groups) == 1 and groups[0].count is None:
+        return [replace(groups[0], count=max(1, callables // groups[0].devices))]
+    if any(group.count is None for group in groups):
+        raise PyTritonBadParameterError("give each of several instance_groups a count: how many callables it has")
+    return groups
+
+
 def checked_copy(config: ConfigT) -> ConfigT:
     """A copy of a configuration and of all its parts, each checked and normalised as by its constructor.
 
-    Programs assign fields of configurations that were made before. Attributes that are no fields have no effect, which
-    a warning says.
+    Programs assign fields of existing configurations. An attribute that is not a field has no effect, and is logged
+    as a warning.
 
     Raises:
         PyTritonError: What the constructors raise.
@@ -91,12 +136,8 @@ def checked_copy(config: ConfigT) -> ConfigT:
     return copied  # type: ignore[no-any-return]  # of the same type
 
 
-def check_combination(config: TritonModelConfig) -> None:
-    """Refuse options that the server refuses together, less plainly, or that it would not do right together.
-
-    Raises:
-        PyTritonBadParameterError: The model has such options.
-    """
+def _check_combination(config: TritonModelConfig) -> None:
+    """Refuse options that the server refuses together with an unclear message, or handles incorrectly together."""
     sequences = isinstance(config.batcher, SequenceBatcher)
     if sequences and config.decoupled:
         raise PyTritonBadParameterError(
@@ -116,6 +157,52 @@ def check_combination(config: TritonModelConfig) -> None:
         )
 
 
+def _check_callables(config: TritonModelConfig, callables: int) -> None:
+    for group in config.instance_groups or ():
+        if group.kind is DeviceKind.KIND_AUTO or (group.kind is DeviceKind.KIND_GPU and not group.gpus):
+            raise PyTritonBadParameterError(
+                f"an instance group of model {config.model_name!r} is {group.kind.value}, of which the server makes as "
+                "many instances as it finds GPUs; use KIND_CPU, or KIND_GPU with gpus=[0, ...]"
+            )
+    instances = sum((group.count or 0) * group.devices for group in config.instance_groups or ())
+    if instances != callables:
+        raise PyTritonBadParameterError(
+            f"the instance groups of model {config.model_name!r} make {instances} instances, but it has {callables} "
+            "callables; give bind() a list with one callable per instance"
+        )
+
+
+def _check_warmup(model_warmup: Sequence[ModelWarmup], config: TritonModelConfig) -> None:
+    """Check that a client of the model could send these requests, and that each input has a source of data."""
+    if not isinstance(model_warmup, (list, tuple)):
+        raise PyTritonBadParameterError(f"model_warmup must be a list of ModelWarmup, got {model_warmup!r}")
+    specs = {spec.name: spec for spec in config.inputs or ()}
+    for warmup in model_warmup:
+        _check_type("each of model_warmup", warmup, ModelWarmup)
+        place = f"warm-up {warmup.name!r}"
+        low, high = (1, config.max_batch_size) if config.batching else (0, 1)
+        check_integer(f"{place}: batch_size", warmup.batch_size, low, high)
+        check_integer(f"{place}: count", warmup.count, 0, _UINT32_MAX)
+        if unknown := sorted(warmup.inputs.keys() - specs.keys()):
+            raise PyTritonBadParameterError(f"{place}: {unknown} are no inputs of the model; it has {[*specs]}")
+        if missing := sorted(name for name, spec in specs.items() if name not in warmup.inputs and not spec.optional):
+            raise PyTritonBadParameterError(f"{place}: inputs {missing} are missing, and not optional")
+        for name, warmup_input in warmup.inputs.items():
+            _check_warmup_input(f"{place}: input {name!r}", warmup_input, specs[name])
+
+
+def _check_warmup_input(place: str, warmup_input: WarmupInput, spec: TensorSpec) -> None:
+    shape, found, expected = tuple(warmup_input.shape), np.dtype(warmup_input.dtype), np.dtype(spec.dtype)
+    sizes_fit = len(shape) == len(spec.shape) and all(w in (-1, n) for n, w in zip(shape, spec.shape, strict=True))
+    if not sizes_fit or found != expected:
+        raise PyTritonBadParameterError(
+            f"{place} is {found.name} of shape {shape}, but the model's is {expected.name} of shape {spec.shape}; "
+            "leave the batch axis out, and give -1 a size"
+        )
+    if not warmup_input.has_source:
+        raise PyTritonBadParameterError(f"{place} has no data; set zero_data, random_data or input_data_file")
+
+
 def _check_version_policy(policy: VersionPolicy) -> None:
     if isinstance(policy, LatestVersions):
         check_integer("version_policy: count", policy.count, 1, _UINT32_MAX)
@@ -125,12 +212,12 @@ def _check_version_policy(policy: VersionPolicy) -> None:
         for version in policy.versions:
             check_integer("version_policy: each of versions", version, 1, _INT64_MAX)
     else:
-        check_type("version_policy", policy, AllVersions)
+        _check_type("version_policy", policy, AllVersions)
 
 
 def _check_group(group: InstanceGroup) -> None:
-    check_type("instance_group", group, InstanceGroup)
-    check_type("instance_group", group.kind, DeviceKind)
+    _check_type("instance_group", group, InstanceGroup)
+    _check_type("instance_group", group.kind, DeviceKind)
     place = f"instance_group {group.kind.value}"
     if group.count is not None:
         check_integer(place, group.count, 1, _INT32_MAX)
@@ -138,12 +225,12 @@ def _check_group(group: InstanceGroup) -> None:
         check_integer(f"{place}: each of gpus", gpu, 0, _INT32_MAX)
     if group.gpus and group.kind is not DeviceKind.KIND_GPU:
         raise PyTritonBadParameterError(f"{place} has gpus; use KIND_GPU")
-    check_type(f"{place}: host_policy", group.host_policy, str)
+    _check_type(f"{place}: host_policy", group.host_policy, str)
     if group.rate_limiter is not None:
-        check_type(f"{place}: rate_limiter", group.rate_limiter, RateLimiter)
+        _check_type(f"{place}: rate_limiter", group.rate_limiter, RateLimiter)
         check_integer(f"{place}: priority of the rate_limiter", group.rate_limiter.priority, 0, _UINT32_MAX)
         for resource in group.rate_limiter.resources or ():
-            check_type(f"{place}: each resource's name", resource.name, str)
+            _check_type(f"{place}: each resource's name", resource.name, str)
             check_integer(f"{place}: count of resource {resource.name!r}", resource.count, 1, _UINT32_MAX)
 
 
@@ -190,7 +277,7 @@ def _check_output(spec: TensorSpec) -> None:
     if spec.format is not None:
         raise PyTritonBadParameterError(f"output {spec.name!r} has a format; only inputs can")
     if spec.labels is not None and spec.dtype is np.bytes_:
-        raise PyTritonBadParameterError(f"output {spec.name!r} has labels, but holds texts, which are no scores")
+        raise PyTritonBadParameterError(f"output {spec.name!r} has labels, but holds texts instead of scores")
     if spec.labels is not None and not _FILE_NAME.fullmatch(spec.label_filename):
         raise PyTritonBadParameterError(
             f"output {spec.name!r} has labels, for which label_filename must name a file, got {spec.label_filename!r}"
@@ -198,7 +285,7 @@ def _check_output(spec: TensorSpec) -> None:
 
 
 def _check_batcher(batcher: DynamicBatcher, max_batch_size: int) -> None:
-    check_type("batcher", batcher, DynamicBatcher)
+    _check_type("batcher", batcher, DynamicBatcher)
     check_integer("max_queue_delay_microseconds", batcher.max_queue_delay_microseconds, 0, _UINT64_MAX)
     for size in batcher.preferred_batch_size or ():
         check_integer("each preferred_batch_size", size, 1, max_batch_size)
@@ -216,8 +303,8 @@ def _check_batcher(batcher: DynamicBatcher, max_batch_size: int) -> None:
 
 
 def _check_policy(place: str, policy: QueuePolicy) -> None:
-    check_type(place, policy, QueuePolicy)
-    check_type(f"{place}: timeout_action", policy.timeout_action, TimeoutAction)
+    _check_type(place, policy, QueuePolicy)
+    _check_type(f"{place}: timeout_action", policy.timeout_action, TimeoutAction)
     timeout = policy.default_timeout_microseconds
     check_integer(f"{place}: default_timeout_microseconds", timeout, 0, _UINT64_MAX)
     check_integer(f"{place}: max_queue_size", policy.max_queue_size, 0, _UINT32_MAX)
@@ -225,12 +312,12 @@ def _check_policy(place: str, policy: QueuePolicy) -> None:
 
 def check_integer(place: str, value: object, low: int, high: int) -> None:
     """Raise PyTritonBadParameterError unless ``value`` is an integer from ``low`` to ``high``."""
-    # bool is an int to Python; True as a size is a slip.
+    # bool is a subclass of int; True as a size is a mistake.
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
         raise PyTritonBadParameterError(f"{place} must be an integer from {low} to {high}, got {value!r}")
 
 
-def check_type(place: str, value: object, kind: type) -> None:
+def _check_type(place: str, value: object, kind: type) -> None:
     """Raise PyTritonBadParameterError unless ``value`` is a ``kind``."""
     if not isinstance(value, kind):
         raise PyTritonBadParameterError(f"{place} must be a {kind.__name__}, got {value!r}")

@@ -1,4 +1,4 @@
-"""Requests that a model's callables get before the server loads the model."""
+"""Warm-up: the requests that a model's callables get before the server loads the model, and their data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytriton.model_config.tensor import checked_shape
 __all__ = ["ModelWarmup", "WarmupInput", "generate_warmup_data", "generate_warmup_requests"]
 
 SMALL_INTEGERS = (np.int8, np.uint8, np.int16, np.uint16)
-LARGEST_INTEGER = 99  # of the wider types: indices, counts and ids should be plausible
+LARGEST_INTEGER = 99  # of wider types, so that indices, counts and ids are plausible
 SHORTEST_TEXT, LONGEST_TEXT = 8, 32
 ALPHABET = np.frombuffer((string.ascii_letters + string.digits).encode(), "S1")
 
@@ -27,15 +27,15 @@ ALPHABET = np.frombuffer((string.ascii_letters + string.digits).encode(), "S1")
 class WarmupInput:
     """The values of one input.
 
-    Exactly one source is needed: a file, zeros or random values. If several are given, the first of these wins.
+    One source is required: a file, zeros or random values. Of several, the first in this order is used.
 
     Args:
         dtype: As of :class:`pytriton.model_config.Tensor`.
-        shape: Dimensions without the batch axis, all of them above 0.
+        shape: Dimensions without the batch axis, all above 0.
         zero_data: Zeros; False for booleans, and empty strings for bytes.
         random_data: Random values: 0 to 99 for integers of 32 and 64 bits, the whole range for shorter ones, [0, 1) for
             floats, 8 to 32 letters and digits for bytes.
-        input_data_file: Path of a ``.npy`` file with a batch, or with one sample for all of its rows.
+        input_data_file: Path of a ``.npy`` file with a batch, or with one sample for all rows.
 
     Raises:
         PyTritonBadParameterError: The dtype or the shape is not possible.
@@ -57,22 +57,22 @@ class WarmupInput:
 
     @property
     def has_source(self) -> bool:
-        """Whether it says where its values come from."""
+        """Whether it has a source of values."""
         return bool(self.input_data_file or self.zero_data or self.random_data)
 
 
 @dataclass
 class ModelWarmup:
-    """Some requests of one form.
+    """Some warm-up requests with equal inputs.
 
     Args:
         name: For the log.
         batch_size: Rows of each request; 0 or 1 for a model without batching, whose arrays have no batch axis.
         inputs: The values of each input by its name; optional inputs may be left out.
-        count: How many requests; 0 counts as 1, as the server has it.
+        count: Number of requests; 0 is 1, as in the server.
 
     Raises:
-        PyTritonBadParameterError: ``inputs`` is no dict of WarmupInput.
+        PyTritonBadParameterError: ``inputs`` is not a dict of WarmupInput.
     """
 
     name: str
@@ -88,18 +88,18 @@ class ModelWarmup:
 
 
 def generate_warmup_data(warmup_input: WarmupInput, batch_size: int) -> NDArray[Any]:
-    """One input's array.
+    """The array of one input.
 
     Args:
-        warmup_input: Says what is in it.
-        batch_size: Rows; 0 makes an array without a batch axis.
+        warmup_input: Its dtype, shape and source of values.
+        batch_size: Rows; 0 is an array without a batch axis.
 
     Returns:
         Shape ``(batch_size, *shape)``, or ``shape`` for a batch size of 0. Object arrays of ``bytes`` for bytes and
         objects, as callables get them.
 
     Raises:
-        PyTritonBadParameterError: There is no source, or the file does not hold such an array.
+        PyTritonBadParameterError: There is no source, or the file has another array.
     """
     kind = from_triton_name(triton_name(warmup_input.dtype))
     shape = (batch_size, *warmup_input.shape) if batch_size else tuple(warmup_input.shape)
@@ -108,7 +108,7 @@ def generate_warmup_data(warmup_input: WarmupInput, batch_size: int) -> NDArray[
     if warmup_input.zero_data:
         return _filled(shape, lambda: b"") if _is_text(kind) else np.zeros(shape, kind)
     if warmup_input.random_data:
-        return np.asarray(_random(shape, kind))  # of no dimension, NumPy makes scalars
+        return np.asarray(_random(shape, kind))  # without dimensions, NumPy returns a scalar
     raise PyTritonBadParameterError("a warm-up input has no data; set zero_data, random_data or input_data_file")
 
 
@@ -122,13 +122,13 @@ def generate_warmup_requests(
     """The inputs of each request: ``count`` of them for each :class:`ModelWarmup`.
 
     Args:
-        model_warmup: What to send.
-        input_specs: The model's inputs, anything with a ``name``. Arrays are in their order.
-        outputs_specs: The model's outputs; accepted for symmetry, requests ask for all of them.
+        model_warmup: The requests to make.
+        input_specs: The model's inputs: any objects with a ``name``. The arrays have their order.
+        outputs_specs: Not used; requests ask for all outputs.
         batching: Whether the model's tensors have a batch axis.
 
     Raises:
-        PyTritonBadParameterError: As :func:`generate_warmup_data`, or the model has no input of some name.
+        PyTritonBadParameterError: As :func:`generate_warmup_data`; or the model has no input of that name.
     """
     requests = []
     for warmup in [model_warmup] if isinstance(model_warmup, ModelWarmup) else model_warmup:
@@ -157,7 +157,7 @@ def _random(shape: tuple[int, ...], kind: type[np.generic]) -> NDArray[Any]:
     if kind is np.bool_:
         return generator.integers(0, 2, shape).astype(np.bool_)
     if issubclass(kind, np.floating):
-        # float16 rounds what is just below 1 to 1
+        # float16 rounds values just below 1 to 1
         return np.minimum(generator.random(shape), 1 - np.finfo(kind).eps).astype(kind)
     if kind in SMALL_INTEGERS:
         limits = np.iinfo(kind)
@@ -174,7 +174,7 @@ def _filled(shape: tuple[int, ...], value: Callable[[], bytes]) -> NDArray[np.ob
 
 def _from_file(path: str, shape: tuple[int, ...], sample: tuple[int, ...], kind: type[np.generic]) -> NDArray[Any]:
     try:
-        # An object array is a pickle, which could run code of whoever wrote the file.
+        # Loading an object array unpickles it, which can run code from the file.
         array: NDArray[Any] = np.load(path, allow_pickle=False)
         array = _as_texts(array) if _is_text(kind) else array.astype(kind)
     except (OSError, ValueError, TypeError, EOFError) as error:

@@ -2,7 +2,6 @@
 
 ===============================  ===================================================================================
 commands                         to the worker
-``start``, bytes                 the first one: a pickled :class:`WorkerSpec`
 ``drain``                        accept no further batch, answer those that have arrived, and end
 ``observe``                      report batches from now on
 ``quiet``, number, None          question, answered with the seconds since the last batch; 0 while one is answered
@@ -42,6 +41,7 @@ import cloudpickle
 import wrapt
 
 from pytriton import forks
+from pytriton.decorators.signatures import wrapper_of
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.processes import WorkerResources
 from pytriton.worker.inference import Options
@@ -185,7 +185,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         elif isinstance(value, wrapt.FunctionWrapper):
             if value.__module__ != "__main__" and _importable(value) is value:
                 return str(value.__qualname__)  # by reference
-            return _decorated, (value.__wrapped__, value._self_wrapper)
+            return _decorated, (value.__wrapped__, wrapper_of(value))
         elif isinstance(value, FunctionType) and (decorator := _decorator_of(value)) is not None:
             return unwrap, (decorator,)
         return super().reducer_override(value)

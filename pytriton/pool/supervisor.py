@@ -262,14 +262,13 @@ class Supervisor:
         spec = _pickled(replace(self._spec, log_levels=log_levels()))
         try:
             environment = self._spec.resources.environment()
-            process = WorkerProcess(self._spec.name, environment, self._listener, self._changed)
+            process = WorkerProcess(self._spec.name, spec, environment, self._listener, self._changed)
         except OSError as error:
             return f"no process can be started: {error}"
         LOGGER.info("worker %s is starting: process %d", self._spec.name, process.pid)
         self._process = process
         if self._stopped.is_set():  # stop() may have seen no process
             process.stop()
-        process.send("start", spec)
         failure = None
         # wait_ready() has a deadline for the first process.
         for report, *details in process.reports(self._processes.start_timeout_s if self._has_started else math.inf):

@@ -38,10 +38,11 @@ LOGGER = logging.getLogger("pytriton.worker")
 PR_SET_PDEATHSIG = 1
 
 
-def main(pipe: int, listener: int, parent: int) -> None:
+def main(spec: int, pipe: int, listener: int, parent: int) -> None:
     """Run a worker to its end.
 
     Args:
+        spec: Descriptor of a file with the pickled :class:`WorkerSpec`.
         pipe: Descriptor of the pipe to the launching process.
         listener: Descriptor of the socket that the instance's proxy connects to.
         parent: Id of the launching process.
@@ -49,18 +50,16 @@ def main(pipe: int, listener: int, parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel kills this process with its parent
     if os.getppid() != parent:
         return
-    for descriptor in (pipe, listener):
+    for descriptor in (spec, pipe, listener):
         os.set_inheritable(descriptor, False)  # or what the callable starts would hold the proxy's connections open
     with ignored_signals():  # the launching process decides
-        _serve(MessagePipe(Connection(pipe)), listener)
+        _serve(spec, MessagePipe(Connection(pipe)), listener)
 
 
-def _serve(pipe: MessagePipe, listener: int) -> None:
+def _serve(spec_file: int, pipe: MessagePipe, listener: int) -> None:
     try:
-        start = pipe.receive()
-        if start is None:
-            return
-        spec: WorkerSpec = pickle.loads(start[1])
+        with open(spec_file, "rb") as file:
+            spec: WorkerSpec = pickle.load(file)
         _prepare(spec, pipe)
         runner = WorkerRunner(spec, pipe, socket.socket(fileno=listener))
     except BaseException:

@@ -35,7 +35,7 @@ BOOTSTRAP = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
 from pytriton.pool.worker_main import main
-main(*map(int, sys.argv[2:5]))
+main(*map(int, sys.argv[2:6]))
 """
 
 
@@ -43,6 +43,7 @@ class WorkerProcess:
     """Starts a worker process. The kernel kills it when the thread that made this object ends.
 
     Args:
+        spec: A pickled :class:`WorkerSpec`. It is passed in a memory file, as a pipe would block while it is full.
         listener: The socket that the instance's proxy connects to.
         changed: Notified of answers and of the end, with its lock held. :meth:`ask` waits for it.
 
@@ -51,7 +52,12 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, name: str, environment: dict[str, str], listener: socket.socket, changed: threading.Condition
+        self,
+        name: str,
+        spec: bytes,
+        environment: dict[str, str],
+        listener: socket.socket,
+        changed: threading.Condition,
     ) -> None:
         self._name = name
         self._output = _Output(name)
@@ -63,18 +69,22 @@ class WorkerProcess:
         ours, theirs = Pipe()
         self._pipe = MessagePipe(ours)
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
-        numbers = map(str, (theirs.fileno(), listener.fileno(), os.getpid()))
         warnings = [f"-W{option}" for option in sys.warnoptions]
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, *warnings, "-c", BOOTSTRAP, paths, *numbers, name],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                pass_fds=(theirs.fileno(), listener.fileno()),
-                start_new_session=True,  # Ctrl+C in a terminal reaches the launching process alone; see wait()
-            )
+            with open(os.memfd_create("pytriton-worker-spec"), "wb") as spec_file:
+                spec_file.write(spec)
+                spec_file.seek(0)
+                descriptors = (spec_file.fileno(), theirs.fileno(), listener.fileno())
+                numbers = map(str, (*descriptors, os.getpid()))
+                self._process = subprocess.Popen(
+                    [sys.executable, *warnings, "-c", BOOTSTRAP, paths, *numbers, name],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    pass_fds=descriptors,
+                    start_new_session=True,  # Ctrl+C in a terminal reaches the launching process alone; see wait()
+                )
         except BaseException:
             self._pipe.close()
             raise

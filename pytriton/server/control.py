@@ -1,29 +1,51 @@
-"""What we ask of a running server: whether it is ready, and to load and unload models."""
+"""Calls to a running server: whether it is ready, what it serves, and loading and unloading models."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 from tritonclient.utils import InferenceServerException
 
 from pytriton.client.exceptions import PyTritonClientTimeoutError
+from pytriton.exceptions import PyTritonModelControlError
+from pytriton.model_config.generator import ModelConfigGenerator
+from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.server.access import Access
+from pytriton.server.access import CALL_TIMEOUT_S, Access
 from pytriton.server.announcement import announcement
+from pytriton.server.python_backend import NO_PYTHON_BACKEND
+from pytriton.server.repository import CONFIG_FILE
 from pytriton.server.statistics import ModelStatistics, parse_statistics
 
-__all__ = ["OWNER", "REFUSED", "ModelControl"]
+__all__ = ["ModelControl", "RemoteModelControl"]
 
 READY_POLL_S = 0.01
-REFUSED = (InferenceServerException, OSError)
+ACCESS_POLL_S = 1.0
+LIVE_TIMEOUT_S = 5.0
 OWNER = "pytriton_owner"
-HOLDING = {"READY", "LOADING", "UNLOADING"}
+HELD_STATES = {"READY", "LOADING", "UNLOADING"}
+NOT_LOADED = ("is not found", "has no available versions")
+MESSAGE_END = ";. \n"  # how the server ends its messages
+RESTRICTED = "restricted"
+ADVICE = {
+    RESTRICTED: "give RemoteTriton the server's access_token",
+    "explicit model load / unload is not allowed": "start that server with --model-control-mode=explicit",
+    NO_PYTHON_BACKEND: "RemoteTriton needs Triton's Python backend, which this server has not. If it belongs to a "
+    "Triton object, start that with an interpreter whose shared library is installed and that the server has a stub "
+    "for (pytriton env tells); or bind the model in that process",
+}
 
 
 class ModelControl:
-    """Controls a server that reads the model repository which we write.
+    """Controls a server that reads the model repository which this process writes.
+
+    All methods raise PyTritonModelControlError if the server refuses or cannot be reached.
 
     Args:
         access: To the server.
@@ -36,37 +58,28 @@ class ModelControl:
     def __init__(self, access: Access) -> None:
         self._access = access
         self.url = access.url
-        self.id = ""  # what comes from the server's own repositories bears no mark
+        self.id = ""  # models of the server's own repositories have no mark
 
     def load(self, name: str) -> None:
-        """Load a model, or what is new of it.
-
-        Raises:
-            InferenceServerException: The server refused it.
-        """
-        with self._access.client() as client:
-            client.load_model(name, headers=self._access.headers)
+        """Load a model, or its new versions and configuration."""
+        self._call("load_model", name)
 
     def unload(self, name: str) -> None:
         """Have a model refuse new requests and go once those in flight are answered; returns before it is gone."""
-        with self._access.client() as client:
-            client.unload_model(name, headers=self._access.headers)
+        self._call("unload_model", name)
 
     def is_model_ready(self, name: str, version: int | None = None) -> bool:
         """Whether the server can serve a version of a model, or any."""
-        with self._access.client() as client:
-            return bool(client.is_model_ready(name, str(version or ""), headers=self._access.headers))
+        return bool(self._call("is_model_ready", name, str(version or "")))
 
     def is_own(self, name: str) -> bool:
-        """Whether a model is the one that we loaded, and no other one of that name; one that is not loaded is not."""
-        as_json = {} if self.url.startswith("http") else {"as_json": True}
-        with self._access.client() as client:
-            try:
-                config = client.get_model_config(name, headers=self._access.headers, **as_json)
-            except InferenceServerException as error:
-                if "is not found" in str(error) or "has no available versions" in str(error):
-                    return False
-                raise
+        """Whether the server has loaded a model of this name, and it is the one that this object loaded."""
+        try:
+            config = self._call_json("get_model_config", name)
+        except PyTritonModelControlError as error:
+            if any(text in str(error) for text in NOT_LOADED):
+                return False
+            raise
         parameters = config.get("config", config).get("parameters") or {}
         return bool(parameters.get(OWNER, {}).get("string_value", "") == self.id)
 
@@ -81,48 +94,38 @@ class ModelControl:
     def states(self) -> dict[str, set[str]]:
         """The models of the server's repositories, and the states of their versions, such as READY and UNLOADING."""
         found: dict[str, set[str]] = defaultdict(set)
-        for entry in self._index():
-            found[entry["name"]].add(entry.get("state", ""))
+        for (name, _), state in self.version_states().items():
+            found[name].add(state)
         return found
 
-    def _index(self) -> list[dict[str, str]]:
-        """What the server says of each version of each model."""
-        as_json = {} if self.url.startswith("http") else {"as_json": True}
-        with self._access.client() as client:
-            index = client.get_model_repository_index(headers=self._access.headers, **as_json)
-        return index if isinstance(index, list) else list(index.get("models", ()))
+    def version_states(self) -> dict[tuple[str, str], str]:
+        """The state of each version of each model; a model that was never loaded has a version without a number."""
+        index = self._call_json("get_model_repository_index")
+        entries = index if isinstance(index, list) else index.get("models", ())
+        return {(entry["name"], entry.get("version", "")): entry.get("state", "") for entry in entries}
 
-    def is_unloaded(self, name: str, version: int) -> bool:
-        """Whether a version of a model, whose files are there, has gone: it goes when its last request is answered.
+    def are_unloaded(self, versions: Iterable[tuple[str, int]]) -> bool:
+        """Whether models, by name and version, have gone: each goes when its last request is answered.
 
-        The server counts an open gRPC stream as a request, and does not end to count some that were cancelled.
+        The server counts an open gRPC stream as a request, and never stops to count some that were cancelled.
         """
-        return not any(
-            entry["name"] == name and entry.get("version") == str(version) and entry.get("state") in HOLDING
-            for entry in self._index()
-        )
+        states = self.version_states()
+        return not any(states.get((name, str(version))) in HELD_STATES for name, version in versions)
 
     def statistics(self, name: str | None) -> list[ModelStatistics]:
-        """What the server has counted of a model, or with None of all, by name and version.
-
-        Raises:
-            InferenceServerException: There is no such model.
-        """
-        as_json = {} if self.url.startswith("http") else {"as_json": True}
-        with self._access.client() as client:
-            answer = client.get_inference_statistics(name or "", headers=self._access.headers, **as_json)
-        return parse_statistics(answer)
+        """What the server has counted of a model, or with None of all, by name and version."""
+        return parse_statistics(self._call_json("get_inference_statistics", name or ""))
 
     def is_ready(self) -> bool:
         """Whether the server answers, and is ready."""
         return self.wait_ready(0.0, lambda: True) is None
 
-    def wait_ready(self, timeout_s: float, may_come: Callable[[], bool], *, live: bool = False) -> str | None:
+    def wait_ready(self, timeout_s: float, keep_waiting: Callable[[], bool], *, live: bool = False) -> str | None:
         """Wait until the server is live and ready.
 
         Args:
             timeout_s: For at most so long; 0 asks once.
-            may_come: Whether it makes sense to wait on.
+            keep_waiting: Whether to wait on.
             live: It is enough that the server is live: it need not have all its models ready.
 
         Returns:
@@ -132,28 +135,110 @@ class ModelControl:
         answer = "not ready"
         headers = self._access.headers
         with self._access.client() as client:
-            while may_come():
+            while keep_waiting():
                 try:
-                    if client.is_server_live(headers) and (live or client.is_server_ready(headers)) and may_come():
+                    if client.is_server_live(headers) and (live or client.is_server_ready(headers)) and keep_waiting():
                         return None
-                except (*REFUSED, ValueError) as error:  # ValueError: an answer that was cut short
+                except (InferenceServerException, OSError, ValueError) as error:  # ValueError: an incomplete answer
                     answer = str(error)
                 if time.monotonic() >= deadline:
                     break
                 time.sleep(READY_POLL_S)
         return answer
 
-    def check_ready(self, timeout_s: float, may_come: Callable[[], bool] = lambda: True) -> None:
+    def check_ready(self, timeout_s: float, keep_waiting: Callable[[], bool] = lambda: True) -> None:
         """Wait as :meth:`wait_ready` does.
 
         Raises:
             PyTritonClientTimeoutError: The server was not ready in time; also a TimeoutError.
         """
-        answer = self.wait_ready(timeout_s, may_come)
+        answer = self.wait_ready(timeout_s, keep_waiting)
         if answer is not None:
-            raise self._too_late(timeout_s, answer)
+            raise self._not_ready(timeout_s, answer)
 
-    def _too_late(self, timeout_s: float, answer: str) -> PyTritonClientTimeoutError:
+    def _not_ready(self, timeout_s: float, answer: str) -> PyTritonClientTimeoutError:
         return PyTritonClientTimeoutError(
             f"the server at {self.url} was not ready after {timeout_s:g} s; it last said: {answer}"
         )
+
+    def _call(self, method: str, *arguments: Any, timeout_s: float = CALL_TIMEOUT_S, **named: Any) -> Any:
+        """Call a method of tritonclient's client on a new connection."""
+        try:
+            with self._access.client(timeout_s) as client:
+                return getattr(client, method)(*arguments, headers=self._access.headers, **named)
+        except (InferenceServerException, OSError) as error:
+            raise PyTritonModelControlError(self._explain(str(error))) from error
+
+    def _call_json(self, method: str, *arguments: Any) -> Any:
+        return self._call(method, *arguments, **({} if self.url.startswith("http") else {"as_json": True}))
+
+    def _explain(self, message: str) -> str:
+        """What the server, or the network, said, and what to do about it if that is known."""
+        return message
+
+
+class RemoteModelControl(ModelControl):
+    """Controls a server that does not see the model repository: each load sends the model's files.
+
+    Args:
+        access: To the server.
+        store: The repository.
+    """
+
+    def __init__(self, access: Access, store: Path) -> None:
+        super().__init__(access)
+        self._store = store
+        self.id = uuid4().hex
+
+    def is_live(self) -> bool:
+        """Whether the server answers within some seconds."""
+        limit = {} if self.url.startswith("http") else {"client_timeout": LIVE_TIMEOUT_S}
+        try:
+            return bool(self._call("is_server_live", timeout_s=LIVE_TIMEOUT_S, **limit))
+        except (PyTritonModelControlError, ValueError):  # ValueError: an incomplete answer
+            return False
+
+    def check_ready(self, timeout_s: float, keep_waiting: Callable[[], bool] = lambda: True) -> None:
+        """Wait until the server is live, whether or not its other models are ready.
+
+        Raises:
+            PyTritonClientTimeoutError: The server was not live in time; also a TimeoutError.
+            PyTritonModelControlError: The server wants another access token.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (answer := self.wait_ready(min(ACCESS_POLL_S, timeout_s), keep_waiting, live=True)) is not None:
+            self._check_token()
+            if time.monotonic() >= deadline or not keep_waiting():
+                raise self._not_ready(timeout_s, answer)
+        self._check_token()
+
+    def _check_token(self) -> None:
+        try:
+            self.version_states()
+        except PyTritonModelControlError as error:
+            if ADVICE[RESTRICTED] in str(error):
+                raise
+
+    def load(self, name: str) -> None:
+        """Load a model, with its configuration and files, in place of one of that name."""
+        folder = self._store / name
+        config_file = folder / CONFIG_FILE
+        config = ModelConfigGenerator(ModelConfigParser.from_file(config_path=config_file)).get_config()
+        config.setdefault("parameters", {})[OWNER] = {"string_value": self.id}
+        files = {
+            f"file:{path.relative_to(folder).as_posix()}": path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file() and path != config_file
+        }
+        self._call("load_model", name, config=json.dumps(config), files=files)
+
+    def unload(self, name: str) -> None:
+        """As :meth:`ModelControl.unload`, unless the model of this name is not the one that this object loaded."""
+        if self.is_own(name):
+            super().unload(name)
+
+    def _explain(self, message: str) -> str:
+        for text, advice in ADVICE.items():
+            if text in message:
+                return f"{message.rstrip(MESSAGE_END)}; {advice} (the server at {self.url})"
+        return message

@@ -1,13 +1,12 @@
-"""The parent process of a server: ends it on command, or when the hosting process has died; leaves nothing behind.
+"""The guard, parent process of a server: ends it on command or when the hosting process has died, and cleans up.
 
-:mod:`pytriton.server.process` runs it as a script that imports the standard library alone::
+:mod:`pytriton.server.process` runs it as a script, which imports the standard library alone::
 
     guard.py <pattern of the server's shared-memory files> <notes of its temporary folders> <workspace>
 
-Standard input is a pipe from the hosting process. First come secrets and the server's arguments: a line with the number
-of the former and the bytes of both, then both with NUL bytes between them. Afterwards ``interrupt`` asks the server to
-exit, ``kill`` kills it. The hosting process is gone when the pipe has ended or, should children of it hold the pipe
-open, when its process has.
+Standard input is a pipe from the hosting process. It brings the number of secrets and the length in bytes of what
+follows, as a line, then the secrets and the server's arguments with NUL bytes between them. Then ``interrupt`` asks the
+server to exit, and ``kill`` kills it. The end of the pipe or of the hosting process kills it, too.
 """
 
 import contextlib
@@ -24,10 +23,10 @@ import sys
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.001
-# The server's parsers of JSON and HTTP recurse and allocate on the stack as much as a request makes them. Threads take
-# the limit of the process as their size; memory is taken only for what they touch. docs/security.md has the figures.
+# The server's parsers of JSON and HTTP recurse and allocate on the stack as deep as a request makes them. The stacks of
+# threads are as large as the process's limit; only what they touch takes memory. docs/security.md has the figures.
 STACK_BYTES, LEAST_STACK_BYTES = 1 << 30, 8 << 20
-STACKS = 1024  # there has to be room for as many; a server has 35 threads at first, and some for each model
+STACKS = 1024  # there must be room for so many; a server has 35 threads at first, and some for each model
 STACK_PER_BODY_BYTE = 112  # what the worst JSON takes
 PRCTL = ctypes.CDLL(None, use_errno=True).prctl
 
@@ -47,7 +46,7 @@ def main(shared_memory: str, notes: str, workspace: str) -> int:
 
 
 def watch(arguments: list[bytes], secrets: list[bytes], host: int) -> int:
-    """Start a server, do what the hosting process, a pidfd, says, and wait for the server's end; as :func:`main`."""
+    """Start a server, follow the commands of the hosting process, a pidfd, until the server's end; as :func:`main`."""
     wake, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -71,8 +70,8 @@ def watch(arguments: list[bytes], secrets: list[bytes], host: int) -> int:
 
 
 def receive() -> tuple[list[bytes], list[bytes]]:
-    """The server's arguments, and the secrets among them; exits if the hosting process has died already."""
-    with open(0, "rb", buffering=0, closefd=False) as pipe:  # what follows has to stay in the pipe
+    """Read the server's arguments and the secrets among them; exits if the hosting process has died already."""
+    with open(0, "rb", buffering=0, closefd=False) as pipe:  # commands have to stay in the pipe
         try:
             secrets, size = map(int, pipe.readline().split())
             text = b""
@@ -85,7 +84,7 @@ def receive() -> tuple[list[bytes], list[bytes]]:
 
 
 def has_read_arguments(server: int) -> bool:
-    """Whether the server has done so; it has no threads before."""
+    """Whether the server has read its arguments, which it does before it starts threads."""
     return int(stat(server)[17]) > 1
 
 
@@ -104,7 +103,7 @@ def conceal(server: int, secrets: list[bytes]) -> None:
     except OSError as error:
         failure = str(error)
     if failure:
-        with contextlib.suppress(OSError):  # nobody may be there to read it
+        with contextlib.suppress(OSError):  # the hosting process may have died
             print(f"the access token cannot be removed from the server's command line: {failure}", flush=True)
 
 
@@ -115,7 +114,7 @@ def stat(pid: int) -> list[bytes]:
 
 
 def command_line(pid: int) -> bytes:
-    """The arguments of a process as everybody sees them, each with a NUL byte at its end."""
+    """The arguments of a process as all users see them, each with a NUL byte at its end."""
     with open(f"/proc/{pid}/cmdline", "rb") as file:
         return file.read()
 
@@ -136,12 +135,12 @@ def start(arguments: list[bytes]) -> int:
             os.execv(arguments[0], arguments)
     except OSError as error:
         print(f"{os.fsdecode(arguments[0])}: {error.strerror}", file=sys.stderr, flush=True)
-    finally:  # whatever happened: the rest is for the guard alone
+    finally:  # else the child would go on as a second guard
         os._exit(127)
 
 
 def enlarge_stacks() -> None:
-    """Give the threads of what this process executes large stacks, as far as limits and memory allow."""
+    """Give the threads of the program that this process executes large stacks, as far as limits and memory allow."""
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     least = LEAST_STACK_BYTES if soft == resource.RLIM_INFINITY else soft  # without a limit, threads get 2 MiB
     size = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
@@ -187,9 +186,9 @@ def reap(server: int) -> int | None:
 
 
 def kill_children() -> None:
-    """Kill what the server left: its stubs, and theirs."""
+    """Kill the children that the server left, such as its stubs, and their children."""
     killed = True
-    while killed:  # whose children become ours
+    while killed:  # their children become ours
         killed = False
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             children = [int(pid) for pid in file.read().split()]
@@ -201,7 +200,7 @@ def kill_children() -> None:
 
 
 def remove(shared_memory: str, notes: str) -> None:
-    """Remove the files that match, and the folders that were noted; what cannot be removed is somebody else's."""
+    """Remove the files that match, and the folders that were noted, less those of other users."""
     for path in glob.glob(shared_memory):
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -219,4 +218,4 @@ def is_gone(host: int) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    os._exit(main(*sys.argv[1:]))  # the hosting process waits; the interpreter would take 10 ms to finalize

@@ -1,4 +1,4 @@
-"""Where the server's binaries are, and the view of them that one server process gets.
+"""Where the server's binaries are, which version they are, and the files and environment that one server process gets.
 
 The bundled server has the layout of any Triton installation, plus one Python-backend stub per Python version::
 
@@ -7,21 +7,44 @@ The bundled server has the layout of any Triton installation, plus one Python-ba
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import platform
-from collections.abc import Mapping
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE, STDOUT
+from threading import Timer
 
 from pytriton.config import ENVIRONMENT_PREFIX
 from pytriton.exceptions import PyTritonServerError
-from pytriton.server.native import BACKEND, LIBRARY, PROXY_VARIABLE
+from pytriton.server.native_backend import BACKEND, LIBRARY, PROXY_VARIABLE
 from pytriton.server.python_backend import PythonBackend
 
-LOGGER = logging.getLogger(__name__)
+__all__ = [
+    "BUNDLED",
+    "BUNDLED_VERSION",
+    "HOME_VARIABLE",
+    "MALLOC_SETTINGS",
+    "PRELOADED",
+    "Installation",
+    "find_installation",
+    "overlay",
+    "server_environment",
+    "server_version",
+    "warn_exposed",
+    "weaknesses_of",
+]
+
+LOGGER = logging.getLogger("pytriton.triton")
 
 BUNDLED = Path(__file__).parent.parent / "tritonserver"
+BUNDLED_VERSION = "2.51.0"
+FIRST_FIXED_VERSION = (2, 62)  # release 25.10; docs/security.md lists what was published, also after it
 HOME_VARIABLE = "TRITONSERVER_HOME"
 PRELOADED = "libpytriton_preload.so"  # beside the native proxy
 CHECKS_VARIABLE = "PYTRITON_REQUEST_CHECKS"
@@ -35,6 +58,11 @@ MALLOC_SETTINGS = {
 }
 # The proxies do no arithmetic: without this their numpy starts a thread per core.
 THREAD_SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+VERSION_TIMEOUT_S = 60.0
+VERSION_LINE = re.compile(r"\| server_version +\| (\S+)")
+
+_warned = False
 
 
 @dataclass(frozen=True)
@@ -100,14 +128,13 @@ def find_installation(environment: Mapping[str, str] = os.environ) -> Installati
 
 
 def overlay(installation: Installation, folder: Path, native: Path = LIBRARY) -> PythonBackend | None:
-    """Make what depends on this interpreter, in a folder of the workspace.
+    """Make the folder of backends and libraries that one server uses, for this interpreter.
 
-    ``backends/`` is the installation's with the stub for this Python, and the native proxy if it was built; ``lib/``
-    gives that stub our libpython under the name that it was linked against, and the server the library that it is
-    preloaded with.
+    ``backends/`` has links to the installation's backends, the stub for this Python, and the native proxy if it was
+    built. ``lib/`` has our libpython under the name that the stub was linked against, and the library to preload.
 
     Returns:
-        What the Python backend runs models with; None, where the native proxy is, if it can run none.
+        The files of the Python backend; None if it cannot run in this interpreter and the native proxy can.
 
     Raises:
         PyTritonServerError: No stub or no libpython for this interpreter, and no native proxy either.
@@ -146,7 +173,7 @@ def server_environment(
     Args:
         installation: The server.
         overlay_folder: Made by :func:`overlay`.
-        python: Returned by it.
+        python: Returned by :func:`overlay`.
         environment: To start from.
     """
     result = {**MALLOC_SETTINGS, **THREAD_SETTINGS, **environment}
@@ -169,3 +196,70 @@ def server_environment(
     for variable in ("PYTHONHOME", "PYTHONPATH"):
         result.pop(variable, None)
     return result
+
+
+def server_version(installation: Installation) -> str:
+    """Start the server without models and endpoints, and read its version from its log.
+
+    Raises:
+        PyTritonServerError: It did not start; the message has its last lines.
+    """
+    with tempfile.TemporaryDirectory(prefix="pytriton-") as empty:
+        command = [
+            str(installation.executable),
+            f"--model-repository={empty}",
+            "--model-control-mode=explicit",
+            *(f"--allow-{endpoint}=false" for endpoint in ("http", "grpc", "metrics")),
+        ]
+        libraries = os.pathsep.join(filter(None, [str(installation.home / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
+        environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
+        process = subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, text=True, errors="replace", env=environment)
+        timer = Timer(VERSION_TIMEOUT_S, process.kill)
+        timer.start()
+        lines = []
+        with process:
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    lines.append(line)
+                    if match := VERSION_LINE.match(line):
+                        return match[1]
+            finally:
+                timer.cancel()
+                process.kill()
+    raise PyTritonServerError(f"{installation.executable} did not start; its last lines:\n{''.join(lines[-10:])}")
+
+
+def weaknesses_of(version: str) -> str:
+    """One line on the known weaknesses of a server, by its version such as ``2.51.0``; empty if there are none."""
+    try:
+        numbers = tuple(map(int, version.split(".")[:2]))
+    except ValueError:
+        return ""
+    if numbers >= FIRST_FIXED_VERSION:
+        return ""
+    return (
+        f"Triton {version} has published weaknesses. Where strangers can reach its ports, use a newer server "
+        "(TRITONSERVER_HOME) or put a proxy in front: docs/security.md, Known weaknesses of the bundled server"
+    )
+
+
+def warn_exposed(installation: Installation, addresses: Iterable[str]) -> None:
+    """Warn, once per process, if a bundled server with known weaknesses listens beyond this machine.
+
+    Args:
+        installation: The server.
+        addresses: Where its endpoints listen.
+    """
+    global _warned
+    text = weaknesses_of(BUNDLED_VERSION)
+    if text and installation.is_bundled and not _warned and not all(map(_is_loopback, addresses)):
+        _warned = True
+        LOGGER.warning("%s", text)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

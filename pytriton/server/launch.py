@@ -1,25 +1,50 @@
-"""From a configuration to a server's command line, after what can be checked beforehand."""
+"""From a configuration to the server's command line and endpoints, with the checks that come before a start."""
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
+import time
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Any
 
 from pytriton.config import TritonConfig
 from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT, DEFAULT_METRICS_PORT, TRITON_LOCAL_IP
-from pytriton.exceptions import PyTritonServerError
-from pytriton.server.flags import flags
+from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
 from pytriton.server.installation import Installation
+
+__all__ = [
+    "check_cloud_endpoints",
+    "check_ports",
+    "command_line",
+    "endpoints",
+    "flag_value",
+    "flags",
+    "has_gpu_driver",
+    "local_host",
+    "local_url",
+    "metrics_address",
+    "wait_listening",
+    "with_vertex_ai_settings",
+]
+
+LOGGER = logging.getLogger(__name__)
 
 ANY_ADDRESS = "0.0.0.0"
 DEFAULT_EXTRA_PORT = 8080
+POLL_S = 0.005
+SAGEMAKER_MODEL = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
+VERTEX_AI_ROUTES = {"AIP_PREDICT_ROUTE": "/predict", "AIP_HEALTH_ROUTE": "/health"}
 
 
 def command_line(
     installation: Installation, config: TritonConfig, store: Path, overlay: Path, shared_memory_prefix: str
 ) -> list[str]:
-    """The server's arguments: the user's configuration, and what makes it serve our repository."""
+    """The server's arguments: the user's configuration, and what makes the server use our repository."""
     arguments = [
         str(installation.executable),
         f"--model-repository={store}",
@@ -33,9 +58,27 @@ def command_line(
         # Our configurations are complete. Without this, each load starts a second stub, asks it, and takes 1.2 s more.
         arguments.append("--disable-auto-complete-config")
     if config.allow_gpu_metrics is None and not has_gpu_driver():
-        # Only alarming log lines come of looking for GPUs where there are none.
+        # Without a GPU, looking for one only writes alarming lines to the log.
         arguments += ["--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0"]
     return arguments + flags(config)
+
+
+def flags(config: TritonConfig) -> list[str]:
+    """One argument ``--field-name=value`` for each field that is set, and for each item of a list.
+
+    The arguments go to the process as they are, without a shell, so values may hold spaces and quotes.
+    """
+    return [
+        f"--{name.replace('_', '-')}={flag_value(item)}"
+        for name, value in config.to_dict().items()
+        if value is not None
+        for item in (value if isinstance(value, list) else [value])
+    ]
+
+
+def flag_value(value: object) -> str:
+    """The value as the server reads it: ``True`` or ``False``, POSIX paths, else ``str(value)``."""
+    return value.as_posix() if isinstance(value, PurePath) else str(value)
 
 
 def has_gpu_driver() -> bool:
@@ -61,7 +104,7 @@ def endpoints(config: TritonConfig) -> dict[str, tuple[str, int]]:
 
 
 def metrics_address(config: TritonConfig) -> str:
-    """Where the server listens for those who want its metrics."""
+    """The address on which the server's metrics endpoint listens."""
     return config.metrics_address or config.http_address or ANY_ADDRESS
 
 
@@ -74,12 +117,12 @@ def local_url(config: TritonConfig) -> str:
 
 
 def local_host(address: str) -> str:
-    """How a URL on this machine names an address that somebody listens on."""
+    """The host to put into a URL on this machine for an endpoint that listens on ``address``."""
     return TRITON_LOCAL_IP if not address.strip("0.") else f"[{address}]" if ":" in address else address
 
 
 def check_ports(config: TritonConfig) -> None:
-    """Fail while it is cheap, and before another server on the port could be taken for ours.
+    """Check that every endpoint can listen, so that another server on a port is not taken for ours.
 
     Raises:
         PyTritonServerError: A port is in use, or two endpoints have the same.
@@ -100,3 +143,84 @@ def check_ports(config: TritonConfig) -> None:
                     f"the {endpoint} endpoint cannot listen on {address}:{port}: {error.strerror}. Choose another "
                     f"{name} in TritonConfig, or turn the endpoint off with allow_{endpoint}=False"
                 ) from error
+
+
+def wait_listening(ports: Collection[int], keep_waiting: Callable[[], bool]) -> bool:
+    """Wait until all these ports of this machine accept connections; False once ``keep_waiting()`` is false."""
+    for port in ports:
+        while not _accepts(port):
+            if not keep_waiting():
+                return False
+            time.sleep(POLL_S)
+    return True
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((TRITON_LOCAL_IP, port)) == 0
+
+
+# Endpoints of Vertex AI and SageMaker
+
+
+def with_vertex_ai_settings(config: TritonConfig, environment: Mapping[str, str] = os.environ) -> TritonConfig:
+    """A copy that says what the server would otherwise conclude from the environment of Vertex AI.
+
+    With ``AIP_MODE=PREDICTION`` the server opens Vertex AI's endpoint, and neither HTTP's nor gRPC's. We load models
+    through one of these, so this opens it to this machine alone.
+
+    Raises:
+        PyTritonValidationError: ``AIP_HTTP_PORT`` is not a number.
+    """
+    chosen: dict[str, Any] = {}
+    if environment.get("AIP_MODE") == "PREDICTION":
+        chosen["allow_vertex_ai"] = True
+        if config.allow_http is None:
+            chosen |= {"allow_http": True, "http_address": TRITON_LOCAL_IP}
+        if config.allow_grpc is None:
+            chosen |= {"allow_grpc": config.allow_http is False, "grpc_address": TRITON_LOCAL_IP}
+    if (port := environment.get("AIP_HTTP_PORT")) is not None:
+        try:
+            chosen["vertex_ai_port"] = int(port)
+        except ValueError as error:
+            raise PyTritonValidationError(
+                f"AIP_HTTP_PORT in the environment is {port!r}; give a port's number"
+            ) from error
+    return replace(config, **{name: value for name, value in chosen.items() if getattr(config, name) is None})
+
+
+def check_cloud_endpoints(
+    config: TritonConfig, models: Collection[str], environment: Mapping[str, str] = os.environ
+) -> None:
+    """Check what the endpoints of SageMaker and Vertex AI need: the server would crash, or fail each request.
+
+    Args:
+        config: Of the server.
+        models: Names of the models that the server loads while it starts.
+        environment: Of the server.
+
+    Raises:
+        PyTritonValidationError: Vertex AI's endpoint is to be opened, and lacks a route or its default model.
+    """
+    if config.allow_sagemaker and SAGEMAKER_MODEL not in environment:
+        LOGGER.warning("SageMaker's /invocations need the name of their model in the environment: %s", SAGEMAKER_MODEL)
+    if not config.allow_vertex_ai:
+        return
+    missing = [f"{name}={example}" for name, example in VERTEX_AI_ROUTES.items() if not environment.get(name)]
+    if missing:
+        raise PyTritonValidationError(
+            f"allow_vertex_ai needs the paths of its endpoint in the environment, such as {' '.join(missing)}; "
+            "Vertex AI sets them in its containers"
+        )
+    default, names = config.vertex_ai_default_model, ", ".join(sorted(models)) or "none"
+    if default is not None and default not in models:
+        raise PyTritonValidationError(
+            f"vertex_ai_default_model is {default!r}, which the server does not load at its start; it loads: {names}. "
+            "Bind that model before run() or serve(), with VertextAILifecyclePolicy"
+        )
+    if default is None and len(models) != 1:
+        raise PyTritonValidationError(
+            f"the server loads {len(models)} models at its start ({names}), so Vertex AI's endpoint needs "
+            "TritonConfig.vertex_ai_default_model; bind that model before run() or serve(), with "
+            "VertextAILifecyclePolicy"
+        )

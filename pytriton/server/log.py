@@ -19,7 +19,7 @@ LOGGER = logging.getLogger("pytriton.server")
 
 # What the server calls INFO are details to the user of a program: its options, tables of what it found, each load.
 LEVELS = {"V": logging.DEBUG, "I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
-# Of no consequence where there is no NVIDIA driver; or whoever asked for a model is told.
+# Harmless without an NVIDIA driver; the last one is also the answer to the request that loads the model.
 HARMLESS = (
     "CudaDriverHelper has not been initialized",
     "no pinned memory pool, falling back to non-pinned",
@@ -118,7 +118,7 @@ def read_lines(descriptor: int, on_pause: Callable[[], None]) -> Iterator[str]:
 class ServerLog:
     """Makes records of the logger ``pytriton.server`` of the server's lines.
 
-    A line without a beginning of its own belongs to the record before, if that is a table or tells of trouble. Other
+    A line without a beginning of its own belongs to the record before, if that is a table, a warning or an error. Other
     such lines, for example what the Python models of a repository print, are copied to standard output, or become
     records of the level INFO once the program has given that logger a level or a handler.
 
@@ -163,7 +163,7 @@ class ServerLog:
             record.msecs = line.time.microsecond / 1000
         try:
             LOGGER.handle(record)
-        except Exception:  # a filter's: nobody would read the server's output any more, and the server would wait
+        except Exception:  # a filter's: else this thread would end, and the server would wait for its output to be read
             traceback.print_exc()
 
 

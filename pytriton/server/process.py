@@ -1,4 +1,4 @@
-"""A running ``tritonserver``: its guard process, its output, its end."""
+"""A running ``tritonserver``: the guard process that is its parent, its output, its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from pytriton.exceptions import PyTritonServerError
 from pytriton.server.guard import remove
 from pytriton.server.log import ServerLog, read_lines
 
+__all__ = ["ServerProcess"]
+
 GUARD = Path(__file__).with_name("guard.py")
+HIDE_TOKEN_VARIABLE = "PYTRITON_HIDE_TOKEN"
 TAIL_LINES = 50
 
 
@@ -31,9 +34,10 @@ class ServerProcess:
         notes: File in which the preloaded library, if it was compiled, notes the temporary folders that the server
             makes; they are removed then, too.
         workspace: Folder that the guard removes if this process dies first.
-        on_exit: Called with the exit status, on a thread of its own, when the server has ended for whatever reason.
-        secrets: Values of arguments ``--name=...value`` that are to vanish from the process's command line, which every
-            user of the machine may read, once the server has read them.
+        on_exit: Called with the exit status, on a thread of its own, when the server has ended.
+        secrets: Values of arguments ``--name=...value`` that the guard overwrites in the server's command line, which
+            every user of the machine may read, once the server has read them. ``PYTRITON_HIDE_TOKEN=0`` in the
+            environment leaves them there.
         verbose: The user has asked for a verbose log.
     """
 
@@ -60,7 +64,8 @@ class ServerProcess:
             env={**environment, "PYTRITON_TEMPORARY_FOLDERS": str(notes)},
             start_new_session=True,  # Ctrl+C in a terminal reaches this process alone
         )
-        self._tell(_request(arguments, secrets))
+        hidden = () if os.environ.get(HIDE_TOKEN_VARIABLE) == "0" else secrets
+        self._send(_request(arguments, hidden))
         self._ended = threading.Event()
         forks.register(self)
         threading.Thread(target=self._follow, name="pytriton-server-output", daemon=True).start()
@@ -75,11 +80,11 @@ class ServerProcess:
         self._guard.poll()
 
     def is_alive(self) -> bool:
-        """Whether the server still runs."""
+        """Whether the server runs."""
         return not self._ended.is_set()
 
     def pid(self) -> int | None:
-        """The server's process id; None if it has ended, or the kernel does not tell."""
+        """The server's process id; None if it has ended, or is unknown."""
         try:
             children = Path(f"/proc/{self._guard.pid}/task/{self._guard.pid}/children").read_text().split()
         except OSError:
@@ -92,11 +97,11 @@ class ServerProcess:
 
     def interrupt(self) -> None:
         """Ask the server to exit by itself."""
-        self._tell(b"interrupt\n")
+        self._send(b"interrupt\n")
 
     def kill(self) -> None:
         """Kill the server at once, and its stubs."""
-        self._tell(b"kill\n")
+        self._send(b"kill\n")
 
     def killed_by(self) -> signal.Signals | None:
         """The signal that ended the server, or its guard; None if it runs, or has exited by itself."""
@@ -107,15 +112,15 @@ class ServerProcess:
             return None
 
     def failure(self, what: str) -> PyTritonServerError:
-        """An error for a server that has ended by itself, with its last words."""
-        telling = ("E", "F", "error", "Bad option", "invalid")  # the last two after a flag that the server refuses
-        words = [line for line in self._tail if line.startswith(telling) or "rror" in line] or self._tail
-        last = "; its last lines:\n" + "\n".join(words) if any(words) else ""
+        """An error for a server that has ended by itself, with its last lines that are errors, or else all."""
+        errors = ("E", "F", "error", "Bad option", "invalid")  # the last two after a flag that the server refuses
+        lines = [line for line in self._tail if line.startswith(errors) or "rror" in line] or self._tail
+        last = "; its last lines:\n" + "\n".join(lines) if any(lines) else ""
         number = self.killed_by()
         status = f"exit status {self._guard.poll()}" + (f": {number.name}" if number else "")
         return PyTritonServerError(f"{what} ({status}){last}")
 
-    def _tell(self, command: bytes) -> None:
+    def _send(self, command: bytes) -> None:
         assert self._guard.stdin is not None
         with contextlib.suppress(OSError, ValueError):
             self._guard.stdin.write(command)
@@ -140,6 +145,6 @@ class ServerProcess:
 
 
 def _request(arguments: Sequence[str], secrets: Collection[str]) -> bytes:
-    """What the guard reads first. Its own command line would show it to everybody."""
+    """What the guard reads first, as its command line would show it to all users."""
     items = b"\0".join(map(os.fsencode, (*secrets, *arguments)))
     return b"%d %d\n%s" % (len(secrets), len(items), items)

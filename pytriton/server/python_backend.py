@@ -1,4 +1,4 @@
-"""What Triton's Python backend takes to run models in this interpreter: a stub, a libpython, an environment."""
+"""What Triton's Python backend needs to run models in this interpreter: a stub, a libpython, an environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy
 
 from pytriton.exceptions import PyTritonServerError
 
-__all__ = ["REFUSAL", "STUB", "PythonBackend", "find_libpython", "find_stub"]
+__all__ = ["NO_PYTHON_BACKEND", "STUB", "PythonBackend", "find_libpython", "find_stub"]
 
 STUB = "triton_python_backend_stub"
 UTILITIES = "triton_python_backend_utils.py"  # the module that each model imports
@@ -28,7 +28,7 @@ import pytriton_abi
 
 pytriton_abi.adapt(sys.modules[__name__], c_python_backend_utils.Tensor)
 """
-REFUSAL = "unable to find backend library for backend 'python'"  # of a server that has no such backend
+NO_PYTHON_BACKEND = "unable to find backend library for backend 'python'"  # of a server that has no such backend
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 

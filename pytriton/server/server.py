@@ -1,4 +1,4 @@
-"""A server that we launched: started, asked to load and unload models, drained and ended."""
+"""A server that this process launches: started, drained and ended."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from uuid import uuid4
 from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.config import TritonConfig
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
-from pytriton.exceptions import PyTritonServerError
-from pytriton.server.access import Access
-from pytriton.server.certificates import check_certificates
-from pytriton.server.clouds import check_clouds
-from pytriton.server.connections import wait_listening
-from pytriton.server.control import REFUSED, ModelControl
+from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
+from pytriton.server.access import Access, Restrictions, check_certificates
+from pytriton.server.control import ModelControl
 from pytriton.server.drain import Drain
 from pytriton.server.installation import Installation, overlay, server_environment
-from pytriton.server.launch import check_ports, command_line, endpoints, local_host
+from pytriton.server.launch import (
+    check_cloud_endpoints,
+    check_ports,
+    command_line,
+    endpoints,
+    local_host,
+    wait_listening,
+)
 from pytriton.server.process import ServerProcess
-from pytriton.server.restrictions import Restrictions
 from pytriton.utils.workspace import SERVER_PREFIX, TEMPORARY_FOLDERS
 
 LOGGER = logging.getLogger(__name__)
@@ -51,7 +54,7 @@ class Server:
             was ready.
         restrictions: What its endpoints ask for.
         models: Names of those to load while it starts.
-        may_come: Whether to wait on for the server to be ready.
+        keep_waiting: Whether to wait on for the server to be ready.
 
     Attributes:
         control: To load and unload models.
@@ -71,11 +74,11 @@ class Server:
         on_exit: Callable[[Server], None],
         restrictions: Restrictions,
         models: Collection[str] = (),
-        may_come: Callable[[], bool] = lambda: True,
+        keep_waiting: Callable[[], bool] = lambda: True,
     ) -> None:
         self._config = config
         check_certificates(config)
-        check_clouds(config, models)
+        check_cloud_endpoints(config, models)
         self.control = ModelControl(Access.to_own(config, restrictions))
         check_ports(config)
         name = f"{SERVER_PREFIX}{uuid4().hex[:12]}"
@@ -98,7 +101,7 @@ class Server:
             verbose=bool(config.log_verbose),
         )
         try:
-            self._check_ready(may_come)
+            self._check_ready(keep_waiting)
         except BaseException:
             self.kill()
             raise
@@ -138,7 +141,7 @@ class Server:
         return Drain(self._process.pid(), [*ports.values()], grpc_port)
 
     def pending(self, models: Collection[str]) -> int:
-        """How many requests to models wait in their queues; 0 if the server's metrics do not tell."""
+        """How many requests to models wait in their queues; 0 if the server has no metrics."""
         where = endpoints(self._config).get("metrics_port")
         if where is None:
             return 0
@@ -159,9 +162,7 @@ class Server:
 
         Args:
             models: Names of the models to unload.
-            wait_drained: Waits until the server has answered all requests to the models, or a deadline in
-                :func:`time.monotonic` seconds. It is given what tells whether nothing is under way as far as can be
-                seen from outside.
+            wait_drained: As :meth:`pytriton.binding.ModelRegistry.wait_drained`, less the control.
         """
         timeout_s = self.exit_timeout_s
         deadline = time.monotonic() + timeout_s
@@ -171,7 +172,7 @@ class Server:
             for name in models:
                 self.control.unload(name)
             drained = wait_drained(deadline, lambda: drain.is_silent() and not self.pending(models))
-        except REFUSED as error:
+        except PyTritonModelControlError as error:
             LOGGER.debug("models cannot be unloaded: %s", error)
             self._process.interrupt()
             drained = self._process.wait(timeout_s)
@@ -198,9 +199,9 @@ class Server:
         shutil.rmtree(folder, ignore_errors=True)  # the next one has a folder of its own
         on_exit(self)
 
-    def _check_ready(self, may_come: Callable[[], bool]) -> None:
+    def _check_ready(self, keep_waiting: Callable[[], bool]) -> None:
         def may_be_ready() -> bool:
-            return self._process.is_alive() and may_come()
+            return self._process.is_alive() and keep_waiting()
 
         try:
             self.control.check_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S, may_be_ready)

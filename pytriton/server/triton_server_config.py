@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pytriton.exceptions import PyTritonError
-from pytriton.server.flags import flag_value
+from pytriton.server.launch import flag_value
 
 __all__ = ["TritonServerConfig"]
 

@@ -32,8 +32,8 @@ class Workspace:
     """A new folder, open to its owner only, with a ``model-store`` folder in it.
 
     Args:
-        workspace_path: The folder to create; default: ``workspace_<random>`` below ``PYTRITON_HOME``, where those
-            that killed processes left behind are removed by the way.
+        workspace_path: The folder to create; default: ``workspace_<random>`` below ``PYTRITON_HOME``, where this also
+            removes the folders of killed processes.
 
     Raises:
         FileExistsError: ``workspace_path`` exists.
@@ -41,8 +41,7 @@ class Workspace:
 
     Attributes:
         model_store_path: The folder that the server loads models from.
-        shared_memory_prefix: For names of what a server in this process keeps in shared memory: if the process is
-            killed, that is removed together with a folder below ``PYTRITON_HOME``.
+        shared_memory_prefix: For names of shared memory of a server in this process, which is removed with the folder.
     """
 
     def __init__(self, workspace_path: str | os.PathLike[str] | None = None) -> None:
@@ -121,10 +120,10 @@ def _temporary() -> Path:
 
 def _locked(folder: Path) -> int:
     """Mark a folder as in use while this process lives; the descriptor of the mark, to be closed."""
-    # Locked under another name first, so that nobody ever finds the mark of a living process unlocked.
+    # Locked under another name first, so that no process finds the mark of a living process unlocked.
     new = folder / f"{LOCK}.new"
     descriptor = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
-    with contextlib.suppress(OSError):  # a file system without locks: without the mark, nobody sweeps the folder
+    with contextlib.suppress(OSError):  # a file system without locks: without the mark, the folder is never swept
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         new.rename(folder / LOCK)
     return descriptor
@@ -144,7 +143,7 @@ def _sweep(home: Path) -> None:
 
 def _remove_shared_memory(folder: Path) -> None:
     for path in SHARED_MEMORY.glob(f"{glob.escape(_shared_memory_prefix(folder))}*"):
-        with contextlib.suppress(OSError):  # somebody else's, who may choose any name
+        with contextlib.suppress(OSError):  # another user's, with any name
             path.unlink()
 
 

@@ -16,28 +16,25 @@ ALIGN = 64
 WHOLE_BATCH = 0xFFFFFFFF
 MAX_RANK = 32  # of NumPy 1
 
-# Codes are those of TRITONSERVER_DataType, so that a native proxy needs no table.
-BYTES = 13
-DTYPES: dict[int, np.dtype[Any]] = {
-    code: np.dtype(name)
-    for code, name in enumerate(
-        [
-            "bool",
-            "uint8",
-            "uint16",
-            "uint32",
-            "uint64",
-            "int8",
-            "int16",
-            "int32",
-            "int64",
-            "float16",
-            "float32",
-            "float64",
-        ],
-        start=1,
-    )
+# Name in the inference protocol to NumPy scalar type, in the order of TRITONSERVER_DataType, whose codes begin at 1.
+# The table of the native proxy is in native/tensors.cpp; tests/unit/test_dtypes.py compares both.
+SCALAR_TYPES: dict[str, type[np.generic]] = {
+    "BOOL": np.bool_,
+    "UINT8": np.uint8,
+    "UINT16": np.uint16,
+    "UINT32": np.uint32,
+    "UINT64": np.uint64,
+    "INT8": np.int8,
+    "INT16": np.int16,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "FP16": np.float16,
+    "FP32": np.float32,
+    "FP64": np.float64,
+    "BYTES": np.bytes_,
 }
+BYTES = 13
+DTYPES = {code: np.dtype(scalar) for code, scalar in enumerate(SCALAR_TYPES.values(), start=1) if code != BYTES}
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 Data = Union[bytes, "NDArray[Any]"]

@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.model_config.sequence_batcher import SequenceBatcher
+from pytriton.model_config import SequenceBatcher
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup, generate_warmup_requests
 from pytriton.wire.arena import ArenaFullError

@@ -1,11 +1,13 @@
-"""A hosting process for the benchmark: the server that pytriton launches, with plain models of ``repository/``.
+"""A hosting process for the benchmark: the server that pytriton launches, with models that do without pytriton.
 
 Binary and command line are pytriton's. The environment is too, but for its settings of malloc, which a plain Triton
 server does not have; ``BENCH_RAW_MALLOC=1`` gives it these as well, so that only the way to the function differs.
 
-Usage: ``python raw.py <HTTP port> <gRPC port> <metrics port> <model>...``; SIGTERM ends it.
+Usage: ``python raw.py [--copy=LIBRARY] <HTTP port> <gRPC port> <metrics port> <model>...``; SIGTERM ends it. The models
+are those of ``model.py`` in Triton's Python backend, or the backend in the library, which copies inputs to outputs.
 """
 
+import argparse
 import os
 import shutil
 import signal
@@ -14,31 +16,48 @@ import threading
 from pathlib import Path
 from uuid import uuid4
 
-from pytriton.config import TritonConfig
+from models import MAX_BATCH_SIZE, TENSORS, kind
+from served import config_of
+
+from pytriton.model_config.dtypes import triton_name
 from pytriton.server.installation import MALLOC_SETTINGS, find_installation, overlay, server_environment
 from pytriton.server.launch import command_line
 from pytriton.server.process import ServerProcess
 from pytriton.utils.workspace import TEMPORARY_FOLDERS, Workspace
 
-HOST = "127.0.0.1"
+
+def write_model(folder, name, library):
+    """Write the model's configuration and its program."""
+    model = kind(name)
+    types = {suffix: triton_name(dtype).replace("BYTES", "STRING") for suffix, dtype in TENSORS[model].items()}
+    tensors = {
+        what: [f'name: "{what}{s}" data_type: TYPE_{t} dims: [-1]' for s, t in types.items()]
+        for what in ("INPUT", "OUTPUT")
+    }
+    if model == "stream":
+        tensors["INPUT"].append('name: "COUNT" data_type: TYPE_INT32 dims: [1]')
+    lines = [f'backend: "{"copy" if library else "python"}"', f"max_batch_size: {MAX_BATCH_SIZE}"]
+    lines += [f"{what.lower()} [{{ {' }, { '.join(each)} }}]" for what, each in tensors.items()]
+    lines.append("instance_group [{ kind: KIND_CPU count: 1 }]")
+    decoupled = "model_transaction_policy { decoupled: true }"
+    lines.append(decoupled if model == "stream" else "dynamic_batching {}")
+    (folder / name / "1").mkdir(parents=True)
+    (folder / name / "config.pbtxt").write_text("\n".join(lines))
+    program = library or Path(__file__).with_name("model.py")
+    shutil.copy(program, folder / name / "1" / program.name)
 
 
 def main() -> int:
-    http_port, grpc_port, metrics_port = map(int, sys.argv[1:4])
-    models = sys.argv[4:]
-    config = TritonConfig(
-        http_address=HOST,
-        http_port=http_port,
-        grpc_address=HOST,
-        grpc_port=grpc_port,
-        metrics_address=HOST,
-        metrics_port=metrics_port,
-    )
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--copy", type=Path)
+    parser.add_argument("ports", type=int, nargs=3)
+    parser.add_argument("models", nargs="+")
+    chosen = parser.parse_args()
     installation = find_installation()
     workspace = Workspace()
     store, overlaid = workspace.model_store_path, workspace.path / "server"
-    for model in models:
-        shutil.copytree(Path(__file__).with_name("repository") / model, store / model)
+    for model in chosen.models:
+        write_model(store, model, chosen.copy)
     python = overlay(installation, overlaid)
     prefix = f"bench-{uuid4().hex[:12]}-"
     environment = server_environment(installation, overlaid, python)
@@ -48,8 +67,8 @@ def main() -> int:
     ended, statuses = threading.Event(), []
     server = ServerProcess(
         [
-            *command_line(installation, config, store, overlaid, prefix),
-            *(f"--load-model={model}" for model in models),
+            *command_line(installation, config_of(*chosen.ports), store, overlaid, prefix),
+            *(f"--load-model={model}" for model in chosen.models),
         ],
         environment,
         f"/dev/shm/{prefix}*",

@@ -1,72 +1,111 @@
-"""A hosting process for the benchmark: pytriton's public API alone, so that nvidia-pytriton runs it too.
+"""A hosting process for the benchmark: without options only pytriton's public API, so that nvidia-pytriton runs it.
 
-Usage: ``python served.py <HTTP port> <gRPC port> <metrics port> <model>...``, where the models are ``double``,
-``echo``, ``stream`` and ``errant``, which are loaded in the order given; SIGTERM ends it.
+Usage: ``python served.py <HTTP port> <gRPC port> <metrics port> <model>...``; SIGTERM ends it. The models are those of
+``models.py``, which are loaded in the order given.
 """
 
+import argparse
 import sys
+import threading
 import time
+from functools import partial
+from itertools import count
 
 import numpy as np
+from models import MAX_BATCH_SIZE, TENSORS, kind
 
 from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
 
 HOST = "127.0.0.1"
+MAX_REQUESTS = 20_000  # of a worker, with --restart
 
 
-@batch
-def double(INPUT):
-    return {"OUTPUT": 2 * INPUT}
+def make(model, loops=0):
+    """The callable of a model, which first counts to ``loops``."""
+
+    @batch
+    def double(INPUT):
+        for _ in range(loops):
+            pass
+        return {"OUTPUT": 2 * INPUT}
+
+    @batch
+    def pair(INPUT, INPUT_2):
+        return {"OUTPUT": 2 * INPUT, "OUTPUT_2": 2 * INPUT_2}
+
+    @batch
+    def stream(INPUT, COUNT):
+        for _ in range(COUNT[0, 0]):
+            yield {"OUTPUT": 2 * INPUT}
+
+    @batch
+    def echo(INPUT):
+        return {"OUTPUT": INPUT}
+
+    @batch
+    def errant(INPUT):
+        if INPUT.min() < 0:
+            raise ValueError("it was asked to fail")
+        time.sleep(float(INPUT.max()))
+        return {"OUTPUT": 2 * INPUT}
+
+    return {"double": double, "pair": pair, "stream": stream, "echo": echo, "errant": errant}[model]
 
 
-@batch
-def stream(INPUT, COUNT):
-    for _ in range(COUNT[0, 0]):
-        yield {"OUTPUT": 2 * INPUT}
+def bind(triton, name, infer_func, max_batch_size=MAX_BATCH_SIZE):
+    """Bind a model of this name."""
+    model, inputs, outputs = kind(name), [], []
+    for suffix, dtype in TENSORS[model].items():
+        inputs.append(Tensor(name=f"INPUT{suffix}", dtype=dtype, shape=(-1,)))
+        outputs.append(Tensor(name=f"OUTPUT{suffix}", dtype=dtype, shape=(-1,)))
+    if model == "stream":
+        inputs.append(Tensor(name="COUNT", dtype=np.int32, shape=(1,)))
+    config = ModelConfig(max_batch_size=max_batch_size, batcher=DynamicBatcher(), decoupled=model == "stream")
+    triton.bind(model_name=name, infer_func=infer_func, inputs=inputs, outputs=outputs, config=config)
 
 
-@batch
-def echo(INPUT):
-    return {"OUTPUT": INPUT}
+def config_of(http_port, grpc_port, metrics_port):
+    """The server on these ports of this machine alone."""
+    places = {"http_address": HOST, "grpc_address": HOST, "metrics_address": HOST}
+    return TritonConfig(http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port, **places)
 
 
-@batch
-def errant(INPUT):
-    if INPUT.min() < 0:
-        raise ValueError("it was asked to fail")
-    time.sleep(float(INPUT.max()))
-    return {"OUTPUT": 2 * INPUT}
+def main():
+    """Serve until a signal."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("ports", type=int, nargs=3)
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--restart", action="store_true", help="launch a server that has died again")
+    parser.add_argument("--workers", type=int, default=0, help="processes for each model; 0 is a thread")
+    parser.add_argument("--loops", type=int, default=0, help="of Python for each request, which is not batched then")
+    parser.add_argument("--busy", action="store_true", help="a thread beside the server that computes without end")
+    chosen = parser.parse_args()
+    options = {}
+    if chosen.restart or chosen.workers or chosen.busy:
+        import logging
 
+        from pytriton.triton import TritonLifecyclePolicy, TritonSecurityConfig
 
-FUNCTIONS = {"double": double, "stream": stream, "echo": echo, "errant": errant}
-DTYPES = {"double": np.float32, "stream": np.float32, "echo": bytes, "errant": np.float32}
-COUNTS = {"stream": [Tensor(name="COUNT", dtype=np.int32, shape=(1,))]}
+        logging.basicConfig(level=logging.INFO)
+        options["security_config"] = TritonSecurityConfig(restricted_endpoints=[])  # the benchmark asks for statistics
+        options["triton_lifecycle_policy"] = TritonLifecyclePolicy(restart_server=chosen.restart)
+    if chosen.busy:
+        threading.Thread(target=lambda: [None for _ in count()], daemon=True).start()
+    with Triton(config=config_of(*chosen.ports), **options) as triton:
+        for name in chosen.models:
+            infer_func = partial(make, kind(name), chosen.loops)
+            if chosen.workers:
+                from pytriton.workers import Processes
 
-
-def main(**options) -> None:
-    """Serve until a signal; options are those of Triton."""
-    http_port, grpc_port, metrics_port = map(int, sys.argv[1:4])
-    config = TritonConfig(
-        http_address=HOST,
-        http_port=http_port,
-        grpc_address=HOST,
-        grpc_port=grpc_port,
-        metrics_address=HOST,
-        metrics_port=metrics_port,
-    )
-    with Triton(config=config, **options) as triton:
-        for name in sys.argv[4:]:
-            triton.bind(
-                model_name=name,
-                infer_func=FUNCTIONS[name],
-                inputs=[Tensor(name="INPUT", dtype=DTYPES[name], shape=(-1,)), *COUNTS.get(name, [])],
-                outputs=[Tensor(name="OUTPUT", dtype=DTYPES[name], shape=(-1,))],
-                config=ModelConfig(max_batch_size=128, batcher=DynamicBatcher(), decoupled=name == "stream"),
-            )
+                endless = {"max_requests": MAX_REQUESTS, "restart_period_s": 0.01} if chosen.restart else {}
+                infer_func = Processes(infer_func, count=chosen.workers, **endless)
+            else:
+                infer_func = infer_func()
+            bind(triton, name, infer_func, 1 if chosen.loops else MAX_BATCH_SIZE)
         triton.serve()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.client import ModelClient, sync_http
+from pytriton.client import ModelClient, http_transports
 from pytriton.client.exceptions import PyTritonClientError
-from pytriton.client.http_message import ResponseReader
+from pytriton.client.http_protocol import ResponseReader
 from pytriton.decorators import batch
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonModelConfigError
@@ -179,7 +179,7 @@ class _Client:
 @cache
 def _client() -> _Client:
     client = _Client()
-    sync_http.HttpSocket = client.connect  # type: ignore[assignment, misc]
+    http_transports.BlockingConnection = client.connect  # type: ignore[assignment, misc]
     return client
 
 

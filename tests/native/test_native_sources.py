@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parent
 CORPUS = SOURCE.parent / "fuzz" / "corpus"
 ROUNDS = 30_000
 BATCHES = 1_000
-FLIGHTS = 300
+REQUESTS = 300
 ADDRESSES, THREADS = "address,undefined", "thread"
 
 pytestmark = pytest.mark.skipif(
@@ -62,5 +62,5 @@ def test_threads_share_nothing_without_a_lock_whatever_a_worker_does(folders):
 
 
 @pytest.mark.parametrize("sanitizers", [THREADS, ADDRESSES])
-def test_flights_share_nothing_without_a_lock_and_leave_nothing_in_memory(folders, sanitizers):
-    run(build(folders, "flights", sanitizers), 1, FLIGHTS)
+def test_pending_requests_share_nothing_without_a_lock_and_leave_nothing_in_memory(folders, sanitizers):
+    run(build(folders, "pending_requests", sanitizers), 1, REQUESTS)

@@ -18,8 +18,8 @@ from tritonclient.utils import InferenceServerException
 from pytriton.client import ModelClient
 from pytriton.client.auth import create_auth_headers
 from pytriton.config import TritonConfig
-from pytriton.server.flags import flags
 from pytriton.server.installation import find_installation, overlay, server_environment
+from pytriton.server.launch import flags
 from tests.server.arrays import filled
 from tests.server.own_server import address
 from tests.server.processes import DEADLINE_S, is_alive, wait_for

@@ -14,7 +14,7 @@ from pytriton.model_config import DirectStrategy, ModelConfig, SequenceBatcher, 
 from pytriton.triton import Triton, TritonSecurityConfig
 from tests.server.processes import DEADLINE_S
 
-pytestmark = pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl")
+pytestmark = [pytest.mark.either_proxy, pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl")]
 
 
 def echo(requests):

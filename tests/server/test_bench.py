@@ -1,6 +1,7 @@
 """The benchmark runs: its hosts start, answer rightly under load, and leave nothing behind."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,18 +32,32 @@ def test_a_short_soak_of_ours_and_raw_finds_no_problems(tmp_path):
     assert all("tritonserver" in sample["rss_bytes"] for soak in found["soaks"] for sample in soak["samples"])
 
 
-def test_strings_are_measured_of_the_python_proxy_without_problems(tmp_path):
+@pytest.mark.skipif(not shutil.which("c++"), reason="there is no C++ compiler for the backend of the limit")
+def test_mixed_requests_are_measured_of_our_python_proxy_of_raw_and_of_the_limit_without_problems(tmp_path):
     found = bench(
         tmp_path,
-        *("--sections", "strings", "--systems", "python-proxy"),
+        *("--sections", "pair", "bytes", "--only", "p 16 x", "--systems", "python-proxy", "raw", "limit"),
         *("--rounds", "1", "--seconds", "1", "--warmup", "0"),
     )
-    assert found["problems"] == {"python-proxy": []}
+    assert found["problems"] == {"python-proxy": [], "raw": [], "limit": []}
     assert found["systems"]["python-proxy"]["proxy"] == "python"
-    for row in found["rows"]:
-        if row["measure"] in ("requests/s", "stub CPU us"):
-            assert all(spread["median"] > 0 for spread in row["spreads"].values()), row
-    assert len({row["group"] for row in found["rows"]}) == 4
+    loads = [row for row in found["rows"] if row["measure"] == "requests/s"]
+    assert [row["group"] for row in loads] == [
+        "http 16 x 1-4 rows, ids, two inputs",
+        "http 16 x 1-4 rows, ids, 16 strings",
+    ]
+    assert all(spread["median"] > 0 for row in loads for spread in row["spreads"].values())
+    assert all(len(row["spreads"]) == 3 for row in loads)
+
+
+def test_strings_are_measured_over_both_protocols_without_problems(tmp_path):
+    found = bench(
+        tmp_path, "--sections", "strings", "--systems", "ours", "--rounds", "1", "--seconds", "1", "--warmup", "0"
+    )
+    assert found["problems"] == {"ours": []}
+    loads = [row for row in found["rows"] if row["measure"] in ("requests/s", "server CPU us")]
+    assert len(loads) == 2 * 4
+    assert all(spread["median"] > 0 for row in loads for spread in row["spreads"].values())
 
 
 def test_clients_streams_and_churn_are_measured_without_problems(tmp_path):

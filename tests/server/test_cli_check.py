@@ -4,7 +4,7 @@ import zipfile
 
 import pytest
 
-from pytriton.server.weaknesses import BUNDLED_VERSION
+from pytriton.server.installation import BUNDLED_VERSION
 from tests.server.command import run
 
 pytestmark = pytest.mark.either_proxy

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pytriton.client import ModelClient
+from pytriton.client.auth import Tls
 from pytriton.client.exceptions import PyTritonClientTimeoutError, PyTritonClientTlsError
-from pytriton.client.tls import Tls
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton
 from tests.server.conftest import LOCALHOST, local_config

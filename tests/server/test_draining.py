@@ -18,7 +18,7 @@ from tritonclient.grpc import InferenceServerClient, InferInput
 from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.server.connections import open_connections
+from pytriton.server.drain import open_connections
 from pytriton.triton import Triton
 from pytriton.workers import Processes
 from tests.server.arrays import filled

@@ -32,7 +32,7 @@ from pytriton.inprocess import (
     UnknownError,
     UnsupportedError,
 )
-from pytriton.inprocess.cargo import aloft
+from pytriton.inprocess.native import in_flight
 from tests.server.inprocess_echo import echoed
 from tests.server.inprocess_repository import HEAD, write_echo, write_model
 from tests.server.processes import DEADLINE_S, wait_for
@@ -202,12 +202,12 @@ def test_responses_that_are_alike_share_nothing_that_can_be_changed(echo: Model)
 
 
 def test_an_iterator_may_be_dropped_before_its_responses(server: Server):
-    before = {*aloft}
+    before = {*in_flight}
     array = np.array([5], np.int32)
     gone = weakref.ref(array)
     server.model("counter").infer(inputs={"x": array})
     del array
-    wait_for(lambda: gone() is None and aloft.keys() <= before, "the request to go")
+    wait_for(lambda: gone() is None and in_flight.keys() <= before, "the request to go")
 
 
 def test_the_details_of_a_request_reach_the_model(server: Server):
@@ -396,8 +396,8 @@ def test_cancelling_an_answered_request_does_nothing(echo: Model):
 
 def test_a_thousand_requests_may_be_in_flight_at_once(echo: Model):
     values = [np.full((1, 1), number, np.float32) for number in range(1000)]
-    flights = [echo.infer(inputs={"in_FP32": value}) for value in values]
-    results = [np.from_dlpack(next(flight).outputs["out_FP32"])[0, 0] for flight in flights]
+    pending = [echo.infer(inputs={"in_FP32": value}) for value in values]
+    results = [np.from_dlpack(next(each).outputs["out_FP32"])[0, 0] for each in pending]
     assert results == [*range(1000)]
 
 
@@ -417,6 +417,6 @@ def test_a_stop_waits_for_the_requests_in_flight(tmp_path: Path):
     write_echo(tmp_path)
     server = Server(model_repository=str(tmp_path)).start()
     model = server.model("echo")
-    flights = [model.infer(inputs={"in_FP32": np.ones((1, 1), np.float32)}) for _ in range(50)]
+    pending = [model.infer(inputs={"in_FP32": np.ones((1, 1), np.float32)}) for _ in range(50)]
     server.stop()
-    assert all(next(flight).error is None for flight in flights)
+    assert all(next(each).error is None for each in pending)

@@ -12,7 +12,9 @@ from pytriton.decorators import TritonContext, batch
 from pytriton.inprocess import InternalError, ModelControlMode, Server
 from pytriton.model import Model, describe
 from pytriton.model_config import ModelConfig, Tensor
+from pytriton.pool.pool import ServedModel
 from pytriton.worker.inference import Options
+from pytriton.worker.observation import Observation
 from tests.server.proxies import native_part_only
 
 pytestmark = [pytest.mark.either_proxy, native_part_only]
@@ -30,14 +32,14 @@ def test_a_callable_of_this_process_serves_a_server_of_this_process(tmp_path: Pa
     store.mkdir()
     tensors = [Tensor(name="x", shape=(-1,), dtype=np.float32)], [Tensor(name="y", shape=(-1,), dtype=np.float32)]
     config = describe("double", 1, *tensors, ModelConfig(), 1)
-    bound = Model([double], config, TritonContext(), Options(), native=True)
+    bound = Model([double], ServedModel(config, TritonContext(), Options(), Observation()), native=True)
     bound.start(store, tmp_path / "socket", lambda model: None, lambda: None)
     try:
         with Server(model_repository=str(store), model_control_mode=ModelControlMode.EXPLICIT) as server:
             model = server.load("double")
             assert model.config()["backend"] == "pytriton"
-            flights = [model.infer(inputs={"x": np.full((1, 3), number, np.float32)}) for number in range(100)]
-            results = [np.from_dlpack(next(flight).outputs["y"]).tolist() for flight in flights]
+            pending = [model.infer(inputs={"x": np.full((1, 3), number, np.float32)}) for number in range(100)]
+            results = [np.from_dlpack(next(each).outputs["y"]).tolist() for each in pending]
             assert results == [[[2.0 * number] * 3] for number in range(100)]
             with pytest.raises(InternalError, match="negative on purpose"):
                 next(model.infer(inputs={"x": np.full((1, 3), -1, np.float32)}))

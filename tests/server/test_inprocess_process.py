@@ -86,7 +86,7 @@ def test_shared_memory_of_a_killed_process_is_removed_by_the_next_one(tmp_path: 
     program = (
         "import os, signal, sys\nfrom pytriton.inprocess import Server\n"
         "server = Server(model_repository=sys.argv[1]).start()\n"
-        "name = server.running._workspace.shared_memory_prefix\n"
+        "name = server.handle._workspace.shared_memory_prefix\n"
         "print([*filter(lambda region: region.startswith(name), os.listdir('/dev/shm'))], flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -113,7 +113,7 @@ def test_a_stop_that_fails_leaves_no_shared_memory(tmp_path: Path):
         "import os, signal, sys\nimport numpy as np\n"
         "from pytriton.inprocess import Server, TritonError\n"
         "server = Server(model_repository=sys.argv[1], exit_timeout=0).start()\n"
-        "name = server.running._workspace.shared_memory_prefix\n"
+        "name = server.handle._workspace.shared_memory_prefix\n"
         "def regions(): return len([*filter(lambda region: region.startswith(name), os.listdir('/dev/shm'))])\n"
         "before = regions()\n"
         "responses = server.model('waiting').infer(inputs={'in': np.zeros(1, np.float32)})\n"
@@ -235,3 +235,20 @@ def test_a_locale_with_a_decimal_comma_changes_nothing(german: dict[str, str]):
     half, answer = done.stdout.splitlines() or ["", done.stderr]
     assert half == "{'half': 0.5, 'large': 1e+300, 'small': -1.25e-300, 'whole': 3.0} True"
     assert answer == "1.5"
+
+
+def test_the_wait_before_an_unload_is_for_this_version_of_the_server_whose_threads_sleep(tmp_path: Path):
+    """See "Magic" in docs/architecture.md for what to check when another version is bundled."""
+    write_echo(tmp_path)
+    done = run(
+        "import sys\nimport numpy as np\n"
+        "from pytriton.inprocess import Server, thread_states\n"
+        "thread_states.LIMIT_S = 30.0\n"
+        "with Server(model_repository=sys.argv[1]) as server:\n"
+        "    for _ in range(10): next(server.model('echo').infer(inputs={'in_FP32': np.ones((1, 3), np.float32)}))\n"
+        "    threads = len([*thread_states.THREADS.iterdir()])\n"
+        "    version = server.metadata()['version']\n"
+        "    print(version == thread_states.SERVER_VERSION, threads > 1, thread_states.wait_until_threads_sleep())",
+        str(tmp_path),
+    )
+    assert done.stdout == "True True True\n", done.stderr

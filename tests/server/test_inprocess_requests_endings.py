@@ -50,10 +50,10 @@ def test_a_server_that_stops_leaves_the_requests_of_another_alone(tmp_path: Path
     write_echo(tmp_path)
     with Server(model_repository=str(tmp_path)) as one, Server(model_repository=str(tmp_path)) as other:
         models = one.model("echo"), other.model("echo")
-        flights = [model.infer(inputs=ONE) for _ in range(50) for model in models]
+        pending = [model.infer(inputs=ONE) for _ in range(50) for model in models]
         one.stop()
-        flights += [models[1].infer(inputs=ONE) for _ in range(50)]
-        assert all(next(each).error is None for each in flights)
+        pending += [models[1].infer(inputs=ONE) for _ in range(50)]
+        assert all(next(each).error is None for each in pending)
         with pytest.raises(InvalidArgumentError, match="not started"):
             models[0].infer(inputs=ONE)
 

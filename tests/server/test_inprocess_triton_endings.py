@@ -121,6 +121,25 @@ def test_requests_in_flight_are_answered_before_an_end(form: str, ending: str):
         opening.join()
 
 
+def test_a_request_that_outlasts_the_question_whether_its_model_has_gone_is_answered(monkeypatch: pytest.MonkeyPatch):
+    held = Held()
+    with inprocess_models() as models:
+        name = held.bind(models, "plain")
+        sent = models.send(name, row(1))
+        assert held.gate.entered.wait(DEADLINE_S)
+        control = models.triton._control
+        ask = control.version_states
+
+        def version_states() -> dict[tuple[str, str], str]:
+            states = ask()
+            held.gate.open()
+            return states
+
+        monkeypatch.setattr(control, "version_states", version_states)
+        models.triton.unbind(name)
+        assert {first(response) for response in sent if response.outputs} == {1}
+
+
 def test_a_model_is_bound_again_and_again_while_others_are_called():
     held, done = Held(), threading.Event()
     held.gate.open()

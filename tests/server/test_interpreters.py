@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from interpreters import ROOT, environment, interpreters
 
-from pytriton.server.native import LIBRARY
+from pytriton.server.native_backend import LIBRARY
 from tests.server.processes import Host
 
 pytestmark = pytest.mark.either_proxy

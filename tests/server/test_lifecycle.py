@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tritonclient.http
-from tritonclient.utils import InferenceServerException
 
 from pytriton.client import ModelClient
 from pytriton.client.auth import create_auth_headers
@@ -22,6 +21,7 @@ from pytriton.exceptions import (
     PyTritonBadParameterError,
     PyTritonError,
     PyTritonInvalidOperationError,
+    PyTritonModelControlError,
     PyTritonServerError,
     PyTritonValidationError,
 )
@@ -254,7 +254,7 @@ def test_a_model_that_the_server_refuses_is_forgotten(free_config, tmp_path):
     (theirs / "config.pbtxt").write_text('backend: "python"\nmax_batch_size: 0\n')
     with Triton(config=replace(free_config, model_repository=tmp_path / "repository")) as triton:
         for _ in range(2):  # the second time says the same, and not that the model is bound
-            with pytest.raises(InferenceServerException, match="model"):
+            with pytest.raises(PyTritonModelControlError, match="model"):
                 triton.bind("model", double, IN, OUT)
         triton.bind("other", double, IN, OUT)
         assert triton.is_alive()

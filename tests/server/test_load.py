@@ -1,14 +1,14 @@
 """Many clients at once, each with payloads of its own: every answer is right and reaches the client that asked."""
 
-import socket
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 
-import grpc
 import numpy as np
 import pytest
-import wire
+from connections import GrpcConnection, HttpConnection
+from payloads import Workload, grpc_request, http_request
 
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
@@ -16,54 +16,32 @@ from pytriton.model_config import Tensor
 CLIENTS = 64
 REQUESTS = {"http": 120, "grpc": 40}  # of each client: 10,240 for each model
 COLUMNS = [16, 16, 16, 16, 16, 16, 16, 12_000]  # the last are 48 KB, which travel through the arena
-LARGEST_ANSWER_BYTES = 64 * 1024
 
 
-class Numbered(wire.Target):
+@dataclass(frozen=True)
+class Numbered(Workload):
     """A request that no other one equals: consecutive numbers from one of its own on.
 
     All are below 2**24 and distinct in float32, also when doubled.
     """
 
-    client = number = 0
+    model: str = ""
+    start: int = 0
 
-    @property
-    def values(self):
-        start = self.client * 100_000 + self.number * 100
-        return np.arange(start, start + self.floats, dtype=np.float32).reshape(1, -1)
-
-
-def requests_of(client, protocol, port, model):
-    """What a client sends, in its order; clients begin with the large one at different times."""
-    for number in range(REQUESTS[protocol]):
-        target = Numbered(port, model, COLUMNS[(client + number) % len(COLUMNS)])
-        object.__setattr__(target, "client", client)
-        object.__setattr__(target, "number", number)
-        yield target
+    def inputs(self, rows):
+        return {"INPUT": np.arange(self.start, self.start + self.values, dtype=np.float32).reshape(1, -1)}
 
 
-def run_http(client, port, model):
-    """Number of right answers over one keep-alive connection."""
-    right = 0
-    with socket.create_connection((wire.HOST, port), timeout=wire.TIMEOUT_S) as stream:
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for target in requests_of(client, "http", port, model):
-            connection = wire.Connection(stream, wire.http_request(target), LARGEST_ANSWER_BYTES)
-            connection.exchange()
-            right += np.array_equal(connection.output(), target.values[0] * 2)
-    return right
-
-
-def run_grpc(client, port, model):
-    """Number of right answers over one channel."""
-    right = 0
-    options = [("grpc.use_local_subchannel_pool", 1)]
-    with closing(grpc.insecure_channel(f"{wire.HOST}:{port}", options)) as channel:
-        call = channel.unary_unary(wire.GRPC_PATH)
-        for target in requests_of(client, "grpc", port, model):
-            output = wire.grpc_output(call(wire.grpc_request(target), timeout=wire.TIMEOUT_S))
-            right += np.array_equal(output, target.values[0] * 2)
-    return right
+def count_right(protocol, client, port, model):
+    """The number of right answers over one connection; clients begin with the large request at different times."""
+    workloads = [
+        Numbered(COLUMNS[(client + number) % len(COLUMNS)], model=model, start=client * 100_000 + number * 100)
+        for number in range(REQUESTS[protocol])
+    ]
+    encode = http_request if protocol == "http" else lambda _, *request: grpc_request(*request)
+    kind = HttpConnection if protocol == "http" else GrpcConnection
+    with closing(kind(port, [encode(port, workload, 1) for workload in workloads])) as connection:
+        return sum(connection.infer() == workload.outputs(1, copies=False) for workload in workloads)
 
 
 @pytest.mark.parametrize("form", ["requests", "batch"])
@@ -86,9 +64,9 @@ def test_64_clients_get_the_answers_to_their_own_requests(bind, triton_config, p
         [Tensor(name="OUTPUT", **tensor)],
         max_batch_size=32,
     )
-    run, port = (run_http, triton_config.http_port) if protocol == "http" else (run_grpc, triton_config.grpc_port)
+    port = triton_config.http_port if protocol == "http" else triton_config.grpc_port
     with ThreadPoolExecutor(CLIENTS) as pool:
-        right = list(pool.map(lambda client: run(client, port, model), range(CLIENTS)))
+        right = list(pool.map(lambda client: count_right(protocol, client, port, model), range(CLIENTS)))
     assert right == [REQUESTS[protocol]] * CLIENTS
     assert sum(size * calls for size, calls in sizes.items()) == sum(right)
     assert max(sizes) > 1

@@ -22,6 +22,8 @@ from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.unit.generators import count_up
 
+pytestmark = pytest.mark.either_proxy
+
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "pytriton.json"
 
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tritonclient.utils import InferenceServerException
 
 from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError
+from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model_config import ModelConfig
 from pytriton.triton import Triton
 from tests.server.conftest import local_config
@@ -210,7 +210,7 @@ def test_a_broken_model_that_a_client_loads_later_is_known_to_be_served(free_con
 
 def test_a_name_that_is_in_the_repository_too_is_refused_with_where(triton, config, repository):
     for _ in range(2):
-        with pytest.raises(InferenceServerException, match="copy"):
+        with pytest.raises(PyTritonModelControlError, match="copy"):
             bind(triton, "copy")
     assert np.array_equal(infer(config, "copy"), X)
 

@@ -4,12 +4,11 @@ import logging
 from dataclasses import replace
 
 import pytest
-from tritonclient.utils import InferenceServerException
 
-from pytriton.exceptions import PyTritonServerError
+from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.model_config import ModelConfig
 from pytriton.server.installation import BUNDLED, HOME_VARIABLE
-from pytriton.server.native import LIBRARY, PROXY_VARIABLE
+from pytriton.server.native_backend import LIBRARY, PROXY_VARIABLE
 from pytriton.triton import RemoteTriton, Triton, TritonSecurityConfig
 from tests.server.command import run
 from tests.server.other_server import PROTOCOLS, answer
@@ -76,7 +75,7 @@ def test_a_remote_triton_is_told_what_its_server_lacks(free_config):
     with (
         Triton(config=free_config, security_config=TritonSecurityConfig(restricted_endpoints=[])),
         RemoteTriton(address(free_config, "http")) as remote,
-        pytest.raises(InferenceServerException, match="RemoteTriton needs Triton's Python backend, which this server"),
+        pytest.raises(PyTritonModelControlError, match="RemoteTriton needs Triton's Python backend, which this server"),
     ):
         remote.bind("m", double, *TENSORS)
 

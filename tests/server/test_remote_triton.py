@@ -6,12 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import tritonclient.http
-from tritonclient.utils import InferenceServerException
 
 from pytriton.client import DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientInvalidUrlError, PyTritonClientTimeoutError
 from pytriton.decorators import batch
-from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonModelControlError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import VALID_TRITON_ENDPOINTS, RemoteTriton, Triton, TritonSecurityConfig
 from tests.server.arrays import filled, strings
@@ -144,7 +143,7 @@ def test_stop_answers_requests_in_flight(server):
 @pytest.mark.parametrize("token", [None, "wrong"])
 def test_without_the_token_the_error_says_where_it_goes(server, protocol, token):
     remote = RemoteTriton(address(server, protocol), access_token=token)
-    with pytest.raises(InferenceServerException, match=r"restricted.*give RemoteTriton the server's access_token"):
+    with pytest.raises(PyTritonModelControlError, match=r"restricted.*give RemoteTriton the server's access_token"):
         remote.connect()
     remote.stop()
 
@@ -201,7 +200,7 @@ def test_a_server_without_explicit_model_control_is_told_how_to_have_it(free_con
         RemoteTriton(address(free_config, "http")) as remote,
     ):
         for _ in range(2):  # the second time says the same, and not that the model is bound
-            with pytest.raises(InferenceServerException, match="start that server with --model-control-mode=explicit"):
+            with pytest.raises(PyTritonModelControlError, match="start that server with --model-control-mode=explicit"):
                 remote.bind("m", double, *TENSORS)
         assert remote.is_alive()
 
@@ -221,7 +220,7 @@ def test_a_server_with_its_health_protected_is_reached_with_the_token(free_confi
     with Triton(config=free_config, security_config=TritonSecurityConfig(TOKEN, VALID_TRITON_ENDPOINTS)):
         url = address(free_config, "http")
         wrong = RemoteTriton(url, access_token="wrong")
-        with pytest.raises(InferenceServerException, match="give RemoteTriton the server's access_token"):
+        with pytest.raises(PyTritonModelControlError, match="give RemoteTriton the server's access_token"):
             wrong.connect()
         wrong.stop()
         with RemoteTriton(url, access_token=TOKEN) as remote:

@@ -3,9 +3,13 @@
 import logging
 from dataclasses import replace
 
+import pytest
+
 from pytriton.server.log import LOGGER
 from tests.server.own_server import serving
 from tests.unit.test_server_log import Records
+
+pytestmark = pytest.mark.either_proxy
 
 
 def test_a_program_that_asks_for_info_sees_where_models_are_and_no_details_of_the_server(free_config, capfd, caplog):

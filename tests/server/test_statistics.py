@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from tritonclient.utils import InferenceServerException
 
 from pytriton.client import ModelClient
-from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonModelControlError
 from pytriton.model_config import ModelConfig
 from pytriton.triton import Triton
 from tests.server.arrays import filled
@@ -48,7 +47,7 @@ def test_without_a_name_all_models_come(serving):
 
 def test_an_unknown_model_is_an_error(serving):
     triton, _ = serving
-    with pytest.raises(InferenceServerException, match="unknown"):
+    with pytest.raises(PyTritonModelControlError, match="unknown"):
         triton.statistics("unknown")
 
 

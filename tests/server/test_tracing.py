@@ -4,10 +4,14 @@ import json
 from contextlib import ExitStack
 from dataclasses import replace
 
+import pytest
+
 from pytriton.client import ModelClient
 from pytriton.triton import Triton
 from tests.server.arrays import filled
 from tests.server.own_server import TENSORS
+
+pytestmark = pytest.mark.either_proxy
 
 X, Y = TENSORS
 

@@ -12,6 +12,8 @@ from tests.server.arrays import filled
 from tests.server.conftest import LOCALHOST
 from tests.server.tritonclients import Api, only_http
 
+pytestmark = pytest.mark.either_proxy
+
 BASE = "/some/base"
 
 

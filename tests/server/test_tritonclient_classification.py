@@ -9,6 +9,8 @@ from pytriton.model_config import Tensor
 from tests.server.proxies import native_part_only
 from tests.server.tritonclients import Answer, only_http
 
+pytestmark = pytest.mark.either_proxy
+
 SCORES = np.array([[0.5, 0.125, 4.0, 3.0, 2.0], [-1.0, -2.0, -3.0, -4.0, -0.5]], np.float32)
 TEXTS = {name: [Tensor((-1,), bytes, name)] for name in ("x", "y")}
 LABELS = [[b"4.000000:2", b"3.000000:3"], [b"-0.500000:4", b"-1.000000:0"]]

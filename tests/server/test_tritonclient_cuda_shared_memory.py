@@ -9,6 +9,8 @@ from tests.server.arrays import filled
 from tests.server.gpus import with_gpu, without_gpu
 from tests.server.tritonclients import Answer
 
+pytestmark = pytest.mark.either_proxy
+
 X = filled(1.5, rows=2, columns=8)
 SIZE = X.nbytes
 HANDLE_BYTES = 64  # of cudaIpcMemHandle_t

@@ -8,7 +8,7 @@ import pytest
 from pytriton.model_config import Tensor
 from tests.server.tritonclients import only_http
 
-pytestmark = only_http
+pytestmark = [pytest.mark.either_proxy, only_http]
 
 INPUTS = [Tensor((1,), bytes, "text"), Tensor((1,), np.int32, "count")]
 OUTPUTS = [Tensor((1,), bytes, "word"), Tensor((1,), np.int32, "index")]

@@ -17,6 +17,8 @@ from tests.server.ports import reserved_ports
 from tests.server.proxies import IS_NATIVE
 from tests.server.tritonclients import only, only_aio, only_grpc, only_http
 
+pytestmark = pytest.mark.either_proxy
+
 EXTENSIONS = [
     "binary_tensor_data",
     "classification",

@@ -1,12 +1,11 @@
-"""A scripted server for flows, and the session of a client that knows its model."""
+"""A scripted server for conversations, and the session of a client that knows its model."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from pytriton.client.flows import Deadline
-from pytriton.client.options import DEFAULT_OPTIONS
-from pytriton.client.request import InferRequest
+from pytriton.client.arguments import DEFAULT_OPTIONS, InferRequest
+from pytriton.client.conversations import Deadline
 from pytriton.client.session import ModelSession
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
@@ -50,18 +49,6 @@ class Script:
         return [call.method for call in self.calls]
 
 
-class Tensor:
-    def __init__(self, name, shape=None, datatype=None):
-        self.name, self.shape, self.datatype = name, shape, datatype
-
-    def set_data_from_numpy(self, array):
-        self.array = array
-
-
-class Lib:
-    InferInput = InferRequestedOutput = Tensor
-
-
 class Result:
     def __init__(self, **outputs):
         self.outputs = outputs
@@ -77,7 +64,7 @@ def echo(call):
 
 def session(model_config=None, model_ready=False, **timeouts):
     options = {"init_timeout_s": None, "inference_timeout_s": None, **timeouts}
-    return ModelSession(Lib, "m", None, model_config=model_config, model_ready=model_ready, **options)
+    return ModelSession("m", None, model_config=model_config, model_ready=model_ready, **options)
 
 
 def config(**changes):

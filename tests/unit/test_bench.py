@@ -2,16 +2,17 @@ import json
 from dataclasses import asdict
 
 import bench
+import hosts
+import payloads
 import pytest
 import report
 import rounds
+import sections
 import soak
-import string_rounds
-import systems
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.server.native import LIBRARY
+from pytriton.server.native_backend import LIBRARY
 
 Spread = report.Spread
 
@@ -95,7 +96,7 @@ def test_numbers_have_about_three_digits(value, text):
 
 def test_rows_and_rounds_survive_json():
     found = [measured("ours", 1, s=1.5), measured("raw", 1, s=3.0)]
-    (only,) = json.loads(json.dumps(report.rows_as_json(report.compare(found))))
+    (only,) = json.loads(json.dumps([asdict(each) for each in report.compare(found)]))
     assert only["spreads"]["raw"] == {"median": 3.0, "minimum": 3.0, "maximum": 3.0}
     assert only["ratios"]["ours/raw"]["median"] == 0.5
     assert rounds.Round(**json.loads(json.dumps(asdict(found[0])))) == found[0]
@@ -107,51 +108,16 @@ def test_cpu_time_goes_to_the_server_its_stubs_and_the_worker():
     assert rounds.cpu_us(used_s, 1000) == {"server CPU us": 3000, "stub CPU us": 6000, "worker CPU us": 1500}
 
 
-@pytest.mark.parametrize(
-    ("count", "text"), [(64, "64 B"), (1500, "1500 B"), (16384, "16 KiB"), (1 << 20, "1 MiB"), (16 << 20, "16 MiB")]
-)
-def test_sizes_are_in_the_largest_whole_unit(count, text):
-    assert rounds.size(count) == text
-
-
 def test_every_load_has_a_title_of_its_own():
-    cases = rounds.SMALL + rounds.LARGE + string_rounds.STRINGS
+    titles = [case.title for workload in payloads.WORKLOADS for case in sections.cases(workload)]
     assert rounds.Case("grpc", 64).title == "grpc 64 x 64 B"
-    assert rounds.Case("http", 16, strings=1000).title == "http 16 x 1000 strings"
-    assert len({case.title for case in cases}) == len(cases)
+    assert rounds.Case("http", 16, "1-4 rows, ids").title == "http 16 x 1-4 rows, ids"
+    assert len({*titles}) == len(titles) == 6 * len(payloads.WORKLOADS)
 
 
 def test_each_round_begins_with_another_system_and_has_all():
     orders = [rounds.order(["a", "b", "c"], number) for number in (1, 2, 3, 4)]
     assert orders == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
-
-
-def test_a_round_whose_host_dies_keeps_what_was_measured_and_tells_why(monkeypatch, tmp_path):
-    class Host:
-        def __init__(self, system, folder): ...
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_): ...
-
-        def wait_first_answer(self):
-            return 0.5
-
-    def load(host, case, timing):
-        if case.protocol == "grpc":
-            raise systems.BenchError("the server died")
-        return {"requests/s": 10.0, "errors": 0.0}
-
-    monkeypatch.setattr(rounds, "Host", Host)
-    monkeypatch.setattr(rounds, "_measure_load", load)
-    raw = systems.find_system("raw")
-    found = rounds.measure(raw, 1, bench.QUICK, tmp_path, lambda _: None)
-    assert found.problems == ["the server died"]
-    times = found.values["start and stop"]
-    assert times["first answer s"] == 0.5
-    assert times["first answer less imports s"] == 0.5 - times["import numpy, tritonclient s"]
-    assert [title for title in found.values if "64 B" in title] == ["http 1 x 64 B", "http 16 x 64 B", "http 64 x 64 B"]
 
 
 def test_the_peer_is_measured_when_its_interpreter_is_known():
@@ -162,22 +128,22 @@ def test_the_peer_is_measured_when_its_interpreter_is_known():
 
 def test_ours_has_the_proxy_that_is_asked_for_and_python_proxy_always_pythons(monkeypatch):
     monkeypatch.setenv("PYTRITON_PROXY", "auto")
-    found = systems.find_system("ours", proxy="python")
+    found = hosts.find_system("ours", proxy="python")
     assert (found.environment["PYTRITON_PROXY"], found.versions["proxy"]) == ("python", "python")
-    found = systems.find_system(systems.PYTHON_PROXY, proxy="native")
+    found = hosts.find_system(hosts.PYTHON_PROXY, proxy="native")
     assert (found.environment["PYTRITON_PROXY"], found.versions["proxy"]) == ("python", "python")
-    assert systems.find_system("ours").environment["PYTRITON_PROXY"] == "auto"
+    assert hosts.find_system("ours").environment["PYTRITON_PROXY"] == "auto"
 
 
 def test_the_proxy_of_ours_is_told_as_it_is_found(monkeypatch):
     monkeypatch.delenv("PYTRITON_PROXY", raising=False)
-    assert systems.find_system("ours").versions["proxy"] == ("native" if LIBRARY.is_file() else "python")
+    assert hosts.find_system("ours").versions["proxy"] == ("native" if LIBRARY.is_file() else "python")
 
 
 def test_a_proxy_that_cannot_be_used_has_no_result(monkeypatch):
     monkeypatch.setenv("PYTRITON_PROXY", "rust")
-    with pytest.raises(systems.BenchError, match="rust"):
-        systems.find_system("ours")
+    with pytest.raises(hosts.BenchError, match="rust"):
+        hosts.find_system("ours")
 
 
 def test_quick_is_one_round_of_short_loads():

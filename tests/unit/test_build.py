@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytriton.server.installation import BUNDLED
-from pytriton.server.native import LIBRARY
+from pytriton.server.native_backend import LIBRARY
 
 ROOT = Path(__file__).parents[2]
 needs_server = pytest.mark.skipif(not BUNDLED.is_dir(), reason="the package was built without a server")
@@ -32,8 +32,8 @@ def hook():
 @needs_server
 @needs_native
 @needs_strip
-def test_the_installed_package_has_the_size_that_the_readme_says():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_installed_package_has_the_size_that_the_installation_page_says():
+    text = (ROOT / "docs" / "installation.md").read_text(encoding="utf-8")
     package, server = map(
         int, re.search(r"installed package (\d+) MB, of which (\d+) MB are the server", text).groups()
     )

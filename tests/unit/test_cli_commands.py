@@ -67,14 +67,6 @@ def test_without_its_libraries_the_command_says_what_to_install(module):
     assert done.stderr == f"The command line needs {module}; install it with: pip install 'pytriton[cli]'\n"
 
 
-def test_without_matplotlib_a_plot_says_so_before_anything_is_sent():
-    program = WITHOUT.format("matplotlib").replace("main()", "sys.argv[1:] = sys.argv[1:]; main()")
-    command = [sys.executable, "-c", program, "bench", "localhost:1", "m", "--plot", "unused.png"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "a plot needs matplotlib; install it with: pip install 'pytriton[cli]'" in done.stderr
-
-
 def test_an_unknown_option_is_refused():
     assert run("check", "--nope").exit_code == 2
 

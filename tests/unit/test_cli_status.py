@@ -5,8 +5,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from rich.console import Console
 
-from pytriton.cli.server_status import ModelStatus, ServerStatus, ask_server
-from pytriton.cli.status_view import age, view
+from pytriton.cli.status import ModelStatus, ServerStatus, ask_server, format_age, render_status
 from pytriton.server.statistics import parse_statistics
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
@@ -16,7 +15,7 @@ MS = 1_000_000
 def shown(status):
     console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     with console.file:
-        console.print(view(status, NOW))
+        console.print(render_status(status, NOW))
         return console.export_text()
 
 
@@ -30,7 +29,7 @@ def status(models=None, **changes):
     [(-5, "0 s ago"), (59.9, "59 s ago"), (60, "1 min ago"), (7300, "2 h ago"), (200_000, "2 d ago")],
 )
 def test_ages_have_the_largest_unit_that_fits(seconds, text):
-    assert age(NOW - timedelta(seconds=seconds), NOW) == text
+    assert format_age(NOW - timedelta(seconds=seconds), NOW) == text
 
 
 def test_the_table_has_counts_and_mean_times():

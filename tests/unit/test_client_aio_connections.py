@@ -1,4 +1,4 @@
-"""Connections of tritonclient's clients for asyncio: kept, cancelled, failed, closed, left by event loops."""
+"""Connections of transports for asyncio: kept, cancelled, failed, closed, left by event loops."""
 
 import asyncio
 import contextlib
@@ -9,18 +9,15 @@ import pytest
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from pytriton.client.aio_transport import (
-    AsyncGrpcTransport,
-    load_async_lib,
-)
-from pytriton.client.dialect import GrpcDialect
+from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
     PyTritonClientInferenceServerError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.flows import Call
+from pytriton.client.grpc_protocol import GrpcProtocol
+from pytriton.client.transport import AsyncNetworkTransport
 from tests.unit.loopback import listening, serving_grpc
 from tests.unit.loops import PATIENCE_S, in_loop, until
 from tests.unit.transports import CONFIG, LIVE, SCHEMES, async_transport_to, open_async_to
@@ -127,31 +124,38 @@ async def test_grpc_transport_reaches_a_server_that_started_after_a_failure(clos
 
 
 class Channel:
-    """A client whose server is live when ``release`` is set, and otherwise cannot be reached."""
+    """A channel whose server is live when ``release`` is set, and otherwise cannot be reached."""
 
     def __init__(self):
         self.release, self.closed = asyncio.Event(), False
 
-    async def is_server_ready(self, **_):
+    async def is_server_ready(self):
         raise InferenceServerException("failed to connect", "StatusCode.UNAVAILABLE")
 
-    async def is_server_live(self, **_):
+    async def is_server_live(self):
         await self.release.wait()
         return not self.closed
 
-    async def lease(self):
-        try:
-            yield self
-        finally:
-            self.closed = True
+    async def close(self):
+        self.closed = True
+
+
+class Transport(AsyncNetworkTransport):
+    """Takes one channel after the other, and another one after a failure."""
+
+    _replaces_failed_connections = True
+
+    def __init__(self, *channels):
+        super().__init__(GrpcProtocol("the server", {}), iter(channels).__next__)
+
+    async def _perform(self, connections, call):
+        return await getattr(connections, call.method)()
 
 
 @in_loop
 async def test_channel_that_failed_is_closed_when_its_last_call_has_ended():
     first, second = channels = [Channel(), Channel()]
-    leases = iter(channels)
-    dialect = GrpcDialect(load_async_lib("grpc"), "the server", {})
-    transport = AsyncGrpcTransport(dialect, lambda: next(leases).lease())
+    transport = Transport(*channels)
     live = asyncio.create_task(transport.call(LIVE))
     await asyncio.sleep(0)
     for _ in range(2):
@@ -205,21 +209,17 @@ def test_transport_survives_an_event_loop_that_was_closed_without_care(scheme, l
 
 
 class Stubborn(Channel):
-    """A client that cannot be closed, as it is where calls were under way when their event loop was closed."""
+    """A channel that cannot be closed, as it is where calls were under way when their event loop was closed."""
 
-    async def is_server_live(self, **_):
+    async def is_server_live(self):
         return True
 
-    async def lease(self):
-        try:
-            yield self
-        finally:
-            raise RuntimeError("Event loop is closed")
+    async def close(self):
+        raise RuntimeError("Event loop is closed")
 
 
 def test_what_a_closed_event_loop_left_under_way_does_not_fail_the_next_one():
-    leases = iter([Stubborn(), Channel()])
-    transport = AsyncGrpcTransport(GrpcDialect(load_async_lib("grpc"), "the server", {}), lambda: next(leases).lease())
+    transport = Transport(Stubborn(), Channel())
     careless = asyncio.new_event_loop()
     assert careless.run_until_complete(transport.call(LIVE)) is True
     careless.close()

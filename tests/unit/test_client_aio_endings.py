@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from pytriton.client import AsyncioModelClient
-from pytriton.client.aio_drive import drive_async
+from pytriton.client.conversations import drive_async
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
 )
-from pytriton.client.http_connection import HttpConnection
+from pytriton.client.http_transports import AsyncioConnection
 from pytriton.exceptions import PyTritonModelConfigError
 from tests.unit.loopback import CONFIG, CONFIGURED, INFERRED, KNOWN, READY, X, listening, paths, unused_address
 from tests.unit.loops import in_loop, until
@@ -112,8 +112,8 @@ async def test_nobody_complains_of_a_lost_connection_whose_caller_has_gone():
     with listening() as address:
         host, port = address.split(":")
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(lambda: HttpConnection(open_ones), host, int(port))
-        connection.send(b"GET / HTTP/1.1\r\n\r\n", b"")
+        _, connection = await loop.create_connection(lambda: AsyncioConnection(open_ones), host, int(port))
+        connection.send([b"GET / HTTP/1.1\r\n\r\n"])
         connection.abort()
         await until(lambda: not open_ones)
 
@@ -198,10 +198,10 @@ async def test_configuration_that_cannot_be_understood_reaches_all_who_wait():
 
 
 @in_loop
-async def test_flow_that_is_given_up_is_closed():
+async def test_conversation_that_is_given_up_is_closed():
     ended = []
 
-    def flow():
+    def conversation():
         try:
             yield from infer(session(config(), True), X[0])
         finally:
@@ -210,7 +210,7 @@ async def test_flow_that_is_given_up_is_closed():
     async def never(call):
         await asyncio.Event().wait()
 
-    running = asyncio.create_task(drive_async(flow(), Script(infer=never)))
+    running = asyncio.create_task(drive_async(conversation(), Script(infer=never)))
     await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait([running])

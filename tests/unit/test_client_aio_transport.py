@@ -1,4 +1,4 @@
-"""tritonclient's clients for asyncio on scripted servers: timeouts, errors, and the forms of answers."""
+"""Transports for asyncio on scripted servers: timeouts, errors, and the forms of answers."""
 
 import asyncio
 import contextlib
@@ -10,24 +10,25 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
-from pytriton.client.aio_transport import (
-    adopt_async_client,
-    create_async_client,
-    load_async_lib,
-)
+from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientInferenceServerError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
-from pytriton.client.flows import Call
-from pytriton.client.transport import create_client
+from pytriton.client.tensors import InputTensor
+from pytriton.client.tritonclients import adopt_async_client, bare_client, load_async_lib, load_lib
 from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 from tests.unit.loopback import ModelServer, listening, serving
 from tests.unit.loops import in_loop
 from tests.unit.transports import CONFIG, INDEX, LIVE, SCHEMES, async_transport_to
+
+
+def bare(address, timeout_s):
+    url = TritonUrl.from_url(address)
+    return bare_client(load_async_lib(url.scheme), url, timeout_s)
 
 
 @SCHEMES
@@ -122,7 +123,7 @@ async def test_grpc_error_of_the_server_carries_its_text(inference, code, text):
 
 
 @in_loop
-async def test_answers_have_the_forms_that_flows_expect(web, inference):
+async def test_answers_have_the_forms_that_conversations_expect(web, inference):
     entry = {"name": "m", "version": "1", "state": "READY"}
     async with async_transport_to(web.address) as http, async_transport_to(inference.address, "grpc") as grpc_transport:
         assert await http.call(LIVE) is await grpc_transport.call(LIVE) is True
@@ -158,7 +159,7 @@ async def test_answers_are_asked_for_uncompressed_unless_they_are_wanted_otherwi
 @in_loop
 async def test_inference_carries_small_and_large_tensors(rows):
     array = np.arange(rows, dtype=np.float32)
-    tensor = load_async_lib("http").InferInput("x", array.shape, "FP32").set_data_from_numpy(array)
+    tensor = InputTensor("x", "FP32", array.shape, array)
     with serving(ModelServer()) as server:
         async with async_transport_to(server.url.removeprefix("http://"), headers={}) as transport:
             result = await transport.call(Call("infer", 20.0, {"model_name": "m", "inputs": [tensor]}))
@@ -168,7 +169,7 @@ async def test_inference_carries_small_and_large_tensors(rows):
 @in_loop
 async def test_adopted_clients_are_not_closed(web, inference):
     for address in (f"http://{web.address}", f"grpc://{inference.address}"):
-        async with create_async_client(TritonUrl.from_url(address), None) as client:
+        async with bare(address, None) as client:
             transport = adopt_async_client(client, {"x-more": "1"})
             assert await transport.call(LIVE) is True
             await transport.close()
@@ -179,7 +180,7 @@ async def test_adopted_clients_are_not_closed(web, inference):
 @SCHEMES
 def test_synchronous_client_is_refused_with_the_way_out(scheme, closed_port):
     with (
-        create_client(TritonUrl.from_url(f"{scheme}://{closed_port}"), None) as client,
+        bare_client(load_lib(scheme), TritonUrl.from_url(f"{scheme}://{closed_port}"), None) as client,
         pytest.raises(PyTritonClientValueError, match=r"synchronous client; .*pytriton\.client\.utils"),
     ):
         adopt_async_client(client, {})
@@ -188,7 +189,7 @@ def test_synchronous_client_is_refused_with_the_way_out(scheme, closed_port):
 @in_loop
 async def test_bare_http_client_keeps_its_network_timeout():
     with listening() as address:
-        async with create_async_client(TritonUrl.from_url(address), 0.05) as client:
+        async with bare(f"http://{address}", 0.05) as client:
             with pytest.raises(asyncio.TimeoutError):
                 await client.is_server_live()
 
@@ -196,5 +197,5 @@ async def test_bare_http_client_keeps_its_network_timeout():
 @in_loop
 async def test_network_timeout_of_a_bare_grpc_client_is_a_warning(closed_port):
     with pytest.warns(NotSupportedTimeoutWarning, match="client_timeout"):
-        client = create_async_client(TritonUrl.from_url(f"grpc://{closed_port}"), 5)
+        client = bare(f"grpc://{closed_port}", 5)
     await client.close()

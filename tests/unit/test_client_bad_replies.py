@@ -22,8 +22,8 @@ from pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
     PyTritonClientValueError,
 )
-from pytriton.client.http_message import HttpResponse
-from pytriton.client.reply import GrpcReply, HttpReply
+from pytriton.client.http_protocol import HttpResponse
+from pytriton.client.tensors import InferResponse
 from pytriton.model_config.parser import ModelConfigParser
 from tests.unit.loopback import listening, serving_grpc
 
@@ -307,9 +307,9 @@ def test_a_message_beyond_the_limit_is_an_error_that_says_so(infer, compression)
             infer(f"grpc://{server.address}", max_response_bytes=1000)
 
 
-def read(reply):
+def read(response):
     for name in ("y", "t"):
-        reply.as_numpy(name)
+        response.as_numpy(name)
 
 
 NESTED = st.recursive(
@@ -342,7 +342,7 @@ def test_any_answer_becomes_arrays_or_an_error_of_the_client(outputs, data, surp
     if binary:
         response.headers[LENGTH.lower()] = str(len(header) + surplus)
     with contextlib.suppress(PyTritonClientError):
-        read(HttpReply(response))
+        read(InferResponse.from_http(response.body, response.headers))
 
 
 @given(
@@ -352,4 +352,4 @@ def test_any_answer_becomes_arrays_or_an_error_of_the_client(outputs, data, surp
 )
 def test_any_message_becomes_arrays_or_an_error_of_the_client(shape, datatype, data):
     with contextlib.suppress(PyTritonClientError):
-        read(GrpcReply(message(data, shape=shape, datatype=datatype)))
+        read(InferResponse.from_grpc(message(data, shape=shape, datatype=datatype)))

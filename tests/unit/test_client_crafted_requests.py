@@ -13,8 +13,8 @@ from pytriton.client import (
     FuturesModelClient,
     ModelClient,
 )
+from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientValueError
-from pytriton.client.flows import Call
 from pytriton.client.utils import get_model_state
 from pytriton.compat.tensorrtserver.api import InferContext, InferenceServerException, ProtocolType
 from pytriton.server.access import Access

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pytriton.client import AsyncioModelClient, FuturesModelClient, ModelClient
+from pytriton.client.auth import Tls
 from pytriton.client.exceptions import PyTritonClientConnectionError
-from pytriton.client.tls import Tls
 from tests.server.tls import Certificates
 from tests.unit.children import Child, in_child, in_child_of_a_thread
 from tests.unit.loopback import KNOWN, X

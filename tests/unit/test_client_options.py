@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from pytriton.client import ModelClient
+from pytriton.client.arguments import DEFAULT_OPTIONS, RequestOptions
+from pytriton.client.auth import Tls
+from pytriton.client.conversations import drive
 from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientValueError
-from pytriton.client.flows import drive
-from pytriton.client.options import DEFAULT_OPTIONS, RequestOptions
-from pytriton.client.tls import Tls
 from tests.unit.scripted import Result, Script, config, infer, session
 
 X = np.ones(2, np.float32)

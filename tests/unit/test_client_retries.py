@@ -6,6 +6,8 @@ import weakref
 import numpy as np
 import pytest
 
+from pytriton.client.arguments import RequestOptions
+from pytriton.client.conversations import Call, drive, retried
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -16,9 +18,6 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientTlsError,
 )
-from pytriton.client.flows import Call, drive
-from pytriton.client.options import RequestOptions
-from pytriton.client.retries import retried
 from tests.unit.scripted import Result, Script, config, echo, infer, session
 
 X = np.ones((6, 2), np.float32)
@@ -113,7 +112,7 @@ def test_each_part_of_a_split_batch_has_its_retries():
 
 def test_failed_request_is_not_kept_in_memory():
     class Inputs:
-        """Something in the flow's hands that can be watched."""
+        """Something in the conversation's hands that can be watched."""
 
     def refuse(call):
         raise PyTritonClientConnectionError("refused")

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytriton.client.arguments import RequestOptions
+from pytriton.client.conversations import drive
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -13,8 +15,6 @@ from pytriton.client.exceptions import (
     PyTritonClientInputError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.flows import drive
-from pytriton.client.options import RequestOptions
 from pytriton.model_config.triton_model_config import TensorSpec
 from tests.unit.scripted import Result, Script, config, echo, infer, session
 
@@ -55,8 +55,8 @@ def test_parts_are_views_of_the_callers_arrays():
 
 def test_parts_have_the_same_parameters_and_headers_but_ids_of_their_own():
     server = Script(infer=echo)
-    flow = infer(model(), **batch(8), sample=False, options=SPLIT, parameters={"p": 1}, headers={"h": 2})
-    drive(flow, server)
+    conversation = infer(model(), **batch(8), sample=False, options=SPLIT, parameters={"p": 1}, headers={"h": 2})
+    drive(conversation, server)
     assert [call.arguments["parameters"] for call in server.calls] == [{"p": 1}] * 2
     assert [call.headers for call in server.calls] == [{"h": "2"}] * 2
     assert [call.arguments["request_id"] for call in server.calls] == ["0", "1"]
@@ -78,7 +78,7 @@ def test_sample_is_never_split():
     server = Script(infer=echo)
     rows = {"x": np.zeros(2, np.float32), "t": np.array([b"a"] * 9, object)}
     drive(infer(model(), **rows, options=SPLIT), server)
-    assert [call.arguments["inputs"][1].shape for call in server.calls] == [[1, 9]]
+    assert [call.arguments["inputs"][1].shape for call in server.calls] == [(1, 9)]
 
 
 @pytest.mark.parametrize("error", [PyTritonClientConnectionError, PyTritonClientTimeoutError])

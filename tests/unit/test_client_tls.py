@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from pytriton.client.auth import Tls
 from pytriton.client.exceptions import PyTritonClientValueError
-from pytriton.client.tls import Tls
 from tests.server.tls import Certificates
 
 
@@ -68,28 +68,16 @@ def test_encrypted_key_is_refused_without_asking_for_its_password(certificates, 
         Tls(private_key=encrypted, certificate_chain=certificates.chain)
 
 
-def test_trust_has_the_forms_that_the_libraries_take(certificates):
+def test_the_context_trusts_the_given_authority_alone(certificates):
     tls = Tls(
         root_certificates=str(certificates.root), private_key=certificates.key, certificate_chain=certificates.chain
     )
-    assert tls.grpc_arguments() == {
-        "ssl": True,
-        "root_certificates": str(certificates.root),
-        "private_key": str(certificates.key),
-        "certificate_chain": str(certificates.chain),
-    }
     context = tls.context()
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert len(context.get_ca_certs()) == 1
 
 
 def test_without_files_the_defaults_are_trusted():
-    assert Tls().grpc_arguments() == {
-        "ssl": True,
-        "root_certificates": None,
-        "private_key": None,
-        "certificate_chain": None,
-    }
     assert Tls().context().verify_mode is ssl.CERT_REQUIRED
 
 

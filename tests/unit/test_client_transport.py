@@ -1,4 +1,4 @@
-"""tritonclient's clients on scripted servers: the timeouts are kept, and every foreign error is translated."""
+"""Transports on scripted servers: the timeouts are kept, and every foreign error is translated."""
 
 import contextlib
 import json
@@ -12,17 +12,23 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
+from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientInferenceServerError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.flows import Call
-from pytriton.client.transport import adopt_client, create_client, load_lib
+from pytriton.client.tensors import InputTensor
+from pytriton.client.tritonclients import adopt_client, bare_client, load_lib
 from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 from tests.unit.loopback import listening, serving_grpc
 from tests.unit.transports import CONFIG, INDEX, LIVE, SCHEMES, transport_to
+
+
+def bare(address, timeout_s):
+    url = TritonUrl.from_url(address)
+    return bare_client(load_lib(url.scheme), url, timeout_s)
 
 
 @SCHEMES
@@ -166,7 +172,7 @@ def test_infinite_timeout_is_none_at_all(web):
         assert transport.call(Call("is_server_live", float("inf"))) is True
 
 
-def test_http_answers_have_the_forms_that_flows_expect(web):
+def test_http_answers_have_the_forms_that_conversations_expect(web):
     with transport_to(web.address) as transport:
         web.body = json.dumps({"name": "m"}).encode()
         assert transport.call(CONFIG) == {"name": "m"}
@@ -222,10 +228,8 @@ def test_grpc_transport_reaches_a_server_that_started_after_a_failure(closed_por
 
 
 def test_inference_goes_to_the_model(web):
-    content = np.float32([3]).tobytes()
     web.body = b'{"outputs":[{"name":"y","datatype":"FP32","shape":[1],"data":[3.0]}]}'
-    lib = load_lib("http")
-    tensor = lib.InferInput("x", [1], "FP32").set_data_from_numpy(np.frombuffer(content, np.float32))
+    tensor = InputTensor("x", "FP32", (1,), np.float32([3]))
     with transport_to(web.address) as transport:
         result = transport.call(Call("infer", 5.0, {"model_name": "m", "inputs": [tensor]}))
     assert result.as_numpy("y").tolist() == [3.0]
@@ -240,7 +244,7 @@ def test_closing_twice_is_fine(scheme, closed_port):
 
 def test_adopted_clients_are_not_closed(web, inference):
     for address in (f"http://{web.address}", f"grpc://{inference.address}"):
-        with create_client(TritonUrl.from_url(address), None) as client:
+        with bare(address, None) as client:
             transport = adopt_client(client, {"x-more": "1"})
             assert transport.call(LIVE) is True
             del transport
@@ -251,7 +255,7 @@ def test_adopted_clients_are_not_closed(web, inference):
 def test_bare_http_client_keeps_its_network_timeout():
     with (
         listening() as address,
-        create_client(TritonUrl.from_url(address), 0.05) as client,
+        bare(f"http://{address}", 0.05) as client,
         pytest.raises(TimeoutError),
     ):
         client.is_server_live()
@@ -259,4 +263,4 @@ def test_bare_http_client_keeps_its_network_timeout():
 
 def test_network_timeout_of_a_bare_grpc_client_is_a_warning(closed_port):
     with pytest.warns(NotSupportedTimeoutWarning, match="client_timeout"):
-        create_client(TritonUrl.from_url(f"grpc://{closed_port}"), 5).close()
+        bare(f"grpc://{closed_port}", 5).close()

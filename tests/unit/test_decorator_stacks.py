@@ -11,6 +11,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
+import wrapt
 
 from pytriton import decorators
 from pytriton.decorators import (
@@ -25,6 +26,7 @@ from pytriton.decorators import (
     sample,
     triton_context,
 )
+from pytriton.decorators.signatures import wrapper_of
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import DynamicBatcher
 from pytriton.proxy.types import Request, RequestBatch
@@ -384,3 +386,10 @@ def test_a_call_leaves_no_reference_to_its_inputs(bind, kind):
 def test_every_public_name_exists():
     for name in decorators.__all__:
         assert hasattr(decorators, name)
+
+
+def test_wrapt_has_the_wrapper_of_a_decorated_function_under_the_name_that_we_use():
+    def wrapper(wrapped, instance, args, kwargs):
+        return wrapped(*args, **kwargs)
+
+    assert wrapper_of(wrapt.FunctionWrapper(len, wrapper)) is wrapper

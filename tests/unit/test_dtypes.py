@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.inprocess.enums import DataType
 from pytriton.model_config import dtypes
+from pytriton.python_proxy import abi
+from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES
+
+NATIVE_TABLE = Path(dtypes.__file__).parents[1] / "native" / "tensors.cpp"
 
 NUMERIC = [
     (np.bool_, "BOOL", "TYPE_BOOL"),
@@ -23,6 +29,23 @@ NUMERIC = [
     (np.float64, "FP64", "TYPE_FP64"),
 ]
 TABLE = [*NUMERIC, (np.bytes_, "BYTES", "TYPE_STRING")]
+
+
+def test_the_native_proxy_has_the_same_names_sizes_and_codes():
+    sizes = {name: np.dtype(scalar).itemsize for name, scalar in SCALAR_TYPES.items()}  # 0 for BYTES
+    rows = re.findall(r'\{"(\w*)", (\d+)\}', NATIVE_TABLE.read_text())
+    expected = [("", 0), *((dtypes.config_name(SCALAR_TYPES[name]), size) for name, size in sizes.items())]
+    assert [(name, int(size)) for name, size in rows] == expected
+
+
+def test_codes_are_those_of_the_servers_api():
+    assert [*SCALAR_TYPES] == [member.name for member in DataType][1:14]
+    assert {code: SCALAR_TYPES[DataType(code).name] for code in DTYPES} == {c: d.type for c, d in DTYPES.items()}
+    assert BYTES == DataType.BYTES
+
+
+def test_the_adapter_of_the_python_backend_knows_the_numeric_types():
+    assert [*DTYPES.values()] == abi.DTYPES  # it is used without the package, and so has a list of its own
 
 
 @pytest.mark.parametrize(("scalar", "triton", "config"), TABLE)

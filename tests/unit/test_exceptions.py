@@ -1,4 +1,4 @@
-"""The tree of errors of the serving side."""
+"""The tree of errors, less the clients'."""
 
 import pickle
 
@@ -14,6 +14,7 @@ BUILTINS = {
     "PyTritonBadParameterError": ValueError,
     "PyTritonModelConfigError": ValueError,
     "PyTritonServerError": RuntimeError,
+    "PyTritonModelControlError": exceptions.PyTritonServerError,
     "PyTritonWorkerError": RuntimeError,
     "PyTritonUnrecoverableError": PyTritonError,
     "PyTritonRequestError": PyTritonError,

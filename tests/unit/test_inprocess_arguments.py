@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 
 from pytriton.inprocess import InferenceRequest, InvalidArgumentError, InvalidTypeError, Metric, Model, Server
-from pytriton.inprocess.load_parameters import PATH_MAX, checked_model_name, checked_parameters
-from pytriton.inprocess.parameters import INT64, encoded, integer, mapping, seconds
+from pytriton.inprocess.arguments import (
+    INT64,
+    PATH_MAX,
+    checked_model_name,
+    checked_parameters,
+    encode,
+    integer,
+    mapping,
+    seconds,
+)
 
 LONG = "a/" * (PATH_MAX // 2)
 
@@ -83,7 +91,7 @@ def test_a_model_cannot_have_every_name(name: str):
 @pytest.mark.parametrize("text", [3, None, b"a", ["a"]])
 def test_what_is_no_text_is_a_type_error(text: Any):
     with pytest.raises(InvalidTypeError, match="give a text"):
-        encoded(text)
+        encode(text)
     with pytest.raises(InvalidTypeError, match="give a text"):
         Model(Server(), text)
 

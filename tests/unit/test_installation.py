@@ -1,5 +1,6 @@
 """Which server is launched, and the view of it that one server process gets."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -11,11 +12,14 @@ import pytest
 from pytriton.exceptions import PyTritonServerError
 from pytriton.server import installation as installations
 from pytriton.server.installation import (
+    BUNDLED,
     MALLOC_SETTINGS,
     Installation,
     find_installation,
     overlay,
     server_environment,
+    warn_exposed,
+    weaknesses_of,
 )
 from pytriton.server.python_backend import ABI, ADAPTATION, STUB, UTILITIES, VERSION, PythonBackend
 from tests.unit.installations import make_home, make_stub
@@ -200,3 +204,38 @@ def test_what_the_python_backend_lacks_is_told_with_the_native_proxy_as_the_othe
     native.unlink()
     with pytest.raises(PyTritonServerError, match=r"serves Python 3\.20, not .* where there is a C\+\+ compiler"):
         Installation(other).python_backend(native)
+
+
+@pytest.fixture
+def not_warned(monkeypatch):
+    monkeypatch.setattr(installations, "_warned", False)
+
+
+@pytest.mark.parametrize("version", ["2.51.0", "2.61.0", "1.15.0"])
+def test_old_versions_have_weaknesses_and_the_text_names_the_ways_out(version):
+    text = weaknesses_of(version)
+    assert version in text
+    assert all(part in text for part in ("TRITONSERVER_HOME", "proxy in front", "docs/security.md"))
+
+
+@pytest.mark.parametrize("version", ["2.62.0", "3.0", "2.70.0dev", "unknown"])
+def test_nothing_is_known_of_others(version):
+    assert weaknesses_of(version) == ""
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_a_bundled_server_that_others_can_reach_is_warned_of_once(not_warned, caplog, address):
+    for _ in range(2):
+        warn_exposed(Installation(BUNDLED), ["127.0.0.1", address])
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])
+def test_a_server_for_this_machine_alone_is_not_warned_of(not_warned, caplog, address):
+    warn_exposed(Installation(BUNDLED), [address])
+    assert not caplog.records
+
+
+def test_another_server_is_not_warned_of(not_warned, caplog, tmp_path):
+    warn_exposed(Installation(tmp_path), ["0.0.0.0"])
+    assert not caplog.records

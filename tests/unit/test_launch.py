@@ -1,16 +1,27 @@
 """From a configuration to a command line and to addresses, and what is refused before a server starts."""
 
+import logging
 import socket
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from pytriton.config import TritonConfig
-from pytriton.exceptions import PyTritonServerError
+from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
 from pytriton.server import launch
 from pytriton.server.installation import Installation
-from pytriton.server.launch import check_ports, command_line, endpoints, has_gpu_driver, local_url
+from pytriton.server.launch import (
+    check_cloud_endpoints,
+    check_ports,
+    command_line,
+    endpoints,
+    flags,
+    has_gpu_driver,
+    local_url,
+    with_vertex_ai_settings,
+)
 from tests.server.ports import reserved_ports
 
 HOME = Installation(Path("/opt/triton server"))
@@ -190,3 +201,120 @@ def test_an_ipv6_address_is_checked_as_such(ports):
         pytest.raises(PyTritonServerError, match=f"cannot listen on ::1:{ports[0]}"),
     ):
         check_ports(config)
+
+
+ACCEPTED_BY_THE_SERVER = """
+    --id --exit-timeout-secs --log-verbose --log-info --log-warning --log-error --log-format --log-file
+    --model-store --model-repository --exit-on-error --disable-auto-complete-config --strict-readiness
+    --model-control-mode --repository-poll-secs --load-model --model-config-name --model-load-thread-count
+    --model-load-retry-count --model-namespacing --enable-peer-access --allow-http --http-address --http-port
+    --reuse-http-port --http-header-forward-pattern --http-thread-count --http-restricted-api --allow-grpc
+    --grpc-address --grpc-port --reuse-grpc-port --grpc-header-forward-pattern --grpc-infer-allocation-pool-size
+    --grpc-use-ssl --grpc-use-ssl-mutual --grpc-server-cert --grpc-server-key --grpc-root-cert
+    --grpc-infer-response-compression-level --grpc-keepalive-time --grpc-keepalive-timeout
+    --grpc-keepalive-permit-without-calls --grpc-http2-max-pings-without-data
+    --grpc-http2-min-recv-ping-interval-without-data --grpc-http2-max-ping-strikes --grpc-max-connection-age
+    --grpc-max-connection-age-grace --grpc-restricted-protocol --allow-sagemaker --sagemaker-port
+    --sagemaker-safe-port-range --sagemaker-thread-count --allow-vertex-ai --vertex-ai-port
+    --vertex-ai-thread-count --vertex-ai-default-model --allow-metrics --allow-gpu-metrics --allow-cpu-metrics
+    --metrics-address --metrics-port --metrics-interval-ms --metrics-config --trace-config --backend-directory
+    --backend-config --repoagent-directory --cache-config --cache-directory --rate-limit --rate-limit-resource
+    --pinned-memory-pool-byte-size --cuda-memory-pool-byte-size --cuda-virtual-address-size
+    --min-supported-compute-capability --buffer-manager-thread-count --host-policy --model-load-gpu-limit
+    --strict-model-config --response-cache-byte-size --trace-file --trace-level --trace-rate --trace-count
+    --trace-log-frequency
+"""
+"""Printed by ``tritonserver --help``, version 2.51."""
+
+
+def test_every_field_is_a_flag_that_the_server_accepts():
+    everything = {option.name: "1" for option in fields(TritonConfig)}
+    names = [argument.partition("=")[0] for argument in flags(TritonConfig(**everything))]
+    assert len(names) == len(everything)
+    assert set(names) <= set(ACCEPTED_BY_THE_SERVER.split())
+
+
+def test_no_field_set_gives_no_flag():
+    assert flags(TritonConfig()) == []
+
+
+def test_booleans_are_written_as_words_and_zero_is_not_left_out():
+    config = TritonConfig(allow_http=True, allow_metrics=False, log_verbose=0)
+    assert flags(config) == ["--log-verbose=0", "--allow-http=True", "--allow-metrics=False"]
+
+
+def test_a_list_repeats_its_flag():
+    config = TritonConfig(cache_config=["local,size=1", "redis,host=h"], metrics_config=[])
+    assert flags(config) == ["--cache-config=local,size=1", "--cache-config=redis,host=h"]
+
+
+def test_values_with_spaces_and_equal_signs_stay_one_argument():
+    config = TritonConfig(log_file=Path("/my logs/a=b.log"), http_header_forward_pattern="(a b|c).*")
+    assert flags(config) == ["--log-file=/my logs/a=b.log", "--http-header-forward-pattern=(a b|c).*"]
+
+
+ROUTES = {"AIP_PREDICT_ROUTE": "/predict", "AIP_HEALTH_ROUTE": "/health"}
+CONTAINER = {"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": "9090", **ROUTES}
+VERTEX_AI = TritonConfig(allow_vertex_ai=True)
+
+
+def test_elsewhere_a_configuration_stays_as_it_is():
+    config = TritonConfig(http_port=9000)
+    assert with_vertex_ai_settings(config, {}) == config
+    assert with_vertex_ai_settings(config, {"AIP_MODE": "TRAINING"}) == config
+
+
+def test_in_a_container_its_endpoint_is_open_and_http_to_the_machine_alone():
+    config = with_vertex_ai_settings(TritonConfig(), CONTAINER)
+    assert (config.allow_vertex_ai, config.vertex_ai_port) == (True, 9090)
+    assert (config.allow_http, config.http_address) == (True, "127.0.0.1")
+    assert config.allow_grpc is False
+
+
+def test_in_a_container_without_http_it_is_grpc_that_is_open():
+    config = with_vertex_ai_settings(TritonConfig(allow_http=False), CONTAINER)
+    assert (config.allow_http, config.allow_grpc, config.grpc_address) == (False, True, "127.0.0.1")
+
+
+def test_in_a_container_what_the_user_says_wins():
+    chosen = TritonConfig(
+        allow_vertex_ai=False, vertex_ai_port=1, allow_http=True, allow_grpc=True, http_address="0.0.0.0"
+    )
+    assert with_vertex_ai_settings(chosen, CONTAINER) == chosen
+
+
+def test_a_port_that_is_no_number_is_refused():
+    with pytest.raises(PyTritonValidationError, match="AIP_HTTP_PORT in the environment is 'http'"):
+        with_vertex_ai_settings(TritonConfig(), {"AIP_HTTP_PORT": "http"})
+
+
+@pytest.mark.parametrize(
+    ("config", "models", "environment"),
+    [
+        (TritonConfig(), [], {}),
+        (VERTEX_AI, ["m"], ROUTES),
+        (TritonConfig(allow_vertex_ai=True, vertex_ai_default_model="m"), ["n", "m"], ROUTES),
+    ],
+)
+def test_what_the_server_can_open_passes(config, models, environment):
+    check_cloud_endpoints(config, models, environment)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_missing_route_is_named_with_an_example(route):
+    with pytest.raises(PyTritonValidationError, match=f"such as {route}={ROUTES[route]};"):
+        check_cloud_endpoints(VERTEX_AI, ["m"], {**ROUTES, route: ""})
+
+
+@pytest.mark.parametrize("models", [[], ["m", "n"]])
+def test_a_default_model_has_to_be_named_unless_there_is_but_one(models):
+    with pytest.raises(PyTritonValidationError, match=f"loads {len(models)} models .*vertex_ai_default_model"):
+        check_cloud_endpoints(VERTEX_AI, models, ROUTES)
+
+
+def test_sagemaker_without_a_model_is_a_warning(caplog):
+    check_cloud_endpoints(TritonConfig(allow_sagemaker=True), [], {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "m"})
+    assert not caplog.records
+    check_cloud_endpoints(TritonConfig(allow_sagemaker=True), [], {})
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME" in caplog.text

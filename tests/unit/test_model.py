@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
-from pytriton.model import MAX_NAME, Model, check_name, describe
+from pytriton.model import MAX_NAME, Model, describe
 from pytriton.model_config import DeviceKind, DynamicBatcher, ModelConfig, Tensor
+from pytriton.pool.pool import ServedModel
 from pytriton.pool.threads import callables
 from pytriton.wire.connect import connect
 from pytriton.wire.frames import REQUEST, Frame
 from pytriton.wire.tensors import tensor
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
+from pytriton.worker.observation import Observation
 
 TIMEOUT_S = 10.0
 X, Y = Tensor(name="x", shape=(-1,), dtype=np.float32), Tensor(name="y", shape=(-1,), dtype=np.float32)
@@ -32,7 +34,7 @@ def described(name="m", version=1, inputs=(X,), outputs=(Y,), config=None, insta
 
 @pytest.mark.parametrize("name", ["m", "My-Model_1.0", "0", "a" * MAX_NAME, ".m", "m."])
 def test_names_that_the_server_can_serve_pass(name):
-    check_name(name)
+    assert described(name).model_name == name
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,7 @@ def test_names_that_the_server_can_serve_pass(name):
 )
 def test_other_names_are_refused_with_what_is_allowed(name):
     with pytest.raises(PyTritonValidationError, match="letters, digits, dots, underscores and dashes"):
-        check_name(name)
+        described(name)
 
 
 def test_a_callable_and_a_list_of_them_are_instances():
@@ -107,7 +109,7 @@ class Bound:
         self.sockets = folder / "0"
         self.context = TritonContext()
         self.config = config or described(instances=len(functions))
-        self.model = Model(functions, self.config, self.context, Options())
+        self.model = Model(functions, ServedModel(self.config, self.context, Options(), Observation()))
         self.disconnected = threading.Semaphore(0)
         self.proxies = []
 

@@ -8,9 +8,11 @@ import pytest
 import pytriton.model_config
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config import (
+    AllVersions,
     DeviceKind,
     DynamicBatcher,
     InstanceGroup,
+    LatestVersions,
     ModelConfig,
     ModelWarmup,
     QueuePolicy,
@@ -135,3 +137,17 @@ def test_importing_the_package_imports_neither_protobuf_nor_grpc():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("policy", "served"),
+    [
+        (AllVersions(), {1, 2, 10}),
+        (LatestVersions(), {10}),
+        (LatestVersions(2), {2, 10}),
+        (LatestVersions(9), {1, 2, 10}),
+        (SpecificVersions([10, 1, 7]), {1, 10}),
+    ],
+)
+def test_a_policy_chooses_among_the_versions_that_there_are(policy, served):
+    assert policy.served([10, 1, 2]) == served

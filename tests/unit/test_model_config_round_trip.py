@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from google.protobuf import json_format
+from google.protobuf import json_format, text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -154,6 +154,7 @@ def test_any_configuration_comes_back_equal_from_dict_json_file_and_messages(con
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "config.pbtxt"
         message = generator.to_file(path)
+        assert text_format.Parse(path.read_text(encoding="utf-8"), type(message)()) == message
         assert ModelConfigParser.from_file(config_path=path) == config
     for snake in (True, False):
         as_json = json.loads(json_format.MessageToJson(message, preserving_proto_field_name=snake))

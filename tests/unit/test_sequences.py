@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pytriton.decorators import PerSequence, batch, group_by_keys, sequence_states, with_requests
-from pytriton.decorators.sequence_states import GRACE_S, SequenceStates
+from pytriton.decorators.sequences import GRACE_S, SequenceStates
 from pytriton.exceptions import (
     ErrorCode,
     PyTritonBadParameterError,
@@ -15,7 +15,7 @@ from pytriton.exceptions import (
     PyTritonUnrecoverableError,
     PyTritonValidationError,
 )
-from pytriton.model_config.sequence_batcher import SequenceBatcher
+from pytriton.model_config import SequenceBatcher
 from pytriton.proxy.types import Request
 from tests.unit.totals import Total
 

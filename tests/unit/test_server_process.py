@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytriton.server.installation import PRELOADED
-from pytriton.server.native import LIBRARY
+from pytriton.server.native_backend import LIBRARY
 from pytriton.server.process import GUARD, TAIL_LINES, ServerProcess
 from tests.server.processes import command_line, is_alive, wait_for
 
@@ -150,6 +150,17 @@ def test_secrets_vanish_from_command_lines_once_the_server_has_read_them(launch,
     process.kill()
     launch.status()
     assert capfd.readouterr().out == "['--a=b:c=s3cret', '--b=s3cretary', '--c=other']\n"
+
+
+@pytest.mark.parametrize(("hide", "told"), [("0", 0), ("1", 1)])
+def test_the_guard_is_not_told_the_secrets_where_the_environment_says_so(launch, monkeypatch, capfd, hide, told):
+    guard = launch.folder / "guard.py"
+    guard.write_text("print(input().split()[0])")
+    monkeypatch.setattr("pytriton.server.process.GUARD", guard)
+    monkeypatch.setenv("PYTRITON_HIDE_TOKEN", hide)
+    launch.start("server", "--a=s3cret", secrets={"s3cret"})
+    assert launch.status() == 0
+    assert capfd.readouterr().out == f"{told}\n"
 
 
 def test_without_the_right_to_write_the_servers_memory_a_line_says_so(launch, capfd):

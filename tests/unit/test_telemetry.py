@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from pytriton.client.trace_context import with_trace_context
+from pytriton.client.arguments import with_trace_context
 from pytriton.proxy import telemetry
 from pytriton.proxy.types import Request
 from pytriton.worker.spans import traces

@@ -71,7 +71,7 @@ def test_labels_are_kept_as_a_tuple(tmp_path):
         (["a", 1], "must be a list of texts"),
         (3, "must be a list of texts"),
         (["a\nb"], "has several lines"),
-        ("no/such/file.txt", "'no/such/file.txt', which fails: .*No such file"),
+        ("no/such/file.txt", "'no/such/file.txt': .*No such file"),
     ],
 )
 def test_impossible_labels_are_refused(labels, message):
@@ -81,7 +81,7 @@ def test_impossible_labels_are_refused(labels, message):
 
 def test_a_file_of_labels_is_text(tmp_path):
     (tmp_path / "labels.txt").write_bytes(b"\xff")
-    with pytest.raises(PyTritonBadParameterError, match="labels are to be read"):
+    with pytest.raises(PyTritonBadParameterError, match="cannot read labels"):
         Tensor((3,), np.float32, labels=tmp_path / "labels.txt")
 
 

@@ -7,11 +7,11 @@ from contextlib import closing, contextmanager
 import grpc
 import numpy as np
 import pytest
-import tritonclient.grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientInferenceServerError
-from pytriton.client.flows import Call
+from pytriton.client.tensors import InputTensor
 from pytriton.client.url import TritonUrl
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
 from pytriton.compat.tensorrtserver.stream import RequestStream
@@ -71,11 +71,11 @@ def stream(script):
 
 
 def opened(address):
-    return RequestStream(TritonUrl.from_url(f"grpc://{address}"), tritonclient.grpc, {"X-Name": "value"})
+    return RequestStream(TritonUrl.from_url(f"grpc://{address}"), {"X-Name": "value"})
 
 
 def send(stream, request_id, model="m"):
-    tensor = tritonclient.grpc.InferInput("x", [1], "FP32").set_data_from_numpy(np.ones(1, np.float32))
+    tensor = InputTensor("x", "FP32", (1,), np.ones(1, np.float32))
     arguments = {"model_name": model, "model_version": "", "inputs": [tensor], "outputs": []}
     return stream.send(Call("stream_infer", np.inf, {**arguments, "request_id": request_id, "parameters": {}}))
 

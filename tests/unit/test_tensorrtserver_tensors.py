@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import tritonclient.http
 
+from pytriton.client.tensors import OutputRequest
 from pytriton.compat.tensorrtserver.api import InferContext, InferenceServerException
-from pytriton.compat.tensorrtserver.model_description import fetch_descriptions, from_metadata
-from pytriton.compat.tensorrtserver.shared_memory_handle import SharedMemoryHandle
+from pytriton.compat.tensorrtserver.regions import SharedMemoryHandle
+from pytriton.compat.tensorrtserver.served_model import fetch_descriptions, from_metadata
 from pytriton.compat.tensorrtserver.tensors import Tensors
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
@@ -34,7 +34,7 @@ class Result:
 
 
 def decoded_all(outputs, array=None, batch_size=1, config=CONFIG):
-    tensors = Tensors(config, tritonclient.http)
+    tensors = Tensors(config)
     return tensors.decode(Result(array), tensors.wanted(outputs), batch_size)
 
 
@@ -73,8 +73,8 @@ def test_an_answer_that_does_not_fit_is_an_error(array, form, message):
 
 def test_a_tensor_of_one_value_per_row_is_a_column():
     config = TritonModelConfig("m", inputs=[TensorSpec("x", (), np.float32)])
-    (tensor,) = Tensors(config, tritonclient.http).encode({"x": [np.ones(1, np.float32)] * 3}, 3)
-    assert tensor.shape() == [3, 1]
+    (tensor,) = Tensors(config).encode({"x": [np.ones(1, np.float32)] * 3}, 3)
+    assert tensor.shape == (3, 1)
 
 
 def test_metadata_leave_it_open_whether_a_variable_first_dimension_is_the_batch():
@@ -87,7 +87,7 @@ def test_metadata_leave_it_open_whether_a_variable_first_dimension_is_the_batch(
     assert (single.max_batch_size, single.inputs[0].shape, single.outputs[0].shape) == (0, (-1, 3), (-1, 1))
     for array, fits in ((np.ones(3, np.float32), batching), (np.ones((2, 3), np.float32), single)):
         for config in (batching, single):
-            assert Tensors(config, tritonclient.http).fit({"x": [array]}) is (config is fits)
+            assert Tensors(config).fit({"x": [array]}) is (config is fits)
 
 
 @pytest.mark.parametrize("shape", [[3, 1], [-1], [3]])
@@ -125,20 +125,15 @@ def test_a_handle_is_anything_with_its_fields(handle):
     assert SharedMemoryHandle.of(SharedMemoryHandle.of(handle)).raw_handle == b"c2VjcmV0"
 
 
-def region_of(tensor):
-    parameters = tensor._get_tensor()["parameters"]
-    return parameters["shared_memory_region"], parameters["shared_memory_byte_size"]
-
-
 def test_inputs_take_of_a_region_what_their_shape_needs_and_outputs_may_fill_it():
     specs = [X, TensorSpec("any", (-1,), np.int8, optional=True), TensorSpec("text", (-1,), np.bytes_, optional=True)]
-    tensors = Tensors(TritonModelConfig("m", inputs=specs, outputs=CONFIG.outputs), tritonclient.http)
+    tensors = Tensors(TritonModelConfig("m", inputs=specs, outputs=CONFIG.outputs))
     region = {"name": "r", "key": "k", "byte_size": 64}
     encoded = tensors.encode({"x": region, "any": (region, [5]), "text": (region, [2])}, 3)
-    assert [tensor.shape() for tensor in encoded] == [[3, 2], [3, 5], [3, 2]]
-    assert [region_of(tensor) for tensor in encoded] == [("r", 24), ("r", 15), ("r", 64)]
-    wanted = tensors.wanted({"y": (RAW, region)})
-    assert region_of(tensors.encode_outputs(wanted)[0]) == ("r", 64)
+    assert [tensor.shape for tensor in encoded] == [[3, 2], [3, 5], [3, 2]]
+    assert [(tensor.region, tensor.region_bytes) for tensor in encoded] == [("r", 24), ("r", 15), ("r", 64)]
+    (wanted,) = tensors.wanted({"y": (RAW, region)})
+    assert wanted.request == OutputRequest("y", 0, "r", 64)
 
 
 def test_memory_of_a_gpu_that_another_process_has_made_is_not_read():
@@ -149,4 +144,4 @@ def test_memory_of_a_gpu_that_another_process_has_made_is_not_read():
 def test_a_region_for_a_variable_shape_needs_the_shape():
     config = TritonModelConfig("m", inputs=[TensorSpec("x", (-1,), np.float32)])
     with pytest.raises(InferenceServerException, match=r"pass \(handle, shape\)"):
-        Tensors(config, tritonclient.http).encode({"x": {"name": "r", "key": "k", "byte_size": 24}}, 1)
+        Tensors(config).encode({"x": {"name": "r", "key": "k", "byte_size": 24}}, 1)

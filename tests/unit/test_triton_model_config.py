@@ -6,7 +6,8 @@ import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config import AllVersions, DeviceKind, DynamicBatcher, InstanceGroup, SequenceBatcher, Tensor
-from pytriton.model_config.triton_model_config import ResponseCache, TensorSpec, TritonModelConfig, name_tensors
+from pytriton.model_config.tensor import name_tensors
+from pytriton.model_config.triton_model_config import ResponseCache, TensorSpec, TritonModelConfig
 
 
 def test_only_the_name_is_needed():

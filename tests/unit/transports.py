@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
-from pytriton.client.aio_transport import load_async_lib, open_async_transport
-from pytriton.client.flows import Call
-from pytriton.client.transport import load_lib, open_transport
+from pytriton.client.aio import open_async_transport
+from pytriton.client.conversations import Call
+from pytriton.client.sync import open_transport
 from pytriton.client.url import TritonUrl
 
 TOKEN = {"triton-access-token": "secret"}
@@ -20,7 +20,7 @@ SCHEMES = pytest.mark.parametrize("scheme", ["http", "grpc"])
 
 @contextlib.contextmanager
 def transport_to(address, scheme="http", headers=TOKEN):
-    transport = open_transport(TritonUrl.from_url(f"{scheme}://{address}"), load_lib(scheme), headers)
+    transport = open_transport(TritonUrl.from_url(f"{scheme}://{address}"), headers)
     try:
         yield transport
     finally:
@@ -28,7 +28,7 @@ def transport_to(address, scheme="http", headers=TOKEN):
 
 
 def open_async_to(address, scheme="http", headers=TOKEN):
-    return open_async_transport(TritonUrl.from_url(f"{scheme}://{address}"), load_async_lib(scheme), headers)
+    return open_async_transport(TritonUrl.from_url(f"{scheme}://{address}"), headers)
 
 
 @contextlib.asynccontextmanager

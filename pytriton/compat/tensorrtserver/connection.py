@@ -1,4 +1,4 @@
-"""What every context needs to speak to its server."""
+"""The connection of a context to its server."""
 
 from __future__ import annotations
 
@@ -7,35 +7,53 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import Any
 
 from pytriton.client.arguments import check_headers
 from pytriton.client.auth import create_auth_headers, split_access_token, token_or_environment
-from pytriton.client.flows import NETWORK_TIMEOUT_S, Call, Transport
-from pytriton.client.reply import GrpcReply
-from pytriton.client.transport import load_lib, open_transport
+from pytriton.client.conversations import NETWORK_TIMEOUT_S, Call, Transport
+from pytriton.client.sync import open_transport
+from pytriton.client.tensors import InferResponse
 from pytriton.client.url import TritonUrl
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException, translated
-from pytriton.compat.tensorrtserver.protocol import ProtocolType
 from pytriton.compat.tensorrtserver.stream import RequestStream
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "ProtocolType"]
+
+
+class ProtocolType(IntEnum):
+    """The protocols of a server."""
+
+    HTTP = 0
+    GRPC = 1
+
+    @classmethod
+    def from_str(cls, value: str) -> ProtocolType:
+        """The protocol with a name in any letter case.
+
+        Raises:
+            ValueError: It does not exist.
+        """
+        name = value.upper()
+        if name not in cls.__members__:
+            raise ValueError(f"unexpected protocol {value!r}, expecting HTTP or gRPC")
+        return cls[name]
 
 
 class Connection:
-    """Calls one server, from any number of threads: each call has a transport of its own while it lasts.
+    """Calls one server from any number of threads; each call under way has its own transport.
 
     Args:
-        url: ``host:port``; a scheme before it counts for nothing.
-        protocol: How to speak; a plain int of the same value is as good.
-        verbose: Print what is called and what it returns.
-        http_headers: Texts ``name:value``, sent with every call over HTTP; over gRPC the access token alone is.
+        url: ``host:port``; a scheme before it is ignored.
+        protocol: A ProtocolType, or an int of the same value.
+        verbose: Print every call and its result.
+        http_headers: Texts ``name:value``, sent with every call over HTTP; over gRPC only the access token is sent.
         headers: Sent with every call over either protocol.
-        streaming: :meth:`send` will be used.
+        streaming: The context will use :meth:`send`.
 
     Attributes:
-        is_grpc: Whether it speaks gRPC.
-        lib: ``tritonclient.http`` or ``tritonclient.grpc``, whose tensors it takes.
+        is_grpc: Whether the protocol is gRPC.
 
     Raises:
         InferenceServerException: An argument is wrong.
@@ -63,41 +81,39 @@ class Connection:
         with translated():
             self._url = TritonUrl.from_url(f"{scheme}://{str(url).rpartition('://')[2]}")
             self._headers = _headers(scheme, check_headers(_split(http_headers)), check_headers(headers))
-        self.lib = load_lib(scheme)
         self._verbose = verbose
-        self._stream = RequestStream(self._url, self.lib, self._headers) if streaming else None
+        self._stream = RequestStream(self._url, self._headers) if streaming else None
         self._idle: deque[Transport] = deque()
 
     def call(self, method: str, arguments: Mapping[str, Any], timeout_s: float = NETWORK_TIMEOUT_S) -> Any:
-        """Call a method of tritonclient's client.
+        """Perform a :class:`~pytriton.client.conversations.Call`.
 
         Args:
-            method: Its name.
-            arguments: Its own arguments.
-            timeout_s: The call must have ended after that many seconds.
+            method: Of the call.
+            arguments: Of the call.
+            timeout_s: The call ends after that many seconds.
 
         Returns:
-            What it returns; over gRPC in the form of JSON, where the method has it.
+            An ``InferResponse`` for inference, a bool for health, else the JSON form of the answer.
 
         Raises:
-            InferenceServerException: It failed, in whatever way.
+            InferenceServerException: For every failure.
         """
-        as_json = {"as_json": True} if self.is_grpc and method.startswith("get_") else {}
         model = () if method == "infer" else (arguments.get("model_name", ""), arguments.get("model_version", ""))
         with self._transport() as transport, translated(*model):
-            answer = transport.call(Call(method, timeout_s, {**arguments, **as_json}))
+            answer = transport.call(Call(method, timeout_s, arguments))
         self._print(method, answer)
         return answer
 
-    def send(self, arguments: Mapping[str, Any]) -> Future[GrpcReply]:
-        """Send an inference over a stream, without waiting for the answers to others.
+    def send(self, arguments: Mapping[str, Any]) -> Future[InferResponse]:
+        """Send an inference over the stream, without waiting for the responses to earlier ones.
 
         Args:
             arguments: Those of ``infer``.
 
         Returns:
-            Gets the first response, or any exception. What is called back must be brief: no other answer is received
-            meanwhile.
+            Gets the first response, or any exception. Its callbacks must not block: they run in the thread that
+            receives responses.
 
         Raises:
             InferenceServerException: It cannot be sent.
@@ -110,12 +126,12 @@ class Connection:
         return answer
 
     def finish(self) -> None:
-        """Take no more requests for the stream, and wait for the answers to all that were sent."""
+        """Take no more requests for the stream, and wait for the responses to all that were sent."""
         if self._stream is not None:
             self._stream.finish()
 
     def close(self) -> None:
-        """Close the stream, and what no call uses now. May be called twice."""
+        """Close the stream and the idle transports. May be called twice."""
         if self._stream is not None:
             self._stream.close()
         while self._idle:
@@ -126,13 +142,13 @@ class Connection:
         try:
             transport = self._idle.pop()
         except IndexError:
-            transport = open_transport(self._url, self.lib, self._headers)
+            transport = open_transport(self._url, self._headers)
         try:
             yield transport
         finally:
             self._idle.append(transport)
 
-    def _print_streamed(self, answer: Future[GrpcReply]) -> None:
+    def _print_streamed(self, answer: Future[InferResponse]) -> None:
         if answer.exception() is None:
             self._print("stream_infer", answer.result())
 
@@ -143,7 +159,7 @@ class Connection:
 
 
 def _headers(scheme: str, http_headers: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
-    """What goes with each call, the access token among it, under the name that it has in this protocol."""
+    """The headers of every call, among them the access token under the name that the protocol has for it."""
     token, named = split_access_token(http_headers)
     own_token, own = split_access_token(headers)
     token = token_or_environment(own_token or token)

@@ -1,29 +1,32 @@
-"""Inference."""
+"""The context for inference, and the pool of threads that keeps the order of sequences."""
 
 from __future__ import annotations
 
 import operator
+import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from pytriton import forks
-from pytriton.client.callbacks import CallbackThread, DetachedFuture
+from pytriton.client.tensors import InferResponse
+from pytriton.client.threads import CallbackThread, DetachedFuture
 from pytriton.compat.tensorrtserver.connection import Connection
-from pytriton.compat.tensorrtserver.context import Context, next_number
+from pytriton.compat.tensorrtserver.contexts import Context, next_number
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException, translated
 from pytriton.compat.tensorrtserver.messages import InferRequestHeader
-from pytriton.compat.tensorrtserver.ordered import OrderedPool
-from pytriton.compat.tensorrtserver.result_format import ResultFormat
 from pytriton.compat.tensorrtserver.served_model import Answer, Request, ServedModel
-from pytriton.compat.tensorrtserver.tensors import Results
+from pytriton.compat.tensorrtserver.tensors import ResultFormat, Results
 
 __all__ = ["InferContext"]
 
 REQUESTS_AT_ONCE = 16
-"""More wait in the client for their turn, unless there is a stream; each has a thread and a connection."""
+"""Further requests wait in the client, unless there is a stream; each has a thread and a connection."""
+
+Work = Callable[[], None]
 
 _START, _END = InferRequestHeader.FLAG_SEQUENCE_START, InferRequestHeader.FLAG_SEQUENCE_END
 
@@ -35,13 +38,13 @@ class InferContext(Context):
 
     Args:
         url: As for :class:`Context`, like the arguments without an explanation here.
-        protocol: How to speak.
+        protocol: 0 is HTTP, and 1 is gRPC.
         model_name: Of the model.
         model_version: None and -1 are the highest.
-        verbose: Print what is asked and answered.
+        verbose: Print every call and its result.
         correlation_id: Of the sequence that the requests belong to; 0 is none.
-        streaming: Send all requests over one gRPC stream, in the order in which they are made, which those of a
-            sequence need. None waits for another's answer; answers come in the same order.
+        streaming: Send all requests over one gRPC stream, in the order in which they are made. None waits for the
+            response to another one; responses come in the same order.
         http_headers: Texts ``name:value``.
         headers: Name to value.
 
@@ -69,7 +72,7 @@ class InferContext(Context):
         self._correlation_id = self._checked_correlation_id(correlation_id)
         version = None if model_version is None else _integer("model_version", model_version)
         try:
-            self._model = ServedModel(connection, model_name, version, streaming=streaming)
+            self._model = ServedModel(connection, model_name, version)
         except BaseException:
             connection.close()
             raise
@@ -79,13 +82,13 @@ class InferContext(Context):
         forks.register(self)
 
     def _start_threads(self) -> None:
-        self._workers = OrderedPool(REQUESTS_AT_ONCE, "pytriton-infer")
+        self._workers = _OrderedPool(REQUESTS_AT_ONCE, "pytriton-infer")
         self._callbacks = CallbackThread("pytriton-infer-callbacks")
         self._finalizer = weakref.finalize(self, self._callbacks.stop)
         self._pending: dict[int, Future[Answer]] = {}
 
     def after_fork(self) -> None:
-        """In a forked child, have threads of its own; the parent alone gets the results of requests under way."""
+        """In a forked child, start new threads; only the parent gets the results of requests under way."""
         self._finalizer.detach()
         self._start_threads()
 
@@ -248,7 +251,7 @@ class InferContext(Context):
             )
 
     def _begin(self, request: Request, answer: Future[Answer]) -> Future[Answer]:
-        """Send a request; ``answer``, which is returned, gets its answer or its failure."""
+        """Send a request, and return ``answer``, which gets the result or the failure."""
         if self._streaming:
             with self._numbered(request.number):
                 sent = self._model.send(request)
@@ -261,7 +264,7 @@ class InferContext(Context):
             raise InferenceServerException("this InferContext is being closed; make a new one") from None
         return answer
 
-    def _fulfil(self, request: Request, answer: Future[Answer], receive: Callable[[], Any]) -> None:
+    def _fulfil(self, request: Request, answer: Future[Answer], receive: Callable[[], InferResponse]) -> None:
         try:
             with self._numbered(request.number), translated():
                 found = self._model.answer(request, receive())
@@ -287,6 +290,57 @@ class InferContext(Context):
         if not 0 <= number < 2**64:
             raise InferenceServerException(f"the correlation id must be 0 to {2**64 - 1}, got {value}")
         return number
+
+
+class _OrderedPool:
+    """Runs functions in threads: those with the same key one after the other, all others at once.
+
+    Args:
+        threads: Number of threads; further functions wait.
+        name: Prefix of the threads' names.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._lock = threading.Lock()
+        self._waiting: dict[int, deque[Work]] = {}
+        """By key, the functions that wait for the end of one with the same key."""
+
+    def submit(self, work: Work, key: int = 0) -> None:
+        """Run a function, which must not raise, in a thread.
+
+        Args:
+            work: The function.
+            key: Functions with the same key run in the order in which they were submitted; 0 is no key.
+
+        Raises:
+            RuntimeError: This is shut down.
+        """
+        if not key:
+            self._executor.submit(work)
+            return
+        with self._lock:
+            if key in self._waiting:
+                self._waiting[key].append(work)
+                return
+            self._executor.submit(self._run, work, key)
+            self._waiting[key] = deque()
+
+    def shutdown(self) -> None:
+        """Take no more functions, and wait for the end of all."""
+        self._executor.shutdown()
+
+    def _run(self, work: Work | None, key: int) -> None:
+        while work is not None:
+            work()
+            work = self._next(key)
+
+    def _next(self, key: int) -> Work | None:
+        with self._lock:
+            if self._waiting[key]:
+                return self._waiting[key].popleft()
+            del self._waiting[key]
+            return None
 
 
 def _integer(name: str, value: Any) -> int:

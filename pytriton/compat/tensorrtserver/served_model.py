@@ -1,22 +1,27 @@
-"""One model of a server, as one context uses it."""
+"""One model of a server, as one context uses it: its description, its requests, and the answers."""
 
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pytriton.client.tensors import InferResponse
 from pytriton.compat.tensorrtserver.connection import Connection
-from pytriton.compat.tensorrtserver.counters import Counters
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
-from pytriton.compat.tensorrtserver.model_description import fetch_descriptions
-from pytriton.compat.tensorrtserver.result_format import RequestedOutput
-from pytriton.compat.tensorrtserver.tensors import Results, Tensors
+from pytriton.compat.tensorrtserver.tensors import RequestedOutput, Results, Tensors
+from pytriton.exceptions import PyTritonModelConfigError
+from pytriton.model_config.dtypes import from_triton_name
+from pytriton.model_config.parser import ModelConfigParser
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
-__all__ = ["Answer", "Request", "ServedModel"]
+__all__ = ["Answer", "Request", "ServedModel", "fetch_descriptions", "from_metadata"]
+
+_ANY_BATCH_SIZE = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -25,13 +30,13 @@ class Request:
 
     Args:
         number: Among those of its context.
-        arguments: Of tritonclient's ``infer``.
+        arguments: Of the call ``infer``.
         correlation_id: Of its sequence; 0 is none.
         tensors: Decodes the answer.
-        outputs: What is wanted.
+        outputs: The outputs that it asks for.
         batch_size: Of its inputs.
-        start_ns: When it was begun, in :func:`time.monotonic_ns`.
-        encoded_ns: When it was ready.
+        start_ns: When encoding began, in :func:`time.monotonic_ns`.
+        encoded_ns: When encoding ended.
     """
 
     number: int
@@ -50,8 +55,8 @@ class Answer:
 
     Args:
         results: As :meth:`InferContext.run` returns them.
-        model_name: Of the model that gave it.
-        model_version: Of the model that gave it.
+        model_name: As the response says.
+        model_version: As the response says.
     """
 
     results: Results
@@ -60,15 +65,14 @@ class Answer:
 
 
 class ServedModel:
-    """Makes requests, sends them, and understands the answers, in any number of threads.
+    """Encodes requests, sends them, and decodes the answers, in any number of threads.
 
-    It fetches the model's description at once.
+    The constructor fetches the model's description.
 
     Args:
         connection: To the server.
         name: Of the model.
         version: None, and any below 0, is the highest.
-        streaming: Send requests over a stream.
 
     Attributes:
         counters: Of the answers.
@@ -77,12 +81,11 @@ class ServedModel:
         InferenceServerException: The server cannot be reached, or has no such model.
     """
 
-    def __init__(self, connection: Connection, name: str, version: int | None, *, streaming: bool) -> None:
+    def __init__(self, connection: Connection, name: str, version: int | None) -> None:
         self.counters = Counters()
         self._connection = connection
         self._model = {"model_name": name, "model_version": "" if version is None or version < 0 else str(version)}
-        self._streaming = streaming
-        self._tensors = [Tensors(found, connection.lib) for found in fetch_descriptions(connection.call, self._model)]
+        self._tensors = [Tensors(found) for found in fetch_descriptions(connection.call, self._model)]
 
     def request(
         self,
@@ -101,7 +104,7 @@ class ServedModel:
             outputs: As of :meth:`Tensors.wanted`.
             batch_size: Of the inputs.
             sequence: ``sequence_id``, ``sequence_start`` and ``sequence_end``; empty for none.
-            options: ``priority`` and ``timeout``, as far as they are wanted.
+            options: ``priority`` and ``timeout``; absent for the model's defaults.
 
         Raises:
             InferenceServerException: Something does not fit the model.
@@ -111,55 +114,136 @@ class ServedModel:
         wanted = tensors.wanted(outputs)
         correlation_id = sequence.get("sequence_id", 0)
         if correlation_id >= 2**63 and self._connection.is_grpc:
-            # gRPC's field has a sign, which the server does not look at.
+            # gRPC's field is signed; the server reads it as unsigned.
             sequence = {**sequence, "sequence_id": correlation_id - 2**64}
         arguments = {
             **self._model,
             "inputs": tensors.encode(inputs, batch_size),
-            "outputs": tensors.encode_outputs(wanted),
+            "outputs": [output.request for output in wanted],
             "request_id": str(number),
+            "parameters": sequence,
             **options,
-            # Our streams take as parameters what all other calls take as arguments.
-            **({"parameters": sequence} if self._streaming else sequence),
         }
         return Request(number, arguments, correlation_id, tensors, wanted, batch_size, start_ns, time.monotonic_ns())
 
-    def send(self, request: Request) -> Future[Any]:
+    def send(self, request: Request) -> Future[InferResponse]:
         """Send a request over the stream; the future gets what :meth:`answer` takes, or any exception."""
         return self._connection.send(request.arguments)
 
-    def exchange(self, request: Request) -> Any:
-        """Send a request, and wait for what :meth:`answer` takes, for as long as it takes.
+    def exchange(self, request: Request) -> InferResponse:
+        """Send a request, and wait without a time limit for what :meth:`answer` takes.
 
         Raises:
-            InferenceServerException: There was none.
+            InferenceServerException: The request failed.
         """
-        return self._connection.call("infer", request.arguments, math.inf)
+        response: InferResponse = self._connection.call("infer", request.arguments, math.inf)
+        return response
 
-    def answer(self, request: Request, result: Any) -> Answer:
+    def answer(self, request: Request, response: InferResponse) -> Answer:
         """Decode and count the answer to a request.
 
         Raises:
             InferenceServerException: It does not fit the request.
         """
         received_ns = time.monotonic_ns()
-        answer = _decoded(result, request)
+        answer = _decoded(response, request)
         end_ns = time.monotonic_ns()
         self.counters.add(end_ns - request.start_ns, request.encoded_ns - request.start_ns, end_ns - received_ns)
         return answer
 
     def _tensors_for(self, inputs: Any) -> Tensors:
-        """By the description that fits, if the server has left several possible."""
+        """By the description that fits, if there are several."""
         if len(self._tensors) == 1 or not isinstance(inputs, Mapping):
             return self._tensors[0]
         return next((tensors for tensors in self._tensors if tensors.fit(inputs)), self._tensors[0])
 
 
-def _decoded(result: Any, request: Request) -> Answer:
-    response = result.get_response()
-    if not isinstance(response, Mapping):
-        response = {name: getattr(response, name) for name in ("id", "model_name", "model_version")}
-    if response.get("id") != str(request.number):
-        raise InferenceServerException(f"the response is to request {response.get('id')}, not {request.number}")
-    results = request.tensors.decode(result, request.outputs, request.batch_size)
-    return Answer(results, response["model_name"], int(response["model_version"]))
+def _decoded(response: InferResponse, request: Request) -> Answer:
+    message = response.get_response()
+    if not isinstance(message, Mapping):
+        message = {name: getattr(message, name) for name in ("id", "model_name", "model_version")}
+    if message.get("id") != str(request.number):
+        raise InferenceServerException(f"the response is to request {message.get('id')}, not {request.number}")
+    results = request.tensors.decode(response, request.outputs, request.batch_size)
+    return Answer(results, message["model_name"], int(message["model_version"]))
+
+
+class Counters:
+    """Counts completed requests and their times, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = {
+            "completed_request_count": 0,
+            "cumulative_total_request_time_ns": 0,
+            "cumulative_send_time_ns": 0,
+            "cumulative_receive_time_ns": 0,
+        }
+
+    def add(self, total_ns: int, send_ns: int, receive_ns: int) -> None:
+        """Count one request and its times in nanoseconds."""
+        with self._lock:
+            for name, value in zip(self._counts, (1, total_ns, send_ns, receive_ns), strict=True):
+                self._counts[name] += value
+
+    def as_dict(self) -> dict[str, int]:
+        """A copy of all counts, by v1's names."""
+        with self._lock:
+            return dict(self._counts)
+
+
+def fetch_descriptions(
+    call: Callable[[str, Mapping[str, Any]], Any], model: Mapping[str, str]
+) -> list[TritonModelConfig]:
+    """The model's configuration; if the server restricts it, what the model's metadata may mean.
+
+    Args:
+        call: Calls a method of the server with arguments.
+        model: ``model_name`` and ``model_version``, of which an empty one is the highest.
+
+    Returns:
+        One, or those of :func:`from_metadata`.
+
+    Raises:
+        InferenceServerException: There is no such model, or it cannot be understood.
+    """
+    try:
+        try:
+            return [ModelConfigParser.from_dict(call("get_model_config", model))]
+        except InferenceServerException as error:
+            if "is restricted" not in str(error):
+                raise
+            return from_metadata(call("get_model_metadata", model))
+    except (AttributeError, KeyError, PyTritonModelConfigError, TypeError, ValueError) as error:
+        raise InferenceServerException(
+            f"the description of model {model['model_name']!r} cannot be understood: {error}"
+        ) from None
+
+
+def from_metadata(metadata: Mapping[str, Any]) -> list[TritonModelConfig]:
+    """Descriptions without the maximum batch size.
+
+    If all tensors have several dimensions and the first may have any size, it may be the batch axis or not. The number
+    of axes of a request's arrays tells.
+
+    Args:
+        metadata: In JSON form.
+
+    Returns:
+        A description with a batch axis, if that is possible, and one without.
+    """
+    inputs, outputs = _specs(metadata, "inputs"), _specs(metadata, "outputs")
+    found = [TritonModelConfig(metadata["name"], batching=False, inputs=inputs, outputs=outputs)]
+    if all(spec.shape[0] == -1 and len(spec.shape) > 1 for spec in inputs + outputs):
+        inputs, outputs = ([replace(spec, shape=spec.shape[1:]) for spec in specs] for specs in (inputs, outputs))
+        found.insert(
+            0, TritonModelConfig(metadata["name"], max_batch_size=_ANY_BATCH_SIZE, inputs=inputs, outputs=outputs)
+        )
+    return found
+
+
+def _specs(metadata: Mapping[str, Any], kind: str) -> list[TensorSpec]:
+    return [
+        TensorSpec(each["name"], tuple(int(size) for size in each["shape"]), from_triton_name(each["datatype"]))
+        for each in metadata.get(kind, ())
+    ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from pytriton.compat.tensorrtserver.context import Context
+from pytriton.compat.tensorrtserver.contexts import Context
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
 from pytriton.compat.tensorrtserver.messages import ModelReadyState, ServerReadyState, ServerStatus
 from pytriton.server.statistics import Duration, ModelStatistics, parse_statistics

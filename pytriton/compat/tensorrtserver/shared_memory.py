@@ -15,8 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
-from pytriton.compat.tensorrtserver.shared_memory_contents import as_array, as_chunks, raised_as
-from pytriton.compat.tensorrtserver.shared_memory_handle import SharedMemoryHandle
+from pytriton.compat.tensorrtserver.regions import SharedMemoryHandle, as_array, as_chunks, raised_as
 
 __all__ = [
     "SharedMemoryException",

@@ -1,28 +1,80 @@
-"""Between v1's lists of arrays, one for each entry of a batch, and tritonclient's tensors, for one model."""
+"""Between v1's lists of arrays, one for each entry of a batch, and tensors of requests and responses, for one model."""
 
 from __future__ import annotations
 
 import importlib
 import math
+import operator
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pytriton.client.tensors import InferResponse, InputTensor, OutputRequest
 from pytriton.compat.tensorrtserver import cuda_shared_memory, shared_memory
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
-from pytriton.compat.tensorrtserver.result_format import RequestedOutput
-from pytriton.compat.tensorrtserver.shared_memory_handle import SharedMemoryHandle
-from pytriton.compat.tensorrtserver.strings import as_bytes
+from pytriton.compat.tensorrtserver.regions import SharedMemoryHandle, as_bytes
 from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
-__all__ = ["Classes", "Results", "Tensors"]
+__all__ = ["Classes", "RequestedOutput", "ResultFormat", "Results", "Tensors"]
 
 Classes = list[tuple[int, float, str | None]]
 Results = dict[str, list[Any]]
+
+
+class ResultFormat:
+    """The forms of an output: ``RAW``, all values as an array, and ``(CLASS, k)``, the k best classes."""
+
+    RAW = 1
+    CLASS = 2
+
+
+@dataclass(frozen=True)
+class RequestedOutput:
+    """One output that a request asks for.
+
+    Args:
+        name: Of the output.
+        class_count: How many of the best classes; 0 is all values.
+        region: Where the server puts the values instead of the response.
+        handle: Of the region, as the program passed it.
+    """
+
+    name: str
+    class_count: int = 0
+    region: SharedMemoryHandle | None = None
+    handle: Any = None
+
+    @classmethod
+    def of(cls, name: str, wanted: Any) -> RequestedOutput:
+        """The output of an entry in the ``outputs`` of :meth:`InferContext.run`.
+
+        Raises:
+            InferenceServerException: It is not ``RAW``, ``(CLASS, k)`` or ``(RAW, handle)``.
+        """
+        form, *more = wanted if isinstance(wanted, (list, tuple)) and wanted else (wanted,)
+        if isinstance(form, int) and form == ResultFormat.RAW:
+            if not more:
+                return cls(name)
+            if len(more) == 1:
+                return cls(name, region=SharedMemoryHandle.of(more[0]), handle=more[0])
+        if isinstance(form, int) and form == ResultFormat.CLASS and len(more) == 1 and (count := _count(more[0])):
+            return cls(name, class_count=count)
+        raise InferenceServerException(
+            f"output {name!r} is wanted as {wanted!r}, but must be as ResultFormat.RAW, (ResultFormat.RAW, handle of "
+            "shared memory), or (ResultFormat.CLASS, count of classes)"
+        )
+
+    @property
+    def request(self) -> OutputRequest:
+        """What the request says of it."""
+        if self.region is None:
+            return OutputRequest(self.name, self.class_count)
+        return OutputRequest(self.name, self.class_count, self.region.name, self.region.byte_size)
 
 
 class Tensors:
@@ -30,15 +82,13 @@ class Tensors:
 
     Args:
         config: Description of the model.
-        lib: ``tritonclient.http`` or ``tritonclient.grpc``, whose classes the tensors become.
     """
 
-    def __init__(self, config: TritonModelConfig, lib: Any) -> None:
+    def __init__(self, config: TritonModelConfig) -> None:
         self._model_name = config.model_name
         self._max_batch_size = config.max_batch_size
         self._inputs = {spec.name: spec for spec in config.inputs or ()}
         self._outputs = {spec.name: spec for spec in config.outputs or ()}
-        self._lib = lib
 
     def fit(self, inputs: Mapping[str, Any]) -> bool:
         """Whether the arrays of a request have as many axes as this description says, as far as there are arrays."""
@@ -50,8 +100,8 @@ class Tensors:
             if isinstance(array, np.ndarray)
         )
 
-    def encode(self, inputs: Mapping[str, Any], batch_size: int) -> list[Any]:
-        """Check the inputs of one request and make tritonclient's ``InferInput`` of each.
+    def encode(self, inputs: Mapping[str, Any], batch_size: int) -> list[InputTensor]:
+        """Check the inputs of one request.
 
         Args:
             inputs: Name to a list of ``batch_size`` arrays without batch axis, all of one shape; or to a handle of
@@ -90,20 +140,11 @@ class Tensors:
                 raise InferenceServerException(f"output {output.name!r} holds strings, which have no classes")
         return found
 
-    def encode_outputs(self, outputs: Sequence[RequestedOutput]) -> list[Any]:
-        """Make tritonclient's ``InferRequestedOutput`` of each."""
-        encoded = []
-        for output in outputs:
-            encoded.append(self._lib.InferRequestedOutput(output.name, class_count=output.class_count))
-            if output.region is not None:
-                encoded[-1].set_shared_memory(output.region.name, output.region.byte_size)
-        return encoded
-
-    def decode(self, result: Any, outputs: Sequence[RequestedOutput], batch_size: int) -> Results:
+    def decode(self, response: InferResponse, outputs: Sequence[RequestedOutput], batch_size: int) -> Results:
         """What was wanted of a response.
 
         Args:
-            result: tritonclient's ``InferResult``.
+            response: To the request.
             outputs: What was wanted.
             batch_size: Of the request.
 
@@ -120,12 +161,12 @@ class Tensors:
             return {
                 output.name: self._decode(array, output, batch_size)
                 for output in outputs
-                if (array := self._array(result, output)) is not None
+                if (array := self._array(response, output)) is not None
             }
         except (IndexError, TypeError, ValueError, struct.error) as error:
             raise InferenceServerException(f"the response cannot be decoded: {error}") from None
 
-    def _encode(self, spec: TensorSpec, value: Any, batch_size: int) -> Any:
+    def _encode(self, spec: TensorSpec, value: Any, batch_size: int) -> InputTensor:
         batch = [batch_size] if self._max_batch_size else []
         dims = list(spec.shape or (1,))
         if SharedMemoryHandle.is_one(value):
@@ -133,16 +174,15 @@ class Tensors:
         if isinstance(value, (list, tuple)) and len(value) == 2 and SharedMemoryHandle.is_one(value[0]):
             return self._in_region(spec, SharedMemoryHandle.of(value[0]), [*batch, *map(int, value[1])])
         array = self._stacked(spec, dims, value, batch_size)
-        tensor = self._lib.InferInput(spec.name, list(array.shape), triton_name(spec.dtype))
-        return tensor.set_data_from_numpy(array)
+        return InputTensor(spec.name, triton_name(spec.dtype), array.shape, array)
 
-    def _in_region(self, spec: TensorSpec, handle: SharedMemoryHandle, shape: list[int]) -> Any:
+    def _in_region(self, spec: TensorSpec, handle: SharedMemoryHandle, shape: list[int]) -> InputTensor:
         if -1 in shape:
             raise InferenceServerException(f"input {spec.name!r} has a variable shape; pass (handle, shape)")
-        tensor = self._lib.InferInput(spec.name, shape, triton_name(spec.dtype))
         itemsize = 0 if spec.dtype is np.bytes_ else np.dtype(spec.dtype).itemsize
-        # The server takes just as many bytes as the shape has, and of strings all that there are.
-        return tensor.set_shared_memory(handle.name, math.prod(shape) * itemsize or handle.byte_size)
+        # The server reads as many bytes as the shape has, and of strings all that there are.
+        size = math.prod(shape) * itemsize or handle.byte_size
+        return InputTensor(spec.name, triton_name(spec.dtype), shape, None, handle.name, size)
 
     def _stacked(self, spec: TensorSpec, dims: list[int], arrays: Any, batch_size: int) -> NDArray[Any]:
         if not isinstance(arrays, (list, tuple)) or not all(isinstance(array, np.ndarray) for array in arrays):
@@ -163,10 +203,10 @@ class Tensors:
         typed = [_typed(spec, array) for array in arrays]
         return np.stack(typed) if self._max_batch_size else typed[0]
 
-    def _array(self, result: Any, output: RequestedOutput) -> NDArray[Any] | None:
+    def _array(self, response: InferResponse, output: RequestedOutput) -> NDArray[Any] | None:
         if output.region is not None:
-            return _contents(output.handle, self._outputs[output.name].dtype, _shape(result, output.name))
-        array: NDArray[Any] | None = result.as_numpy(output.name)
+            return _contents(output.handle, self._outputs[output.name].dtype, _shape(response, output.name))
+        array: NDArray[Any] | None = response.as_numpy(output.name)
         if array is None:
             raise InferenceServerException(f"the response lacks output {output.name!r}")
         return array
@@ -178,7 +218,6 @@ class Tensors:
         if output.class_count:
             return [[_class(text) for text in row.ravel().tolist()] for row in rows]
         dtype = self._outputs[output.name].dtype
-        # Older versions of tritonclient give every empty array the dtype float64.
         return [np.array(row, dtype=object if dtype is np.bytes_ else dtype) for row in rows]
 
     def _known(self, specs: Mapping[str, TensorSpec], name: str) -> TensorSpec:
@@ -191,7 +230,7 @@ class Tensors:
 
 
 def _contents(handle: Any, dtype: Any, shape: Sequence[int]) -> NDArray[Any] | None:
-    """What the server has put into a region; None if this process cannot read it."""
+    """What the server has written to a region; None if this process cannot read it."""
     if isinstance(handle, cuda_shared_memory.CudaSharedMemoryRegion):
         return cuda_shared_memory.get_contents_as_numpy(handle, dtype, shape)
     if hasattr(handle, "_cuda_shm_handle"):
@@ -203,12 +242,12 @@ def _contents(handle: Any, dtype: Any, shape: Sequence[int]) -> NDArray[Any] | N
     return shared_memory.get_contents_as_numpy(handle, dtype, shape)
 
 
-def _shape(result: Any, name: str) -> Sequence[int]:
-    """Of an output whose values are not in the response."""
-    response = result.get_response()
-    if isinstance(response, Mapping):
-        return list(next(output["shape"] for output in response["outputs"] if output["name"] == name))
-    return list(next(output.shape for output in response.outputs if output.name == name))
+def _shape(response: InferResponse, name: str) -> Sequence[int]:
+    """The shape of an output whose values are not in the response."""
+    message = response.get_response()
+    if isinstance(message, Mapping):
+        return list(next(output["shape"] for output in message["outputs"] if output["name"] == name))
+    return list(next(output.shape for output in message.outputs if output.name == name))
 
 
 def _typed(spec: TensorSpec, array: NDArray[Any]) -> NDArray[Any]:
@@ -225,3 +264,11 @@ def _typed(spec: TensorSpec, array: NDArray[Any]) -> NDArray[Any]:
 def _class(text: bytes) -> tuple[int, float, str | None]:
     value, index, *label = text.decode().split(":", 2)
     return int(index), float(value), label[0] if label else None
+
+
+def _count(value: Any) -> int:
+    """A count of classes; 0 if it is invalid."""
+    try:
+        return max(0, operator.index(value))
+    except TypeError:
+        return 0

@@ -23,8 +23,14 @@ from typing import Any
 import numpy as np
 
 from pytriton.compat.tensorrtserver.api import api_pb2, model_config_pb2, request_status_pb2, server_status_pb2
+from pytriton.compat.tensorrtserver.connection import ProtocolType
+from pytriton.compat.tensorrtserver.contexts import (
+    ModelControlContext,
+    ModelRepositoryContext,
+    ServerHealthContext,
+    SharedMemoryControlContext,
+)
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
-from pytriton.compat.tensorrtserver.health import ServerHealthContext
 from pytriton.compat.tensorrtserver.infer_context import InferContext
 from pytriton.compat.tensorrtserver.messages import (
     InferRequestHeader,
@@ -33,12 +39,8 @@ from pytriton.compat.tensorrtserver.messages import (
     ServerStatus,
     SharedMemoryStatus,
 )
-from pytriton.compat.tensorrtserver.model_control import ModelControlContext
-from pytriton.compat.tensorrtserver.model_repository import ModelRepositoryContext
-from pytriton.compat.tensorrtserver.protocol import ProtocolType
+from pytriton.compat.tensorrtserver.regions import serialize_string_tensor
 from pytriton.compat.tensorrtserver.server_status import ServerStatusContext
-from pytriton.compat.tensorrtserver.shared_memory_control import SharedMemoryControlContext
-from pytriton.compat.tensorrtserver.strings import serialize_string_tensor
 
 __all__ = [
     "InferContext",

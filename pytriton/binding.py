@@ -1,0 +1,321 @@
+"""The models bound to one server: what is bound, what the server has loaded, and what it has to load or to unload."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonModelControlError
+from pytriton.model import Model
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.server.control import ModelControl
+from pytriton.utils.workspace import Workspace
+
+__all__ = ["ModelRegistry"]
+
+LOGGER = logging.getLogger("pytriton.triton")
+
+PARALLEL_LOADS = 8
+QUIET_S = 1.0
+POLL_S = 0.02
+STATE_POLL_S = 0.1
+
+
+class ModelRegistry:
+    """Models, in the order in which they were bound. Its owner has one thread at a time change it.
+
+    Args:
+        workspace: For the models' files and sockets.
+        on_disconnect: Called when the server's side of one of a model's instances has gone.
+        on_unrecoverable: Called when a callable asks to stop the server.
+        on_loaded: Called when the server has loaded a model.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        on_disconnect: Callable[[Model], None],
+        on_unrecoverable: Callable[[], None],
+        on_loaded: Callable[[Model], None],
+    ) -> None:
+        self._store = workspace.model_store_path
+        self._sockets = workspace.path / "sockets"
+        self._sockets.mkdir(mode=0o700)
+        self._on_disconnect = on_disconnect
+        self._on_unrecoverable = on_unrecoverable
+        self._on_loaded = on_loaded
+        self._numbers = count()
+        self._models: list[Model] = []
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(list(self._models))
+
+    def check_new(self, config: TritonModelConfig, replace: bool) -> bool:
+        """Check that another model can be bound beside these, or in place of the one of its name and version.
+
+        Returns:
+            Whether it takes the place of one.
+
+        Raises:
+            PyTritonInvalidOperationError: There is one that it may not replace; letter case does not count.
+            PyTritonBadParameterError: It is another version of a model with another configuration.
+        """
+        replaced = {model for model in self._models if replace and model.is_same_version(config)}
+        for model in self._models:
+            if model not in replaced:
+                model.check_beside(config)
+        return bool(replaced)
+
+    def add(self, model: Model) -> None:
+        """Take a model in."""
+        self._models.append(model)
+
+    def versions(self, name: str, version: int | None = None) -> list[Model]:
+        """The versions of a model, or the one that is asked for.
+
+        Raises:
+            PyTritonInvalidOperationError: There is none.
+        """
+        found = [model for model in self._models if model.name == name and version in (None, model.version)]
+        if not found:
+            what = f"model {name!r}" if version is None else f"version {version} of model {name!r}"
+            names = ", ".join(sorted({repr(model.name) for model in self._models})) or "none"
+            raise PyTritonInvalidOperationError(f"{what} is not bound; bound models are: {names}")
+        return found
+
+    def only_version(self, name: str, version: int | None, otherwise: str) -> Model:
+        """The version of a model that is asked for; None asks for the only one.
+
+        Raises:
+            PyTritonInvalidOperationError: There is none, or there are several; ``otherwise`` is the message's end.
+        """
+        model, *others = self.versions(name, version)
+        if others:
+            raise PyTritonInvalidOperationError(f"model {name!r} has {1 + len(others)} versions{otherwise}")
+        return model
+
+    def names(self, *, loaded: bool = False) -> list[str]:
+        """Of all models, or of those that the server was asked to serve."""
+        return sorted({model.name for model in self._models if model.loaded or not loaded})
+
+    def are_connected(self) -> bool:
+        """Whether each model that the server is to serve has its proxies."""
+        return all(model.is_connected() for model in self if model.is_served_beside(self._models))
+
+    def is_lost(self, model: Model) -> bool:
+        """Whether the server was asked to serve a model, should have it, and has no proxy of it."""
+        return (
+            model.loaded and model in self._models and not model.is_connected() and model.is_served_beside(self._models)
+        )
+
+    def start(self, models: Iterable[Model] | None = None) -> None:
+        """Write the files of models, by default of all, and start their workers, so that a server can load them."""
+        for model in self._models if models is None else models:
+            if not model.started:
+                sockets = self._sockets / str(next(self._numbers))
+                model.start(self._store, sockets, self._on_disconnect, self._on_unrecoverable)
+
+    def load(self, control: ModelControl, preloaded: Collection[str] = ()) -> None:
+        """Load the models that are not loaded yet, in parallel; forget those that the server refuses.
+
+        Args:
+            control: Of the server.
+            preloaded: Names of models that the server has loaded while it started.
+
+        Raises:
+            PyTritonModelControlError: The server refused one.
+        """
+        by_name: dict[str, list[Model]] = defaultdict(list)
+        for model in self._models:
+            if not model.loaded:
+                by_name[model.name].append(model)
+        _call_in_parallel(
+            [partial(self._load_versions, control, versions, name in preloaded) for name, versions in by_name.items()]
+        )
+
+    def _load_versions(self, control: ModelControl, models: Sequence[Model], is_preloaded: bool) -> None:
+        try:
+            self.start(models)
+            if not is_preloaded:
+                control.load(models[0].name)
+            for model in models:
+                if not model.is_served_beside(self._models):
+                    LOGGER.warning("model %s: its version policy leaves version %d out", model.name, model.version)
+                elif not control.is_model_ready(model.name, model.version):
+                    raise PyTritonModelControlError(
+                        f"model {model.name!r}, version {model.version}, did not get ready; the server's log has more"
+                    )
+        except BaseException:
+            for model in models:
+                self.remove(model)
+            raise
+        for model in models:
+            model.loaded = True
+            LOGGER.info(control.announcement(model.config))
+            self._on_loaded(model)
+
+    def reload(self, control: ModelControl, preloaded: Collection[str] = ()) -> None:
+        """Load all models into a server that has lost them; arguments and errors as for :meth:`load`."""
+        names = [name for name in self.names(loaded=True) if name not in preloaded]
+        _call_in_parallel([partial(control.load, name) for name in names])
+
+    def revive(self, control: ModelControl, model: Model, reason: str, *, if_unloaded: bool) -> None:
+        """Load a model again that has lost its proxies; forget it if another process has replaced it in the server.
+
+        Args:
+            control: Of the server.
+            model: One for which :meth:`is_lost` is true.
+            reason: What happened to it, for the log.
+            if_unloaded: Also load a model that was unloaded, or that is being loaded again.
+
+        Raises:
+            PyTritonModelControlError: The server refused.
+        """
+        if control.is_model_ready(model.name, model.version):
+            if not control.is_own(model.name):
+                LOGGER.warning(
+                    "model %s: another process has loaded a model of this name into the server at %s; it is not bound "
+                    "here any more",
+                    model.name,
+                    control.url,
+                )
+                for version in self.versions(model.name):
+                    self.remove(version)
+                return
+            if model.was_dismissed() and not if_unloaded:
+                return
+            LOGGER.warning("model %s: %s", model.name, reason)
+            control.unload(model.name)
+        elif not if_unloaded:
+            return
+        else:
+            LOGGER.warning("model %s: %s", model.name, reason)
+        control.load(model.name)
+
+    def unload(
+        self, control: ModelControl, models: Sequence[Model], timeout_s: float, is_idle: Callable[[], bool]
+    ) -> None:
+        """Have the server refuse new requests to versions of one model and answer those it has; then forget them.
+
+        They are forgotten even if the server refuses, or has gone.
+
+        Args:
+            control: Of the server.
+            models: The versions.
+            timeout_s: The longest wait for requests in flight.
+            is_idle: As for :meth:`wait_drained`.
+        """
+        name = models[0].name
+        others = [model for model in self._models if model.name == name and model.loaded and model not in models]
+        for model in models:
+            model.loaded = False
+        try:
+            if others:
+                for model in models:
+                    model.remove_files()
+                control.load(name)  # without the versions whose files have gone
+            else:
+                control.unload(name)
+            if not self.wait_drained(control, time.monotonic() + timeout_s, is_idle, models):
+                LOGGER.warning("model %s: its requests in flight were ended after %.0f s", name, timeout_s)
+        finally:
+            for model in models:
+                self.remove(model)
+
+    def wait_drained(
+        self,
+        control: ModelControl,
+        deadline: float,
+        is_idle: Callable[[], bool],
+        unloaded: Sequence[Model] | None = None,
+    ) -> bool:
+        """Wait until models that the server unloads have answered all requests that it had accepted.
+
+        Then the server ends the proxies and reports the models as unloaded. It does neither while a client keeps a gRPC
+        stream open, or after one was cancelled in an unlucky moment, and it does so 1 s late with the Python proxy. So
+        it is also enough if the instances had nothing to do for a second, and nothing else is under way.
+
+        Args:
+            control: Of the server.
+            deadline: In :func:`time.monotonic` seconds.
+            is_idle: Whether nothing is under way, as far as can be seen from outside.
+            unloaded: The models; default: all.
+
+        Returns:
+            False at the deadline.
+        """
+        models = self._models if unloaded is None else unloaded
+        quiet_s = QUIET_S + max((model.queue_delay_s() for model in models), default=0.0)
+        next_state_poll = time.monotonic() + STATE_POLL_S
+        while not all(model.wait_disconnected(0.0) for model in models):
+            if all(model.quiet_s() > quiet_s for model in models) and is_idle():
+                break
+            now = time.monotonic()
+            if now > deadline or not any(model.is_alive() for model in models):  # ended by a second signal
+                return False
+            if now > next_state_poll:
+                next_state_poll = now + STATE_POLL_S
+                with suppress(PyTritonModelControlError):  # the server ends, and its proxies with it
+                    if control.are_unloaded([(model.name, model.version) for model in models]):
+                        break
+            soon = min(deadline, time.monotonic() + POLL_S)
+            all(model.wait_disconnected(soon) for model in models)
+        return True
+
+    def remove(self, model: Model) -> None:
+        """End a model's workers, remove its files and forget it."""
+        model.close()
+        self._models.remove(model)
+
+    def interrupt(self) -> None:
+        """End all waits for starts and rebinds, as :meth:`Model.interrupt`. From any thread."""
+        for model in self:
+            model.interrupt()
+
+    def disconnect(self) -> None:
+        """End all workers, each when its callable has returned. From any thread."""
+        for model in self:
+            model.disconnect()
+
+    def clear(self) -> None:
+        """Forget the models."""
+        self._models.clear()
+
+
+def _call_in_parallel(calls: Sequence[Callable[[], object]]) -> None:
+    """Make calls on up to PARALLEL_LOADS threads, and return when all have ended.
+
+    The executors of :mod:`concurrent.futures` take no work once the main thread has ended, though others go on.
+
+    Raises:
+        Exception: The error of the first call that failed.
+    """
+    errors: list[Exception | None] = [None] * len(calls)
+    waiting = iter(enumerate(calls))
+
+    def work() -> None:
+        for index, call in waiting:
+            try:
+                call()
+            except Exception as error:
+                errors[index] = error
+
+    helpers = [
+        threading.Thread(target=work, name=f"pytriton-load-{number}", daemon=True)
+        for number in range(1, min(len(calls), PARALLEL_LOADS))
+    ]
+    for helper in helpers:
+        helper.start()
+    try:
+        work()
+    finally:
+        for helper in helpers:
+            helper.join()
+    for error in filter(None, errors):
+        raise error

@@ -1,0 +1,246 @@
+"""``pytriton serve``: serves a module's models in this process, or with ``--reload`` in a child that is restarted."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from watchfiles import Change, PythonFilter, watch
+
+from pytriton.cli.target import Target, TargetError
+from pytriton.client.auth import TOKEN_VARIABLE
+from pytriton.config import ENVIRONMENT_PREFIX, TritonConfig
+from pytriton.signals import ending_signals
+
+__all__ = ["PARENT_VARIABLE", "Reloader", "ServeOptions", "end_with_parent", "syntax_error"]
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+PARENT_VARIABLE = "PYTRITON_RELOADER"
+PR_SET_PDEATHSIG = 1
+POLL_MS = 200
+STOP_TIMEOUT_S = 40.0  # longer than Triton's own limit for requests in flight
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What to serve. The environment holds the server's options; each ``Triton`` reads them there.
+
+    Args:
+        target: The object to serve.
+        app_dir: The folder that its module is imported from.
+        access_token: The server's access token; None makes a random one.
+        log_level: A level name of the module ``logging``.
+    """
+
+    target: Target
+    app_dir: Path
+    access_token: str | None
+    log_level: str
+
+    @classmethod
+    def parse(
+        cls,
+        target: str,
+        app_dir: Path,
+        options: Mapping[str, Any],
+        assignments: Iterable[str],
+        access_token: str | None,
+        log_level: str,
+    ) -> ServeOptions:
+        """Read the command line, and put the server's options into the environment.
+
+        Args:
+            target: ``module:object``.
+            app_dir: The folder that the module is imported from.
+            options: Fields of TritonConfig; None stands for a field that was not given.
+            assignments: More fields, as ``field=value``.
+            access_token: None if it was not given.
+            log_level: A level name of the module ``logging``.
+
+        Raises:
+            TargetError: An argument is malformed.
+            PyTritonValidationError: An option has a wrong value.
+        """
+        if log_level.lower() not in LEVELS:
+            raise TargetError(f"there is no log level {log_level!r}; choose one of {', '.join(LEVELS)}")
+        if not app_dir.is_dir():
+            raise TargetError(f"the folder {app_dir} does not exist; see --app-dir")
+        given = {name: str(value) for name, value in options.items() if value is not None}
+        for name, value in {**given, **dict(map(_parse_assignment, assignments))}.items():
+            os.environ[ENVIRONMENT_PREFIX + name.upper()] = value
+        TritonConfig.from_env()
+        return cls(Target.parse(target), app_dir.resolve(), access_token, log_level.lower())
+
+    def serve(self) -> None:
+        """Serve in this process until a signal comes or the server ends.
+
+        Raises:
+            TargetError: The module has no such object, or the object cannot be served.
+            ProgramError: The module raised an error at import or while it bound its models.
+            Exception: The server did not start.
+        """
+        end_with_parent()
+        sys.path.insert(0, str(self.app_dir))
+        logging.basicConfig(level=self.log_level.upper(), format=FORMAT)
+        triton = self.target.load(self.access_token)
+        os.environ.pop(TOKEN_VARIABLE, None)  # neither the server nor children of callables need it
+        triton.serve()
+
+    def serve_reloading(self, folders: Sequence[Path], say: Callable[[str], None]) -> None:
+        """Serve in a child process, and start a new child whenever the source changes.
+
+        Args:
+            folders: More folders to watch.
+            say: Shows a message to the user.
+
+        Raises:
+            TargetError: The module or a folder does not exist.
+        """
+        sys.path.insert(0, str(self.app_dir))
+        for folder in folders:
+            if not folder.is_dir():
+                raise TargetError(f"the folder {folder} does not exist; see --reload-dir")
+        watched = list(dict.fromkeys(folder.resolve() for folder in (self.target.folder(), *folders)))
+        if self.access_token is not None:
+            os.environ[TOKEN_VARIABLE] = self.access_token
+        command = [sys.executable, "-m", "pytriton", "serve", str(self.target)]
+        Reloader([*command, f"--app-dir={self.app_dir}", f"--log-level={self.log_level}"], watched, say).run()
+
+
+def _parse_assignment(text: str) -> tuple[str, str]:
+    """Split ``field=value`` into name and value.
+
+    Raises:
+        TargetError: The text has another form, or TritonConfig has no such field.
+    """
+    name, separator, value = text.partition("=")
+    name = name.strip().replace("-", "_").lower()
+    if not separator or name not in {field.name for field in fields(TritonConfig)}:
+        raise TargetError(
+            f"option {text!r} is not FIELD=VALUE with a field of TritonConfig; docs/configuration.md lists them"
+        )
+    return name, value
+
+
+class Reloader:
+    """Keeps a program running in a child process, with the newest source that compiles.
+
+    The first SIGINT or SIGTERM ends the child gracefully; the second one also ends its requests in flight.
+
+    Args:
+        command: The program and its arguments.
+        folders: The folders to watch, with their subfolders except ``.venv``, ``.git`` and the like.
+        say: Shows a message to the user.
+    """
+
+    def __init__(self, command: Sequence[str], folders: Sequence[Path], say: Callable[[str], None]) -> None:
+        self._command = command
+        self._folders = folders
+        self._say = say
+        self._child: subprocess.Popen[bytes] | None = None
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        """Serve until a signal comes."""
+        with ending_signals(self._end, self._terminate):
+            try:
+                self._watch()
+            finally:
+                self._stop()
+
+    def _watch(self) -> None:
+        changes = watch(
+            *self._folders,
+            watch_filter=PythonFilter(),
+            stop_event=self._ending,
+            rust_timeout=POLL_MS,
+            yield_on_timeout=True,
+        )
+        next(changes, None)  # watchfiles reports every change from now on
+        self._say(f"Watching {', '.join(map(str, self._folders))} for changes.")
+        self._start()
+        for changed in changes:
+            self._check_child()
+            if changed:
+                self._on_change(changed)
+
+    def _on_change(self, changed: Iterable[tuple[Change, str]]) -> None:
+        paths = sorted(path for _, path in changed)
+        names = ", ".join(os.path.relpath(path) for path in paths)
+        for path in paths:
+            if error := syntax_error(Path(path)):
+                state = "the previous version goes on serving" if self._child else "nothing is served"
+                self._say(f"{names} changed, but {error}; {state}, until the next change.")
+                return
+        self._say(f"{names} changed; starting again.")
+        self._stop()
+        if not self._ending.is_set():
+            self._start()
+
+    def _start(self) -> None:
+        self._child = subprocess.Popen(
+            self._command,
+            # Two changes within a second may leave size and time as the compiled file recorded them.
+            env={**os.environ, PARENT_VARIABLE: str(os.getpid()), "PYTHONDONTWRITEBYTECODE": "1"},
+            start_new_session=True,  # Ctrl+C reaches this process alone, which forwards it once
+        )
+
+    def _check_child(self) -> None:
+        status = None if self._child is None else self._child.poll()
+        if status is not None:
+            self._child = None
+            if not self._ending.is_set():
+                how = f"signal {-status}" if status < 0 else f"exit status {status}"
+                self._say(f"The program has ended ({how}); waiting for a change of its source.")
+
+    def _stop(self) -> None:
+        child = self._child
+        if child is None:
+            return
+        self._terminate()
+        try:
+            child.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._say(f"The program did not end in {STOP_TIMEOUT_S:.0f} s; it is killed.")
+            child.kill()
+            child.wait()
+        self._child = None
+
+    def _end(self, number: signal.Signals) -> None:
+        self._ending.set()
+
+    def _terminate(self) -> None:
+        if self._child is not None:
+            self._child.send_signal(signal.SIGTERM)
+
+
+def end_with_parent() -> None:
+    """In a child of :class:`Reloader`: ask the kernel to kill this process when the parent dies."""
+    parent = os.environ.pop(PARENT_VARIABLE, None)
+    if parent is not None:
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != int(parent):
+            sys.exit("the process that started this one has died")
+
+
+def syntax_error(path: Path) -> str | None:
+    """The reason, in one line, why a source file does not compile; None if it compiles or does not exist."""
+    try:
+        compile(path.read_bytes(), str(path), "exec")
+    except FileNotFoundError:
+        return None
+    except SyntaxError as error:
+        return f"line {error.lineno} has a syntax error: {error.msg}"
+    except ValueError as error:  # NUL bytes
+        return f"it does not compile: {error}"
+    return None

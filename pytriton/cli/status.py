@@ -1,0 +1,248 @@
+"""``pytriton status``: what a server reports about itself and its models, and how a terminal shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from types import TracebackType
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from pytriton.client.auth import Tls, create_auth_headers
+from pytriton.client.conversations import Call, Transport
+from pytriton.client.exceptions import (
+    PyTritonClientConnectionError,
+    PyTritonClientError,
+    PyTritonClientTimeoutError,
+)
+from pytriton.client.model_state import parse_http_response
+from pytriton.client.sync import open_transport
+from pytriton.client.url import TritonUrl
+from pytriton.server.statistics import Duration, ModelStatistics, parse_statistics
+
+__all__ = ["LiveDisplay", "ModelStatus", "ServerStatus", "ask_server", "format_age", "render_status"]
+
+RESTRICTED = "is restricted"
+MS = 1000.0
+STYLES = {"READY": "green", "LOADING": "yellow", "UNLOADING": "yellow", "UNAVAILABLE": "red"}
+COLUMNS = ("queue", "model", "request")
+UNKNOWN = "-"
+
+
+@dataclass(frozen=True)
+class ModelStatus:
+    """One version of a model.
+
+    Args:
+        name: The model's name.
+        version: The model's version.
+        state: READY, LOADING, UNLOADING or UNAVAILABLE; empty if the server refuses to say.
+        statistics: None if the server refuses to say, or has none.
+    """
+
+    name: str
+    version: str
+    state: str
+    statistics: ModelStatistics | None
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """The answers of a server.
+
+    Args:
+        url: The server's URL.
+        live: The server answers.
+        ready: The server and all its models can serve.
+        name: The server's name for itself; None if it is unknown.
+        version: The server's version; None if it is unknown.
+        models: Sorted by name and version; None if the server refuses to say.
+        notes: What is missing, why, and what to do; one sentence each.
+    """
+
+    url: str
+    live: bool
+    ready: bool
+    name: str | None
+    version: str | None
+    models: list[ModelStatus] | None
+    notes: list[str]
+
+
+def ask_server(url: str, access_token: str | None, tls: Tls | None, timeout_s: float) -> ServerStatus:
+    """Ask a server for its status. A server that cannot be reached has a status too.
+
+    Args:
+        url: As :meth:`TritonUrl.from_url` reads it.
+        access_token: The server's access token.
+        tls: Settings of an encrypted connection.
+        timeout_s: The time limit of each of the five calls.
+
+    Raises:
+        PyTritonClientValueError: The URL cannot be understood, or the token is empty.
+    """
+    server = TritonUrl.from_url(url)
+    headers = {} if access_token is None else create_auth_headers(access_token, server.scheme)
+    with closing(open_transport(server, headers, tls)) as transport:
+        return _StatusQuery(server, transport, access_token is not None, timeout_s).status()
+
+
+class _StatusQuery:
+    def __init__(self, server: TritonUrl, transport: Transport, has_token: bool, timeout_s: float) -> None:
+        self._server = server
+        self._transport = transport
+        self._has_token = has_token
+        self._timeout_s = timeout_s
+        self._reachable = True
+        self._notes: list[str] = []
+
+    def status(self) -> ServerStatus:
+        live = bool(self._ask("whether it is live", "is_server_live"))
+        ready = bool(self._ask("whether it is ready", "is_server_ready"))
+        metadata = self._ask("its name and version", "get_server_metadata", **self._as_json()) or {}
+        if metadata and not live and not self._notes:  # over HTTP, a refusal looks like a no
+            self._notes.append(f"It answers, so its health is probably protected; {self._advice()}.")
+        models = self._models()
+        return ServerStatus(
+            self._server.with_scheme, live, ready, metadata.get("name"), metadata.get("version"), models, self._notes
+        )
+
+    def _models(self) -> list[ModelStatus] | None:
+        index = self._ask("the states of its models", "get_model_repository_index")
+        answer = self._ask("its statistics", "get_inference_statistics", **self._as_json())
+        if index is None and answer is None:
+            return None
+        statistics = {(each.name, str(each.version)): each for each in parse_statistics(answer or {})}
+        states = parse_http_response(index or [])
+        keys = sorted({*states, *statistics}, key=lambda key: (key[0], int(key[1])))
+        return [
+            ModelStatus(*key, state=states[key].value if key in states else "", statistics=statistics.get(key))
+            for key in keys
+        ]
+
+    def _ask(self, what: str, method: str, **arguments: Any) -> Any:
+        """The server's answer; None, and a note, if there is none."""
+        if not self._reachable:
+            return None
+        try:
+            return self._transport.call(Call(method, self._timeout_s, arguments))
+        except PyTritonClientError as error:
+            # A server that did not answer once would make the user wait again.
+            self._reachable = not isinstance(error, (PyTritonClientConnectionError, PyTritonClientTimeoutError))
+            protected = RESTRICTED in str(error)
+            self._notes.append(f"It does not tell {what}: {self._advice()}." if protected else str(error))
+            return None
+
+    def _advice(self) -> str:
+        if self._has_token:
+            return "the token that was given is not the one it asks for"
+        return (
+            "it asks for its access token. Pass --token, or set PYTRITON_ACCESS_TOKEN; the program that serves has it "
+            "from triton.get_access_token()"
+        )
+
+    def _as_json(self) -> dict[str, bool]:
+        return {"as_json": True} if self._server.scheme == "grpc" else {}
+
+
+def render_status(status: ServerStatus, now: datetime | None = None) -> RenderableType:
+    """A heading, the table of models, and the notes.
+
+    Args:
+        status: The status to show.
+        now: The ages of the last inferences count back from this moment; None is the present.
+    """
+    parts: list[RenderableType] = [_heading(status)]
+    if status.models:
+        parts.append(_table(status.models, now or datetime.now(timezone.utc)))
+    elif status.models is not None:
+        parts.append(Text("It has no models."))
+    parts += [Text(note, style="yellow") for note in dict.fromkeys(status.notes)]
+    return Group(*parts)
+
+
+def format_age(moment: datetime, now: datetime) -> str:
+    """The time since ``moment``, in the largest unit that fits."""
+    seconds = max(0, int((now - moment).total_seconds()))
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def _heading(status: ServerStatus) -> Text:
+    heading = Text(f"{status.url}: ")
+    heading.append("live" if status.live else "not live", style="green" if status.live else "red")
+    heading.append(", ")
+    heading.append("ready" if status.ready else "not ready", style="green" if status.ready else "red")
+    if status.name:
+        heading.append(f"; {status.name} {status.version}")
+    return heading
+
+
+def _table(models: Sequence[ModelStatus], now: datetime) -> Table:
+    timed = any(model.statistics for model in models)
+    table = Table(box=box.SIMPLE_HEAD, caption="ms: mean times of a request" if timed else None, caption_justify="left")
+    table.add_column("model", overflow="fold")
+    table.add_column("v", justify="right")
+    table.add_column("state", no_wrap=True)
+    for name in ("rows", "requests", "failed"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in COLUMNS:
+        table.add_column(f"{name} ms", justify="right")
+    table.add_column("last", justify="right", no_wrap=True)
+    for model in models:
+        state = Text(model.state or UNKNOWN, style=STYLES.get(model.state, ""))
+        table.add_row(model.name, model.version, state, *_cells(model, now))
+    return table
+
+
+def _cells(model: ModelStatus, now: datetime) -> list[str]:
+    found = model.statistics
+    if found is None:
+        return [UNKNOWN] * (len(COLUMNS) + 4)
+    last = UNKNOWN if found.last_inference is None else format_age(found.last_inference, now)
+    counts = (found.inference_count, found.success.count, found.fail.count)
+    times = (found.queue, found.compute_infer, found.success)
+    return [*(f"{count:,}" for count in counts), *map(_mean, times), last]
+
+
+def _mean(duration: Duration) -> str:
+    return f"{duration.mean_s * MS:,.3f}" if duration.count else UNKNOWN
+
+
+class LiveDisplay:
+    """Shows one renderable after another: a terminal replaces the last one, a file appends.
+
+    Args:
+        console: Standard output.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+
+    def __enter__(self) -> LiveDisplay:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, renderable: RenderableType) -> None:
+        """Show a renderable in place of the last one."""
+        if self._live:
+            self._live.update(renderable, refresh=True)
+        else:
+            self._console.print(renderable)

@@ -1,0 +1,320 @@
+"""gRPC without channels: calls become messages, and messages become what the calls return.
+
+The messages are those of :mod:`tritonclient.grpc`, which is imported when a client needs it: that takes 0.2 s.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, check_metadata
+from pytriton.client.auth import Tls
+from pytriton.client.conversations import Call
+from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInferenceServerError
+from pytriton.client.tensors import InferResponse
+from pytriton.client.transport import ProtocolAdapter, server_exception
+
+__all__ = [
+    "GrpcProtocol",
+    "GrpcRequest",
+    "channel_options",
+    "check_request_id",
+    "grpc_messages",
+    "open_channel",
+    "refusal",
+]
+
+_LARGEST_MESSAGE_BYTES = 2**31 - 1
+
+# gRPC has one status for what the server sends and for failures of the connection; only the text tells them apart.
+_CONNECTION_TEXTS = (
+    "failed to connect",
+    "connection refused",
+    "connection reset",
+    "connection timed out",
+    "socket closed",
+    "broken pipe",
+    "errors resolving",
+    "resolution failed",
+    "keepalive",
+    "goaway",
+    "endpoint closing",
+    "recvmsg",
+    "sendmsg",
+    "stream removed",
+    "unreachable",
+    "no route to host",
+)
+_TLS_TEXTS = ("handshake failed", "verification check failed")
+_LENGTH_TEXTS = ("Received message larger than max", "Decompressed message larger than max")
+
+
+class GrpcRequest(NamedTuple):
+    """A call as gRPC sends it.
+
+    Attributes:
+        rpc: Name of the remote procedure.
+        message: Its argument.
+        options: ``metadata``, ``timeout`` and ``compression``.
+    """
+
+    rpc: str
+    message: Any
+    options: dict[str, Any]
+
+
+class GrpcProtocol(ProtocolAdapter):
+    """The messages of calls, and what the server's messages and errors mean."""
+
+    def request(self, call: Call) -> GrpcRequest:
+        """What to send for a call.
+
+        Raises:
+            PyTritonClientValueError: The name or version of a model, or a header, cannot be sent.
+        """
+        options: dict[str, Any] = {"metadata": tuple(self.metadata(call).items())}
+        if not math.isinf(call.timeout_s):
+            options["timeout"] = call.timeout_s
+        if call.compression:
+            options["compression"] = compression(call.compression)
+        rpc, write = _RPCS[call.method]
+        return GrpcRequest(rpc, write(grpc_messages(), call.arguments), options)
+
+    def stream_request(self, call: Call, *, marks_end: bool) -> Any:
+        """The ``ModelInferRequest`` of a call over a stream.
+
+        Args:
+            call: Its headers and its compression are those of the stream.
+            marks_end: The server marks the last response, and sends an empty one if there is no other.
+        """
+        message = _infer_message(grpc_messages(), call.arguments)
+        if marks_end:
+            message.parameters["triton_enable_empty_final_response"].bool_param = True
+        return message
+
+    def metadata(self, call: Call) -> dict[str, str]:
+        """The headers of a call; gRPC refuses upper-case letters in their names.
+
+        Raises:
+            PyTritonClientValueError: A header cannot travel as metadata.
+        """
+        check_metadata(call.headers)
+        return {name.lower(): value for name, value in self.headers(call).items()}
+
+    def answer(self, call: Call, message: Any) -> Any:
+        """What a call returns.
+
+        Raises:
+            PyTritonClientInferenceServerError: The response contradicts itself.
+        """
+        if call.method == "infer":
+            return InferResponse.from_grpc(message)
+        if call.method.startswith("is_"):
+            return message.live if call.method == "is_server_live" else message.ready
+        to_dict = importlib.import_module("google.protobuf.json_format").MessageToDict
+        answer = to_dict(message, preserving_proto_field_name=True)
+        return plain_answer(call.method, answer)
+
+    def translate(self, call: Call, error: Exception) -> PyTritonClientError:
+        """The clients' error for anything that performing a call raised."""
+        if isinstance(error, self._server_exception):
+            text = str(error)
+            if text.startswith("[StatusCode.DEADLINE_EXCEEDED]"):
+                return self.timeout(call)
+            if text.startswith("[StatusCode.UNAVAILABLE]"):
+                lowered = text.lower()
+                if any(cause in lowered for cause in _TLS_TEXTS):
+                    return self.tls_failure(call, error)
+                if any(cause in lowered for cause in _CONNECTION_TEXTS):
+                    return self.connection_failure(call, error)
+            if any(cause in text for cause in _LENGTH_TEXTS):
+                return PyTritonClientInferenceServerError(
+                    f"{text}; if the model may answer so, make the client with a higher max_response_bytes"
+                )
+        return super().translate(call, error)
+
+
+@cache
+def grpc_messages() -> Any:
+    """The module ``tritonclient.grpc.service_pb2``."""
+    return importlib.import_module("tritonclient.grpc.service_pb2")
+
+
+def refusal(error: Any) -> Exception:
+    """The ``InferenceServerException`` for a ``grpc.RpcError``."""
+    failure: Exception = server_exception()(error.details(), str(error.code()))
+    return failure
+
+
+def plain_answer(method: str, answer: dict[str, Any]) -> Any:
+    """The part of a message in JSON form that HTTP would answer with."""
+    if method == "get_model_config":
+        return answer["config"]
+    return answer.get("models", []) if method == "get_model_repository_index" else answer
+
+
+def compression(algorithm: str | None) -> Any:
+    """GRPC's value for ``gzip`` or ``deflate``; None for None."""
+    return importlib.import_module("grpc").Compression[algorithm.capitalize()] if algorithm else None
+
+
+def check_request_id(response: Any, request_id: str) -> None:
+    """Check that a response on a stream belongs to the request that was sent.
+
+    Triton 2.51 can send responses on the stream of another client, after a client cancelled a stream just when it
+    ended.
+
+    Raises:
+        ConnectionError: It belongs to another request; the stream cannot be used any more.
+    """
+    if response.id not in ("", request_id):
+        raise ConnectionError(
+            f"the server sent a response to request {response.id!r} on the stream of request {request_id!r}; send the "
+            "request again"
+        )
+
+
+def channel_options(max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES) -> list[tuple[str, int]]:
+    """Options of a channel."""
+    return [
+        ("grpc.max_send_message_length", _LARGEST_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", min(max_response_bytes or _LARGEST_MESSAGE_BYTES, _LARGEST_MESSAGE_BYTES)),
+        # Each client has its own connection, so that the pause after a failure of one does not delay the others.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+
+
+def open_channel(
+    address: str,
+    tls: Tls | None = None,
+    max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
+    *,
+    library: str = "grpc",
+) -> Any:
+    """A channel, which the caller closes; it connects at its first call.
+
+    Args:
+        address: ``host:port``.
+        tls: None does not encrypt.
+        max_response_bytes: The longest message to take; None for 2 GiB.
+        library: ``grpc``, or ``grpc.aio`` for a channel of the running event loop.
+    """
+    module, options = importlib.import_module(library), channel_options(max_response_bytes)
+    if tls is None:
+        return module.insecure_channel(address, options=options)
+    files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
+    contents = (None if path is None else Path(path).read_bytes() for path in files)
+    credentials = importlib.import_module("grpc").ssl_channel_credentials(*contents)
+    return module.secure_channel(address, credentials, options=options)
+
+
+Arguments = Mapping[str, Any]
+
+
+def _infer_message(messages: Any, arguments: Arguments) -> Any:
+    message = messages.ModelInferRequest(
+        model_name=arguments["model_name"],
+        model_version=arguments.get("model_version", ""),
+        id=arguments.get("request_id", ""),
+    )
+    for tensor in arguments["inputs"]:
+        data = tensor.data()
+        item = message.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        if data is None:
+            _set_region(item, tensor)
+        else:
+            message.raw_input_contents.append(bytes(data))
+    for output in arguments.get("outputs") or ():
+        item = message.outputs.add(name=output.name)
+        if output.class_count:
+            item.parameters["classification"].int64_param = output.class_count
+        if output.region:
+            _set_region(item, output)
+    for name, value in (arguments.get("parameters") or {}).items():
+        parameter = message.parameters[name]
+        if isinstance(value, bool):
+            parameter.bool_param = value
+        elif isinstance(value, int):
+            parameter.int64_param = value
+        else:
+            parameter.string_param = value
+    if "priority" in arguments:
+        message.parameters["priority"].uint64_param = arguments["priority"]
+    if "timeout" in arguments:
+        message.parameters["timeout"].int64_param = arguments["timeout"]
+    return message
+
+
+def _set_region(item: Any, tensor: Any) -> None:
+    item.parameters["shared_memory_region"].string_param = tensor.region
+    item.parameters["shared_memory_byte_size"].int64_param = tensor.region_bytes
+
+
+def _load_message(messages: Any, arguments: Arguments) -> Any:
+    message = messages.RepositoryModelLoadRequest(model_name=arguments["model_name"])
+    if arguments.get("config") is not None:
+        message.parameters["config"].string_param = arguments["config"]
+    for path, content in (arguments.get("files") or {}).items():
+        message.parameters[path].bytes_param = content
+    return message
+
+
+def _unload_message(messages: Any, arguments: Arguments) -> Any:
+    message = messages.RepositoryModelUnloadRequest(model_name=arguments["model_name"])
+    message.parameters["unload_dependents"].bool_param = False
+    return message
+
+
+def _register_cuda_message(messages: Any, arguments: Arguments) -> Any:
+    raw_handle = base64.b64decode(arguments["raw_handle"])
+    return messages.CudaSharedMemoryRegisterRequest(**{**arguments, "raw_handle": raw_handle})
+
+
+def _of_model(kind: str) -> Callable[[Any, Arguments], Any]:
+    """Writes a message with the name and the version of a model, both of which may be empty."""
+    return lambda messages, arguments: getattr(messages, kind)(
+        name=arguments.get("model_name", ""), version=arguments.get("model_version", "")
+    )
+
+
+# For each method: the remote procedure, and what writes its argument.
+_RPCS: dict[str, tuple[str, Callable[[Any, Arguments], Any]]] = {
+    "infer": ("ModelInfer", _infer_message),
+    "is_server_live": ("ServerLive", lambda messages, _: messages.ServerLiveRequest()),
+    "is_server_ready": ("ServerReady", lambda messages, _: messages.ServerReadyRequest()),
+    "is_model_ready": ("ModelReady", _of_model("ModelReadyRequest")),
+    "get_server_metadata": ("ServerMetadata", lambda messages, _: messages.ServerMetadataRequest()),
+    "get_model_metadata": ("ModelMetadata", _of_model("ModelMetadataRequest")),
+    "get_model_config": ("ModelConfig", _of_model("ModelConfigRequest")),
+    "get_model_repository_index": ("RepositoryIndex", lambda messages, _: messages.RepositoryIndexRequest()),
+    "load_model": ("RepositoryModelLoad", _load_message),
+    "unload_model": ("RepositoryModelUnload", _unload_message),
+    "get_inference_statistics": ("ModelStatistics", _of_model("ModelStatisticsRequest")),
+    "get_system_shared_memory_status": (
+        "SystemSharedMemoryStatus",
+        lambda messages, _: messages.SystemSharedMemoryStatusRequest(),
+    ),
+    "register_system_shared_memory": (
+        "SystemSharedMemoryRegister",
+        lambda messages, arguments: messages.SystemSharedMemoryRegisterRequest(**arguments),
+    ),
+    "unregister_system_shared_memory": (
+        "SystemSharedMemoryUnregister",
+        lambda messages, arguments: messages.SystemSharedMemoryUnregisterRequest(name=arguments.get("name", "")),
+    ),
+    "get_cuda_shared_memory_status": (
+        "CudaSharedMemoryStatus",
+        lambda messages, _: messages.CudaSharedMemoryStatusRequest(),
+    ),
+    "register_cuda_shared_memory": ("CudaSharedMemoryRegister", _register_cuda_message),
+    "unregister_cuda_shared_memory": (
+        "CudaSharedMemoryUnregister",
+        lambda messages, arguments: messages.CudaSharedMemoryUnregisterRequest(name=arguments.get("name", "")),
+    ),
+}

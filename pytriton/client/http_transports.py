@@ -1,0 +1,402 @@
+"""HTTP over blocking sockets, and in event loops: the only code of the clients that touches sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import queue
+import select
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pytriton import forks
+from pytriton.client.conversations import Call
+from pytriton.client.exceptions import PyTritonClientError
+from pytriton.client.http_protocol import HttpProtocol, HttpResponse, Part, ResponseReader
+from pytriton.client.transport import AsyncNetworkTransport, NetworkTransport
+from pytriton.client.url import TritonUrl
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
+
+__all__ = [
+    "HTTP_CONNECTIONS",
+    "AsyncHttpTransport",
+    "AsyncioConnection",
+    "BlockingConnection",
+    "ConnectionPool",
+    "HttpTransport",
+]
+
+HTTP_CONNECTIONS = 256
+"""Further calls in one event loop wait, because the default limit of open files is 1,024."""
+
+_RECEIVED_BYTES = 2**16
+_JOINED_BYTES = 2**16
+"""For requests up to this size, one copy and one system call cost less than a system call for each part."""
+
+
+class HttpTransport(NetworkTransport):
+    """HTTP over one kept-alive connection; from any thread, but one call at a time.
+
+    gevent, which tritonclient uses, keeps two files open for each thread that has ever called it. In a process with
+    more than 1,024 open files it makes a new connection for each call.
+
+    Args:
+        protocol: Writes requests and understands responses.
+        url: The server.
+        tls: None does not encrypt.
+        max_response_bytes: As of :class:`ResponseReader`.
+    """
+
+    def __init__(
+        self, protocol: HttpProtocol, url: TritonUrl, tls: ssl.SSLContext | None, max_response_bytes: int | None
+    ) -> None:
+        super().__init__(protocol)
+        self._http = protocol
+        self._url = url
+        self._tls = tls
+        self._max_response_bytes = max_response_bytes
+        self._connection: BlockingConnection | None = None
+
+    def _perform(self, call: Call) -> Any:
+        deadline = time.monotonic() + call.timeout_s
+        return self._http.answer(call, self.exchange(self._http.request(call), deadline))
+
+    def exchange(self, request: Sequence[Part], deadline: float) -> HttpResponse:
+        """Send a request and wait for the response.
+
+        Args:
+            request: Its parts, in order.
+            deadline: In :func:`time.monotonic` seconds; may be infinite.
+
+        Raises:
+            TimeoutError: The deadline has passed.
+            OSError: The connection could not be made, or ended early.
+            PyTritonClientInferenceServerError: As :meth:`ResponseReader.feed`.
+        """
+        connection, self._connection = self._connection, None
+        if connection is None or not connection.is_usable():
+            if connection is not None:
+                connection.close()
+            connection = BlockingConnection(self._url, self._tls, deadline, self._max_response_bytes)
+        try:
+            response = connection.exchange(request, deadline)
+        except BaseException:
+            connection.close()  # the next request must not receive this response
+            raise
+        self._connection = connection
+        return response
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class BlockingConnection:
+    """One HTTP/1.1 connection on a blocking socket, for one thread at a time.
+
+    Args:
+        url: The server.
+        tls: None does not encrypt.
+        deadline: For connecting, in :func:`time.monotonic` seconds; may be infinite.
+        max_response_bytes: As of :class:`ResponseReader`.
+
+    Raises:
+        TimeoutError: The deadline has passed.
+        OSError: The connection could not be made.
+    """
+
+    def __init__(
+        self, url: TritonUrl, tls: ssl.SSLContext | None, deadline: float, max_response_bytes: int | None = None
+    ) -> None:
+        host = url.hostname.strip("[]")
+        self._socket = _connected(host, url.port, deadline)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._socket.settimeout(_left_s(deadline))
+                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+        except BaseException:
+            self._socket.close()
+            raise
+        # Unlike select(), poll() also takes descriptors above 1,023.
+        self._readable = select.poll()
+        self._readable.register(self._socket, select.POLLIN)
+        self._reader = ResponseReader(max_response_bytes)
+        self._in_step = True
+        forks.register(self)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def after_fork(self) -> None:
+        """In a forked child, leave the connection to the parent: the next request makes a new one."""
+        self._in_step = False
+        forks.abandon(self._socket.fileno())
+
+    def is_usable(self) -> bool:
+        """Whether another request can be sent: the server has neither closed the connection nor sent more bytes."""
+        return self._in_step and self._reader.keeps_alive and not self._readable.poll(0)
+
+    def exchange(self, request: Sequence[Part], deadline: float) -> HttpResponse:
+        """Send a request and wait for the response; after any error, only :meth:`close` is allowed.
+
+        Arguments and errors are those of :meth:`HttpTransport.exchange`.
+        """
+        joined = len(request) == 1 or sum(map(len, request)) <= _JOINED_BYTES
+        for part in (b"".join(request),) if joined else request:
+            self._socket.settimeout(_left_s(deadline))
+            self._socket.sendall(part)
+        while True:
+            self._socket.settimeout(_left_s(deadline))
+            data = self._socket.recv(_RECEIVED_BYTES)
+            if not data:
+                raise ConnectionError("the server closed the connection")
+            if responses := self._reader.feed(data):
+                self._in_step = len(responses) == 1
+                return responses[0]
+
+    def close(self) -> None:
+        """Close the connection. May be called twice."""
+        if hasattr(self, "_socket"):  # there is none if connecting failed
+            self._socket.close()
+
+
+def _left_s(deadline: float) -> float | None:
+    """Seconds until a deadline, as sockets want them."""
+    if math.isinf(deadline):
+        return None
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s
+
+
+def _connected(host: str, port: int, deadline: float) -> socket.socket:
+    error: OSError | None = None
+    for family, kind, protocol, _, address in _resolved(host, port, deadline):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(_left_s(deadline))
+            connection.connect(address)
+        except BaseException as failure:
+            connection.close()
+            if not isinstance(failure, OSError) or isinstance(failure, TimeoutError):
+                raise
+            error = failure
+        else:
+            return connection
+    assert error is not None
+    raise error
+
+
+def _resolved(host: str, port: int, deadline: float) -> list[Any]:
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        pass
+    # The system's resolver has timeouts of many seconds. A thread of its own lets this one keep the deadline.
+    answers: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
+
+    def resolve() -> None:
+        try:
+            answers.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            answers.put(error)
+
+    try:
+        threading.Thread(target=resolve, name="pytriton-resolve", daemon=True).start()
+    except RuntimeError:  # an interpreter that is exiting starts no threads
+        resolve()
+    try:
+        answer = answers.get(timeout=_left_s(deadline))
+    except queue.Empty:
+        raise TimeoutError from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
+
+
+class AsyncHttpTransport(AsyncNetworkTransport):
+    """HTTP over kept-alive connections, one for each call under way. aiohttp would take half of the time of a call.
+
+    Args:
+        protocol: Writes requests and understands responses.
+        url: The server.
+        tls: None does not encrypt.
+        max_response_bytes: As of :class:`ResponseReader`.
+    """
+
+    def __init__(
+        self, protocol: HttpProtocol, url: TritonUrl, tls: ssl.SSLContext | None, max_response_bytes: int | None
+    ) -> None:
+        super().__init__(protocol, lambda: ConnectionPool(url, HTTP_CONNECTIONS, tls, max_response_bytes))
+        self._http = protocol
+
+    async def _perform(self, connections: ConnectionPool, call: Call) -> Any:
+        async with timeout(None if math.isinf(call.timeout_s) else call.timeout_s):
+            response = await connections.exchange(self._http.request(call))
+        return self._http.answer(call, response)
+
+
+class ConnectionPool:
+    """Kept-alive connections in one event loop; each request has one for as long as it takes.
+
+    Args:
+        url: The server.
+        limit: Most connections; further requests wait.
+        tls: None does not encrypt.
+        max_response_bytes: As of :class:`ResponseReader`.
+    """
+
+    def __init__(
+        self, url: TritonUrl, limit: int, tls: ssl.SSLContext | None, max_response_bytes: int | None = None
+    ) -> None:
+        self._host = url.hostname.strip("[]")
+        self._port = url.port
+        self._tls = tls
+        self._max_response_bytes = max_response_bytes
+        self._places = asyncio.Semaphore(limit)
+        self._idle: list[AsyncioConnection] = []
+        self._open: set[AsyncioConnection] = set()
+
+    async def exchange(self, request: Sequence[Part]) -> HttpResponse:
+        """Send a request and wait for the response.
+
+        Args:
+            request: Its parts, in order.
+
+        Raises:
+            OSError: The connection could not be made, or ended early.
+            PyTritonClientInferenceServerError: As :meth:`ResponseReader.feed`.
+        """
+        async with self._places:
+            connection = await self._connection()
+            try:
+                response = await connection.send(request)
+            except BaseException:
+                connection.abort()  # the next request must not receive this response
+                raise
+            if connection.is_open:
+                self._idle.append(connection)
+            else:
+                connection.abort()
+            return response
+
+    async def close(self) -> None:
+        """End all connections; requests that wait for a response fail with ConnectionError."""
+        self._idle.clear()
+        for connection in [*self._open]:
+            connection.abort()
+        while self._open:
+            await asyncio.sleep(0)
+
+    async def _connection(self) -> AsyncioConnection:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: AsyncioConnection(self._open, self._max_response_bytes),
+            self._host,
+            self._port,
+            ssl=self._tls,
+            server_hostname=self._host if self._tls else None,
+        )
+        return connection
+
+
+class AsyncioConnection(asyncio.Protocol):
+    """One HTTP/1.1 connection in an event loop, for one request at a time.
+
+    Args:
+        open_connections: Holds the connection for as long as its socket is open.
+        max_response_bytes: As of :class:`ResponseReader`.
+
+    Attributes:
+        is_open: Whether another request can be sent.
+    """
+
+    def __init__(self, open_connections: set[AsyncioConnection], max_response_bytes: int | None = None) -> None:
+        self.is_open = False
+        self._open_connections = open_connections
+        self._reader = ResponseReader(max_response_bytes)
+        self._response: asyncio.Future[HttpResponse] | None = None
+
+    def send(self, request: Sequence[Part]) -> asyncio.Future[HttpResponse]:
+        """Send the parts of a request.
+
+        Returns:
+            Gets the response, ConnectionError, or what :meth:`ResponseReader.feed` raises. Cancelling it does not end
+            the connection.
+        """
+        self._response = asyncio.get_running_loop().create_future()
+        if self.is_open:
+            self._transport.writelines(request)
+        else:
+            self._fail(ConnectionError("the server closed the connection"))
+        return self._response
+
+    def abort(self) -> None:
+        """End the connection; the event loop closes the socket in its next iteration."""
+        self.is_open = False
+        self._transport.abort()
+
+    # Callbacks of the event loop:
+
+    def connection_made(self, transport: Any) -> None:
+        """The connection is there."""
+        self._transport = transport
+        self.is_open = True
+        self._open_connections.add(self)
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In a forked child, leave the connection to the parent."""
+        self.is_open = False
+        self._open_connections.discard(self)
+        forks.abandon(self._transport.get_extra_info("socket").fileno())
+
+    def data_received(self, data: bytes) -> None:
+        """A piece of the response, or bytes that no request asked for."""
+        if self._response is None:
+            self.abort()
+            return
+        try:
+            responses = self._reader.feed(data)
+        except (ConnectionError, PyTritonClientError) as error:
+            self._fail(error)
+            self.abort()
+            return
+        for response in responses:
+            self._complete(response)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection has ended."""
+        self.is_open = False
+        self._fail(ConnectionError(f"the server closed the connection{f': {error}' if error else ''}"))
+        self._open_connections.discard(self)
+
+    def _complete(self, response: HttpResponse) -> None:
+        self.is_open = self._reader.keeps_alive and self.is_open
+        waiting, self._response = self._response, None
+        if waiting is None:
+            self.abort()  # no request asked for it
+        elif not waiting.done():
+            waiting.set_result(response)
+
+    def _fail(self, error: ConnectionError | PyTritonClientError) -> None:
+        waiting, self._response = self._response, None
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(error)
+            waiting.exception()  # asyncio must not complain if the waiting task was cancelled

@@ -1,0 +1,303 @@
+"""tritonclient: its modules, its clients, and those of its members that are not public.
+
+The second half of this module is all that the project uses of tritonclient's private members, where there is no public
+way. They were tested with tritonclient 2.73.0. ``tests/unit/test_client_tritonclients.py`` fails when a new version
+changes them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, check_timeout
+from pytriton.client.conversations import NETWORK_TIMEOUT_S, AsyncTransport, Call, Transport
+from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.client.grpc_protocol import GrpcProtocol, plain_answer
+from pytriton.client.http_protocol import HttpProtocol, HttpResponse, RequestWriter
+from pytriton.client.http_transports import HttpTransport
+from pytriton.client.transport import AsyncNetworkTransport, NetworkTransport, ProtocolAdapter
+from pytriton.client.url import TritonUrl
+from pytriton.client.warnings import NotSupportedTimeoutWarning
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
+
+__all__ = [
+    "adopt_async_client",
+    "adopt_client",
+    "bare_client",
+    "control_client",
+    "is_region",
+    "load_async_lib",
+    "load_lib",
+    "region_fields",
+]
+
+_CUDA = "tritonclient.utils.cuda_shared_memory"
+
+_THE_SERVER = "the server"  # whose address an adopted client does not tell
+
+
+def load_lib(scheme: str) -> Any:
+    """``tritonclient.http`` or ``tritonclient.grpc``, imported when a program needs it.
+
+    Each costs 0.1 to 0.2 s to import, and each needs an extra of tritonclient that the other does not.
+    """
+    return importlib.import_module(f"tritonclient.{scheme}")
+
+
+def load_async_lib(scheme: str) -> Any:
+    """``tritonclient.http.aio`` or ``tritonclient.grpc.aio``, imported when a program needs it."""
+    return importlib.import_module(f"tritonclient.{scheme}.aio")
+
+
+def bare_client(lib: Any, url: TritonUrl, network_timeout_s: float | None) -> Any:
+    """A bare ``InferenceServerClient``; the caller closes it.
+
+    Args:
+        lib: What :func:`load_lib` or :func:`load_async_lib` returns. HTTP clients for asyncio can only be made in an
+            event loop.
+        url: The server.
+        network_timeout_s: For HTTP, bounds connecting, and every wait for data, or for asyncio every call; None is
+            tritonclient's default of 60. gRPC has no such setting, which is a :class:`NotSupportedTimeoutWarning`.
+    """
+    if url.scheme == "grpc":
+        if network_timeout_s is not None:
+            warnings.warn(
+                "network_timeout_s has no effect on a gRPC client; pass client_timeout to each of its calls",
+                NotSupportedTimeoutWarning,
+                stacklevel=3,
+            )
+        return lib.InferenceServerClient(url.without_scheme)
+    timeout_s = check_timeout("network_timeout_s", network_timeout_s, NETWORK_TIMEOUT_S)
+    is_async = lib.__name__.endswith(".aio")
+    names = ("conn_timeout",) if is_async else ("connection_timeout", "network_timeout")
+    return lib.InferenceServerClient(url.without_scheme, **dict.fromkeys(names, timeout_s))
+
+
+def adopt_client(client: Any, headers: Mapping[str, str]) -> Transport:
+    """A transport for waiting and status on a client of the program, which closes it.
+
+    Args:
+        client: A ``tritonclient.http`` or ``tritonclient.grpc`` client.
+        headers: Sent with every call.
+    """
+    # By the names of modules, so that the other protocol's module need not be imported.
+    if any(module.startswith("tritonclient.grpc") for module in _modules(client)):
+        return _AdoptedTransport(GrpcProtocol(_THE_SERVER, headers), client)
+    return _GeventTransport(headers, client)
+
+
+def adopt_async_client(client: Any, headers: Mapping[str, str]) -> AsyncTransport:
+    """A transport for waiting and status on a client of the program, which closes it.
+
+    Args:
+        client: A client of ``tritonclient.http.aio`` or ``tritonclient.grpc.aio``.
+        headers: Sent with every call.
+
+    Raises:
+        PyTritonClientValueError: It is a synchronous client.
+    """
+    modules = _modules(client)
+    if any(module.startswith("tritonclient.grpc.aio") for module in modules):
+        return _AsyncAdoptedTransport(GrpcProtocol(_THE_SERVER, headers), client)
+    if any(module.startswith("tritonclient.") for module in modules) and not any(".aio" in each for each in modules):
+        raise PyTritonClientValueError(
+            f"{type(client).__module__}.{type(client).__name__} is a synchronous client; pass one of "
+            "tritonclient.http.aio or tritonclient.grpc.aio, or use the functions of pytriton.client.utils"
+        )
+    failed = importlib.import_module("aiohttp").ClientError
+    return _AsyncAdoptedTransport(ProtocolAdapter(_THE_SERVER, headers, connection_errors=(OSError, failed)), client)
+
+
+def _modules(client: Any) -> list[str]:
+    return [kind.__module__ for kind in type(client).__mro__]
+
+
+def _arguments(protocol: ProtocolAdapter, call: Call) -> dict[str, Any]:
+    """Keyword arguments of the client's method."""
+    if not isinstance(protocol, GrpcProtocol):
+        return {**call.arguments, "headers": protocol.headers(call)}
+    timeout_s = None if math.isinf(call.timeout_s) else call.timeout_s
+    as_json = {"as_json": True} if call.method.startswith("get_") else {}
+    return {**call.arguments, "headers": protocol.metadata(call), "client_timeout": timeout_s, **as_json}
+
+
+def _answer(protocol: ProtocolAdapter, call: Call, answer: Any) -> Any:
+    return plain_answer(call.method, answer) if isinstance(protocol, GrpcProtocol) else answer
+
+
+class _AdoptedTransport(NetworkTransport):
+    """Calls by the methods of a client, which it leaves open.
+
+    Args:
+        protocol: How.
+        client: Of the program.
+    """
+
+    def __init__(self, protocol: ProtocolAdapter, client: Any) -> None:
+        super().__init__(protocol)
+        self._client = client
+
+    def _perform(self, call: Call) -> Any:
+        answer = getattr(self._client, call.method)(**_arguments(self._protocol, call))
+        return _answer(self._protocol, call, answer)
+
+    def close(self) -> None:
+        """Leave the client open."""
+
+
+class _GeventTransport(_AdoptedTransport):
+    """Calls by the methods of a ``tritonclient.http`` client.
+
+    Args:
+        headers: Sent with every call.
+        client: Of the program.
+    """
+
+    def __init__(self, headers: Mapping[str, str], client: Any) -> None:
+        # geventhttpclient raises its parser's error for connections that end early and for peers that are no servers.
+        broken = importlib.import_module("geventhttpclient.response").HTTPParseError
+        super().__init__(ProtocolAdapter(_THE_SERVER, headers, connection_errors=(OSError, broken)), client)
+        self._gevent = importlib.import_module("gevent")
+
+    def _perform(self, call: Call) -> Any:
+        limit_s = None if math.isinf(call.timeout_s) else call.timeout_s
+        # gevent throws it into whatever waits for the socket; the library cleans up as after any OSError.
+        expired = TimeoutError()
+        with self._gevent.Timeout(limit_s, expired) as timer:
+            try:
+                return super()._perform(call)
+            except Exception as error:
+                # tritonclient may have made an error of the server of it.
+                if limit_s is not None and not timer.pending:
+                    raise expired from error
+                raise
+
+
+class _AsyncAdoptedTransport(AsyncNetworkTransport):
+    """Calls by the methods of a client for asyncio, which it leaves open.
+
+    Args:
+        protocol: How.
+        client: Of the program.
+    """
+
+    def __init__(self, protocol: ProtocolAdapter, client: Any) -> None:
+        super().__init__(protocol, lambda: _Lent(client))
+
+    async def _perform(self, connections: _Lent, call: Call) -> Any:
+        async with timeout(None if math.isinf(call.timeout_s) else call.timeout_s):
+            answer = await getattr(connections.client, call.method)(**_arguments(self._protocol, call))
+        return _answer(self._protocol, call, answer)
+
+
+class _Lent:
+    """A client of the program."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    async def close(self) -> None:
+        """Leave the client open."""
+
+
+# From here on, private members of tritonclient.
+
+
+def control_client(url: TritonUrl, timeout_s: float) -> Any:
+    """An ``InferenceServerClient`` for a few calls; the caller closes it. From any thread, one call at a time.
+
+    Over HTTP it uses a connection of ours, for the reasons that :class:`HttpTransport` gives.
+
+    Args:
+        url: The server.
+        timeout_s: Over HTTP, bounds all calls together; gRPC calls are bounded by their own arguments alone.
+    """
+    if url.scheme == "grpc":
+        return load_lib("grpc").InferenceServerClient(url.without_scheme)
+    return _http_client_class()(url, time.monotonic() + timeout_s)
+
+
+@cache
+def _http_client_class() -> Any:
+    class HttpClient(load_lib("http").InferenceServerClient):  # type: ignore[misc]  # known at run time alone
+        """``InferenceServerClient`` without gevent, for calls other than inferences."""
+
+        def __init__(self, url: TritonUrl, deadline: float = math.inf) -> None:
+            # Do not call the base's, which makes a pool of greenlets; it sets these two members.
+            self._verbose = False
+            self._plugin = None
+            self._writer = RequestWriter(url)
+            self._transport = HttpTransport(HttpProtocol(url, {}), url, None, DEFAULT_MAX_RESPONSE_BYTES)
+            self._deadline = deadline
+
+        def close(self) -> None:
+            self._transport.close()
+
+        def _get(self, request_uri: str, headers: Mapping[str, Any] | None, query_params: Any) -> _Response:
+            return self._exchange(b"GET", request_uri, headers, b"")
+
+        def _post(
+            self, request_uri: str, request_body: bytes | str, headers: Mapping[str, Any] | None, query_params: Any
+        ) -> _Response:
+            body = request_body.encode() if isinstance(request_body, str) else request_body
+            return self._exchange(b"POST", request_uri, headers, body)
+
+        def _exchange(self, method: bytes, uri: str, headers: Mapping[str, Any] | None, body: bytes) -> _Response:
+            head = self._writer.head(method, uri, headers or {}, len(body))
+            return _Response(self._transport.exchange([head + body], self._deadline))
+
+    return HttpClient
+
+
+class _Response:
+    """A response as ``InferenceServerClient`` reads it."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        self.status_code = response.status
+        self._response = response
+
+    def read(self) -> bytes:
+        """The body; of an error in the only form that tritonclient understands."""
+        if self.status_code == 200:
+            return self._response.body
+        return json.dumps({"error": self._response.refusal()}).encode()
+
+
+def is_region(handle: Any) -> bool:
+    """Whether a handle is one of ``tritonclient.utils.shared_memory`` or ``cuda_shared_memory``."""
+    return hasattr(handle, "_triton_shm_name")
+
+
+def region_fields(handle: Any) -> dict[str, Any] | None:
+    """What a server needs to know of the region of a handle.
+
+    Args:
+        handle: From ``create_shared_memory_region`` of ``tritonclient.utils.shared_memory`` or
+            ``tritonclient.utils.cuda_shared_memory``.
+
+    Returns:
+        ``name``, ``byte_size`` and either ``key``, or ``raw_handle`` (in base64) and ``device_id``; None if it is
+        something else.
+    """
+    if hasattr(handle, "_mpsm_handle"):
+        return {"name": handle._triton_shm_name, "byte_size": handle._mpsm_handle.size, "key": handle._shm_key}
+    if hasattr(handle, "_cuda_shm_handle"):
+        return {
+            "name": handle._triton_shm_name,
+            "byte_size": handle._byte_size,
+            "raw_handle": importlib.import_module(_CUDA).get_raw_handle(handle),
+            "device_id": handle._device_id,
+        }
+    return None

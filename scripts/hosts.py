@@ -1,0 +1,267 @@
+"""The systems that are compared, and the processes that host them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any
+
+from load import infer_once
+from payloads import HOST, MODEL, WORKLOADS, LoadError, check_outputs
+from processes import descendants, end_descendants, end_with_parent, family, names, shared_memory, wait_gone
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.server.native_backend import uses_native
+
+__all__ = ["LIMIT", "PYTHON_PROXY", "SYSTEMS", "BenchError", "Host", "System", "find_system"]
+
+PYTHON_PROXY = "python-proxy"  # ours with the Python proxy
+LIMIT = "limit"  # the server's front end with a backend in C++ that copies inputs to outputs
+SYSTEMS = ["ours", PYTHON_PROXY, "raw", LIMIT, "peer"]
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
+KILLED_TIMEOUT_S = 5.0
+POLL_S = 0.005
+TAIL_LINES = 40
+PORTS = range(20000, 32768)  # below those that the kernel gives to clients
+
+_ROOT = Path(__file__).parents[1]
+_HOSTS = Path(__file__).with_name("hosts")
+_COPY_BACKEND = _HOSTS / "copy_backend.cpp"
+_NATIVE = _ROOT / "pytriton" / "native"
+_DESCRIBE = """
+import importlib.metadata, json, platform, sysconfig
+names = ("pytriton", "nvidia-pytriton", "numpy", "tritonclient")
+found = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions() if d.metadata["Name"] in names}
+print(json.dumps({"python": platform.python_version(), **found, "libdir": sysconfig.get_config_var("LIBDIR")}))
+"""
+
+
+class BenchError(RuntimeError):
+    """A system did not start, or a load on it failed, so that the comparison has no result."""
+
+
+@dataclass(frozen=True)
+class System:
+    """An interpreter and the script that it runs to host a server.
+
+    Attributes:
+        versions: Of the interpreter and of the packages that matter, and what else distinguishes the system.
+    """
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    versions: dict[str, str]
+
+
+def find_system(name: str, peer_python: str | None = None, proxy: str | None = None) -> System:
+    """One of SYSTEMS.
+
+    Args:
+        name: Of the system.
+        peer_python: Interpreter of the environment with nvidia-pytriton; all others run under this one.
+        proxy: The proxy of ours, ``native``, ``python`` or ``auto``; None: as the environment has it.
+
+    Raises:
+        BenchError: The interpreter does not run, or lacks nvidia-pytriton; or there is no such proxy.
+    """
+    environment = dict(os.environ)
+    if name == "peer":
+        return _find_peer(peer_python, environment)
+    versions = _describe(sys.executable, environment)
+    del versions["libdir"]
+    raw = [sys.executable, str(_HOSTS / "raw.py")]
+    if name == LIMIT:
+        return System(name, [*raw, f"--copy={_copy_backend()}"], environment, versions)
+    if name == "raw":
+        plain = int(versions["numpy"].partition(".")[0]) < 2
+        versions["malloc"] = "as in ours" if os.environ.get("BENCH_RAW_MALLOC") else "without pytriton's settings"
+        versions["tensors"] = "plain" if plain else "through pytriton.python_proxy.abi, as NumPy 2 needs it"
+        return System(name, raw, environment, versions)
+    proxy = "python" if name == PYTHON_PROXY else proxy
+    if proxy:
+        environment["PYTRITON_PROXY"] = proxy
+    try:
+        versions["proxy"] = "native" if uses_native("auto", ours=True, environment=environment) else "python"
+    except PyTritonValidationError as error:
+        raise BenchError(str(error)) from error
+    return System(name, [sys.executable, str(_HOSTS / "served.py")], environment, versions)
+
+
+def _copy_backend() -> Path:
+    """The library of the backend that copies, compiled if it is not there."""
+    library, header = _ROOT / "build" / "libtriton_copy.so", _NATIVE / "triton.h"
+    if not library.is_file() or library.stat().st_mtime < max(_COPY_BACKEND.stat().st_mtime, header.stat().st_mtime):
+        compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+        if not compiler:
+            raise BenchError("the system limit needs a C++ compiler")
+        library.parent.mkdir(exist_ok=True)
+        how = ["-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{_NATIVE}"]
+        ran = subprocess.run([compiler, *how, "-o", str(library), str(_COPY_BACKEND)], capture_output=True, text=True)
+        if ran.returncode:
+            raise BenchError(f"{_COPY_BACKEND.name} does not compile:\n{ran.stderr}")
+    return library
+
+
+def _find_peer(python: str | None, environment: dict[str, str]) -> System:
+    if python is None:
+        raise BenchError("the peer needs --peer-python, an interpreter with nvidia-pytriton")
+    environment.pop("PYTHONPATH", None)  # it may lead to our package, which has the same import name
+    versions = _describe(python, environment)
+    if "nvidia-pytriton" not in versions:
+        raise BenchError(f"{python} has no nvidia-pytriton: {versions}")
+    libraries = [versions.pop("libdir"), environment.get("LD_LIBRARY_PATH", "")]
+    environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
+    return System("peer", [python, str(_HOSTS / "served.py")], environment, versions)
+
+
+class Host:
+    """A hosting process in a folder of its own; on leaving the context, it and its family are gone.
+
+    Args:
+        system: What to start.
+        folder: An empty one, for the log, temporary files and ``PYTRITON_HOME``.
+        models: What it serves; the last one is asked for the first answer, and must be ``double``.
+        ports: Of HTTP, gRPC and metrics; default: free ones.
+
+    Attributes:
+        pid: Of the process.
+        ports: Of the endpoints, by protocol.
+        home: The ``PYTRITON_HOME`` in which workspaces are made.
+        copies: Whether the models copy their inputs instead of doubling them.
+    """
+
+    def __init__(
+        self, system: System, folder: Path, models: Sequence[str] = (MODEL,), ports: Sequence[int] = ()
+    ) -> None:
+        self.copies = system.name == LIMIT
+        self._log, self.home, self._temporary = folder / "log", folder / "home", folder / "tmp"
+        self.home.mkdir(parents=True)
+        self._temporary.mkdir()
+        ports = ports or _free_ports(3)
+        self.ports = dict(zip(("http", "grpc", "metrics"), ports, strict=True))
+        self._seen_shared_memory: set[str] = set()
+        places = {"PYTRITON_HOME": str(self.home), "TMPDIR": str(self._temporary)}
+        with self._log.open("wb") as log:
+            self._began = perf_counter()
+            self._process = subprocess.Popen(
+                [*system.command, *map(str, ports), *models],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={**system.environment, **places},
+                start_new_session=True,  # Ctrl+C in a terminal reaches the benchmark alone
+                preexec_fn=end_with_parent,
+            )
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Kill what still runs, and remove shared memory that it left."""
+        self.family()
+        self._process.kill()
+        end_descendants(KILLED_TIMEOUT_S)  # pytriton's guard of the server gets the time to clean up
+        self._process.wait()
+        for path in self._seen_shared_memory:
+            Path(path).unlink(missing_ok=True)
+
+    def family(self) -> list[int]:
+        """The hosting process and its descendants; notes their shared memory."""
+        pids = family(self.pid)
+        for pid in pids:
+            self._seen_shared_memory |= shared_memory(pid)
+        return pids
+
+    def wait_first_answer(self) -> float:
+        """Wait for a right answer over HTTP; returns the seconds since the process was started.
+
+        Raises:
+            BenchError: The process ended, or none came in time.
+        """
+        workload = WORKLOADS["64 B"]
+        expected = workload.outputs(1, self.copies)
+        while self._process.poll() is None and perf_counter() - self._began < START_TIMEOUT_S:
+            with suppress(LoadError, OSError):
+                check_outputs(infer_once("http", self.ports["http"], workload), expected)
+                return perf_counter() - self._began
+            time.sleep(POLL_S)
+        raise BenchError(f"no right answer (exit status {self._process.poll()}); the last lines:\n{self.tail()}")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
+        """Send the process a signal; returns the seconds until it and its family were gone, 60 at most."""
+        pids = self.family()
+        began = perf_counter()
+        self._process.send_signal(number)
+        wait_gone(pids, STOP_TIMEOUT_S)
+        return perf_counter() - began
+
+    def shared_memory(self) -> dict[str, int]:
+        """Sizes in bytes of the files in /dev/shm that the family has mapped so far and that are there now."""
+        sizes = {}
+        for path in self._seen_shared_memory:
+            with suppress(FileNotFoundError):
+                sizes[path] = os.stat(path).st_size
+        return sizes
+
+    def left_behind(self, status: int = 0, others: Collection[int] = ()) -> list[str]:
+        """What is wrong after a stop: another exit status, processes, shared memory, files.
+
+        Args:
+            status: That the process has to have.
+            others: Processes which this one has started besides, and which may go on.
+        """
+        found = self._process.poll()
+        problems = [] if found == status else [f"exit status {found}"]
+        left = names([os.getpid(), *(pid for pid in descendants() if pid not in others)])
+        problems += [f"process left: {name}" for name in left.values()][1:]
+        problems += [f"shared memory left: {path}" for path in sorted(self.shared_memory())]
+        files = [*self.home.iterdir(), *self._temporary.iterdir()]
+        return problems + [f"file left: {path}" for path in sorted(files)]
+
+    def tail(self) -> str:
+        """The last lines of its output."""
+        return "\n".join(self.output().splitlines()[-TAIL_LINES:])
+
+    def output(self) -> str:
+        """All that it has written."""
+        return self._log.read_text(errors="replace")
+
+
+def _describe(python: str, environment: dict[str, str]) -> dict[str, str]:
+    try:
+        ran = subprocess.run([python, "-c", _DESCRIBE], env=environment, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise BenchError(f"{python} does not run: {error}") from error
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as sockets:
+        found: list[int] = []
+        while len(found) < count:
+            probe = sockets.enter_context(socket.socket())
+            port = random.choice(PORTS)
+            with suppress(OSError):
+                probe.bind((HOST, port))
+                found.append(port)
+    return found

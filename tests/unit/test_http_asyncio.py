@@ -1,0 +1,202 @@
+"""HTTP over kept-alive connections, against a scripted server in the same event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from contextlib import suppress
+
+import pytest
+
+from pytriton.client.http_protocol import RequestWriter
+from pytriton.client.http_transports import ConnectionPool
+from pytriton.client.url import TritonUrl
+from tests.unit.loops import until
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+TIMEOUT_S = 10.0
+
+
+class Server:
+    """Sends the next of its answers to whatever arrives.
+
+    Attributes:
+        requests: What arrived, one entry for each answer.
+        connections: How many were made.
+    """
+
+    def __init__(self, *answers, hang_up=False):
+        self.answers = list(answers)
+        self.requests = []
+        self.connections = 0
+        self._hang_up = hang_up
+        self._writers = []
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+    def pool(self, limit=8, path=""):
+        port = self._server.sockets[0].getsockname()[1]
+        self._url = TritonUrl.from_url(f"http://127.0.0.1:{port}{path}")
+        pool = ConnectionPool(self._url, limit, None)
+        pool.writer = RequestWriter(self._url)
+        return pool
+
+    async def _talk(self, reader, writer):
+        self.connections += 1
+        self._writers.append(writer)
+        while self.answers and (request := await reader.read(65536)):
+            self.requests.append(request)
+            for piece in self.answers.pop(0):
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.005)
+            if self._hang_up:
+                break
+        writer.close()
+
+
+def in_loop(test):
+    @functools.wraps(test)
+    def run(*args, **kwargs):
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), TIMEOUT_S))
+
+    return run
+
+
+async def ask(pool, body=b"", **headers):
+    head = pool.writer.head(b"POST" if body else b"GET", "v2/x", headers, len(body))
+    return await pool.exchange([head, body] if body else [head])
+
+
+@in_loop
+async def test_requests_are_complete_and_answers_are_found_again():
+    async with Server([OK], [OK]) as server:
+        pool = server.pool(path="/base")
+        for body in (b"", b"body"):
+            response = await ask(pool, body, name="value")
+            assert (response.status, response.body) == (200, b"ok")
+            assert response.headers.get("content-LENGTH") == "2"
+            assert response.headers.get("other") is None
+        await pool.close()
+    assert server.connections == 1
+    for request, method, body in zip(server.requests, [b"GET", b"POST"], [b"", b"body"], strict=True):
+        head, _, sent = request.partition(b"\r\n\r\n")
+        assert head.startswith(method + b" /base/v2/x HTTP/1.1\r\nHost: 127.0.0.1:")
+        assert b"\r\nname: value\r\n" in head
+        assert head.endswith(b"\r\nContent-Length: %d" % len(body))
+        assert sent == body
+
+
+@pytest.mark.parametrize(
+    ("pieces", "body"),
+    [
+        ([OK[:10], OK[10:30], OK[30:-1], OK[-1:]], b"ok"),
+        (
+            [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"2\r\nok\r\n", b"3\r\n, y\r\n0\r\n\r\n"],
+            b"ok, y",
+        ),
+        ([b"HTTP/1.1 100 Continue\r\n\r\n", OK], b"ok"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"], b""),
+        (
+            [b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n" + b"a" * 1_000_000, b"a" * 2_000_000],
+            b"a" * 3_000_000,
+        ),
+    ],
+    ids=["pieces", "chunked", "interim", "empty", "large"],
+)
+@in_loop
+async def test_answers_of_all_shapes_are_read_to_their_end(pieces, body):
+    async with Server(pieces, [OK]) as server:
+        pool = server.pool()
+        assert (await ask(pool)).body == body
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "answer", [OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), OK.replace(b"1.1", b"1.0")]
+)
+@in_loop
+async def test_a_connection_that_the_server_gives_up_is_not_used_again(answer):
+    async with Server([answer], [OK]) as server:
+        pool = server.pool()
+        for _ in range(2):
+            assert (await ask(pool)).body == b"ok"
+        await pool.close()
+    assert server.connections == 2
+
+
+@in_loop
+async def test_a_connection_that_the_server_closed_meanwhile_is_replaced():
+    async with Server([OK], [OK], hang_up=True) as server:
+        pool = server.pool()
+        assert (await ask(pool)).body == b"ok"
+        await until(lambda: not pool._open)
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("pieces", [[OK, OK.replace(b"ok", b"no")], [OK + OK.replace(b"ok", b"no")]])
+@in_loop
+async def test_an_answer_that_nobody_asked_for_is_not_that_to_the_next_request(pieces):
+    async with Server(pieces, [OK]) as server:
+        pool = server.pool()
+        assert (await ask(pool)).body == b"ok"
+        await until(lambda: not pool._open)
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+
+
+@pytest.mark.parametrize("pieces", [[], [OK[:-1]], [b"SSH-2.0-OpenSSH\r\n"]], ids=["silent", "early", "other"])
+@in_loop
+async def test_a_connection_that_ends_early_or_speaks_otherwise_is_a_connection_error(pieces):
+    async with Server(pieces, [OK], hang_up=True) as server:
+        pool = server.pool()
+        with pytest.raises(ConnectionError, match="the server"):
+            await ask(pool)
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+
+
+@in_loop
+async def test_requests_above_the_limit_wait_for_each_other():
+    async with Server(*[[OK]] * 20) as server:
+        pool = server.pool(limit=3)
+        answers = await asyncio.gather(*(ask(pool) for _ in range(20)))
+        assert [answer.body for answer in answers] == [b"ok"] * 20
+        await pool.close()
+    assert server.connections == 3
+
+
+@in_loop
+async def test_closing_ends_what_is_under_way():
+    async with Server([b"HTTP/1.1 200 OK\r\n"]) as server:
+        pool = server.pool()
+        under_way = asyncio.ensure_future(ask(pool))
+        await until(lambda: server.requests)
+        await pool.close()
+        with pytest.raises(ConnectionError):
+            await under_way
+
+
+@in_loop
+async def test_a_cancelled_request_gives_its_place_and_its_connection_up():
+    async with Server([b"HTTP/1.1 200 OK\r\n"], [OK]) as server:
+        pool = server.pool(limit=1)
+        under_way = asyncio.ensure_future(ask(pool))
+        await until(lambda: server.requests)
+        under_way.cancel()
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+    assert server.connections == 2
