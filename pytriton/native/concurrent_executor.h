@@ -46,8 +46,8 @@ class ConcurrentExecutor : public Executor, private ReplyHandler {
   // reader.cpp
   void start_reader(const std::shared_ptr<Channel>& channel);
   void read(const std::shared_ptr<Channel>& channel);
-  void take(Channel& channel, const Reply& reply) noexcept override;
-  void lose(Channel& channel) noexcept override;
+  void handle(Channel& channel, const Reply& reply) noexcept override;
+  void worker_gone(Channel& channel) noexcept override;
   bool pass_on(Channel& channel, const Reply& reply);
   void pass_error_on(const Reply& reply, const BatchPointer& batch);
   bool has_memory(const Reply& reply);

@@ -51,7 +51,7 @@ void ConcurrentExecutor::read(const std::shared_ptr<Channel>& channel) {
   fail_batches(channel.get(), reason);
 }
 
-void ConcurrentExecutor::take(Channel& channel, const Reply& reply) noexcept {
+void ConcurrentExecutor::handle(Channel& channel, const Reply& reply) noexcept {
   try {
     pass_on(channel, reply);
   } catch (const std::exception& error) {
@@ -60,7 +60,7 @@ void ConcurrentExecutor::take(Channel& channel, const Reply& reply) noexcept {
   }
 }
 
-void ConcurrentExecutor::lose(Channel& channel) noexcept { fail_batches(&channel, "it ended"); }
+void ConcurrentExecutor::worker_gone(Channel& channel) noexcept { fail_batches(&channel, "it ended"); }
 
 // Sends a reply's responses; whether other replies to the same batch follow.
 bool ConcurrentExecutor::pass_on(Channel& channel, const Reply& reply) {

@@ -1,4 +1,4 @@
-// What a request says beside its tensors, as JSON; pytriton/proxy/details.py has the keys.
+// What a request says beside its tensors, as JSON; pytriton/wire/README.md has the keys.
 #pragma once
 
 #include <string>

@@ -110,7 +110,7 @@ std::shared_ptr<LocalChannel> connect_locally(const std::string& path) {
     all.channels[connection] = channel;
   }
   attachment.begin(*python);
-  if (call_python(python->meet, worker, connection)) return channel;
+  if (call_python(python->accept, worker, connection)) return channel;
   forget(connection);
   return nullptr;
 }

@@ -14,7 +14,7 @@ namespace pytriton {
 extern "C" {
 // What the interpreter gives us: two of ours, and functions of its own, by their names, with `void` for its types.
 struct PytritonInterpreter {
-  int (*meet)(uint64_t worker, uint64_t connection);  // takes its lock by itself; 0 if the worker has gone
+  int (*accept)(uint64_t worker, uint64_t connection);  // takes its lock by itself; 0 if the worker has gone
   // An object to be called with a connection's number and a message; an empty message is the end. It returns bytes: the
   // answer, or none if that comes later or never; something else if there is no worker any more.
   void* deliver;

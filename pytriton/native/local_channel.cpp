@@ -51,7 +51,7 @@ bool LocalChannel::take(std::string_view message, const uint64_t* addresses) noe
   const std::shared_ptr<ReplyHandlerGuard> handler = this->handler();
   if (!handler) return false;
   bool makes_sense = true;
-  const bool taken = handler->with([&](ReplyHandler& taker) {
+  const bool taken = handler->with([&](ReplyHandler& handler) {
     try {
       Reply reply;
       unpack(message, reply.frame);
@@ -61,11 +61,11 @@ bool LocalChannel::take(std::string_view message, const uint64_t* addresses) noe
         }
         reply.has_addresses_ = true;
       }
-      taker.take(*this, reply);
+      handler.handle(*this, reply);
     } catch (const std::exception&) {
       makes_sense = false;
       is_shut_ = true;
-      taker.lose(*this);
+      handler.worker_gone(*this);
     }
   });
   return taken && makes_sense;
@@ -74,7 +74,7 @@ bool LocalChannel::take(std::string_view message, const uint64_t* addresses) noe
 void LocalChannel::lose() noexcept {
   is_shut_ = true;
   if (const std::shared_ptr<ReplyHandlerGuard> handler = this->handler()) {
-    handler->with([&](ReplyHandler& taker) { taker.lose(*this); });
+    handler->with([&](ReplyHandler& handler) { handler.worker_gone(*this); });
   }
 }
 

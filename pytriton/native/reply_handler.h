@@ -1,4 +1,4 @@
-// Who takes what workers in this process send, on the workers' threads, as long as he is there.
+// What handles the frames of workers in this process, on the workers' threads, until it is closed.
 #pragma once
 
 #include <condition_variable>
@@ -11,37 +11,37 @@ namespace pytriton {
 class ReplyHandler {
  public:
   virtual ~ReplyHandler() = default;
-  virtual void take(Channel& channel, const Reply& reply) noexcept = 0;
+  virtual void handle(Channel& channel, const Reply& reply) noexcept = 0;
   // The worker has gone, and sends nothing more.
-  virtual void lose(Channel& channel) noexcept = 0;
+  virtual void worker_gone(Channel& channel) noexcept = 0;
 };
 
 class ReplyHandlerGuard {
  public:
-  explicit ReplyHandlerGuard(ReplyHandler& taker) : taker_(&taker) {}
+  explicit ReplyHandlerGuard(ReplyHandler& handler) : handler_(&handler) {}
 
-  // Has something done with the taker; false if he has gone. Any number of threads at once.
+  // Runs the body with the handler; false if that was closed. Any number of threads at once.
   template <typename Body>
   bool with(Body body) {
-    ReplyHandler* taker = enter();
-    if (!taker) return false;
-    body(*taker);  // throws nothing
+    ReplyHandler* handler = enter();
+    if (!handler) return false;
+    body(*handler);  // throws nothing
     leave();
     return true;
   }
 
-  // Waits until nobody has anything to do with the taker any more. Not for a thread that has.
+  // Waits until no thread runs a body any more. Not for a thread that does.
   void close() {
     std::unique_lock lock(mutex_);
-    taker_ = nullptr;
+    handler_ = nullptr;
     left_.wait(lock, [this] { return inside_ == 0; });
   }
 
  private:
   ReplyHandler* enter() {
     const std::lock_guard lock(mutex_);
-    if (taker_) ++inside_;
-    return taker_;
+    if (handler_) ++inside_;
+    return handler_;
   }
 
   void leave() {
@@ -51,7 +51,7 @@ class ReplyHandlerGuard {
 
   std::mutex mutex_;
   std::condition_variable left_;
-  ReplyHandler* taker_;
+  ReplyHandler* handler_;
   size_t inside_ = 0;
 };
 

@@ -76,14 +76,14 @@ void SerialExecutor::exchange(Requests& requests, Times& times) {
       channel = worker_->send_anew(frame, before);
       continue;
     }
-    take(*channel, reply_);
+    handle(*channel, reply_);
   }
   worker_died_ = false;  // requests that are sent again one by one may have found a worker that came back
   if (exchange.failure) std::rethrow_exception(exchange.failure);
   if (exchange.isolate) answer_each(requests, times);  // only the request at fault shall fail
 }
 
-void SerialExecutor::take(Channel& channel, const Reply& reply) noexcept {
+void SerialExecutor::handle(Channel& channel, const Reply& reply) noexcept {
   Exchange* exchange = exchange_;
   if (!exchange || exchange->channel != &channel) return;  // a worker that ends has nothing to say of this batch
   try {

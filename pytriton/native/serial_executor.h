@@ -44,8 +44,8 @@ class SerialExecutor : public Executor, private ReplyHandler {
     Exchange*& place;
   };
 
-  void take(Channel& channel, const Reply& reply) noexcept override;
-  void lose(Channel&) noexcept override {}  // the batch that it had gets no answer
+  void handle(Channel& channel, const Reply& reply) noexcept override;
+  void worker_gone(Channel&) noexcept override {}  // the batch that it had gets no answer
   void answer(Requests& requests, Times& times);
   void answer_each(const Requests& requests, Times& times);
   void exchange(Requests& requests, Times& times);

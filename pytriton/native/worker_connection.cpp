@@ -21,8 +21,8 @@ std::string greeting(const std::string& model, const std::string& instance) {
 WorkerConnection::WorkerConnection(std::string path, const std::string& model, const std::string& instance)
     : path_(std::move(path)), hello_(greeting(model, instance)), channel_(connect(path_, hello_, kConnectTimeoutS)) {}
 
-void WorkerConnection::deliver_to(ReplyHandler& taker) {
-  handler_ = std::make_shared<ReplyHandlerGuard>(taker);
+void WorkerConnection::deliver_to(ReplyHandler& handler) {
+  handler_ = std::make_shared<ReplyHandlerGuard>(handler);
   channel_->deliver_to(handler_);
 }
 

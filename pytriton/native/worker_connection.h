@@ -17,9 +17,9 @@ class WorkerConnection {
 
   const std::shared_ptr<Channel>& channel() const { return channel_; }
 
-  // Has what a worker in this process sends given to a taker, over this connection and those that follow.
-  void deliver_to(ReplyHandler& taker);
-  // Dismisses the worker; the taker gets nothing any more when this returns.
+  // Has what a worker in this process sends given to a handler, over this connection and those that follow.
+  void deliver_to(ReplyHandler& handler);
+  // Dismisses the worker; the handler gets nothing any more when this returns.
   void close();
 
   // Gives a batch the next number.

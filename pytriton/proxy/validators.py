@@ -88,7 +88,13 @@ class TritonResultsValidator:
             if not isinstance(name, str):
                 raise ValueError(f"{where} has the key {name!r}, a {_type_name(name)}; name each output with a str")
             spec = self._specs.get(name)
-            if self._fits(array, spec, rows):
+            if (  # right at a glance, as nearly all are
+                type(array) is np.ndarray
+                and array.dtype.kind in "biuf"
+                and spec is not None
+                and not self._strict
+                and (not self._batching or array.shape[:1] == (rows,))
+            ):
                 continue
             output = f"output {name!r} of {where}"
             _check_type(array, output, self._objects)
@@ -100,16 +106,6 @@ class TritonResultsValidator:
                     _check_shape(array.shape, (-1, *spec.shape) if self._batching else tuple(spec.shape), output)
             elif self._strict:
                 raise ValueError(f"{output} is not declared; the model's outputs are {list(self._specs)}")
-
-    def _fits(self, array: Any, spec: TensorSpec | None, rows: int | None) -> bool:
-        """Whether an output is right at a glance, as nearly all are."""
-        return (
-            type(array) is np.ndarray
-            and array.dtype.kind in "biuf"
-            and spec is not None
-            and not self._strict
-            and (not self._batching or array.shape[:1] == (rows,))
-        )
 
 
 def _check_type(array: Any, output: str, objects: type | tuple[type, ...]) -> None:

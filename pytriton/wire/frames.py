@@ -166,50 +166,46 @@ def unpack(buffer: memoryview) -> Frame:
         FrameError: Truncated, or counts and sizes that do not fit.
     """
     try:
-        return _unpack(buffer)
+        length, kind, flags, released, number, requests, layout_bytes, metadata, region = HEADER.unpack_from(buffer)
+        if length != len(buffer):
+            raise FrameError(f"a frame of {length} bytes arrived as {len(buffer)}")
+        inline = flags & INLINE
+        if not 1 <= kind <= BYE or (inline == 0) == (region == NO_REGION):
+            raise FrameError(f"a frame of kind {kind} has flags {flags} and its data in region {region}")
+        if requests > MAX_REQUESTS:
+            raise FrameError(f"a frame of {requests} requests; there may be {MAX_REQUESTS}")
+        at = HEADER.size + layout_bytes
+        layout = layout_of(bytes(buffer[HEADER.size : at]))
+        has_rows = flags & ROWS
+        if layout.last_request >= requests or (layout.has_tensors and layout.is_whole != (has_rows != 0)):
+            raise FrameError(f"a frame of {requests} requests, with flags {flags}, has tensors of other requests")
+        frame = Frame(kind, number, requests, None, b"", (), region, flags & MORE != 0, flags & APART != 0)
+        sizes: Sequence[int] = ()
+        if layout.texts:
+            sizes = struct.unpack_from(f"<{layout.texts}Q", buffer, at)
+            at += 8 * layout.texts
+        if released:
+            frame.released = struct.unpack_from(f"<{released}Q", buffer, at)
+            at += 8 * released
+        total = 0
+        if has_rows:
+            frame.rows = rows = _rows(requests).unpack_from(buffer, at)
+            total = sum(rows)
+            at += 4 * requests
+        if metadata:
+            frame.metadata = bytes(buffer[at : at + metadata])
+            at += metadata
+        frame.tensors, frame.data_bytes = layout.place(total, sizes)
+        if inline:
+            if frame.data_bytes:
+                at += -at % ALIGN
+            frame.data = buffer[at:]
+            at += frame.data_bytes
+        if at > length:
+            raise FrameError(f"a frame of {length} bytes describes {at}")
+        return frame
     except struct.error as error:
         raise FrameError(f"truncated frame of {len(buffer)} bytes") from error
-
-
-def _unpack(buffer: memoryview) -> Frame:
-    length, kind, flags, released, number, requests, layout_bytes, metadata, region = HEADER.unpack_from(buffer)
-    if length != len(buffer):
-        raise FrameError(f"a frame of {length} bytes arrived as {len(buffer)}")
-    inline = flags & INLINE
-    if not 1 <= kind <= BYE or (inline == 0) == (region == NO_REGION):
-        raise FrameError(f"a frame of kind {kind} has flags {flags} and its data in region {region}")
-    if requests > MAX_REQUESTS:
-        raise FrameError(f"a frame of {requests} requests; there may be {MAX_REQUESTS}")
-    at = HEADER.size + layout_bytes
-    layout = layout_of(bytes(buffer[HEADER.size : at]))
-    has_rows = flags & ROWS
-    if layout.last_request >= requests or (layout.has_tensors and layout.is_whole != (has_rows != 0)):
-        raise FrameError(f"a frame of {requests} requests, with flags {flags}, has tensors of other requests")
-    frame = Frame(kind, number, requests, None, b"", (), region, flags & MORE != 0, flags & APART != 0)
-    sizes: Sequence[int] = ()
-    if layout.texts:
-        sizes = struct.unpack_from(f"<{layout.texts}Q", buffer, at)
-        at += 8 * layout.texts
-    if released:
-        frame.released = struct.unpack_from(f"<{released}Q", buffer, at)
-        at += 8 * released
-    total = 0
-    if has_rows:
-        frame.rows = rows = _rows(requests).unpack_from(buffer, at)
-        total = sum(rows)
-        at += 4 * requests
-    if metadata:
-        frame.metadata = bytes(buffer[at : at + metadata])
-        at += metadata
-    frame.tensors, frame.data_bytes = layout.place(total, sizes)
-    if inline:
-        if frame.data_bytes:
-            at += -at % ALIGN
-        frame.data = buffer[at:]
-        at += frame.data_bytes
-    if at > length:
-        raise FrameError(f"a frame of {length} bytes describes {at}")
-    return frame
 
 
 def _rows(requests: int) -> struct.Struct:

@@ -1,10 +1,12 @@
 // Writes and reads the frames of golden_frames.txt, as tests/unit/test_golden_frames.py does.
 // Usage: golden_frames <golden_frames.txt>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tensors.h"
@@ -35,11 +37,12 @@ std::map<std::string, std::string> read(const char* path) {
 }
 
 // The data of the frames' tensors.
-const std::vector<float> kFloats = {0, 1, 2, 3, 4, 5, 6, 7};
-const std::string kStrings("\1\0\0\0\2\0\0\0\0\0\0\0\1\0\0\0abcd", 20), kTwoStrings("\1\0\0\0\2\0\0\0abc", 11);
-const int64_t kSeven = 7;
-const std::string kBooleans("\1\0\1", 3);
-const std::vector<double> kZeros(10'000);
+constexpr std::array<float, 8> kFloats = {0, 1, 2, 3, 4, 5, 6, 7};
+constexpr std::string_view kStrings("\1\0\0\0\2\0\0\0\0\0\0\0\1\0\0\0abcd", 20);
+constexpr std::string_view kTwoStrings("\1\0\0\0\2\0\0\0abc", 11);
+constexpr int64_t kSeven = 7;
+constexpr std::string_view kBooleans("\1\0\1", 3);
+constexpr std::array<double, 10'000> kZeros{};
 
 Tensor tensor(uint16_t name, uint8_t dtype, std::vector<int64_t> shape, const void* data, uint64_t size,
               uint32_t request = kWholeBatch) {
@@ -71,7 +74,7 @@ std::map<std::string, Outgoing> expected() {
   each = &(frames["single requests"] = frame(Kind::request, 9, 2));
   each->apart = true;
   each->tensors = {tensor(0, dtype_code("TYPE_INT64"), {}, &kSeven, 8, 0),
-                   tensor(1, dtype_code("TYPE_BOOL"), {1, 3}, kBooleans.data(), 3, 1),
+                   tensor(1, dtype_code("TYPE_BOOL"), {1, 3}, kBooleans.data(), kBooleans.size(), 1),
                    tensor(2, kBytes, {4, 1}, kStrings.data(), kStrings.size(), 1)};
   each = &(frames["a region"] = frame(Kind::response, 10, 1, {2}));
   each->region = 4096;

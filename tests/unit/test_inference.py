@@ -223,6 +223,12 @@ def test_requests_do_not_share_their_lists_and_dicts(answers):
     assert outputs_of(answers.of(function, whole_batch(X))) == {(0, 0): [[1, 2], [3, 4]], (0, 1): [[5, 6]]}
 
 
+def test_what_requests_say_is_not_read_for_callables_that_take_the_whole_batch(answers):
+    reply = answers.of(batch(lambda x: {"y": x}), whole_batch(X, metadata=b"no JSON"))
+    assert outputs_of(reply) == {(0, WHOLE_BATCH): [[1, 2], [3, 4], [5, 6]]}
+    assert list(reply.rows) == [2, 1]
+
+
 def test_only_declared_and_requested_outputs_go_back(answers):
     def function(requests):
         return [{"t": request["s"], "undeclared": request["x"], "y": request["x"]} for request in requests]
