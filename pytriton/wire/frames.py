@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .layout import Placed, encode_layout, layout_of
-from .tensors import ALIGN, BYTES, FrameError, Tensor, data_bytes, decode_bytes, empty
+from .layout import Placed, encode_entry, layout_of
+from .tensors import ALIGN, BYTES, FrameError, Tensor, decode_bytes, empty
 
 REQUEST, RESPONSE, ERROR, SPILL, END, CANCEL, RELEASE, ASK, BYE = KINDS = 1, 2, 3, 4, 5, 6, 7, 8, 9
 INLINE, ROWS, MORE, APART = 1, 2, 4, 8
@@ -118,42 +118,45 @@ def pack(frame: Frame, tensors: Sequence[Tensor] = ()) -> bytes:
             tensor padded to ALIGN.
         tensors: What to send.
     """
+    entries, sizes = [], []
+    pieces: list[Any] = []  # Data; but numpy's types do not say that an array is a buffer
+    size_of_data = 0
+    for name, request, code, shape, size, parts in tensors:
+        entries.append(encode_entry(name, request, code, shape))
+        if code == BYTES:
+            sizes.append(size)
+        if size:
+            pieces += parts
+            if pad := -size % ALIGN:
+                pieces.append(_PADDING[:pad])
+            size_of_data += size + pad
+    layout = b"".join(entries)
     rows, metadata, released, region = frame.rows, frame.metadata, frame.released, frame.region
-    flags = 0
-    layout = encode_layout(tensors)
-    pieces: list[Any] = [b"", layout]  # Data; but numpy's types do not say that an array is a buffer
+    flags = (MORE if frame.more else 0) | (APART if frame.apart else 0)
+    head = [layout]
     length = HEADER.size + len(layout)
-    sizes = [size for _, _, code, _, size, _ in tensors if code == BYTES]
     if sizes or released:
         numbers = (*sizes, *released)
-        pieces.append(struct.pack(f"<{len(numbers)}Q", *numbers))
+        head.append(struct.pack(f"<{len(numbers)}Q", *numbers))
         length += 8 * len(numbers)
     if rows is not None:
-        flags = ROWS
-        pieces.append(_rows(len(rows)).pack(*rows))
+        flags |= ROWS
+        head.append(_rows(len(rows)).pack(*rows))
         length += 4 * len(rows)
     if metadata:
-        pieces.append(metadata)
+        head.append(metadata)
         length += len(metadata)
-    if frame.more:
-        flags |= MORE
-    if frame.apart:
-        flags |= APART
     if region == NO_REGION:
         flags |= INLINE
-        if data_bytes(tensors):
-            pieces.append(_PADDING[: -length % ALIGN])
-            length += -length % ALIGN
-            for _, _, _, _, size, parts in tensors:
-                pad = -size % ALIGN
-                length += size + pad
-                pieces += parts
-                if pad:
-                    pieces.append(_PADDING[:pad])
-    pieces[0] = HEADER.pack(
+        if size_of_data:
+            head.append(_PADDING[: -length % ALIGN])
+            length += -length % ALIGN + size_of_data
+    else:
+        pieces = []
+    header = HEADER.pack(
         length, frame.kind, flags, len(released), frame.number, frame.requests, len(layout), len(metadata), region
     )
-    return b"".join(pieces)
+    return b"".join((header, *head, *pieces))
 
 
 def unpack(buffer: memoryview) -> Frame:

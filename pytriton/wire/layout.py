@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .tensors import ALIGN, BYTES, DTYPES, MAX_RANK, WHOLE_BATCH, FrameError, Tensor
+from .tensors import ALIGN, BYTES, DTYPES, MAX_RANK, WHOLE_BATCH, FrameError
 
-__all__ = ["Layout", "Placed", "encode_layout", "layout_of"]
+__all__ = ["Layout", "Placed", "encode_entry", "layout_of"]
 
 ENTRY = struct.Struct("<HBBI")  # name index, dtype code, rank, request index
 MOST_LAYOUTS = 256
+MOST_ENTRIES = 1024  # of tensors that differ in rows as well
 LONGEST_LAYOUT = 4096  # bytes; longer ones, of many ragged requests, hardly come again
 MOST_PLACES = 256
 
@@ -129,18 +130,11 @@ class Layout:
         return placed, end
 
 
-def encode_layout(tensors: Sequence[Tensor]) -> bytes:
-    """The layout of some tensors, as bytes."""
-    return b"".join([
-        _entry(name, request, code, shape[1:] if request == WHOLE_BATCH else shape)
-        for name, request, code, shape, _, _ in tensors
-    ])  # fmt: skip
-
-
-@lru_cache(MOST_LAYOUTS)
-def _entry(name: int, request: int, code: int, extents: tuple[int, ...]) -> bytes:
-    rank = len(extents) + (request == WHOLE_BATCH)
-    return ENTRY.pack(name, code, rank, request) + _EXTENTS[len(extents)].pack(*extents)
+@lru_cache(MOST_ENTRIES)
+def encode_entry(name: int, request: int, code: int, shape: tuple[int, ...]) -> bytes:
+    """The entry of one tensor, from its whole shape."""
+    extents = shape[1:] if request == WHOLE_BATCH else shape
+    return ENTRY.pack(name, code, len(shape), request) + _EXTENTS[len(extents)].pack(*extents)
 
 
 def layout_of(encoded: bytes) -> Layout:

@@ -19,8 +19,8 @@ from pytriton.model_config.triton_model_config import TensorSpec, TritonModelCon
 from pytriton.model_config.warmup import ModelWarmup
 from pytriton.proxy.types import Request, ResponseBatch, RowErrors
 from pytriton.proxy.validators import TritonResultsValidator
-from pytriton.wire.frames import END, ERROR, RESPONSE, Frame
-from pytriton.wire.tensors import BYTES, WHOLE_BATCH, Tensor, dtype_code, tensor
+from pytriton.wire.frames import END, ERROR, NO_REGION, RESPONSE, Frame
+from pytriton.wire.tensors import BYTES, MAX_RANK, WHOLE_BATCH, Tensor, dtype_code, tensor
 from pytriton.worker.context import Binding, current_binding
 from pytriton.worker.failures import FailureLog, describe, text_of
 from pytriton.worker.interfaces import AsyncReplies, BatchObserver, Replies, Reply
@@ -51,6 +51,22 @@ class Options:
     warmup: Sequence[ModelWarmup] = ()
     forwards_headers: bool = False
 
+
+class _Output(NamedTuple):
+    """A declared output: its number, its dtype, and the dtype's code in messages."""
+
+    number: int
+    dtype: np.dtype[Any]
+    code: int
+
+    @classmethod
+    def of(cls, number: int, spec: TensorSpec) -> _Output:
+        dtype = np.dtype(spec.dtype)
+        code = dtype_code(dtype)
+        return cls(number, np.dtype(np.bytes_) if code == BYTES else dtype, code)
+
+
+_UNDECLARED = _Output(0, np.dtype(np.void), 0)  # no output has this dtype
 
 WholeBatchForm = Callable[[dict[str, NDArray[Any]]], Any]
 
@@ -109,7 +125,9 @@ class Inference:
         self._validator = TritonResultsValidator(model_config, options.strict, encodes_text=True)
         self._input_names = [spec.name for spec in model_config.inputs or ()]
         self._output_names = [spec.name for spec in model_config.outputs or ()]
-        self._outputs = {spec.name: (i, _numpy_dtype(spec)) for i, spec in enumerate(model_config.outputs or ())}
+        self._outputs: dict[str, _Output] = {
+            spec.name: _Output.of(i, spec) for i, spec in enumerate(model_config.outputs or ())
+        }
 
     def rebind(self, binding: Binding, whole_batch: WholeBatchForm | None) -> None:
         """Have another callable answer the frames that come from now on; from any thread."""
@@ -132,8 +150,7 @@ class Inference:
             frame: The batch.
             look: Finds out which of its requests are cancelled, if a callable asks.
         """
-        observers = self._observe(frame)
-        if not observers:
+        if self._observation.is_idle() or not (observers := self._observe(frame)):
             return self._answer(frame, look)
         resume(observers)
         try:
@@ -288,11 +305,29 @@ class Inference:
     def _reply_whole(self, frame: Frame, outputs: Any, more: bool = False) -> Reply:
         rows = frame.rows
         assert rows is not None
-        self._validator.validate_columns(outputs, rows)
-        if outputs.keys() != self._outputs.keys() and (incomplete := self._incomplete(outputs)) is not None:
-            raise incomplete
-        reply = Frame(RESPONSE, frame.number, frame.requests, rows, more=more)
-        return reply, self._tensors(outputs, WHOLE_BATCH)
+        tensors = self._declared_tensors(outputs, sum(rows))
+        if tensors is None:
+            self._validator.validate_columns(outputs, rows)
+            if outputs.keys() != self._outputs.keys() and (incomplete := self._incomplete(outputs)) is not None:
+                raise incomplete
+            tensors = self._tensors(outputs, WHOLE_BATCH)
+        return Frame(RESPONSE, frame.number, frame.requests, rows, b"", (), NO_REGION, more), tensors
+
+    def _declared_tensors(self, outputs: Any, rows: int) -> list[Tensor] | None:
+        """Whole-batch outputs that are just as the model declares them; None if they must be checked and converted."""
+        if type(outputs) is not dict or len(outputs) != len(self._outputs) or self._options.strict:
+            return None
+        tensors = []
+        for name, array in outputs.items():
+            declared: _Output = self._outputs.get(name, _UNDECLARED)
+            number, dtype, code = declared
+            if type(array) is not np.ndarray or array.dtype != dtype or not array.flags.c_contiguous:
+                return None
+            shape = array.shape
+            if not 0 < len(shape) <= MAX_RANK or shape[0] != rows:
+                return None
+            tensors.append(Tensor(number, WHOLE_BATCH, code, shape, array.nbytes, (array,)))
+        return tensors
 
     def _reply(self, frame: Frame, requests: list[Request] | None, responses: Any, more: bool = False) -> Reply:
         if requests is None:
@@ -349,7 +384,7 @@ class Inference:
         for name, array in outputs.items():
             known = self._outputs.get(name)
             if known is not None and (wanted is None or name in wanted):
-                index, dtype = known
+                index, dtype, _ = known
                 if array.dtype != dtype and not (dtype.kind == "S" and array.dtype.kind in "OSU"):
                     array = array.astype(dtype)
                 tensors.append(tensor(index, array, request))
@@ -358,8 +393,3 @@ class Inference:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "no output"
-
-
-def _numpy_dtype(spec: TensorSpec) -> np.dtype[Any]:
-    dtype = np.dtype(spec.dtype)
-    return np.dtype(np.bytes_) if dtype_code(dtype) == BYTES else dtype

@@ -70,8 +70,11 @@ class SerialExecutor:
     def _answer(self, channel: Channel, frame: Frame) -> Reply:
         self._asked = channel, frame
         reply = self._inference.answer(frame, self._look)
-        with self._asking:
+        if frame.cancellation is None:  # nobody could ask
             self._asked = None
+        else:
+            with self._asking:
+                self._asked = None
         return reply
 
     def _look(self, cancellation: Cancellation) -> None:
