@@ -1,6 +1,6 @@
 // Part of the library that is preloaded into servers: a configuration that a model is loaded with, and that has no
 // backend and no tensors, such as {"max_batch_size": 16}, gets what it lacks from the one that the model is served
-// with. The server alone takes what is lacking as empty, and refuses it. pytriton/model_config/overrides.py does the
+// with. The server alone takes what is lacking as empty, and refuses it. pytriton/model_config/parser.py does the
 // same.
 #include <algorithm>
 #include <cctype>
