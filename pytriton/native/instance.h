@@ -14,7 +14,7 @@ class Instance {
   Instance(TRITONBACKEND_ModelInstance* handle, const Model& model);
 
   // Takes the requests over. Throws nothing once that has begun.
-  void execute(TRITONBACKEND_Request** requests, uint32_t count);
+  void execute(TRITONBACKEND_Request** handles, uint32_t count);
 
  private:
   TRITONBACKEND_ModelInstance* handle_;
