@@ -223,7 +223,7 @@ GLOBAL_STATE = {
         "_installed": "signal handlers belong to the process",
         "_masks": "signals that a thread blocks during a fork",
     },
-    "pytriton.wire.layout": {"_entry": "descriptions of messages that were parsed"},
+    "pytriton.wire.layout": {"encode_entry": "entries of tensors that were sent before are found again"},
     "pytriton.worker.context": {"current_binding": "the model that a thread serves"},
     "pytriton.worker.metrics": {
         "_made": "prometheus_client allows one metric of a name per registry",
