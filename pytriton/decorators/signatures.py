@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -124,8 +125,23 @@ def changing_decorator(change: Change) -> Callable[[Wrapper], Decorator]:
 
 
 def _decorator(wrapper: Any, change: Change) -> Any:
+    if sys.version_info >= (3, 13):
+        wrapper = _bind_class_methods(wrapper)
     wrapper.change = change
     return wrapt.decorator(wrapper)
+
+
+def _bind_class_methods(wrapper: Wrapper) -> Wrapper:
+    """Bind the function to the class, which ``classmethod`` passes as an argument since Python 3.13."""
+
+    def bound(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if instance is None and args and isinstance(args[0], type):
+            return wrapper(MethodType(wrapped, args[0]), args[0], args[1:], kwargs)
+        return wrapper(wrapped, instance, args, kwargs)
+
+    functools.update_wrapper(bound, wrapper)
+    del bound.__wrapped__  # type: ignore[attr-defined]  # inspect.unwrap() ends at what wrapt calls
+    return bound
 
 
 def wrapper_of(decorated: Any) -> Any:
