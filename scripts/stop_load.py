@@ -60,7 +60,9 @@ REFUSALS = (
     "Failed to connect",
     "failed to connect",
     "Server is stopping",
-    "was not ready within",  # which our clients ask before their first request
+    "was not ready within",  # which our clients ask before their first request, as the next two
+    "did not answer is_",
+    "did not answer get_model_config",
     "no time was left",
 )
 CLOSURES = ("Socket closed", "Connection reset", "Broken pipe", "closed the connection", "Stream removed", "GOAWAY")
