@@ -12,6 +12,7 @@ from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model import Model
 from pytriton.server.access import Access
+from pytriton.server.address import ServerAddress
 from pytriton.server.control import ModelControl, RemoteModelControl
 from pytriton.utils.workspace import Workspace
 
@@ -57,6 +58,7 @@ class RemoteTriton(TritonBase):
         init_timeout_s: float = DEFAULT_TRITON_STARTUP_TIMEOUT_S,
     ) -> None:
         self._access = Access.to_other(url, access_token)
+        self._address = ServerAddress.of_url(url, access_token)
         self._init_timeout_s = init_timeout_s
         super().__init__(workspace)
 
@@ -65,6 +67,10 @@ class RemoteTriton(TritonBase):
         if self._control is None and not self._stopping and not [*self._models]:
             return self._new_control().is_live()
         return super().is_alive()
+
+    def address(self) -> ServerAddress:
+        """Where the server is reached, and with what headers."""
+        return self._address
 
     def is_connected(self) -> bool:
         """Whether the server has every bound model now, connected to this process."""

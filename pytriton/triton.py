@@ -33,6 +33,7 @@ from pytriton.security import (
     TritonSecurityConfig,
 )
 from pytriton.server.access import Restrictions
+from pytriton.server.address import ServerAddress
 from pytriton.server.capabilities import ServerCapabilities
 from pytriton.server.control import ModelControl
 from pytriton.server.installation import find_installation, warn_exposed
@@ -160,6 +161,10 @@ class Triton(TritonBase):
     def get_access_token(self) -> str | None:
         """The token that protected endpoints ask for; None if there are none."""
         return self._security.access_token if self._security.restricted_endpoints else None
+
+    def address(self) -> ServerAddress:
+        """Where programs on this machine reach the server, and with what headers; also before it runs."""
+        return ServerAddress.of_own(self._config, self._restrictions)
 
     def _begin_serving(self) -> None:
         self.run()
