@@ -12,8 +12,8 @@ from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model import Model
 from pytriton.server.access import Access
-from pytriton.server.address import ServerAddress
 from pytriton.server.control import ModelControl, RemoteModelControl
+from pytriton.server.endpoints import ServerEndpoints
 from pytriton.utils.workspace import Workspace
 
 __all__ = ["RemoteTriton"]
@@ -58,7 +58,6 @@ class RemoteTriton(TritonBase):
         init_timeout_s: float = DEFAULT_TRITON_STARTUP_TIMEOUT_S,
     ) -> None:
         self._access = Access.to_other(url, access_token)
-        self._address = ServerAddress.of_url(url, access_token)
         self._init_timeout_s = init_timeout_s
         super().__init__(workspace)
 
@@ -68,13 +67,13 @@ class RemoteTriton(TritonBase):
             return self._new_control().is_live()
         return super().is_alive()
 
-    def address(self) -> ServerAddress:
-        """Where the server is reached, and with what headers."""
-        return self._address
-
     def is_connected(self) -> bool:
         """Whether the server has every bound model now, connected to this process."""
         return super().is_connected() and not any(map(self._models.is_lost, self._models))
+
+    def endpoints(self) -> ServerEndpoints:
+        """The endpoint of the server that this object was given."""
+        return ServerEndpoints.of_access(self._access)
 
     def _reach(self) -> ModelControl:
         control = self._new_control()

@@ -33,9 +33,9 @@ from pytriton.security import (
     TritonSecurityConfig,
 )
 from pytriton.server.access import Restrictions
-from pytriton.server.address import ServerAddress
 from pytriton.server.capabilities import ServerCapabilities
 from pytriton.server.control import ModelControl
+from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.installation import find_installation, warn_exposed
 from pytriton.server.launch import check_ports, endpoints, metrics_address, with_vertex_ai_settings
 from pytriton.server.server import RECEIVING_SHARE, Server
@@ -162,9 +162,9 @@ class Triton(TritonBase):
         """The token that protected endpoints ask for; None if there are none."""
         return self._security.access_token if self._security.restricted_endpoints else None
 
-    def address(self) -> ServerAddress:
-        """Where programs on this machine reach the server, and with what headers; also before it runs."""
-        return ServerAddress.of_own(self._config, self._restrictions)
+    def endpoints(self) -> ServerEndpoints:
+        """Where clients on this machine reach the server, which need not run yet."""
+        return ServerEndpoints.of_own(self._config, self._restrictions)
 
     def _begin_serving(self) -> None:
         self.run()
