@@ -260,6 +260,7 @@ class _Derivation:
             (row,) = Arguments(kinds, self.kinds.definitions, self.config.batching).of(example)
             if isinstance(row, ValueMismatchError):
                 raise PyTritonValidationError(f"the example of {self.found.name} does not fit: {row}")
+            row = {**self.found.absent, **row}
             args = [row.pop(name) for name in self.found.positional if name in row]
             function = partial(self.function, *args, **row)
         elif self.found.passes == REQUESTS:
