@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Route
 
 from pytriton.rest.config import RestConfig
+from pytriton.rest.metrics import FrontMetrics
+from pytriton.rest.middleware import stack
 
 __all__ = ["create_app"]
 
@@ -19,4 +23,29 @@ def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
             a server.
         config: Options; those of the listening socket and of TLS have no effect here.
     """
-    return Starlette()
+    config = config or RestConfig()
+    metrics = FrontMetrics()
+
+    async def live(request):
+        return PlainTextResponse("")
+
+    async def text(request):
+        return PlainTextResponse(metrics.text())
+
+    async def predict(request):
+        import asyncio
+
+        body = await request.json()
+        await asyncio.sleep(body.get("sleep", 0))
+        return JSONResponse(body)
+
+    app = Starlette(
+        routes=[
+            Route("/health/live", live),
+            Route("/metrics", text),
+            Route("/predict/{model}", predict, methods=["POST"]),
+        ],
+        middleware=stack(config, metrics),
+    )
+    app.state.metrics = metrics
+    return app
