@@ -67,7 +67,7 @@ class RestConfig:
             raise PyTritonBadParameterError(f"root_path must be like '/models', got {self.root_path!r}")
 
 
-def _check(name: str, value: Any, kind: type | tuple[type, ...], least: float, most: float = float("inf")) -> None:
+def _check(name: str, value: Any, kind: Any, least: float, most: float = float("inf")) -> None:
     if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
         limit = f"of at least {least}" if most == float("inf") else f"from {least} to {most}"
         noun = "an integer" if kind is int else "a number"
