@@ -26,7 +26,6 @@ from pytriton.pool.inspection import tensors_of
 from pytriton.pool.pool import Infer, ServedModel
 from pytriton.pool.processes import Processes
 from pytriton.pool.threads import callables
-from pytriton.rest.announcement import announcement
 from pytriton.rest.config import RestConfig
 from pytriton.rest.front import Front, checked
 from pytriton.server.capabilities import ServerCapabilities
@@ -319,10 +318,6 @@ class TritonBase(ABC):
                 if self._is_wanted():
                     raise
                 raise PyTritonInvalidOperationError("stopped before the models were ready") from error
-            if self._front is not None:
-                self._front.wait_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S, self._is_wanted)
-                self._announce(self._front)
-
     def serve(self, monitoring_period_s: float | None = None, *, monitoring_period_sec: float | None = None) -> None:
         """Serve until :meth:`stop`, SIGINT, SIGTERM, or the end of the server or of a model; then stop.
 
@@ -521,6 +516,7 @@ class TritonBase(ABC):
 
     def _begin_serving(self) -> None:
         self.connect()
+        self._announce_front()
 
     def _check_server(self, what: str) -> None:
         """Launch our server again if it has died, and raise as :meth:`_check_running`."""
@@ -591,11 +587,12 @@ class TritonBase(ABC):
             self._front.kill()
         self._kill()
 
-    def _announce(self, front: Front) -> None:
-        configs = [model.config for model in self._models]
-        if configs and not self._front_announced:
+    def _announce_front(self) -> None:
+        """Log where the REST front is, if there is one, once it accepts requests; raises as :meth:`connect`."""
+        if self._front is not None and not self._front_announced:
+            self._front.wait_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S, self._is_wanted)
             self._front_announced = True
-            LOGGER.info("%s", announcement(front.url, configs, asks_token=front.asks_token))
+            LOGGER.info("%s", self._front.announcement([model.config for model in self._models]))
 
     def _stop_soon(self) -> None:
         threading.Thread(target=self.stop, name="pytriton-stop").start()

@@ -166,6 +166,7 @@ class Triton(TritonBase):
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""
         self.connect()
         self._user_repository.warn_of_missing_models()
+        self._announce_front()
         if not self._announced:
             self._announced = True
             LOGGER.info(

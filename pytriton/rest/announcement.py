@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
+from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.rest.models import Model
 from pytriton.signature.schema import Schema, Signature
 
 __all__ = ["announcement", "example_command"]
@@ -41,9 +41,8 @@ def example_command(url: str, config: TritonModelConfig, *, asks_token: bool) ->
         config: Of the model.
         asks_token: As for :func:`announcement`; the shell takes the token from ``PYTRITON_REST_ACCESS_TOKEN``.
     """
-    signature = Model.of(config).signature
     try:
-        request = signature.examples[0]["input"] if signature.examples else _request(signature)
+        request = _request(config)
     except _NoExampleError:
         return None
     body = json.dumps(request, ensure_ascii=False)
@@ -57,9 +56,17 @@ class _NoExampleError(Exception):
     """A schema has no value that is short and surely valid."""
 
 
-def _request(signature: Signature) -> dict[str, Any]:
-    names = signature.required or [*signature.inputs][:1]
-    return {name: _value(signature.inputs[name]) for name in names}
+def _request(config: TritonModelConfig) -> Any:
+    signature = Signature.of(config)
+    if signature is not None:
+        if signature.examples:
+            return signature.examples[0]["input"]
+        schemas, required = dict(signature.inputs), [*signature.required]
+    else:
+        inputs = config.inputs or ()
+        schemas = {each.name: {"dtype": triton_name(each.dtype), "shape": list(each.shape)} for each in inputs}
+        required = [each.name for each in inputs if not each.optional]
+    return {name: _value(schemas[name]) for name in required or [*schemas][:1]}
 
 
 def _value(schema: Schema) -> Any:

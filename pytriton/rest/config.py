@@ -139,8 +139,8 @@ _READERS: dict[type, Callable[[str], Any]] = {
 }
 
 
-def _check(name: str, value: Any, kind: type | tuple[type, ...], least: float, most: float = float("inf")) -> None:
-    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:  # type: ignore[operator]
+def _check(name: str, value: Any, kind: Any, least: float, most: float = float("inf")) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
         limit = f"of at least {least}" if most == float("inf") else f"from {least} to {most}"
         noun = "an integer" if kind is int else "a number"
         raise PyTritonBadParameterError(f"{name} must be {noun} {limit}, got {value!r}")

@@ -14,14 +14,16 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 
 from pytriton import forks
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonServerError, PyTritonValidationError
+from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.supervisor import RestartPolicy
+from pytriton.rest.announcement import announcement
 from pytriton.rest.config import READY, FrontSpec, RestConfig
 from pytriton.rest.counters import MEMORY_BYTES
 from pytriton.server.endpoints import ServerEndpoints
@@ -95,7 +97,6 @@ class Front:
 
     Attributes:
         url: Where the front is, for this machine.
-        asks_token: Whether it asks for an access token.
 
     Raises:
         PyTritonServerError: It cannot listen there.
@@ -104,7 +105,7 @@ class Front:
     def __init__(self, config: RestConfig, endpoints: ServerEndpoints, on_failure: Callable[[], None]) -> None:
         scheme = "http" if config.certificate is None else "https"
         self.url = f"{scheme}://{local_host(config.address)}:{config.port}{config.root_path}"
-        self.asks_token = config.access_token is not None
+        self._asks_token = config.access_token is not None
         self._listeners = _listen(config.address, config.port, config.processes)
         self._counters = [_memory(index) for index in range(config.processes)]
         forks.register(self)
@@ -126,6 +127,10 @@ class Front:
         deadline = time.monotonic() + timeout_s
         for process in self._processes:
             process.wait_ready(deadline, keep_waiting)
+
+    def announcement(self, models: Sequence[TritonModelConfig]) -> str:
+        """Where the front is, and a command that calls one of these models, as lines for the log."""
+        return announcement(self.url, models, asks_token=self._asks_token)
 
     def is_alive(self) -> bool:
         """Whether all processes run, or are started again."""

@@ -9,13 +9,14 @@ import os
 import re
 import time
 from asyncio import CancelledError
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pytriton.rest.config import RestConfig
+from pytriton.rest.errors import RETRY_AFTER_S, RestError, send_error
 from pytriton.rest.metrics import FrontMetrics
 
 __all__ = ["ACCESS_LOGGER", "request_id", "stack", "trace_headers"]
@@ -24,7 +25,6 @@ ACCESS_LOGGER = logging.getLogger("pytriton.rest.access")
 
 HEALTH = "/health"
 UNLIMITED = (HEALTH, "/metrics")  # what watches a busy front
-RETRY_AFTER_S = 1
 CLIENT_WENT_AWAY, FAILED = 499, 500
 EXPOSED = ("X-Request-ID", "Retry-After")
 
@@ -180,7 +180,7 @@ class AccessToken:
         if scope["type"] != "http" or _is_below(scope, HEALTH) or self._is_allowed(scope["headers"]):
             return await self._app(scope, receive, send)
         message = "this needs the access token, as the header 'Authorization: Bearer <token>'"
-        await _refuse(send, 401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
+        await send_error(send, RestError(401, "UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"}))
 
     def _is_allowed(self, headers: Headers) -> bool:
         given = next((value for name, value in headers if name == b"authorization"), b"")
@@ -207,7 +207,8 @@ class RequestLimit:
             return await self._app(scope, receive, send)
         if self._in_progress >= self._most:
             message = f"{self._in_progress} requests are in progress, as many as are allowed; try again later"
-            return await _refuse(send, 429, "too_many_requests", message, {"Retry-After": str(RETRY_AFTER_S)})
+            headers = {"Retry-After": str(RETRY_AFTER_S)}
+            return await send_error(send, RestError(429, "TOO_MANY_REQUESTS", message, headers=headers))
         self._in_progress += 1
         try:
             await self._app(scope, receive, send)
@@ -225,12 +226,3 @@ def _is_below(scope: Scope, path: str) -> bool:
     """Whether a request is for a path of the application, or below it."""
     own = scope["path"].removeprefix(scope.get("root_path", ""))
     return bool(own == path or own.startswith(f"{path}/"))
-
-
-async def _refuse(send: Send, status: int, code: str, message: str, headers: Mapping[str, str]) -> None:
-    """Answer with an error as all routes do."""
-    body = json.dumps({"error": {"code": code, "message": message}}).encode()
-    own = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
-    start = [(name.lower().encode(), value.encode()) for name, value in own.items()]
-    await send({"type": "http.response.start", "status": status, "headers": start})
-    await send({"type": "http.response.body", "body": body})
