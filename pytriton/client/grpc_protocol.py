@@ -21,6 +21,7 @@ from pytriton.client.tensors import InferResponse
 from pytriton.client.transport import ProtocolAdapter, server_exception
 
 __all__ = [
+    "CertificateFiles",
     "GrpcProtocol",
     "GrpcRequest",
     "channel_options",
@@ -53,6 +54,14 @@ _CONNECTION_TEXTS = (
 )
 _TLS_TEXTS = ("handshake failed", "verification check failed")
 _LENGTH_TEXTS = ("Received message larger than max", "Decompressed message larger than max")
+
+
+class CertificateFiles(NamedTuple):
+    """PEM files as those of :class:`~pytriton.client.auth.Tls`, which were checked otherwise."""
+
+    root_certificates: str | None = None
+    private_key: str | None = None
+    certificate_chain: str | None = None
 
 
 class GrpcRequest(NamedTuple):
@@ -192,10 +201,11 @@ def channel_options(max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES)
 
 def open_channel(
     address: str,
-    tls: Tls | None = None,
+    tls: Tls | CertificateFiles | None = None,
     max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
     *,
     library: str = "grpc",
+    server_name: str = "",
 ) -> Any:
     """A channel, which the caller closes; it connects at its first call.
 
@@ -204,6 +214,7 @@ def open_channel(
         tls: None does not encrypt.
         max_response_bytes: The longest message to take; None for 2 GiB.
         library: ``grpc``, or ``grpc.aio`` for a channel of the running event loop.
+        server_name: A name that the server's certificate has; default: the host of the address.
     """
     module, options = importlib.import_module(library), channel_options(max_response_bytes)
     if tls is None:
@@ -211,7 +222,8 @@ def open_channel(
     files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
     contents = (None if path is None else Path(path).read_bytes() for path in files)
     credentials = importlib.import_module("grpc").ssl_channel_credentials(*contents)
-    return module.secure_channel(address, credentials, options=options)
+    names = [("grpc.ssl_target_name_override", server_name)] if server_name else []
+    return module.secure_channel(address, credentials, options=[*options, *names])
 
 
 Arguments = Mapping[str, Any]

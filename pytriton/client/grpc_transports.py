@@ -20,7 +20,14 @@ from pytriton.client.exceptions import (
     PyTritonClientError,
     PyTritonClientInferenceServerError,
 )
-from pytriton.client.grpc_protocol import GrpcProtocol, check_request_id, compression, open_channel, refusal
+from pytriton.client.grpc_protocol import (
+    CertificateFiles,
+    GrpcProtocol,
+    check_request_id,
+    compression,
+    open_channel,
+    refusal,
+)
 from pytriton.client.tensors import InferResponse
 from pytriton.client.threads import Watchdog
 from pytriton.client.transport import AsyncNetworkTransport, LoopConnection, NetworkTransport, server_exception
@@ -56,12 +63,21 @@ class GrpcTransport(NetworkTransport):
         url: The server.
         tls: None does not encrypt.
         max_response_bytes: The longest response to take; None for 2 GiB.
+        server_name: A name that the server's certificate has; default: the host of the URL.
     """
 
-    def __init__(self, protocol: GrpcProtocol, url: TritonUrl, tls: Tls | None, max_response_bytes: int | None) -> None:
+    def __init__(
+        self,
+        protocol: GrpcProtocol,
+        url: TritonUrl,
+        tls: Tls | CertificateFiles | None,
+        max_response_bytes: int | None,
+        *,
+        server_name: str = "",
+    ) -> None:
         super().__init__(protocol)
         self._grpc = protocol
-        self._open_channel = partial(open_channel, url.without_scheme, tls, max_response_bytes)
+        self._open_channel = partial(open_channel, url.without_scheme, tls, max_response_bytes, server_name=server_name)
         self._rpc_error = _rpc_error()
         self._watchdog = Watchdog()
         self._closed = False

@@ -8,24 +8,19 @@ changes them.
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import sys
-import time
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, check_timeout
+from pytriton.client.arguments import check_timeout
 from pytriton.client.conversations import NETWORK_TIMEOUT_S, AsyncTransport, Call, Transport
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.client.grpc_protocol import GrpcProtocol, plain_answer
-from pytriton.client.http_protocol import HttpProtocol, HttpResponse, RequestWriter
-from pytriton.client.http_transports import HttpTransport
 from pytriton.client.transport import AsyncNetworkTransport, NetworkTransport, ProtocolAdapter
 from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
@@ -39,7 +34,6 @@ __all__ = [
     "adopt_async_client",
     "adopt_client",
     "bare_client",
-    "control_client",
     "cuda_contents",
     "is_region",
     "load_async_lib",
@@ -217,66 +211,6 @@ class _Lent:
 
 
 # From here on, private members of tritonclient.
-
-
-def control_client(url: TritonUrl, timeout_s: float) -> Any:
-    """An ``InferenceServerClient`` for a few calls; the caller closes it. From any thread, one call at a time.
-
-    Over HTTP it uses a connection of ours, for the reasons that :class:`HttpTransport` gives.
-
-    Args:
-        url: The server.
-        timeout_s: Over HTTP, bounds all calls together; gRPC calls are bounded by their own arguments alone.
-    """
-    if url.scheme == "grpc":
-        return load_lib("grpc").InferenceServerClient(url.without_scheme)
-    return _http_client_class()(url, time.monotonic() + timeout_s)
-
-
-@cache
-def _http_client_class() -> Any:
-    class HttpClient(load_lib("http").InferenceServerClient):  # type: ignore[misc]  # known at run time alone
-        """``InferenceServerClient`` without gevent, for calls other than inferences."""
-
-        def __init__(self, url: TritonUrl, deadline: float = math.inf) -> None:
-            # Do not call the base's, which makes a pool of greenlets; it sets these two members.
-            self._verbose = False
-            self._plugin = None
-            self._writer = RequestWriter(url)
-            self._transport = HttpTransport(HttpProtocol(url, {}), url, None, DEFAULT_MAX_RESPONSE_BYTES)
-            self._deadline = deadline
-
-        def close(self) -> None:
-            self._transport.close()
-
-        def _get(self, request_uri: str, headers: Mapping[str, Any] | None, query_params: Any) -> _Response:
-            return self._exchange(b"GET", request_uri, headers, b"")
-
-        def _post(
-            self, request_uri: str, request_body: bytes | str, headers: Mapping[str, Any] | None, query_params: Any
-        ) -> _Response:
-            body = request_body.encode() if isinstance(request_body, str) else request_body
-            return self._exchange(b"POST", request_uri, headers, body)
-
-        def _exchange(self, method: bytes, uri: str, headers: Mapping[str, Any] | None, body: bytes) -> _Response:
-            head = self._writer.head(method, uri, headers or {}, len(body))
-            return _Response(self._transport.exchange([head + body], self._deadline))
-
-    return HttpClient
-
-
-class _Response:
-    """A response as ``InferenceServerClient`` reads it."""
-
-    def __init__(self, response: HttpResponse) -> None:
-        self.status_code = response.status
-        self._response = response
-
-    def read(self) -> bytes:
-        """The body; of an error in the only form that tritonclient understands."""
-        if self.status_code == 200:
-            return self._response.body
-        return json.dumps({"error": self._response.refusal()}).encode()
 
 
 def is_region(handle: Any) -> bool:
