@@ -13,6 +13,7 @@ from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model import Model
 from pytriton.server.access import Access
 from pytriton.server.control import ModelControl, RemoteModelControl
+from pytriton.server.endpoints import ServerEndpoints
 from pytriton.utils.workspace import Workspace
 
 __all__ = ["RemoteTriton"]
@@ -69,6 +70,10 @@ class RemoteTriton(TritonBase):
     def is_connected(self) -> bool:
         """Whether the server has every bound model now, connected to this process."""
         return super().is_connected() and not any(map(self._models.is_lost, self._models))
+
+    def endpoints(self) -> ServerEndpoints:
+        """The endpoint of the server that this object was given."""
+        return ServerEndpoints.of_access(self._access)
 
     def _reach(self) -> ModelControl:
         control = self._new_control()

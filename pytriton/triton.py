@@ -35,6 +35,7 @@ from pytriton.security import (
 from pytriton.server.access import Restrictions
 from pytriton.server.capabilities import ServerCapabilities
 from pytriton.server.control import ModelControl
+from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.installation import find_installation, warn_exposed
 from pytriton.server.launch import check_ports, endpoints, metrics_address, with_vertex_ai_settings
 from pytriton.server.server import RECEIVING_SHARE, Server
@@ -160,6 +161,10 @@ class Triton(TritonBase):
     def get_access_token(self) -> str | None:
         """The token that protected endpoints ask for; None if there are none."""
         return self._security.access_token if self._security.restricted_endpoints else None
+
+    def endpoints(self) -> ServerEndpoints:
+        """Where clients on this machine reach the server, which need not run yet."""
+        return ServerEndpoints.of_own(self._config, self._restrictions)
 
     def _begin_serving(self) -> None:
         self.run()
