@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from pytriton.client.conversations import Deadline, drive
+from pytriton.client.conversations import Deadline
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -20,6 +20,7 @@ from pytriton.client.exceptions import (
     PyTritonClientValueError,
 )
 from pytriton.client.model_state import ModelState, fetch_model_config, model_state
+from pytriton.client.sync import drive
 from pytriton.client.waiting import wait_for_model, wait_for_server
 from pytriton.exceptions import PyTritonModelConfigError
 from tests.unit.scripted import CONFIG, Result, Script, config, infer, session
