@@ -22,8 +22,8 @@ from pytriton.client.exceptions import (
     PyTritonClientError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.model_state import parse_http_response
 from pytriton.client.sync import open_transport
+from pytriton.client.utils import parse_http_response
 from pytriton.server.statistics import Duration, ModelStatistics, parse_statistics
 
 __all__ = ["LiveDisplay", "ModelStatus", "ServerStatus", "ask_server", "format_age", "render_status"]

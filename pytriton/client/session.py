@@ -30,9 +30,8 @@ from pytriton.client.exceptions import (
     PyTritonClientModelDoesntSupportBatchingError,
     PyTritonClientValueError,
 )
-from pytriton.client.model_state import fetch_model_config, model_arguments
 from pytriton.client.tritonclients import bare_client, load_lib
-from pytriton.client.waiting import wait_for_model, wait_for_server
+from pytriton.client.waiting import fetch_model_config, model_arguments, wait_for_model, wait_for_server
 from pytriton.model_config.parser import complete_config, is_partial_config
 from pytriton.model_config.triton_model_config import TritonModelConfig
 

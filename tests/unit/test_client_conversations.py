@@ -19,9 +19,8 @@ from pytriton.client.exceptions import (
     PyTritonClientTlsError,
     PyTritonClientValueError,
 )
-from pytriton.client.model_state import ModelState, fetch_model_config, model_state
 from pytriton.client.sync import drive
-from pytriton.client.waiting import wait_for_model, wait_for_server
+from pytriton.client.waiting import ModelState, fetch_model_config, model_state, wait_for_model, wait_for_server
 from pytriton.exceptions import PyTritonModelConfigError
 from tests.unit.scripted import CONFIG, Result, Script, config, infer, session
 
