@@ -21,7 +21,6 @@ from pytriton.client.tensors import InferResponse
 from pytriton.client.transport import ProtocolAdapter, server_exception
 
 __all__ = [
-    "CertificateFiles",
     "GrpcProtocol",
     "GrpcRequest",
     "check_request_id",
@@ -53,14 +52,6 @@ _CONNECTION_TEXTS = (
 )
 _TLS_TEXTS = ("handshake failed", "verification check failed")
 _LENGTH_TEXTS = ("Received message larger than max", "Decompressed message larger than max")
-
-
-class CertificateFiles(NamedTuple):
-    """PEM files as those of :class:`~pytriton.client.auth.Tls`, which were checked otherwise."""
-
-    root_certificates: str | None = None
-    private_key: str | None = None
-    certificate_chain: str | None = None
 
 
 class GrpcRequest(NamedTuple):
@@ -190,12 +181,11 @@ def check_request_id(response: Any, request_id: str) -> None:
 
 def open_channel(
     address: str,
-    tls: Tls | CertificateFiles | None = None,
+    tls: Tls | None = None,
     max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
     *,
     server_name: str = "",
     library: str = "grpc",
-    server_name: str = "",
 ) -> Any:
     """A channel, which the caller closes; it connects at its first call.
 
@@ -205,7 +195,6 @@ def open_channel(
         max_response_bytes: The longest message to take; None for 2 GiB.
         server_name: The name that the server's certificate has, if it is not the host.
         library: ``grpc``, or ``grpc.aio`` for a channel of the running event loop.
-        server_name: A name that the server's certificate has; default: the host of the address.
     """
     module = importlib.import_module(library)
     options: list[tuple[str, Any]] = [
@@ -221,8 +210,7 @@ def open_channel(
     files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
     contents = (None if path is None else Path(path).read_bytes() for path in files)
     credentials = importlib.import_module("grpc").ssl_channel_credentials(*contents)
-    names = [("grpc.ssl_target_name_override", server_name)] if server_name else []
-    return module.secure_channel(address, credentials, options=[*options, *names])
+    return module.secure_channel(address, credentials, options=options)
 
 
 Arguments = Mapping[str, Any]

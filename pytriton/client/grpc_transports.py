@@ -22,7 +22,6 @@ from pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
 )
 from pytriton.client.grpc_protocol import (
-    CertificateFiles,
     GrpcProtocol,
     check_request_id,
     compression,

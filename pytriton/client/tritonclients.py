@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
