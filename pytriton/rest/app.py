@@ -9,7 +9,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from pytriton.rest import health
+from pytriton.rest import docs, health
 from pytriton.rest.config import RestConfig
 from pytriton.rest.metrics import FrontMetrics
 from pytriton.rest.middleware import stack
@@ -45,6 +45,7 @@ def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
         Route("/predict/{model}", predict, methods=["POST"]),
         Route("/predict/{model}/{version}", predict, methods=["POST"]),
         *health.routes(upstream, metrics),
+        *docs.routes(predict.models.ready, config),
     ]
     app = Starlette(routes=routes, middleware=stack(config, metrics), lifespan=lifespan)
     app.state.metrics = metrics

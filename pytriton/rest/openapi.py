@@ -359,7 +359,11 @@ def _errors(*statuses: str) -> dict[str, Any]:
 
 
 def _error(text: str) -> dict[str, Any]:
-    return {"description": text, "content": {"application/json": {"schema": _reference(ERROR)}}}
+    return _json(text, _reference(ERROR))
+
+
+def _json(text: str, schema: Schema) -> dict[str, Any]:
+    return {"description": text, "content": {"application/json": {"schema": schema}}}
 
 
 def _server_paths() -> dict[str, Any]:
@@ -367,19 +371,17 @@ def _server_paths() -> dict[str, Any]:
 
 
 def _each_server_path() -> Iterator[tuple[str, Any]]:
-    health = {
-        "200": {"description": "Yes."},
-        "503": {"$ref": "#/components/responses/Error503"},
-    }
-    yield "/health/live", _get("live", "Whether the server runs", health, is_open=True)
-    yield "/health/ready", _get("ready", "Whether the server and its models are ready", health, is_open=True)
+    live, ready = ({"200": _json("Yes.", _object({name: {"type": "boolean"}}, [name]))} for name in ("live", "ready"))
+    yield "/health/live", _get("live", "Whether this front runs", live, is_open=True)
+    ready |= _errors("503")
+    yield "/health/ready", _get("ready", "Whether the server and its models are ready", ready, is_open=True)
     text = {
         "description": "In the text format of Prometheus.",
         "content": {"text/plain": {"schema": {"type": "string"}}},
     }
     yield (
         "/metrics",
-        _get("metrics", "The figures of the server and of this front", {"200": text, **_errors("401", "503")}),
+        _get("metrics", "The figures of the server and of this front", {"200": text, **_errors("401")}),
     )
 
 
