@@ -115,7 +115,7 @@ def to_json(value: Any) -> Any:
         return value
     if is_image(value):
         return to_json(image_file(value))
-    raise TypeError(f"a {type(value).__name__}, which has no form in JSON")
+    raise TypeError(f"an instance of {type(value).__name__}, which has no form in JSON")
 
 
 def _key(name: Any) -> str:
@@ -239,7 +239,7 @@ def _is_within(schema: Schema, value: Any) -> bool:
 def expectation(schema: Schema) -> str:
     """What a schema wants, as a noun phrase."""
     if "$ref" in schema:
-        return f"a {schema['$ref'].rpartition('/')[2]}"
+        return f"an object {schema['$ref'].rpartition('/')[2]}"
     if options := schema.get("anyOf") or schema.get("oneOf"):
         return " or ".join(map(expectation, options))
     if "enum" in schema or "const" in schema:
