@@ -137,7 +137,7 @@ def test_python_objects_have_a_form_in_json():
         "numbers": [0, 1],
         "set": [1],
     }
-    with pytest.raises(TypeError, match="a object, which has no form in JSON"):
+    with pytest.raises(TypeError, match="an instance of object, which has no form in JSON"):
         to_json(object())
 
 
