@@ -27,6 +27,7 @@ __all__ = [
     "count_lists",
     "depth_exceeds",
     "dumps",
+    "has_member",
     "is_list",
     "is_object",
     "numbers",
@@ -88,6 +89,11 @@ def is_list(value: Any) -> bool:
 def is_object(value: Any) -> bool:
     """Whether a value that :func:`parse` returned is an object."""
     return isinstance(value, (simdjson.Object, dict))
+
+
+def has_member(value: Any, name: str) -> bool:
+    """Whether a value that :func:`parse` returned is an object with a member of that name."""
+    return is_object(value) and name in value.keys()  # noqa: SIM118 (simdjson's objects do not know "in")
 
 
 def plain(value: Any) -> Any:
