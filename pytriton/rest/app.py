@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from pytriton.rest import docs
+from pytriton.rest import docs, health
 from pytriton.rest.config import RestConfig
-from pytriton.rest.errors import RestError, unavailable
+from pytriton.rest.errors import RestError
 from pytriton.rest.inference import Inference
+from pytriton.rest.metrics import FrontMetrics
+from pytriton.rest.middleware import stack
 from pytriton.rest.openapi import describe
 from pytriton.rest.predict import KServePredict, Predict
-from pytriton.rest.upstream import Upstream, upstream_of
+from pytriton.rest.upstream import upstream_of
 
 __all__ = ["create_app"]
 
 CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 501: "UNSUPPORTED"}
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
@@ -40,6 +41,7 @@ def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
     config = RestConfig() if config is None else config
     config.validate()
     upstream = upstream_of(server)
+    metrics = FrontMetrics()
     inference = Inference(upstream, config)
     predict, kserve = Predict(inference, config), KServePredict(inference, config)
 
@@ -51,41 +53,22 @@ def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
     async def openapi(_: Request) -> Response:
         return JSONResponse(describe(await inference.models.ready(), config))
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/predict/{model}", predict),
             Route("/predict/{model}/{version}", predict),
             Route("/v1/models/{model}:predict", kserve),
             Route("/v1/models/{model}/versions/{version}:predict", kserve),
-            Route("/health/live", _health(upstream.is_live)),
-            Route("/health/ready", _health(upstream.is_ready)),
-            Route("/metrics", _metrics(upstream)),
+            *health.routes(upstream, metrics),
             Route("/openapi.json", openapi),
             *docs.routes(),
         ],
+        middleware=stack(config, metrics),
         exception_handlers={HTTPException: _on_http_exception, RestError: _on_error, Exception: _on_failure},
         lifespan=lifespan,
     )
-
-
-def _health(ask: Callable[[], Awaitable[bool]]) -> Callable[[Request], Awaitable[Response]]:
-    async def health(_: Request) -> Response:
-        if not await ask():
-            raise unavailable("the server is not ready")
-        return Response()
-
-    return health
-
-
-def _metrics(upstream: Upstream) -> Callable[[Request], Awaitable[Response]]:
-    async def metrics(_: Request) -> Response:
-        try:
-            text = await upstream.metrics()
-        except OSError as error:
-            raise unavailable(f"the server's metrics cannot be read: {error}") from error
-        return PlainTextResponse(text, media_type=METRICS_TYPE)
-
-    return metrics
+    app.state.metrics = metrics
+    return app
 
 
 async def _on_error(_: Request, error: Exception) -> Response:
