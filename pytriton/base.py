@@ -318,6 +318,7 @@ class TritonBase(ABC):
                 if self._is_wanted():
                     raise
                 raise PyTritonInvalidOperationError("stopped before the models were ready") from error
+
     def serve(self, monitoring_period_s: float | None = None, *, monitoring_period_sec: float | None = None) -> None:
         """Serve until :meth:`stop`, SIGINT, SIGTERM, or the end of the server or of a model; then stop.
 

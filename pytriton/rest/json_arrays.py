@@ -51,8 +51,9 @@ def parse(text: bytes) -> Any:
     """The value of a JSON text.
 
     Returns:
-        A ``simdjson.Object`` or ``simdjson.Array``, which :func:`plain` and :func:`numbers` take; or a scalar. A text
-        with integers of more than 64 bits comes as Python's objects.
+        A ``simdjson.Object`` or ``simdjson.Array``, which :func:`plain` and :func:`numbers` take; or a scalar. Of an
+        object, take ``keys()`` and the members that are wanted: each is found by a search, and ``items()`` copies. A
+        text with integers of more than 64 bits comes as Python's objects.
 
     Raises:
         InvalidJsonError: It is no JSON in UTF-8, or nested deeper than 1,000 levels.
