@@ -10,16 +10,16 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol
 
-from pytriton.client.aio import open_async_transport
+from pytriton.client.aio import drive_async, open_async_transport
 from pytriton.client.arguments import InferRequest
+from pytriton.client.auth import TritonUrl
 from pytriton.client.codec import Arrays
-from pytriton.client.conversations import AsyncTransport, Call, Deadline, drive_async
+from pytriton.client.conversations import AsyncTransport, Call, Deadline
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.client.http_protocol import RequestWriter
 from pytriton.client.http_transports import ConnectionPool
-from pytriton.client.model_state import model_arguments, repository_index
 from pytriton.client.session import ModelSession
-from pytriton.client.url import TritonUrl
+from pytriton.client.waiting import model_arguments, repository_index
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TritonModelConfig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import re
 import shutil
@@ -9,7 +10,6 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import replace
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from uuid import uuid4
 
@@ -145,11 +145,12 @@ class Server:
         where = endpoints(self._config).get("metrics_port")
         if where is None:
             return 0
+        http = importlib.import_module("http.client")
         try:
-            with closing(HTTPConnection(local_host(where[0]), where[1], timeout=METRICS_TIMEOUT_S)) as connection:
+            with closing(http.HTTPConnection(local_host(where[0]), where[1], timeout=METRICS_TIMEOUT_S)) as connection:
                 connection.request("GET", "/metrics")
                 text = connection.getresponse().read().decode()
-        except (OSError, HTTPException) as error:
+        except (OSError, http.HTTPException) as error:
             LOGGER.debug("the server's metrics cannot be read: %s", error)
             return 0
         return sum(int(float(count)) for model, count in PENDING.findall(text) if model in models)
