@@ -13,7 +13,6 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from pytriton.rest.config import RestConfig
-from pytriton.rest.errors import RestError
 from pytriton.rest.models import Model
 from pytriton.rest.openapi import describe
 
@@ -90,10 +89,6 @@ def routes(models: Callable[[], Awaitable[Iterable[Model]]], config: RestConfig)
     """
 
     async def description(_: Request) -> Response:
-        try:
-            document = describe(await models(), config)
-        except RestError as error:
-            return Response(orjson.dumps(error.body()), error.status, error.headers, "application/json")
-        return Response(orjson.dumps(document), media_type="application/json")
+        return Response(orjson.dumps(describe(await models(), config)), media_type="application/json")
 
     return [Route("/openapi.json", description), Route("/docs", page), Route("/docs/{name}", file)]

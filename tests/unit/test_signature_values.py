@@ -226,7 +226,11 @@ IMAGE = {"type": "array", "dtype": "UINT8", "shape": [2, 3]}
             1.5,
             '["x"]: expected an integer or a string, got 1.5',
         ),
-        ({"encoding": "json"}, object(), '["x"]: expected a value, got an instance of object, which has no form in JSON'),
+        (
+            {"encoding": "json"},
+            object(),
+            '["x"]: expected a value, got an instance of object, which has no form in JSON',
+        ),
         (
             {"$ref": "#/$defs/Missing", "encoding": "json"},
             object(),
