@@ -1,6 +1,5 @@
 """The functions of ``tensorrtserver.shared_memory``, the handles of regions of memory, and what is in them.
 
-
 Keys are names of files in ``/dev/shm``, as for ``shm_open``. Regions outlive the program that made them, until
 :func:`destroy_shared_memory_region`.
 """
