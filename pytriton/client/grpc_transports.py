@@ -21,7 +21,13 @@ from pytriton.client.exceptions import (
     PyTritonClientError,
     PyTritonClientInferenceServerError,
 )
-from pytriton.client.grpc_protocol import GrpcProtocol, check_request_id, compression, open_channel, refusal
+from pytriton.client.grpc_protocol import (
+    GrpcProtocol,
+    check_request_id,
+    compression,
+    open_channel,
+    refusal,
+)
 from pytriton.client.tensors import InferResponse
 from pytriton.client.threads import Watchdog
 from pytriton.client.transport import AsyncNetworkTransport, LoopConnection, server_exception

@@ -24,11 +24,27 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientTlsError,
 )
+from pytriton.exceptions import ErrorCode
 
 __all__ = ["AsyncNetworkTransport", "LoopConnection", "ProtocolAdapter", "server_exception"]
 
 _UNAVAILABLE = {"503", "StatusCode.UNAVAILABLE"}
 _NOT_FOUND = {"404", "StatusCode.NOT_FOUND"}
+_CODES = {
+    "400": ErrorCode.INVALID_ARG,
+    "404": ErrorCode.NOT_FOUND,
+    "500": ErrorCode.INTERNAL,
+    "501": ErrorCode.UNSUPPORTED,
+    "503": ErrorCode.UNAVAILABLE,
+    "StatusCode.ALREADY_EXISTS": ErrorCode.ALREADY_EXISTS,
+    "StatusCode.CANCELLED": ErrorCode.CANCELLED,
+    "StatusCode.INTERNAL": ErrorCode.INTERNAL,
+    "StatusCode.INVALID_ARGUMENT": ErrorCode.INVALID_ARG,
+    "StatusCode.NOT_FOUND": ErrorCode.NOT_FOUND,
+    "StatusCode.UNAVAILABLE": ErrorCode.UNAVAILABLE,
+    "StatusCode.UNIMPLEMENTED": ErrorCode.UNSUPPORTED,
+    "StatusCode.UNKNOWN": ErrorCode.UNKNOWN,
+}
 
 
 @cache
@@ -116,7 +132,12 @@ class ProtocolAdapter:
 
 def _refusal(error: Any) -> PyTritonClientError:
     """The clients' error for an error response of the server."""
-    status, text = error.status(), str(error)
+    refusal = _error_of(error.status(), str(error))
+    refusal.code = _CODES.get(error.status())
+    return refusal
+
+
+def _error_of(status: str | None, text: str) -> PyTritonClientInferenceServerError:
     if status in _NOT_FOUND and "unknown model" in text:
         # The client has seen the model before, or its user knows that the server will load it.
         return PyTritonClientServerUnavailableError(text)

@@ -338,7 +338,7 @@ class _Absence:
             return False
         index = yield from self._index()
         # A server without any model may still be starting.
-        self._may_come = index is not None and (not index or _is_listed(index, self._name, self._version))
+        self._may_come = index is not None and (not index or is_listed(index, self._name, self._version))
         return not self._may_come
 
     def verdict(self) -> Conversation[str]:
@@ -349,7 +349,7 @@ class _Absence:
             is_missing = yield from self._is_unknown()
             return "the server tells which models it has only with its access token" if is_missing else ""
         state = find_model_state(parse_http_response(index), self._name, self._version)
-        return _suggestion(index, self._name, self._version) if state is ModelState.UNAVAILABLE else ""
+        return suggestion(index, self._name, self._version) if state is ModelState.UNAVAILABLE else ""
 
     def _is_unknown(self) -> Conversation[bool]:
         """Whether a server is ready and does not know the model."""
@@ -372,7 +372,7 @@ class _Absence:
             return None
 
 
-def _is_listed(index: Iterable[Mapping[str, str]], model_name: str, model_version: str | None) -> bool:
+def is_listed(index: Iterable[Mapping[str, str]], model_name: str, model_version: str | None) -> bool:
     """Whether a server has a model in its repositories, loaded or not.
 
     Args:
@@ -384,7 +384,7 @@ def _is_listed(index: Iterable[Mapping[str, str]], model_name: str, model_versio
     return bool(versions & {"", model_version}) if model_version else bool(versions)
 
 
-def _suggestion(index: Sequence[Mapping[str, str]], model_name: str, model_version: str | None) -> str:
+def suggestion(index: Sequence[Mapping[str, str]], model_name: str, model_version: str | None) -> str:
     """Why a server does not serve a model or a version of it, and which model the user may have meant.
 
     Args:
@@ -392,7 +392,7 @@ def _suggestion(index: Sequence[Mapping[str, str]], model_name: str, model_versi
         model_name: The name in question.
         model_version: The version in question; None is any.
     """
-    if _is_listed(index, model_name, model_version):
+    if is_listed(index, model_name, model_version):
         reasons = {entry["reason"] for entry in index if entry["name"] == model_name and entry.get("reason")}
         return "the server lists it as not loaded" + f" ({'; '.join(sorted(reasons))})" * bool(reasons)
     versions = [entry["version"] for entry in index if entry["name"] == model_name]

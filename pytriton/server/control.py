@@ -30,7 +30,7 @@ from pytriton.server.statistics import ModelStatistics, parse_statistics
 __all__ = ["ModelControl", "RemoteModelControl"]
 
 CALL_TIMEOUT_S = 600.0
-READY_POLL_S = 0.01
+READY_POLL_S = 0.002
 ACCESS_POLL_S = 1.0
 LIVE_TIMEOUT_S = 5.0
 OWNER = "pytriton_owner"
