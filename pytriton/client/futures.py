@@ -52,8 +52,9 @@ class FuturesModelClient(BaseModelClient):
 
     ``future.result()`` raises the errors of a call, also those of its arguments. A call itself raises
     ``PyTritonClientClosedError`` if the client is closed, and ``PyTritonClientQueueFullError`` if there is no place in
-    the queue. Do not change the arrays of a call until it is done. ``future.cancel()`` works while it waits in the queue.
-    Callbacks of futures run one after the other in a thread of their own, where they may block and call this client.
+    the queue. Do not change a call's arrays until it is done. ``future.cancel()`` works while a call waits in the
+    queue. Callbacks of futures run one after the other in a thread of their own, where they may block and call this
+    client.
 
     Args:
         max_workers: Calls under way at once; None is as many as there are connections, 256.
