@@ -23,7 +23,6 @@ from pytriton.client.transport import ProtocolAdapter, server_exception
 __all__ = [
     "GrpcProtocol",
     "GrpcRequest",
-    "check_request_id",
     "grpc_messages",
     "open_channel",
     "refusal",
@@ -123,6 +122,27 @@ class GrpcProtocol(ProtocolAdapter):
         answer = to_dict(message, preserving_proto_field_name=True)
         return plain_answer(call.method, answer)
 
+    def stream_answer(self, call: Call, message: Any) -> InferResponse:
+        """The response in a ``ModelStreamInferResponse``.
+
+        Triton 2.51 can send responses on the stream of another client, after a client cancelled a stream just when it
+        ended.
+
+        Raises:
+            InferenceServerException: It is an error.
+            ConnectionError: It belongs to another request; the stream cannot be used any more.
+            PyTritonClientInferenceServerError: It contradicts itself.
+        """
+        if message.error_message:
+            raise self._server_exception(message.error_message)
+        response, request_id = message.infer_response, call.arguments["request_id"]
+        if response.id not in ("", request_id):
+            raise ConnectionError(
+                f"the server sent a response to request {response.id!r} on the stream of request {request_id!r}; send "
+                "the request again"
+            )
+        return InferResponse.from_grpc(response)
+
     def translate(self, call: Call, error: Exception) -> PyTritonClientError:
         """The clients' error for anything that performing a call raised."""
         if isinstance(error, self._server_exception):
@@ -164,22 +184,6 @@ def plain_answer(method: str, answer: dict[str, Any]) -> Any:
 def compression(algorithm: str | None) -> Any:
     """GRPC's value for ``gzip`` or ``deflate``; None for None."""
     return importlib.import_module("grpc").Compression[algorithm.capitalize()] if algorithm else None
-
-
-def check_request_id(response: Any, request_id: str) -> None:
-    """Check that a response on a stream belongs to the request that was sent.
-
-    Triton 2.51 can send responses on the stream of another client, after a client cancelled a stream just when it
-    ended.
-
-    Raises:
-        ConnectionError: It belongs to another request; the stream cannot be used any more.
-    """
-    if response.id not in ("", request_id):
-        raise ConnectionError(
-            f"the server sent a response to request {response.id!r} on the stream of request {request_id!r}; send the "
-            "request again"
-        )
 
 
 def open_channel(

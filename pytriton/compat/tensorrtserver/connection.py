@@ -296,7 +296,7 @@ class _OpenedStream:
     def _receive_all(self) -> None:
         try:
             while True:
-                self._assign(self._stream.receive_message())
+                self._assign(self._stream.receive())
         except Exception as error:
             with self._lock:
                 self._ended = True
