@@ -13,8 +13,8 @@ from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientInferenceServerError
 from pytriton.client.tensors import InputTensor
+from pytriton.compat.tensorrtserver.connection import RequestStream
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
-from pytriton.compat.tensorrtserver.stream import RequestStream
 from tests.unit.loopback import unused_address
 
 DEADLINE_S = 20.0
