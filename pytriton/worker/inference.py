@@ -1,4 +1,4 @@
-"""One model instance's answer to a frame: requests out of it, the callable's results back into a reply. No sockets."""
+"""Answers the frames of one model instance: from a frame to requests, from the callable's results to a reply."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Options:
 
     Attributes:
         strict: Check results against the model's outputs in full.
-        isolate_errors: When a call with several merged requests raises, have each called again alone.
-        send_traceback: Tell clients the traceback too.
-        max_batches_in_flight: Most calls at once, for callables that can work on several.
-        warmup: The first requests, made before the server loads the model.
+        isolate_errors: When a call with several merged requests raises, call again with each request alone.
+        send_traceback: Send clients the traceback too.
+        max_batches_in_flight: Maximum number of calls at once, for callables that can work on several.
+        warmup: Requests that the callable gets before the server loads the model.
         forwards_headers: Whether the server may put headers among the parameters.
     """
 
@@ -72,14 +72,14 @@ WholeBatchForm = Callable[[dict[str, NDArray[Any]]], Any]
 
 
 class Callee(NamedTuple):
-    """What answers a frame to its end, even if another callable is bound meanwhile."""
+    """The callable that answers a frame to its end, even if another callable is bound meanwhile."""
 
     function: Callable[..., Any]
     whole_batch: WholeBatchForm | None
     binding: Binding | None
 
     def enter(self) -> None:
-        """Have the current thread, or task, serve the callable's model."""
+        """Set the callable's model as the one that the current thread, or task, serves."""
         if self.binding is not None and current_binding.get() is not self.binding:
             current_binding.set(self.binding)
 
@@ -98,7 +98,7 @@ class Inference:
         observation: Says what observes the batches.
 
     Attributes:
-        failures: What the callable does wrong.
+        failures: The log of the callable's failures.
     """
 
     def __init__(
@@ -130,25 +130,25 @@ class Inference:
         }
 
     def rebind(self, binding: Binding, whole_batch: WholeBatchForm | None) -> None:
-        """Have another callable answer the frames that come from now on; from any thread."""
+        """Answer the frames that arrive from now on with another callable. Thread-safe."""
         self.failures.flush(forget=True)
         self._callee = Callee(binding.callable, whole_batch, binding)
 
     def enter(self) -> None:
-        """Have the current thread serve the model of the callable, for the tasks that it creates."""
+        """Set the model that the current thread serves, for the tasks that it creates."""
         self._callee.enter()
 
     def close(self) -> None:
-        """Close the event loop that ran coroutines, if any did, and log what was not logged yet."""
+        """Close the event loop that ran coroutines, if any, and log the failures that were not logged yet."""
         self._results.close()
         self.failures.flush()
 
     def answer(self, frame: Frame, look: Callable[[Cancellation], None] | None = None) -> Reply:
-        """Call the callable with the requests of a frame; whatever it raises becomes an error reply.
+        """Call the callable with the requests of a frame; any exception becomes an error reply.
 
         Args:
             frame: The batch.
-            look: Finds out which of its requests are cancelled, if a callable asks.
+            look: Asks which of its requests are cancelled, if the callable wants to know.
         """
         if self._observation.is_idle() or not (observers := self._observe(frame)):
             return self._answer(frame, look)
@@ -172,7 +172,7 @@ class Inference:
             return self.failed(frame, error)
 
     def stream(self, frame: Frame) -> Replies:
-        """The replies of a callable that may give several; closing them closes the callable's generator."""
+        """The replies of a callable that may return several; closing them closes the callable's generator."""
         return observed(self._stream(frame), self._observe(frame))
 
     def _stream(self, frame: Frame) -> Replies:
@@ -181,8 +181,8 @@ class Inference:
         replies = self._replies(frame, callee)
         try:
             while True:
-                callee.enter()  # generators take turns on this thread, and some may be of the callable before
-                # Nothing is yielded within "try": what is raised there must be the callable's.
+                callee.enter()  # generators take turns on this thread; some may belong to the previous callable
+                # No "yield" within "try", so that it only catches exceptions of the callable.
                 try:
                     reply = next(replies, None)
                 except BaseException as error:
@@ -196,7 +196,7 @@ class Inference:
             replies.close()
 
     def stream_async(self, frame: Frame) -> AsyncReplies:
-        """As :meth:`stream`, on the event loop that runs; a cancelled task has the callable cancelled."""
+        """As :meth:`stream`, on the running event loop; cancelling the task cancels the callable."""
         return observed_async(self._stream_async(frame), self._observe(frame))
 
     async def _stream_async(self, frame: Frame) -> AsyncReplies:
@@ -232,7 +232,7 @@ class Inference:
     def _call(
         self, frame: Frame, callee: Callee, look: Callable[[Cancellation], None] | None = None
     ) -> tuple[Any, list[Request] | None]:
-        """Call the callable; returns what it returned, and what it got, if not the whole batch."""
+        """Call the callable; returns its result, and its requests, or None if it got whole-batch arrays."""
         callee.enter()
         if callee.whole_batch is not None and frame.rows is not None and not frame.apart:
             inputs = {self._input_names[item.name]: frame.array(item) for item in frame.tensors}
@@ -248,9 +248,9 @@ class Inference:
         return requests_of(frame, self._input_names, self._output_names, self._options.forwards_headers)
 
     def failed(self, frame: Frame, error: BaseException, begun: bool = False) -> Reply:
-        """Log what the callable raised; the reply that tells of it. After a first reply no call is made again.
+        """Log an exception of the callable; returns the error reply. After a first reply the call is not repeated.
 
-        A child that the callable has forked ends here: the request is the parent's to answer.
+        A child that the callable has forked ends here: the parent answers the request.
         """
         if self._process != os.getpid():
             self._end_child(error)
@@ -260,12 +260,12 @@ class Inference:
             except Exception as other:
                 error = other
         if isinstance(error, PyTritonUnrecoverableError):
-            LOGGER.error("model %s: unrecoverable error, the server is going to stop", self._model, exc_info=error)
+            LOGGER.error("model %s: PyTritonUnrecoverableError; the server stops", self._model, exc_info=error)
             self._on_unrecoverable()
             return self.error(frame, error)
         cancelled = isinstance(error, asyncio.CancelledError)
         isolate = self._options.isolate_errors and frame.requests > 1 and not begun and not cancelled
-        if isolate and has_sequences(frame):  # their states cannot be what they were before the call
+        if isolate and has_sequences(frame):  # the call may have changed their states
             isolate = False
         for observer in frame.observers:
             observer.failed(error, again=isolate)
@@ -291,7 +291,7 @@ class Inference:
         os._exit(status)
 
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
-        """The reply that fails all requests of a frame, or asks for them one by one."""
+        """The reply that fails all requests of a frame, or requests them again one by one."""
         status = {**describe(error, self._options.send_traceback), "isolate": isolate}
         return Frame(ERROR, frame.number, frame.requests, metadata=json.dumps(status).encode()), []
 
@@ -314,7 +314,7 @@ class Inference:
         return Frame(RESPONSE, frame.number, frame.requests, rows, b"", (), NO_REGION, more), tensors
 
     def _declared_tensors(self, outputs: Any, rows: int) -> list[Tensor] | None:
-        """Whole-batch outputs that are just as the model declares them; None if they must be checked and converted."""
+        """Whole-batch outputs that are exactly as declared; None if they must be checked and converted."""
         if type(outputs) is not dict or len(outputs) != len(self._outputs) or self._options.strict:
             return None
         tensors = []
@@ -357,7 +357,7 @@ class Inference:
         return Frame(RESPONSE, frame.number, frame.requests, metadata=metadata, more=more), tensors
 
     def _incomplete(self, outputs: Mapping[str, Any], wanted: Sequence[str] | None = None) -> ValueError | None:
-        """The error of outputs that lack a declared (and wanted) one; warns of those that are not declared.
+        """The error if a declared (and wanted) output is missing; warns of outputs that are not declared.
 
         A decoupled model may spread its outputs over the responses to a request, but each response has one of them.
         """
