@@ -1,4 +1,4 @@
-"""What ``pytriton serve`` serves: found in a module, and made into a ``Triton``."""
+"""The target of ``pytriton serve``: finds an object in a module, and makes a ``Triton`` of it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ OURS = (str(Path(__file__).parent), importlib.__file__, "<frozen importlib")
 
 
 class TargetError(Exception):
-    """There is nothing to serve under that name; the message says what to do."""
+    """The target cannot be served; the message says what to do."""
 
 
 class ProgramError(Exception):
-    """The module, or what it offers, raised something; the message is its traceback."""
+    """The module or its object raised an exception; the message is its traceback."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,10 @@ class Target:
         if not self.attribute:
             functions = [each for each in vars(found).values() if is_typed(each) and each.__module__ == self.module]
             if not functions:
-                raise TargetError(f"{self.module}.py has no functions with annotations to serve; write module:object")
+                raise TargetError(
+                    f"{self.module}.py has no functions with annotations for all parameters and the result; add them, "
+                    "or write module:object"
+                )
             return self._bound(functions, access_token)
         if isinstance(found, TritonBase):
             return found
@@ -162,7 +165,7 @@ class Target:
 
 
 def is_typed(found: object) -> bool:
-    """Whether it is a function to serve: it says what it takes, and that is no Triton."""
+    """Whether it is a typed function to serve: its annotations are complete, and none is a Triton."""
     if not callable(found) or isinstance(found, type) or getattr(found, "__name__", "_").startswith("_"):
         return False
     try:
@@ -180,7 +183,7 @@ def is_typed(found: object) -> bool:
 
 
 def _required(function: Callable[..., Any]) -> list[str]:
-    """Names of the parameters that a call has to give."""
+    """Names of the parameters that a call must pass."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # some built-in classes do not say
@@ -190,7 +193,7 @@ def _required(function: Callable[..., Any]) -> list[str]:
 
 
 def _traceback(error: Exception) -> str:
-    """From where the program's own code begins."""
+    """The traceback from the first frame of the program's own code."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(OURS):
         traceback = traceback.tb_next
