@@ -15,16 +15,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pytriton.client.auth import Tls, create_auth_headers
+from pytriton.client.auth import Tls, TritonUrl, create_auth_headers
 from pytriton.client.conversations import Call, Transport
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.model_state import parse_http_response
 from pytriton.client.sync import open_transport
-from pytriton.client.url import TritonUrl
+from pytriton.client.utils import parse_http_response
 from pytriton.server.statistics import Duration, ModelStatistics, parse_statistics
 
 __all__ = ["LiveDisplay", "ModelStatus", "ServerStatus", "ask_server", "format_age", "render_status"]

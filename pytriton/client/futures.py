@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pytriton import forks
-from pytriton.client.aio import open_async_transport
+from pytriton.client.aio import drive_async, open_async_transport
 from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, Parameters
 from pytriton.client.auth import Tls
-from pytriton.client.base import BaseModelClient
 from pytriton.client.codec import Arrays
-from pytriton.client.conversations import AsyncTransport, Conversation, drive_async
+from pytriton.client.conversations import AsyncTransport, Conversation
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -32,9 +31,8 @@ from pytriton.client.exceptions import (
     PyTritonClientValueError,
 )
 from pytriton.client.http_transports import HTTP_CONNECTIONS
+from pytriton.client.session import BaseModelClient
 from pytriton.client.threads import CallbackThread, DetachedFuture, LoopThread
-from pytriton.client.tritonclients import bare_client, load_lib
-from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = ["FuturesModelClient"]
@@ -134,15 +132,6 @@ class FuturesModelClient(BaseModelClient):
                 have not ended.
         """
         self._queue.close(wait)
-
-    def get_lib(self) -> Any:
-        """``tritonclient.http`` or ``tritonclient.grpc``, for the URL's scheme."""
-        return load_lib(self._url.scheme)
-
-    def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
-        """A bare synchronous tritonclient client; see :func:`pytriton.client.utils.create_client_from_url`."""
-        parsed = TritonUrl.from_url(url)
-        return bare_client(load_lib(parsed.scheme), parsed, network_timeout_s)
 
     def wait_for_model(self, timeout_s: float) -> Future[None]:
         """Wait until the model can serve; errors of the future are those of :meth:`ModelClient.wait_for_model`.

@@ -23,7 +23,6 @@ from pytriton.client.transport import ProtocolAdapter, server_exception
 __all__ = [
     "GrpcProtocol",
     "GrpcRequest",
-    "channel_options",
     "check_request_id",
     "grpc_messages",
     "open_channel",
@@ -180,21 +179,12 @@ def check_request_id(response: Any, request_id: str) -> None:
         )
 
 
-def channel_options(max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES) -> list[tuple[str, int]]:
-    """Options of a channel."""
-    return [
-        ("grpc.max_send_message_length", _LARGEST_MESSAGE_BYTES),
-        ("grpc.max_receive_message_length", min(max_response_bytes or _LARGEST_MESSAGE_BYTES, _LARGEST_MESSAGE_BYTES)),
-        # Each client has its own connection, so that the pause after a failure of one does not delay the others.
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-
-
 def open_channel(
     address: str,
     tls: Tls | None = None,
     max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
     *,
+    server_name: str = "",
     library: str = "grpc",
 ) -> Any:
     """A channel, which the caller closes; it connects at its first call.
@@ -203,11 +193,20 @@ def open_channel(
         address: ``host:port``.
         tls: None does not encrypt.
         max_response_bytes: The longest message to take; None for 2 GiB.
+        server_name: The name that the server's certificate has, if it is not the host.
         library: ``grpc``, or ``grpc.aio`` for a channel of the running event loop.
     """
-    module, options = importlib.import_module(library), channel_options(max_response_bytes)
+    module = importlib.import_module(library)
+    options: list[tuple[str, Any]] = [
+        ("grpc.max_send_message_length", _LARGEST_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", min(max_response_bytes or _LARGEST_MESSAGE_BYTES, _LARGEST_MESSAGE_BYTES)),
+        # Each client has its own connection, so that the pause after a failure of one does not delay the others.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
     if tls is None:
         return module.insecure_channel(address, options=options)
+    if server_name:
+        options.append(("grpc.ssl_target_name_override", server_name))
     files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
     contents = (None if path is None else Path(path).read_bytes() for path in files)
     credentials = importlib.import_module("grpc").ssl_channel_credentials(*contents)

@@ -24,7 +24,7 @@ from pytriton.client.exceptions import (
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.model_state import ModelState
+from pytriton.client.utils import ModelState
 from pytriton.model_config import Tensor
 from tests.server.arrays import assert_same, filled, strings
 from tests.server.gated import Gated

@@ -11,11 +11,10 @@ from enum import IntEnum
 from typing import Any
 
 from pytriton.client.arguments import check_headers
-from pytriton.client.auth import create_auth_headers, split_access_token, token_or_environment
+from pytriton.client.auth import TritonUrl, create_auth_headers, split_access_token, token_or_environment
 from pytriton.client.conversations import NETWORK_TIMEOUT_S, Call, Transport
 from pytriton.client.sync import open_transport
 from pytriton.client.tensors import InferResponse
-from pytriton.client.url import TritonUrl
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException, translated
 from pytriton.compat.tensorrtserver.stream import RequestStream
 

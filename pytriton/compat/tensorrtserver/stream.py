@@ -11,11 +11,11 @@ from typing import Any
 from tritonclient.utils import InferenceServerException as TritonException
 
 from pytriton import forks
+from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.grpc_protocol import GrpcProtocol, open_channel
 from pytriton.client.grpc_transports import GrpcStream, new_stub
 from pytriton.client.tensors import InferResponse
-from pytriton.client.url import TritonUrl
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
 
 __all__ = ["RequestStream"]
