@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from pytriton.constants import ERROR_CODE_PARAMETER
 from pytriton.exceptions import PyTritonRequestError, PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup
@@ -29,6 +30,8 @@ from pytriton.worker.requests import Cancellation, has_sequences, requests_of
 from pytriton.worker.results import Results, each_async
 
 LOGGER = logging.getLogger("pytriton.worker")
+
+WANTS_CODE = f'"{ERROR_CODE_PARAMETER}"'.encode()  # in the metadata of a frame
 
 
 @dataclass(frozen=True)
@@ -292,8 +295,11 @@ class Inference:
 
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
         """The reply that fails all requests of a frame, or asks for them one by one."""
-        status = {**describe(error, self._options.send_traceback), "isolate": isolate}
+        status = {**self._described(frame, error), "isolate": isolate}
         return Frame(ERROR, frame.number, frame.requests, metadata=json.dumps(status).encode()), []
+
+    def _described(self, frame: Frame, error: BaseException) -> dict[str, str]:
+        return describe(error, self._options.send_traceback, WANTS_CODE in frame.metadata)
 
     def _log_failure(self, error: BaseException, what: str) -> None:
         if isinstance(error, PyTritonRequestError):  # meant for the client
@@ -348,7 +354,7 @@ class Inference:
                 response = self._incomplete(response, wanted) or response
             if isinstance(response, BaseException):
                 self._log_failure(response, "the inference callable failed one request")
-                errors[index] = describe(response, self._options.send_traceback)
+                errors[index] = self._described(frame, response)
                 for observer in frame.observers:
                     observer.failed(response, index)
             else:
