@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -399,6 +400,35 @@ def test_a_request_is_answered_to_its_end_while_the_front_drains():
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{url}/health/live")
     assert not front_processes(triton._rest)
+
+
+def test_a_stream_is_sent_to_its_end_while_the_front_drains():
+    gate = Gate()
+
+    def tell(word: str) -> Iterator[str]:
+        yield word
+        gate.wait()
+        yield word.upper()
+
+    with fronted(tell) as triton, httpx.Client(timeout=60) as client:
+        url = url_of(triton._rest)
+        with client.stream("POST", f"{url}/predict/tell", json={"word": "a"}) as stream:
+            lines = stream.iter_lines()
+            assert next(lines) == '{"result":"a"}'
+            stopping = threading.Thread(target=triton.stop)
+            stopping.start()
+            wait_for(lambda: refuses(url), "the port to be closed")
+            gate.open()
+            assert [*lines] == ['{"result":"A"}']
+        stopping.join()
+
+
+def refuses(url):
+    try:
+        httpx.get(f"{url}/health/live", timeout=60)
+    except httpx.ConnectError:
+        return True
+    return False
 
 
 def test_requests_that_take_too_long_are_ended_with_the_front():
