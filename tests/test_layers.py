@@ -93,6 +93,7 @@ LAYERS = {
         "utils",
         "worker",
     ],
+    "rest": ["client", "exceptions", "model_config", "signature"],
     "remote": ["base", "constants", "exceptions", "model", "server", "utils"],
     "triton": [
         "base",
@@ -259,8 +260,6 @@ PRIVATE = {
     },
     "wrapt": {"pytriton.decorators.signatures": ["_self_wrapper"]},  # tests/unit/test_decorator_stacks.py
 }
-# Packages whose private members more than one module uses, until one does.
-KNOWN_SEVERAL: set[str] = set()
 DOCUMENTED_IN_SPITE_OF_ITS_NAME = {"os._exit"}
 OF_NAMED_TUPLES = {"_asdict", "_field_defaults", "_fields", "_replace"}  # documented too
 
@@ -269,6 +268,8 @@ DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "
 DEPENDENCIES |= {"tritonclient", "wrapt"}
 # Of the extra "cli".
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
+FRONT = {"orjson", "simdjson", "starlette", "uvicorn"}
+BY_LAYER = {"cli": COMMAND_LINE, "rest": FRONT}
 PUBLIC = [
     "pytriton",
     "pytriton.client",
@@ -430,9 +431,9 @@ def test_a_package_imports_relative_to_itself():
 
 
 def test_the_rules_tell_layers_and_single_modules_apart():
-    assert may_import("pytriton.client.url", "pytriton.constants")
-    assert may_import("pytriton.client.url", "pytriton.client.auth")
-    assert not may_import("pytriton.client.url", "pytriton.server.launch")
+    assert may_import("pytriton.client.auth", "pytriton.constants")
+    assert may_import("pytriton.client.auth", "pytriton.client.arguments")
+    assert not may_import("pytriton.client.auth", "pytriton.server.launch")
     assert not may_import("pytriton.model_config.tensor", "pytriton.model")
     assert may_import("pytriton.decorators.batching", "pytriton.worker.context")
     assert not may_import("pytriton.decorators.batching", "pytriton.worker.instance")
@@ -517,7 +518,7 @@ def test_the_guard_needs_the_standard_library_alone():
 
 @pytest.mark.parametrize("module", [module for module in MODULES if layer_of(module) != "python_proxy"])
 def test_third_parties_are_dependencies_of_the_distribution(module):
-    assert theirs(module) <= DEPENDENCIES | (COMMAND_LINE if layer_of(module) == "cli" else set())
+    assert theirs(module) <= DEPENDENCIES | BY_LAYER.get(layer_of(module), set())
 
 
 def test_the_command_says_what_to_install_without_its_extra():
@@ -714,7 +715,7 @@ def test_private_members_of_other_packages_are_used_by_one_module_for_each_packa
     found = {module: foreign_private_names(tree, OWN_NAMES) for module, tree in TREES.items()}
     listed = [(module, name) for users in PRIVATE.values() for module, names in users.items() for name in names]
     assert sorted((module, name) for module, names in found.items() for name in names) == sorted(listed)
-    assert {package for package, users in PRIVATE.items() if len(users) > 1} == KNOWN_SEVERAL
+    assert {package for package, users in PRIVATE.items() if len(users) > 1} == set()
 
 
 def loaded_after(statement: str) -> set[str]:

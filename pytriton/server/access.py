@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES
-from pytriton.client.auth import create_auth_headers, token_or_environment
-from pytriton.client.grpc_protocol import CertificateFiles, GrpcProtocol
+from pytriton.client.auth import Tls, TritonUrl, create_auth_headers, token_or_environment
+from pytriton.client.conversations import Transport
 from pytriton.client.grpc_transports import GrpcTransport
-from pytriton.client.http_protocol import HttpProtocol
-from pytriton.client.http_transports import HttpTransport
-from pytriton.client.transport import NetworkTransport
-from pytriton.client.url import TritonUrl
+from pytriton.client.sync import open_transport
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.security import TRITON_ACCESS_HEADER, TritonSecurityConfig, check_endpoints
@@ -40,7 +36,7 @@ class Access:
     Args:
         url: Where this process reaches the server.
         headers: Sent with every call.
-        trust: The certificates and the name in the server's certificate, if its gRPC endpoint speaks TLS.
+        trust: The certificates to trust and the name in the server's certificate, if it speaks TLS.
         inference_header: The header that inference needs, if that is known.
 
     Attributes:
@@ -53,7 +49,7 @@ class Access:
         self,
         url: str,
         headers: Mapping[str, str],
-        trust: tuple[CertificateFiles, str] | None = None,
+        trust: tuple[Tls, str] | None = None,
         inference_header: str | None = None,
     ) -> None:
         self._url = TritonUrl.from_url(url)
@@ -89,20 +85,12 @@ class Access:
         token = token_or_environment(access_token or None)
         return cls(url, create_auth_headers(token, scheme) if token else {})
 
-    @contextmanager
-    def transport(self) -> Iterator[NetworkTransport]:
-        """A connection of its own for some calls, which sends the headers with each."""
-        transport: NetworkTransport
-        if self._url.scheme == "http":
-            protocol = HttpProtocol(self._url, self.headers)
-            transport = HttpTransport(protocol, self._url, None, DEFAULT_MAX_RESPONSE_BYTES)
-        else:
-            files, name = self._trust or (None, "")
-            transport = GrpcTransport(
-                GrpcProtocol(self.url, self.headers), self._url, files, DEFAULT_MAX_RESPONSE_BYTES, server_name=name
-            )
-        with closing(transport):
-            yield transport
+    def connect(self) -> Transport:
+        """A transport to the server, which the caller closes."""
+        if self._trust is None:
+            return open_transport(self._url, self.headers)
+        tls, name = self._trust
+        return GrpcTransport(self._url, self.headers, tls, DEFAULT_MAX_RESPONSE_BYTES, server_name=name)
 
 
 # Headers: the server's restricted APIs
@@ -253,13 +241,13 @@ def check_certificates(config: TritonConfig) -> None:
         LOGGER.warning("gRPC is not encrypted: its certificate is used with grpc_use_ssl or grpc_use_ssl_mutual alone")
 
 
-def trust_in_own_server(config: TritonConfig) -> tuple[CertificateFiles, str]:
+def trust_in_own_server(config: TritonConfig) -> tuple[Tls, str]:
     """How this process, which has the server's certificate, calls the server's encrypted endpoint.
 
     A server that demands clients' certificates gets its own one, provided that ``grpc_root_cert`` has signed it.
 
     Returns:
-        The certificates, and a name that the server's certificate has, which need not be the host's.
+        The certificates to trust, and a name that the server's certificate has, which need not be the host's.
 
     Raises:
         PyTritonValidationError: The server would refuse its own certificate.
@@ -270,10 +258,10 @@ def trust_in_own_server(config: TritonConfig) -> tuple[CertificateFiles, str]:
     client.set_ciphers(CIPHERS)
     client.load_verify_locations(chain)
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC: it is enough to trust the certificate itself
-    files = CertificateFiles(chain)
+    tls = Tls(root_certificates=chain)
     if config.grpc_use_ssl_mutual:
         client.load_cert_chain(chain, key, password="")
-        files = CertificateFiles(chain, key, chain)
+        tls = Tls(root_certificates=chain, private_key=key, certificate_chain=chain)
     try:
         certificate = _handshake(server, client)
     except ssl.SSLError as error:
@@ -284,7 +272,7 @@ def trust_in_own_server(config: TritonConfig) -> tuple[CertificateFiles, str]:
         ) from error
     names = [value for _, value in certificate.get("subjectAltName", ())]
     names += [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    return files, str(names[0]).replace("*", "any", 1) if names else ""
+    return tls, str(names[0]).replace("*", "any", 1) if names else ""
 
 
 def _server_context(config: TritonConfig) -> ssl.SSLContext:

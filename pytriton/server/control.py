@@ -6,12 +6,17 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from pytriton.client.conversations import Call
-from pytriton.client.exceptions import PyTritonClientError, PyTritonClientTimeoutError, PyTritonClientValueError
+from pytriton.client.exceptions import (
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientTimeoutError,
+)
 from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
@@ -132,14 +137,11 @@ class ModelControl:
         """
         deadline = time.monotonic() + timeout_s
         answer = "not ready"
-        questions = [
-            Call("is_server_live", CALL_TIMEOUT_S),
-            *([] if live else [Call("is_server_ready", CALL_TIMEOUT_S)]),
-        ]
-        with self._access.transport() as transport:
+        methods = ["is_server_live"] if live else ["is_server_live", "is_server_ready"]
+        with closing(self._access.connect()) as transport:
             while keep_waiting():
                 try:
-                    if all(transport.call(question) for question in questions) and keep_waiting():
+                    if all(transport.call(Call(method, CALL_TIMEOUT_S)) for method in methods) and keep_waiting():
                         return None
                 except PyTritonClientError as error:
                     answer = str(error)
@@ -164,13 +166,11 @@ class ModelControl:
         )
 
     def _call(self, method: str, timeout_s: float = CALL_TIMEOUT_S, **arguments: Any) -> Any:
-        """Perform a call, which ``client.conversations.Call`` describes, on a new connection."""
+        """Perform one :class:`~pytriton.client.conversations.Call` on a new connection."""
         try:
-            with self._access.transport() as transport:
+            with closing(self._access.connect()) as transport:
                 return transport.call(Call(method, timeout_s, arguments))
-        except PyTritonClientValueError:  # nothing was sent
-            raise
-        except PyTritonClientError as error:
+        except (PyTritonClientInferenceServerError, PyTritonClientTimeoutError) as error:
             raise PyTritonModelControlError(self._explain(str(error))) from error
 
     def _explain(self, message: str) -> str:

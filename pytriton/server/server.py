@@ -155,7 +155,9 @@ class Server:
             return 0
         return sum(int(float(count)) for model, count in PENDING.findall(text) if model in models)
 
-    def end(self, models: list[str], wait_drained: Callable[[float, Callable[[], bool]], bool]) -> None:
+    def end(
+        self, models: list[str], wait_drained: Callable[[float, Callable[[], bool]], bool], deadline: float
+    ) -> None:
         """Refuse new requests, answer those in flight, then end the process.
 
         The process is killed: by then it has nothing left to do but to sleep (1 s for each Python-backend model, up to
@@ -164,9 +166,9 @@ class Server:
         Args:
             models: Names of the models to unload.
             wait_drained: As :meth:`pytriton.binding.ModelRegistry.wait_drained`, less the control.
+            deadline: For the requests, in :func:`time.monotonic` seconds.
         """
-        timeout_s = self.exit_timeout_s
-        deadline = time.monotonic() + timeout_s
+        timeout_s = max(0.0, deadline - time.monotonic())
         drain = self.drain()
         drain.wait_received(timeout_s * RECEIVING_SHARE)
         try:

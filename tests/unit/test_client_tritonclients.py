@@ -6,6 +6,8 @@ from tritonclient.utils import shared_memory
 
 from pytriton.client.tritonclients import is_region, region_fields
 
+PATIENCE_S = 30.0
+
 
 def test_a_handle_of_shared_memory_tells_its_region():
     handle = shared_memory.create_shared_memory_region("region", "/pytriton-test-handle", 24)
