@@ -184,7 +184,7 @@ def test_two_streams_are_independent(api, counting):
 
 @only_grpc
 def test_a_stream_that_lasts_too_long_ends(api, endless):
-    with Stream(api, stream_timeout=0.3) as stream:
+    with Stream(api, stream_timeout=2) as stream:
         stream.send(endless.model, number(1))
         assert first_error(stream).status() == "StatusCode.DEADLINE_EXCEEDED"
         assert endless.closed.wait(DEADLINE_S)
