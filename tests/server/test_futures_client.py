@@ -47,7 +47,7 @@ def test_large_tensors_pass(url, model):
 
 
 def test_absent_model_is_found_to_be_so(url):
-    with FuturesModelClient(url, "absent", init_timeout_s=2) as client:
+    with FuturesModelClient(url, "absent", init_timeout_s=0.5) as client:
         futures = [client.infer_batch(filled(1)) for _ in range(5)]
         for future in futures:
             assert isinstance(future.exception(PATIENCE_S), PyTritonClientModelUnavailableError)
@@ -71,13 +71,13 @@ def test_queued_calls_end_after_a_busy_client_is_closed_without_waiting(url, gat
 
 
 @pytest.mark.parametrize("timeout_s", [0.1, 0.5])
-def test_timeouts_below_a_second_are_kept_and_bound_closing(url, gated, timeout_s):
+def test_timeouts_below_a_second_end_calls_and_so_bound_closing(url, gated, timeout_s):
     with FuturesModelClient(url, gated.model) as client:
         client.model_config().result(PATIENCE_S)
-    with FuturesModelClient.from_existing_client(client) as hurried:  # which ends while the model is held up
-        future = hurried.with_options(inference_timeout_s=timeout_s).infer_batch(filled(1))
-    assert isinstance(future.exception(0), PyTritonClientTimeoutError)
-    assert f"within {timeout_s}" in str(future.exception(0))
+        future = client.with_options(inference_timeout_s=timeout_s).infer_batch(filled(1))
+    error = future.exception(0)  # closing has waited for it, though the model never answers
+    assert isinstance(error, PyTritonClientTimeoutError)
+    assert f"within {timeout_s} s" in str(error)
 
 
 def test_client_survives_a_server_that_is_killed_in_the_middle_of_calls(free_config, protocol):
@@ -112,7 +112,7 @@ def test_several_clients_run_beside_each_other(url, model):
         assert_same(future.result()["y"], filled(2 * (i // 4)))
 
 
-def test_many_clients_leave_nothing_behind(url, model):
+def test_hundreds_of_clients_leave_nothing_behind(url, model):
     def use(count):
         for _ in range(count):
             with FuturesModelClient(url, model) as client:
@@ -120,4 +120,4 @@ def test_many_clients_leave_nothing_behind(url, model):
 
     use(5)  # what the libraries keep for ever
     with nothing_left():
-        use(60)
+        use(200)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pytriton.client import AsyncioModelClient
-from pytriton.client.conversations import drive_async
+from pytriton.client.aio import drive_async
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,

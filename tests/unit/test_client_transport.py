@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
+from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
@@ -20,7 +21,6 @@ from pytriton.client.exceptions import (
 )
 from pytriton.client.tensors import InputTensor
 from pytriton.client.tritonclients import adopt_client, bare_client, load_lib
-from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 from tests.unit.loopback import listening, serving_grpc
 from tests.unit.transports import CONFIG, INDEX, LIVE, SCHEMES, transport_to

@@ -11,9 +11,9 @@ import time
 import pytest
 
 from pytriton.client import http_transports
-from pytriton.client.http_protocol import HttpProtocol, RequestWriter, ResponseReader
+from pytriton.client.auth import TritonUrl
+from pytriton.client.http_protocol import RequestWriter, ResponseReader
 from pytriton.client.http_transports import BlockingConnection, HttpTransport
-from pytriton.client.url import TritonUrl
 from tests.unit.loopback import listening
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -54,7 +54,7 @@ class Client:
 
     def __init__(self, url, timeout_s):
         self.url, self.deadline = url, time.monotonic() + timeout_s
-        self.transport = HttpTransport(HttpProtocol(url, {}), url, None, None)
+        self.transport = HttpTransport(url, {}, None, None)
 
     def ask(self, body=b"", **headers):
         head = RequestWriter(self.url).head(b"POST" if body else b"GET", "v2/x", headers, len(body))

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientInferenceServerError
 from pytriton.client.tensors import InputTensor
-from pytriton.client.url import TritonUrl
+from pytriton.compat.tensorrtserver.connection import RequestStream
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
-from pytriton.compat.tensorrtserver.stream import RequestStream
 
 DEADLINE_S = 30.0
 
