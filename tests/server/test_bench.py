@@ -26,7 +26,7 @@ def bench(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def test_a_short_soak_of_ours_and_raw_finds_no_problems(tmp_path):
-    found = bench(tmp_path, "--soak", "0.02")
+    found = bench(tmp_path, "--soak", "0.01")
     assert found["problems"] == {"ours": [], "raw": []}
     assert all(min(soak["requests"].values()) > 0 for soak in found["soaks"])
     assert all("tritonserver" in sample["rss_bytes"] for soak in found["soaks"] for sample in soak["samples"])

@@ -25,7 +25,7 @@ def served(serve):
 
     def run():
         connection, _ = listener.accept()
-        with connection:
+        with connection, suppress(ConnectionError):  # the client hangs up when it likes
             serve(connection)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
