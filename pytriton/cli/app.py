@@ -150,9 +150,12 @@ def serve(
     http_port: Annotated[int | None, typer.Option(help="Port of HTTP.", show_default="8000")] = None,
     grpc_port: Annotated[int | None, typer.Option(help="Port of gRPC.", show_default="8001")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port of the metrics.", show_default="8002")] = None,
+    rest_port: Annotated[
+        int | None, typer.Option(help="Port of a REST front, which serves the models as JSON.", show_default="none")
+    ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="Address of all three; 127.0.0.1 is this machine alone.", show_default="0.0.0.0"),
+        typer.Option(help="Address of all of them; 127.0.0.1 is this machine alone.", show_default="0.0.0.0"),
     ] = None,
     exit_timeout_secs: Annotated[
         int | None, typer.Option(help="How long a stop waits for requests in flight.", show_default="30")
@@ -171,6 +174,10 @@ def serve(
             show_default="a random one",
         ),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Worker processes for each function.", show_default="none: a thread for each"),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="Of Python's logging: debug, info, warning, error.")] = "info",
 ) -> None:
     """Serve the models of a module, until Ctrl+C or SIGTERM.
@@ -179,7 +186,8 @@ def serve(
     function with annotations, which becomes a model of its name. Without OBJECT, as in models.py, all of these do.
 
     The options are fields of TritonConfig; a program that sets them itself wins. Those without an option here can be
-    given with -o, or in the environment, as in PYTRITON_TRITON_CONFIG_LOG_VERBOSE=1.
+    given with -o, or in the environment, as in PYTRITON_TRITON_CONFIG_LOG_VERBOSE=1. Other options of the REST front
+    are in the environment, as in PYTRITON_REST_ACCESS_TOKEN.
     """
     fields = {
         "http_port": http_port,
@@ -192,7 +200,7 @@ def serve(
         "log_file": log_file,
     }
     with exit_on_error():
-        served = ServeOptions.parse(target, app_dir, fields, option or [], access_token, log_level)
+        served = ServeOptions.parse(target, app_dir, fields, option or [], access_token, log_level, rest_port, workers)
     with exit_on_error((TargetError, ProgramError, PyTritonServerError)):
         if reload:
             served.serve_reloading(reload_dir or [], lambda text: typer.echo(text, err=True))

@@ -8,16 +8,18 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from traceback import format_exception
 from typing import Any
 
 from pytriton.base import TritonBase
-from pytriton.exceptions import PyTritonValidationError
+from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
 from pytriton.security import TritonSecurityConfig
-from pytriton.signature.functions import BATCH, SAMPLE, describe
+from pytriton.signature.functions import BATCH, SAMPLE, describe, name_of
 from pytriton.triton import Triton
+from pytriton.workers import Processes
 
 __all__ = ["ProgramError", "Target", "TargetError"]
 
@@ -78,24 +80,26 @@ class Target:
             raise self._missing()
         return Path(spec.origin).parent
 
-    def load(self, access_token: str | None = None) -> TritonBase:
+    def load(self, access_token: str | None = None, workers: int | None = None) -> TritonBase:
         """Import the module and make what can serve of the object: a ``Triton`` or a ``RemoteTriton``.
 
         Args:
             access_token: Of the ``Triton`` that a function gets to bind to; None makes a random one.
+            workers: Worker processes for each function with annotations; None calls it in this process.
 
         Raises:
-            TargetError: There is no such object, or it cannot be served.
+            TargetError: There is no such object, or it cannot be served; or ``workers`` are given for another object.
+            PyTritonServerError: No server can be launched here with these options.
             ProgramError: The module or the object raised something else.
         """
         try:
-            return self._load(access_token)
-        except TargetError:
+            return self._load(access_token, workers)
+        except (TargetError, PyTritonServerError):
             raise
         except Exception as error:
             raise ProgramError(f"{self} failed.\n{_traceback(error)}") from error
 
-    def _load(self, access_token: str | None) -> TritonBase:
+    def _load(self, access_token: str | None, workers: int | None) -> TritonBase:
         found = self._find()
         if not self.attribute:
             functions = [each for each in vars(found).values() if is_typed(each) and each.__module__ == self.module]
@@ -104,11 +108,16 @@ class Target:
                     f"{self.module}.py has no functions with annotations for all parameters and the result; add them, "
                     "or write module:object"
                 )
-            return self._bound(functions, access_token)
+            return self._bound(functions, access_token, workers)
+        if not isinstance(found, TritonBase) and is_typed(found):
+            return self._bound([found], access_token, workers)
+        if workers is not None:
+            raise TargetError(
+                f"--workers is for functions with annotations, and {self} is none; let the program bind "
+                "Processes(factory, count=...)"
+            )
         if isinstance(found, TritonBase):
             return found
-        if is_typed(found):
-            return self._bound([found], access_token)
         if not callable(found):
             raise TargetError(
                 f"{self} is a {type(found).__name__}; it must be a Triton object, a function that returns one, or a "
@@ -130,12 +139,17 @@ class Target:
         except AttributeError as error:
             raise TargetError(f"module {self.module!r} has no {self.attribute!r}") from error
 
-    def _bound(self, functions: Sequence[Callable[..., Any]], access_token: str | None) -> TritonBase:
+    def _bound(
+        self, functions: Sequence[Callable[..., Any]], access_token: str | None, workers: int | None
+    ) -> TritonBase:
         """A server of typed functions, each under its own name."""
         triton = Triton(security_config=TritonSecurityConfig(access_token=access_token))
         try:
             for function in functions:
-                triton.bind(function)
+                if workers is None:
+                    triton.bind(function)
+                else:
+                    triton.bind(name_of(function), Processes(partial(_same, function), count=workers))
         except PyTritonValidationError as error:
             raise TargetError(str(error)) from error
         return triton
@@ -180,6 +194,11 @@ def is_typed(found: object) -> bool:
         and described.result not in (None, type(None))
         and (is_annotated or described.passes in (BATCH, SAMPLE))
     )
+
+
+def _same(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes the callable of a worker process, which imports its module."""
+    return function
 
 
 def _required(function: Callable[..., Any]) -> list[str]:

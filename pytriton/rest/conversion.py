@@ -46,6 +46,8 @@ from pytriton.signature.values import decode_rows, encode_rows
 
 __all__ = ["Converter", "Group", "group_rows"]
 
+MOST_UNKNOWN = 20  # names in a message
+
 
 class Converter:
     """Converts the requests and responses of one model.
@@ -84,27 +86,27 @@ class Converter:
         arrays: Arrays = {}
         found: list[Problem] = []
         read: list[tuple[Any, tuple[int, ...], Path]] = []
-        for name, value in fields.items():
-            known = self._inputs.get(name)
-            if known is None:
-                found.append(Problem((*path, name), self._one_of(name), "another name"))
-            elif value is None and name not in self._required:
+        given = set(fields.keys())
+        for name, known in self._inputs.items():
+            value = fields[name] if name in given else None
+            if value is None and (name not in given or name not in self._required):
                 continue
-            else:
-                here = (*path, name)
-                try:
-                    array = known.numbers(value, here)
-                    if array is None:
-                        array = known.encode(value, self._definitions, here)
-                    else:
-                        read.append((value, array.shape[1:], here))
-                    arrays[name] = array
-                except ValueMismatchError as error:
-                    found += error.problems
+            here = (*path, name)
+            try:
+                array = known.numbers(value, here)
+                if array is None:
+                    array = known.encode(value, self._definitions, here)
+                else:
+                    read.append((value, array.shape[1:], here))
+                arrays[name] = array
+            except ValueMismatchError as error:
+                found += error.problems
+        if not given <= self._inputs.keys():
+            others = [name for name in fields.keys() if name not in self._inputs]  # noqa: SIM118 (simdjson has no other)
+            found += [Problem((*path, name), self._one_of(name), "another name") for name in others[:MOST_UNKNOWN]]
         if not self._required <= arrays.keys():
-            given = {problem.path[len(path)] for problem in found}
             for name in self.model.signature.required:
-                if name not in arrays and name not in given:
+                if name not in given:
                     found.append(Problem((*path, name), expectation(self.model.signature.inputs[name]), "nothing"))
         if not found and read and sum(count_lists(shape) for _, shape, _ in read) != lists:
             found = _misplaced_lists(read)

@@ -2,7 +2,7 @@
 
 ::
 
-    {"error": {"code": "INVALID_INPUT", "message": "...", "details": [{"path": [...], "expected": "...", "got": "..."}]}}
+    {"error": {"code": "INVALID_INPUT", "message": "...", "details": [{"path": [], "expected": "", "got": ""}]}}
 
 ====== ======================= =====================================================================================
 status code                    when

@@ -27,6 +27,7 @@ __all__ = [
     "count_lists",
     "depth_exceeds",
     "dumps",
+    "has_member",
     "is_list",
     "is_object",
     "numbers",
@@ -50,8 +51,9 @@ def parse(text: bytes) -> Any:
     """The value of a JSON text.
 
     Returns:
-        A ``simdjson.Object`` or ``simdjson.Array``, which :func:`plain` and :func:`numbers` take; or a scalar. A text
-        with integers of more than 64 bits comes as Python's objects.
+        A ``simdjson.Object`` or ``simdjson.Array``, which :func:`plain` and :func:`numbers` take; or a scalar. Of an
+        object, take ``keys()`` and the members that are wanted: each is found by a search, and ``items()`` copies. A
+        text with integers of more than 64 bits comes as Python's objects.
 
     Raises:
         InvalidJsonError: It is no JSON in UTF-8, or nested deeper than 1,000 levels.
@@ -88,6 +90,11 @@ def is_list(value: Any) -> bool:
 def is_object(value: Any) -> bool:
     """Whether a value that :func:`parse` returned is an object."""
     return isinstance(value, (simdjson.Object, dict))
+
+
+def has_member(value: Any, name: str) -> bool:
+    """Whether a value that :func:`parse` returned is an object with a member of that name."""
+    return is_object(value) and name in value.keys()  # noqa: SIM118 (simdjson's objects do not know "in")
 
 
 def plain(value: Any) -> Any:

@@ -115,7 +115,7 @@ def to_json(value: Any) -> Any:
         return value
     if is_image(value):
         return to_json(image_file(value))
-    raise TypeError(f"a {type(value).__name__}, which JSON cannot express")
+    raise TypeError(f"an instance of {type(value).__name__}, which JSON cannot express")
 
 
 def _key(name: Any) -> str:
@@ -239,7 +239,7 @@ def _is_within(schema: Schema, value: Any) -> bool:
 def expectation(schema: Schema) -> str:
     """The values that a schema allows, as a noun phrase."""
     if "$ref" in schema:
-        return f"a {schema['$ref'].rpartition('/')[2]}"
+        return f"an object {schema['$ref'].rpartition('/')[2]}"
     if options := schema.get("anyOf") or schema.get("oneOf"):
         return " or ".join(map(expectation, options))
     if "enum" in schema or "const" in schema:
@@ -312,13 +312,23 @@ def array_of(schema: Schema, value: Any, path: Path) -> NDArray[Any]:
     if not is_array and (problem := _misshaped(shape, value, path)):
         raise ValueMismatchError([problem])
     try:
-        array = _text_array(value) if dtype.kind == "S" else _number_array(np.asarray(value), dtype, is_array)
+        array = _text_array(value) if dtype.kind == "S" else _number_array(_as_found(value, dtype), dtype, is_array)
     except (OverflowError, TypeError, ValueError) as error:
         raise ValueMismatchError([Problem(path, _described(schema), shown(value))]) from error
     fits = array.ndim == len(shape) and all(want in (-1, size) for want, size in zip(shape, array.shape, strict=True))
     if not fits:
         raise ValueMismatchError([Problem(path, _described(schema), f"shape {_shape(array.shape)}")])
     return array
+
+
+def _as_found(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    found = np.asarray(value)
+    if dtype.kind == "u" and found.dtype.kind == "f" and isinstance(value, (list, tuple)):
+        # NumPy makes floating-point numbers of integers below and above 2**63; objects stay what they are.
+        exact = np.asarray(value, object)
+        if all(type(each) is int for each in exact.flat):
+            return exact.astype(np.uint64)
+    return found
 
 
 def _number_array(found: NDArray[Any], dtype: np.dtype[Any], is_array: bool) -> NDArray[Any]:

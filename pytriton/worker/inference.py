@@ -6,25 +6,24 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonRequestError, PyTritonUnrecoverableError
-from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup
 from pytriton.proxy.types import Request, ResponseBatch, RowErrors
-from pytriton.proxy.validators import TritonResultsValidator
 from pytriton.wire.frames import END, ERROR, NO_REGION, RESPONSE, Frame
-from pytriton.wire.tensors import BYTES, MAX_RANK, WHOLE_BATCH, Tensor, dtype_code, tensor
+from pytriton.wire.tensors import Tensor
 from pytriton.worker.context import Binding, current_binding
 from pytriton.worker.failures import FailureLog, describe, text_of
 from pytriton.worker.interfaces import AsyncReplies, BatchObserver, Replies, Reply
 from pytriton.worker.observation import Observation, end, observed, observed_async, pause, resume
+from pytriton.worker.outputs import Outputs
 from pytriton.worker.requests import Cancellation, has_sequences, requests_of
 from pytriton.worker.results import Results, each_async
 
@@ -51,22 +50,6 @@ class Options:
     warmup: Sequence[ModelWarmup] = ()
     forwards_headers: bool = False
 
-
-class _Output(NamedTuple):
-    """A declared output: its number, its dtype, and the dtype's code in messages."""
-
-    number: int
-    dtype: np.dtype[Any]
-    code: int
-
-    @classmethod
-    def of(cls, number: int, spec: TensorSpec) -> _Output:
-        dtype = np.dtype(spec.dtype)
-        code = dtype_code(dtype)
-        return cls(number, np.dtype(np.bytes_) if code == BYTES else dtype, code)
-
-
-_UNDECLARED = _Output(0, np.dtype(np.void), 0)  # no output has this dtype
 
 WholeBatchForm = Callable[[dict[str, NDArray[Any]]], Any]
 
@@ -122,12 +105,8 @@ class Inference:
         self._options = options
         self._on_unrecoverable = on_unrecoverable
         self._results = Results()
-        self._validator = TritonResultsValidator(model_config, options.strict, encodes_text=True)
         self._input_names = [spec.name for spec in model_config.inputs or ()]
-        self._output_names = [spec.name for spec in model_config.outputs or ()]
-        self._outputs: dict[str, _Output] = {
-            spec.name: _Output.of(i, spec) for i, spec in enumerate(model_config.outputs or ())
-        }
+        self._outputs = Outputs(model_config, options.strict, self.failures)
 
     def rebind(self, binding: Binding, whole_batch: WholeBatchForm | None) -> None:
         """Answer the frames that arrive from now on with another callable. Thread-safe."""
@@ -245,7 +224,7 @@ class Inference:
         return callee.function(requests), requests
 
     def _requests(self, frame: Frame) -> list[Request]:
-        return requests_of(frame, self._input_names, self._output_names, self._options.forwards_headers)
+        return requests_of(frame, self._input_names, self._outputs.names, self._options.forwards_headers)
 
     def failed(self, frame: Frame, error: BaseException, begun: bool = False) -> Reply:
         """Log an exception of the callable; returns the error reply. After a first reply the call is not repeated.
@@ -305,29 +284,8 @@ class Inference:
     def _reply_whole(self, frame: Frame, outputs: Any, more: bool = False) -> Reply:
         rows = frame.rows
         assert rows is not None
-        tensors = self._declared_tensors(outputs, sum(rows))
-        if tensors is None:
-            self._validator.validate_columns(outputs, rows)
-            if outputs.keys() != self._outputs.keys() and (incomplete := self._incomplete(outputs)) is not None:
-                raise incomplete
-            tensors = self._tensors(outputs, WHOLE_BATCH)
+        tensors = self._outputs.whole_batch(outputs, sum(rows))
         return Frame(RESPONSE, frame.number, frame.requests, rows, b"", (), NO_REGION, more), tensors
-
-    def _declared_tensors(self, outputs: Any, rows: int) -> list[Tensor] | None:
-        """Whole-batch outputs that are exactly as declared; None if they must be checked and converted."""
-        if type(outputs) is not dict or len(outputs) != len(self._outputs) or self._options.strict:
-            return None
-        tensors = []
-        for name, array in outputs.items():
-            declared: _Output = self._outputs.get(name, _UNDECLARED)
-            number, dtype, code = declared
-            if type(array) is not np.ndarray or array.dtype != dtype or not array.flags.c_contiguous:
-                return None
-            shape = array.shape
-            if not 0 < len(shape) <= MAX_RANK or shape[0] != rows:
-                return None
-            tensors.append(Tensor(number, WHOLE_BATCH, code, shape, array.nbytes, (array,)))
-        return tensors
 
     def _reply(self, frame: Frame, requests: list[Request] | None, responses: Any, more: bool = False) -> Reply:
         if requests is None:
@@ -336,60 +294,16 @@ class Inference:
             outputs = responses.columns()
             if outputs is not None:
                 return self._reply_whole(frame, outputs, more)
-        self._validator.validate_responses(requests, responses)
+        wanted = [request.requested_output_names for request in requests] if frame.apart else None
         tensors: list[Tensor] = []
         errors = {}
-        declared = self._outputs.keys()
-        wanted = None
-        for index, (request, response) in enumerate(zip(requests, responses, strict=True)):
-            if frame.apart:  # some want only a part of the outputs
-                wanted = request.requested_output_names
-            if not isinstance(response, BaseException) and response.keys() != declared:
-                response = self._incomplete(response, wanted) or response
+        for index, response in enumerate(self._outputs.each(requests, responses, wanted)):
             if isinstance(response, BaseException):
                 self._log_failure(response, "the inference callable failed one request")
                 errors[index] = describe(response, self._options.send_traceback)
                 for observer in frame.observers:
                     observer.failed(response, index)
             else:
-                tensors += self._tensors(response, index, wanted)
+                tensors += response
         metadata = json.dumps({"errors": errors}).encode() if errors else b""
         return Frame(RESPONSE, frame.number, frame.requests, metadata=metadata, more=more), tensors
-
-    def _incomplete(self, outputs: Mapping[str, Any], wanted: Sequence[str] | None = None) -> ValueError | None:
-        """The error if a declared (and wanted) output is missing; warns of outputs that are not declared.
-
-        A decoupled model may spread its outputs over the responses to a request, but each response has one of them.
-        """
-        if undeclared := [name for name in outputs if name not in self._outputs]:
-            self.failures.warn_once(
-                "undeclared outputs",
-                f"its callable returned {_listed(undeclared)}, which is not sent, as the model's outputs are "
-                f"{_listed(self._outputs)}; declare it in bind, or do not return it",
-            )
-        expected = self._outputs if wanted is None else wanted
-        missing = [name for name in expected if name in self._outputs and name not in outputs]
-        if not missing or (self._decoupled and len(missing) < len(expected)):
-            return None
-        return ValueError(
-            f"the callable returned {_listed(outputs)}, but not {_listed(missing)}; return every output that the model "
-            "declares and request.requested_output_names has"
-        )
-
-    def _tensors(
-        self, outputs: Mapping[str, NDArray[Any]], request: int, wanted: Sequence[str] | None = None
-    ) -> list[Tensor]:
-        """The declared (and wanted) ones of the outputs, cast to their declared dtypes."""
-        tensors = []
-        for name, array in outputs.items():
-            known = self._outputs.get(name)
-            if known is not None and (wanted is None or name in wanted):
-                index, dtype, _ = known
-                if array.dtype != dtype and not (dtype.kind == "S" and array.dtype.kind in "OSU"):
-                    array = array.astype(dtype)
-                tensors.append(tensor(index, array, request))
-        return tensors
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names)) or "no output"
