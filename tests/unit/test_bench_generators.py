@@ -5,7 +5,7 @@ import shutil
 import socket
 import struct
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import connections
 import load
