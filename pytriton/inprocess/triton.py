@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +20,9 @@ from pytriton.inprocess.local_channel import native_proxy
 from pytriton.inprocess.model import LATEST
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.server import Server
-from pytriton.model import Model
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.server.capabilities import ServerCapabilities
-from pytriton.server.control import ModelControl
 from pytriton.server.installation import BUNDLED
+from pytriton.server.model_server import ModelServer, ServerCapabilities, WaitDrained
 from pytriton.server.native_backend import LIBRARY
 from pytriton.server.statistics import ModelStatistics, parse_statistics
 from pytriton.utils.workspace import Workspace
@@ -83,68 +81,33 @@ class Triton(TritonBase):
         """
         return ModelClient(self.server, model_name, model_version, **settings)
 
-    def _reach(self) -> ModelControl:
+    def _capabilities(self) -> ServerCapabilities:
+        options, is_ours = self.server.options, installation().home == BUNDLED
+        return ServerCapabilities(
+            has_native_backend=is_ours,  # with another installation, our backend would not find the server's functions
+            forwards_headers=False,
+            caches=bool(options.cache_config),
+            limits=options.rate_limiter_mode != RateLimitMode.OFF,
+            host_policies=options.host_policies or (),
+            check_python_backend=installation().python_backend,
+            listen_locally=_listen_locally if is_ours and LIBRARY.is_file() else None,
+            cache_option="Options.cache_config",
+            limit_option="Options.rate_limiter_mode to RateLimitMode.EXEC_COUNT",
+            host_policy_option="Options.host_policies",
+        )
+
+    def _start_server(self) -> ModelServer:
         try:
             self.server.start()
         except InvalidArgumentError:
             raise
         except TritonError as error:
             raise PyTritonServerError(f"the server cannot start in this process: {error}") from error
-        return InprocessControl(self.server)
-
-    def _is_ours(self) -> bool:
-        return installation().home == BUNDLED  # with another one, our backend would not find the server's functions
-
-    def _listen_locally(self, path: str, accept: Accept) -> Callable[[], None]:
-        if self._is_ours() and LIBRARY.is_file():
-            return native_proxy().listen(path, accept)
-        return super()._listen_locally(path, accept)
-
-    def _capabilities(self) -> ServerCapabilities:
-        options = self.server.options
-        return ServerCapabilities(
-            has_native_backend=self._is_ours(),
-            forwards_headers=False,
-            caches=bool(options.cache_config),
-            limits=options.rate_limiter_mode != RateLimitMode.OFF,
-            host_policies=options.host_policies or (),
-            cache_option="Options.cache_config",
-            limit_option="Options.rate_limiter_mode to RateLimitMode.EXEC_COUNT",
-            host_policy_option="Options.host_policies",
-        )
-
-    def _check_python_backend(self) -> None:
-        installation().python_backend()
-
-    def _revive(self, control: ModelControl, model: Model) -> None:
-        with self._lock:
-            if not self._is_lost(model):
-                return
-            LOGGER.warning("model %s: its proxy in the server died; loading the model again", model.name)
-            try:
-                control.unload(model.name)
-                control.load(model.name)
-            except PyTritonModelControlError as error:
-                LOGGER.warning("model %s cannot be loaded again: %s", model.name, error)
-
-    def _end(self, control: ModelControl) -> None:
-        names = self._models.names(loaded=True)
-        deadline = time.monotonic() + SERVER_POLL_S
-        try:
-            for name in names:
-                control.unload(name)
-            while time.monotonic() < deadline and not all(_is_unloaded(control, name) for name in names):
-                time.sleep(POLL_S)
-            self.server.stop()
-        except (TritonError, PyTritonModelControlError) as error:
-            LOGGER.warning("the server in this process did not end well: %s", error)
-
-    def _kill(self) -> None:
-        self._models.disconnect()
+        return InprocessServer(self.server)
 
 
-def _is_unloaded(control: ModelControl, name: str) -> bool:
-    return control.states().get(name, set()) <= UNLOADED
+def _listen_locally(path: str, accept: Accept) -> Callable[[], None]:
+    return native_proxy().listen(path, accept)
 
 
 def _with_store(options: Options, store: Path) -> Options:
@@ -155,8 +118,8 @@ def _with_store(options: Options, store: Path) -> Options:
     return replace(options, model_repository=[str(store), *repositories], model_control_mode=ModelControlMode.EXPLICIT)
 
 
-class InprocessControl(ModelControl):
-    """Controls a server in this process.
+class InprocessServer(ModelServer):
+    """A server in this process, called as a library.
 
     Args:
         server: The server.
@@ -168,17 +131,17 @@ class InprocessControl(ModelControl):
         self.id = ""
 
     def load(self, name: str) -> None:
-        """As :meth:`ModelControl.load`."""
+        """As :meth:`ModelServer.load`."""
         with _translated_errors():
             self._server.load(name)
 
     def unload(self, name: str) -> None:
-        """As :meth:`ModelControl.unload`."""
+        """As :meth:`ModelServer.unload`."""
         with _translated_errors():
             self._server.unload(name)
 
     def is_model_ready(self, name: str, version: int | None = None) -> bool:
-        """As :meth:`ModelControl.is_model_ready`."""
+        """As :meth:`ModelServer.is_model_ready`."""
         try:
             return self._server.model(name, version or LATEST).ready()
         except (NotFoundError, UnavailableError):
@@ -189,21 +152,33 @@ class InprocessControl(ModelControl):
         return self.is_model_ready(name)
 
     def announcement(self, config: TritonModelConfig) -> str:
-        """As :meth:`ModelControl.announcement`; other processes cannot call the model."""
+        """As :meth:`ModelServer.announcement`; other processes cannot call the model."""
         return f"Infer function available as model {config.model_name!r} of the server in this process"
 
     def version_states(self) -> dict[tuple[str, str], str]:
-        """As :meth:`ModelControl.version_states`."""
+        """As :meth:`ModelServer.version_states`."""
         with _translated_errors():
             return {(name, str(version)): model.state or "" for (name, version), model in self._server.models().items()}
 
     def statistics(self, name: str | None) -> list[ModelStatistics]:
-        """As :meth:`ModelControl.statistics`."""
+        """As :meth:`ModelServer.statistics`."""
         with _translated_errors():
             return parse_statistics(self._server.model(name or "").statistics())
 
+    def end(self, models: Sequence[str], wait_drained: WaitDrained) -> None:
+        """As :meth:`ModelServer.end`; the server itself waits for the requests."""
+        deadline = time.monotonic() + SERVER_POLL_S
+        try:
+            for name in models:
+                self.unload(name)
+            while time.monotonic() < deadline and any(self.states().get(name, UNLOADED) - UNLOADED for name in models):
+                time.sleep(POLL_S)
+            self._server.stop()
+        except (TritonError, PyTritonModelControlError) as error:
+            LOGGER.warning("the server in this process did not end well: %s", error)
+
     def wait_ready(self, timeout_s: float, may_come: Callable[[], bool], *, live: bool = False) -> str | None:
-        """As :meth:`ModelControl.wait_ready`, without waiting: a server that has started is ready."""
+        """As :meth:`ModelServer.wait_ready`, without waiting: a server that has started is ready."""
         try:
             return None if may_come() and (self._server.live() if live else self._server.ready()) else "not ready"
         except TritonError as error:

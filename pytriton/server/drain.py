@@ -1,7 +1,7 @@
 """Draining a server: whether it has answered the requests that its clients had begun to send when it was asked to stop.
 
 The server counts a request from the moment in which all of it has come until its answer is handed to the HTTP or gRPC
-library; :meth:`pytriton.server.control.ModelControl.are_unloaded` tells of that. The kernel tells of the time before
+library; ``ModelServer.are_unloaded`` (``model_server.py``) tells of that. The kernel tells of the time before
 and after: how many bytes went in each direction of a connection, and whether the server's threads sleep.
 
 ``PYTRITON_DRAIN_THREADS=0`` ignores the threads: an answer then is complete once nothing has moved for 50 ms.

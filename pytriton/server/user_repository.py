@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
-from pytriton.server.control import MESSAGE_END, ModelControl
 from pytriton.server.installation import Installation
+from pytriton.server.model_server import MESSAGE_END, ModelServer
 from pytriton.server.python_backend import NO_PYTHON_BACKEND, PythonBackend
 
 __all__ = ["UserRepository"]
@@ -44,16 +44,16 @@ class UserRepository:
         name, path = config.vertex_ai_default_model, config.model_repository
         return [name] if name and path and (path / name).is_dir() else []
 
-    def load(self, control: ModelControl, bound: Collection[str]) -> None:
+    def load(self, server: ModelServer, bound: Collection[str]) -> None:
         """Load those that the server does not serve yet; a model that it refuses is a warning, once for each reason.
 
         The next bind may provide the models that an ensemble lacks, so :meth:`warn_of_missing_models` warns of those.
 
         Args:
-            control: Of the server.
+            server: The server.
             bound: Names of the models that are not the user's own.
         """
-        models = {name: is_ready for name, is_ready in sorted(control.models().items()) if name not in bound}
+        models = {name: is_ready for name, is_ready in sorted(server.models().items()) if name not in bound}
         waiting = [
             name
             for name, is_ready in models.items()
@@ -61,7 +61,7 @@ class UserRepository:
         ]
         results: dict[str, str] = {}
         while waiting:
-            tried = {name: _load(control, name) for name in waiting}
+            tried = {name: _load(server, name) for name in waiting}
             results.update(tried)
             self._loaded.update(name for name, problem in tried.items() if not problem)
             again = [name for name, problem in tried.items() if self._lacks_models(name, problem)]
@@ -113,27 +113,27 @@ class UserRepository:
                 return f"{problem.rstrip(MESSAGE_END)}: {error}"
         return problem
 
-    def unload(self, control: ModelControl, deadline: float) -> None:
+    def unload(self, server: ModelServer, deadline: float) -> None:
         """Unload them, and wait until their requests are answered: they may use bound models.
 
         Args:
-            control: Of the server.
+            server: The server.
             deadline: In :func:`time.monotonic` seconds.
         """
         try:
             for name in self._loaded:
-                control.unload(name)
-            while any(control.states()[name] & BUSY_STATES for name in self._loaded) and time.monotonic() < deadline:
+                server.unload(name)
+            while any(server.states()[name] & BUSY_STATES for name in self._loaded) and time.monotonic() < deadline:
                 time.sleep(POLL_S)
         except PyTritonModelControlError as error:
             LOGGER.debug("the models of the model repository cannot be unloaded: %s", error)
         self._loaded.clear()
 
 
-def _load(control: ModelControl, name: str) -> str:
+def _load(server: ModelServer, name: str) -> str:
     """Load a model; returns why it cannot be loaded, or nothing."""
     try:
-        control.load(name)
+        server.load(name)
     except PyTritonModelControlError as error:
         return str(error)
     return ""
