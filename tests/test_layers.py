@@ -65,6 +65,7 @@ LAYERS = {
         "exceptions",
         "forks",
         "model_config",
+        "server.drain",
         "server.installation",
         "server.launch",
         "server.model_server",
@@ -188,7 +189,6 @@ GLOBAL_STATE = {
         "_kept": "libraries that stay loaded",
         "_lock": "guards the loading",
     },
-    "pytriton.inprocess.dlpack": {"_exported": "tensors that other libraries hold"},
     "pytriton.inprocess.handle": {
         "DEFAULTS": "is not changed, though its class could be",
         "_process": "the process that has a server: forked ones lack its threads",
@@ -196,7 +196,14 @@ GLOBAL_STATE = {
         "_servers": "servers whose deletion is deferred",
     },
     "pytriton.inprocess.local_channel": {"_lock": "guards the loading", "_proxy": "loaded once"},
-    "pytriton.inprocess.memory": {"has_gpu": "the answer does not change"},
+    "pytriton.inprocess.memory": {
+        "_exported": "tensors that other libraries hold",
+        "has_gpu": "the answer does not change",
+    },
+    "pytriton.inprocess.messages": {
+        "_array_description": "forms of requests",
+        "_decode_description": "forms of responses",
+    },
     "pytriton.inprocess.native": {
         "_library": "loaded once",
         "_lock": "guards the loading",
@@ -210,8 +217,6 @@ GLOBAL_STATE = {
         "_thread_delivery": "the responses of blocking calls",
         "in_flight": "of native",
     },
-    "pytriton.inprocess.request": {"_array_description": "forms of requests"},
-    "pytriton.inprocess.response": {"_decode_description": "forms of responses"},
     "pytriton.proxy.telemetry": {"_lock": "guards the tracer", "_tracer": "the tracer of the process"},
     "pytriton.python_proxy.abi": {"_KEEP": "memory that NumPy's table of functions refers to"},
     "pytriton.server.installation": {"_warned": ONE_MESSAGE},

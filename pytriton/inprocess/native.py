@@ -31,8 +31,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pytriton.inprocess.capi import REQUESTS_LIBRARY, Api
-from pytriton.inprocess.enums import MemoryType
+from pytriton.inprocess.capi import REQUESTS_LIBRARY, Api, MemoryType
 from pytriton.inprocess.exceptions import InternalError, UnavailableError
 from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer
 

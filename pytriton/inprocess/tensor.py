@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pytriton.inprocess.dlpack import CODES, capsule_of, describe, make_capsule
-from pytriton.inprocess.enums import DataType, DLDeviceType, MemoryType
+from pytriton.inprocess.capi import DataType, DLDeviceType, MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError, UnsupportedError
-from pytriton.inprocess.memory import MemoryBuffer, Place, copy, place_of
+from pytriton.inprocess.memory import CODES, MemoryBuffer, Place, capsule_of, copy, describe, make_capsule, place_of
 from pytriton.wire.tensors import DTYPES as WIRE_DTYPES
 
 __all__ = ["DATA_TYPES", "Tensor", "array_view", "tensor_of"]

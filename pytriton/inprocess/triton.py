@@ -12,14 +12,12 @@ from typing import Any
 
 from pytriton.base import TritonBase
 from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
-from pytriton.inprocess.capi import installation
+from pytriton.inprocess.capi import ModelControlMode, RateLimitMode, installation
 from pytriton.inprocess.clients import ModelClient
-from pytriton.inprocess.enums import ModelControlMode, RateLimitMode
 from pytriton.inprocess.exceptions import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from pytriton.inprocess.local_channel import native_proxy
-from pytriton.inprocess.model import LATEST
 from pytriton.inprocess.options import Options
-from pytriton.inprocess.server import Server
+from pytriton.inprocess.server import LATEST, Server
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.server.installation import BUNDLED
 from pytriton.server.model_server import ModelServer, ServerCapabilities, WaitDrained

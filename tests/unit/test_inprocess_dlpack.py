@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytriton.inprocess import DataType, InvalidArgumentError, MemoryBuffer, MemoryType, Tensor, UnsupportedError
-from pytriton.inprocess.dlpack import describe
+from pytriton.inprocess.memory import describe
 
 ADDRESS, BYTES = 1 << 40, 64
 DELETER = 56  # where it lies in DLPack's structure of a managed tensor
