@@ -16,6 +16,7 @@ from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.server.access import Access
+from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.model_server import MESSAGE_END, OWNER, ModelServer, WaitDrained
 from pytriton.server.python_backend import NO_PYTHON_BACKEND
 from pytriton.server.repository import CONFIG_FILE
@@ -174,6 +175,10 @@ class RemoteTriton(TritonBase):
     def is_connected(self) -> bool:
         """Whether the server has every bound model now, connected to this process."""
         return super().is_connected() and not any(map(self._models.is_lost, self._models))
+
+    def endpoints(self) -> ServerEndpoints:
+        """The endpoint of the server that this object was given."""
+        return ServerEndpoints.of_access(self._access)
 
     def _start_server(self) -> ModelServer:
         server = self._new_server()

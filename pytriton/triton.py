@@ -30,6 +30,7 @@ from pytriton.security import (
     TritonSecurityConfig,
 )
 from pytriton.server.access import Restrictions
+from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.installation import find_installation
 from pytriton.server.launch import check_ports, with_vertex_ai_settings
 from pytriton.server.launched_server import LaunchedServer
@@ -155,6 +156,10 @@ class Triton(TritonBase):
     def get_access_token(self) -> str | None:
         """The token that protected endpoints ask for; None if there are none."""
         return self._security.access_token if self._security.restricted_endpoints else None
+
+    def endpoints(self) -> ServerEndpoints:
+        """Where clients on this machine reach the server, which need not run yet."""
+        return ServerEndpoints.of_own(self._config, self._restrictions)
 
     def _begin_serving(self) -> None:
         self.run()

@@ -91,6 +91,7 @@ LAYERS = {
         "utils",
         "worker",
     ],
+    "rest": ["client", "exceptions", "model_config", "signature"],
     "remote": ["base", "constants", "exceptions", "model_config", "server", "utils"],
     "triton": [
         "base",
@@ -98,7 +99,6 @@ LAYERS = {
         "config",
         "constants",
         "exceptions",
-        "model",
         "model_config",
         "remote",
         "security",
@@ -258,6 +258,8 @@ DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "
 DEPENDENCIES |= {"tritonclient", "wrapt"}
 # Of the extra "cli".
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
+FRONT = {"orjson", "simdjson", "starlette", "uvicorn"}
+BY_LAYER = {"cli": COMMAND_LINE, "rest": FRONT}
 PUBLIC = [
     "pytriton",
     "pytriton.client",
@@ -506,7 +508,7 @@ def test_the_guard_needs_the_standard_library_alone():
 
 @pytest.mark.parametrize("module", [module for module in MODULES if layer_of(module) != "python_proxy"])
 def test_third_parties_are_dependencies_of_the_distribution(module):
-    assert theirs(module) <= DEPENDENCIES | (COMMAND_LINE if layer_of(module) == "cli" else set())
+    assert theirs(module) <= DEPENDENCIES | BY_LAYER.get(layer_of(module), set())
 
 
 def test_the_command_says_what_to_install_without_its_extra():

@@ -125,6 +125,7 @@ class _Derivation:
         arrays = [self._arrays(example, inputs) for example in self.examples]
         results = [self._result(each, inputs, tensors) for each in arrays]
         outputs, present, result = self._outputs(results)
+        told = [self._told(each, outputs, result) for each in results]
         signature = Signature(
             inputs,
             tuple(required),
@@ -133,7 +134,7 @@ class _Derivation:
             ARRAYS if self._passes_arrays else VALUES,
             result,
             found.summary,
-            tuple(in_json(self.examples, [self._told(each, outputs, result) for each in results])),
+            tuple(in_json(self.examples, told, has_axis=self._has_axis)),
             self.kinds.definitions,
         )
         produced = [tensor_of(name, schema) for name, schema in outputs.items()]
@@ -259,6 +260,7 @@ class _Derivation:
             (row,) = Arguments(kinds, self.kinds.definitions, self.config.batching).of(example)
             if isinstance(row, ValueMismatchError):
                 raise PyTritonValidationError(f"the example of {self.found.name} does not fit: {row}")
+            row = {**self.found.absent, **row}
             args = [row.pop(name) for name in self.found.positional if name in row]
             function = partial(self.function, *args, **row)
         elif self.found.passes == REQUESTS:

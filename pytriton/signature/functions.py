@@ -75,6 +75,13 @@ class Described:
         """Names of parameters that have no name for callers."""
         return [each.name for each in self.parameters.values() if each.kind is each.POSITIONAL_ONLY]
 
+    @property
+    def absent(self) -> dict[str, Any]:
+        """The arguments for optional inputs that a request lacks and that a call must pass, by name."""
+        needed = {each.name: None for each in self.parameters.values() if each.default is each.empty}
+        optional = {name: value for name, value in needed.items() if split(self.hints.get(name))[2]}
+        return {**optional, **{name: self.parameters[name].default for name in self.positional if name not in needed}}
+
     def refuse(self, parameter: str, problem: str, line: str) -> NoReturn:
         """Raise PyTritonValidationError for a parameter, with the line to write instead."""
         raise PyTritonValidationError(f"{self.name}: parameter {parameter!r} {problem}; write {line}")

@@ -123,6 +123,7 @@ class TypedFunction:
         self._batching = config.batching
         self._outputs = signature.outputs
         self._positional = found.positional
+        self._absent = found.absent
         inputs = _inputs(found, signature, config.model_name)
         self._arguments = Arguments(inputs, signature.definitions, config.batching)
         if found.streams != config.decoupled:
@@ -204,6 +205,8 @@ class TypedFunction:
                 await values.aclose()
 
     def _call(self, wrapped: Callable[..., Any], row: dict[str, Any], kwargs: dict[str, Any]) -> Any:
+        if self._absent:
+            row = {**self._absent, **row}
         if self._positional:
             args = [row.pop(name) for name in self._positional if name in row]
             return wrapped(*args, **row, **kwargs)
