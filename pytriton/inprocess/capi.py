@@ -16,19 +16,7 @@ import ctypes
 import json
 import threading
 from collections.abc import Callable
-from ctypes import (
-    byref,
-    c_bool,
-    c_char_p,
-    c_double,
-    c_int,
-    c_int64,
-    c_size_t,
-    c_uint,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
+from ctypes import byref, c_size_t, c_uint32, c_void_p
 from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import Any
@@ -161,73 +149,58 @@ class DLDeviceType(IntEnum):
 
 TYPES = {
     "p": c_void_p,  # an object, a buffer, or the address of a result
-    "s": c_char_p,
-    "b": c_bool,
-    "i": c_int,
-    "u": c_uint,
-    "l": c_int64,
-    "q": c_uint64,
+    "s": ctypes.c_char_p,
+    "b": ctypes.c_bool,
+    "i": ctypes.c_int,
+    "u": ctypes.c_uint,
+    "l": ctypes.c_int64,
+    "q": ctypes.c_uint64,
     "z": c_size_t,
-    "d": c_double,
+    "d": ctypes.c_double,
     "": None,
 }
 
-# Functions that return an error or NULL, by their arguments.
-CHECKED = {
-    name: arguments
-    for arguments, names in {
-        "p": (
-            "MessageDelete MetricsDelete ServerOptionsNew ServerOptionsDelete ServerDelete ServerStop "
-            "ServerPollModelRepository MetricFamilyDelete MetricDelete"
-        ),
-        "pb": (
-            "ServerOptionsSetCpuMetrics ServerOptionsSetEnablePeerAccess ServerOptionsSetExitOnError "
-            "ServerOptionsSetGpuMetrics ServerOptionsSetLogError ServerOptionsSetLogInfo ServerOptionsSetLogWarn "
-            "ServerOptionsSetMetrics ServerOptionsSetModelNamespacing ServerOptionsSetStrictModelConfig "
-            "ServerOptionsSetStrictReadiness"
-        ),
-        "pd": "ServerOptionsSetMinSupportedComputeCapability MetricIncrement MetricSet",
-        "pi": (
-            "ServerOptionsSetLogFormat ServerOptionsSetLogVerbose ServerOptionsSetModelControlMode "
-            "ServerOptionsSetRateLimiterMode"
-        ),
-        "piid": "ServerOptionsSetModelLoadDeviceLimit",
-        "pipp": "MetricsFormatted",
-        "piq": "ServerOptionsSetCudaMemoryPoolByteSize",
-        "piss": "MetricFamilyNew",
-        "pp": "ApiVersion ServerNew ServerIsLive ServerIsReady ServerMetadata ServerMetrics MetricValue",
-        "ppp": "MessageSerializeToJson",
-        "pppq": "MetricNew",
-        "pq": (
-            "ServerOptionsSetMetricsInterval ServerOptionsSetPinnedMemoryPoolByteSize "
-            "InferenceRequestSetCorrelationId InferenceRequestSetPriorityUInt64 "
-            "InferenceRequestSetTimeoutMicroseconds"
-        ),
-        "ps": (
-            "ServerOptionsSetBackendDirectory ServerOptionsSetCacheDirectory ServerOptionsSetLogFile "
-            "ServerOptionsSetModelRepositoryPath ServerOptionsSetRepoAgentDirectory ServerOptionsSetServerId "
-            "ServerOptionsSetStartupModel ServerUnloadModel ServerUnloadModelAndDependents "
-            "ServerUnregisterModelRepository InferenceRequestSetCorrelationIdString"
-        ),
-        "psb": "InferenceRequestSetBoolParameter",
-        "psd": "InferenceRequestSetDoubleParameter",
-        "psl": "InferenceRequestSetIntParameter",
-        "pslp": "ServerModelIsReady ServerModelMetadata ServerModelStatistics",
-        "pslpp": "ServerModelBatchProperties ServerModelTransactionProperties",
-        "pslup": "ServerModelConfig",
-        "pspq": "ServerLoadModelWithParameters",
-        "pspu": "ServerRegisterModelRepository",
-        "pss": "ServerOptionsSetCacheConfig InferenceRequestSetStringParameter",
-        "psss": "ServerOptionsSetBackendConfig ServerOptionsSetHostPolicy ServerOptionsSetMetricsConfig",
-        "pszi": "ServerOptionsAddRateLimiterResource",
-        "pu": (
-            "ServerOptionsSetBufferManagerThreadCount ServerOptionsSetExitTimeout "
-            "ServerOptionsSetModelLoadRetryCount ServerOptionsSetModelLoadThreadCount InferenceRequestSetFlags"
-        ),
-        "pup": "ServerModelIndex",
-    }.items()
-    for name in names.split()
-}
+# Functions that return an error or NULL, after the types of their arguments.
+_CHECKED = """
+    p     MessageDelete MetricsDelete ServerOptionsNew ServerOptionsDelete ServerDelete ServerStop
+    p     ServerPollModelRepository MetricFamilyDelete MetricDelete
+    pb    ServerOptionsSetCpuMetrics ServerOptionsSetEnablePeerAccess ServerOptionsSetExitOnError
+    pb    ServerOptionsSetGpuMetrics ServerOptionsSetLogError ServerOptionsSetLogInfo ServerOptionsSetLogWarn
+    pb    ServerOptionsSetMetrics ServerOptionsSetModelNamespacing ServerOptionsSetStrictModelConfig
+    pb    ServerOptionsSetStrictReadiness
+    pd    ServerOptionsSetMinSupportedComputeCapability MetricIncrement MetricSet
+    pi    ServerOptionsSetLogFormat ServerOptionsSetLogVerbose ServerOptionsSetModelControlMode
+    pi    ServerOptionsSetRateLimiterMode
+    piid  ServerOptionsSetModelLoadDeviceLimit
+    pipp  MetricsFormatted
+    piq   ServerOptionsSetCudaMemoryPoolByteSize
+    piss  MetricFamilyNew
+    pp    ApiVersion ServerNew ServerIsLive ServerIsReady ServerMetadata ServerMetrics MetricValue
+    ppp   MessageSerializeToJson
+    pppq  MetricNew
+    pq    ServerOptionsSetMetricsInterval ServerOptionsSetPinnedMemoryPoolByteSize
+    pq    InferenceRequestSetCorrelationId InferenceRequestSetPriorityUInt64
+    pq    InferenceRequestSetTimeoutMicroseconds
+    ps    ServerOptionsSetBackendDirectory ServerOptionsSetCacheDirectory ServerOptionsSetLogFile
+    ps    ServerOptionsSetModelRepositoryPath ServerOptionsSetRepoAgentDirectory ServerOptionsSetServerId
+    ps    ServerOptionsSetStartupModel ServerUnloadModel ServerUnloadModelAndDependents
+    ps    ServerUnregisterModelRepository InferenceRequestSetCorrelationIdString
+    psb   InferenceRequestSetBoolParameter
+    psd   InferenceRequestSetDoubleParameter
+    psl   InferenceRequestSetIntParameter
+    pslp  ServerModelIsReady ServerModelMetadata ServerModelStatistics
+    pslpp ServerModelBatchProperties ServerModelTransactionProperties
+    pslup ServerModelConfig
+    pspq  ServerLoadModelWithParameters
+    pspu  ServerRegisterModelRepository
+    pss   ServerOptionsSetCacheConfig InferenceRequestSetStringParameter
+    psss  ServerOptionsSetBackendConfig ServerOptionsSetHostPolicy ServerOptionsSetMetricsConfig
+    pszi  ServerOptionsAddRateLimiterResource
+    pu    ServerOptionsSetBufferManagerThreadCount ServerOptionsSetExitTimeout ServerOptionsSetModelLoadRetryCount
+    pu    ServerOptionsSetModelLoadThreadCount InferenceRequestSetFlags
+    pup   ServerModelIndex
+"""
+CHECKED = {name: types for types, *names in map(str.split, _CHECKED.strip().splitlines()) for name in names}
 # Arguments and result of the others.
 UNCHECKED = {
     "ErrorNew": ("is", "p"),

@@ -105,11 +105,11 @@ class ProtocolAdapter:
                 case "is_server_ready":
                     return self._server.ready()
                 case "is_model_ready":
-                    return self._is_model_ready(call)
+                    return self._model(call).is_served()
                 case "get_model_config":
                     return self._model(call).config()
                 case "get_model_repository_index":
-                    return self._index()
+                    return [each for each in self._server.model_index() if each.get("version")]
                 case "load_model":
                     config = {} if given["config"] is None else {"config": given["config"]}
                     return self._server.load(name, {**config, **(given["files"] or {})} or None)
@@ -165,19 +165,6 @@ class ProtocolAdapter:
         if model is None:
             model = self._models[key] = self._server.model(name, int(version) if version else LATEST)
         return model
-
-    def _is_model_ready(self, call: Call) -> bool:
-        try:
-            return self._model(call).ready()
-        except (NotFoundError, UnavailableError):
-            return False
-
-    def _index(self) -> list[dict[str, str]]:
-        return [
-            {"name": name, "version": str(version), "state": model.state or ""}
-            for (name, version), model in self._server.models().items()
-            if version != LATEST
-        ]
 
 
 class InprocessTransport:

@@ -13,7 +13,7 @@ from ctypes import CFUNCTYPE, PYFUNCTYPE, addressof, c_char_p, c_int, c_int64, c
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,6 @@ __all__ = [
     "MemoryBuffer",
     "Place",
     "allocate",
-    "capsule_of",
     "choose_allocator",
     "copy",
     "default_memory_allocators",
@@ -105,15 +104,7 @@ class MemoryBuffer:
         Raises:
             InvalidArgumentError: It is anything else.
         """
-        return MemoryBuffer.from_capsule(capsule_of(owner), owner)
-
-    @staticmethod
-    def from_capsule(capsule: Any, owner: Any) -> MemoryBuffer:
-        """As :meth:`from_dlpack`, from the capsule of ``owner``."""
-        found = describe(capsule)
-        # The capsule of an array refers to the array alone, which owns its memory; others may refer to anything.
-        kept = None if isinstance(owner, np.ndarray) else capsule
-        return MemoryBuffer(found.data_ptr, _DEVICES[found.device], found.device_id, found.size, owner, kept)
+        return describe(owner)[2]
 
     @staticmethod
     def from_array(array: np.ndarray[Any, Any]) -> MemoryBuffer:
@@ -228,27 +219,20 @@ class MemoryAllocator(ABC):
         """
 
 
-class _HostAllocator(MemoryAllocator):
-    """Ordinary memory, whatever is asked for."""
+class _DefaultAllocator(MemoryAllocator):
+    """Memory of a GPU, from CuPy, or ordinary memory, whatever is asked for."""
 
     def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
-        return allocate(size, (MemoryType.CPU, 0))
+        return allocate(size, (MemoryType.GPU, memory_type_id) if self is _gpu else (MemoryType.CPU, 0))
 
 
-class _GpuAllocator(MemoryAllocator):
-    """Memory of a GPU, from CuPy."""
-
-    def allocate(self, size: int, memory_type: MemoryType, memory_type_id: int) -> MemoryBuffer:
-        return allocate(size, (MemoryType.GPU, memory_type_id))
-
-
-_host = _HostAllocator()
+_host, _gpu = _DefaultAllocator(), _DefaultAllocator()
 
 #: Allocators of outputs by the type of memory that a request asks for. They may be replaced or deleted.
 default_memory_allocators: dict[MemoryType, MemoryAllocator] = {
     MemoryType.CPU: _host,
     MemoryType.CPU_PINNED: _host,
-    MemoryType.GPU: _GpuAllocator(),
+    MemoryType.GPU: _gpu,
 }
 
 
@@ -271,7 +255,7 @@ def choose_allocator(allocator: MemoryAllocator | None, place: Place | None) -> 
     default = default_memory_allocators.get(memory_type)
     if default is _host:
         return None
-    if default is None or (isinstance(default, _GpuAllocator) and not has_gpu()):
+    if default is None or (default is _gpu and not has_gpu()):
         raise InvalidArgumentError(
             f"nothing allocates outputs in memory of the kind {memory_type.name}: give an output_memory_allocator, or "
             "add one to default_memory_allocators; for memory of GPUs, install CuPy: pip install 'pytriton[cuda]'"
@@ -299,38 +283,20 @@ class DLTensor(ctypes.Structure):
     )
 
 
-class Description(NamedTuple):
-    """The content of a capsule; ``size`` in bytes."""
-
-    data_ptr: int
-    device: DLDeviceType
-    device_id: int
-    data_type: DataType
-    shape: tuple[int, ...]
-    size: int
-
-
-def capsule_of(owner: Any) -> Any:
-    """The capsule of another library's tensor.
+def describe(owner: Any) -> tuple[DataType, tuple[int, ...], MemoryBuffer]:
+    """Data type, shape and memory of another library's tensor, without a copy.
 
     Raises:
         InvalidTypeError: It has no ``__dlpack__``.
-        InvalidArgumentError: Its library refuses.
+        InvalidArgumentError: Its library refuses, the server does not support its dtype or device, or it is not in C
+            order.
     """
     if not hasattr(owner, "__dlpack__"):
         raise InvalidTypeError(f"{type(owner).__name__} has no __dlpack__; give an array or a Tensor")
     try:
-        return owner.__dlpack__()
+        capsule = owner.__dlpack__()
     except Exception as error:  # each library has its own
         raise InvalidArgumentError(f"{type(owner).__name__} cannot be used by DLPack: {error}") from error
-
-
-def describe(capsule: Any) -> Description:
-    """The content of a capsule.
-
-    Raises:
-        InvalidArgumentError: The server does not support its dtype or device, or it is not in C order.
-    """
     try:
         tensor = DLTensor.from_address(_pointer_of(capsule, NAME))
     except ValueError as error:
@@ -347,7 +313,10 @@ def describe(capsule: Any) -> Description:
         raise InvalidArgumentError("the tensor is not in C order; make a contiguous copy of it")
     size = prod(shape) * tensor.bits // 8
     address = (tensor.data or 0) + tensor.byte_offset
-    return Description(address, DLDeviceType(tensor.device), tensor.device_id, data_type, shape, size)
+    # The capsule of an array refers to the array alone, which owns its memory; others may refer to anything.
+    kept = None if isinstance(owner, np.ndarray) else capsule
+    memory_type = _DEVICES[DLDeviceType(tensor.device)]
+    return data_type, shape, MemoryBuffer(address, memory_type, tensor.device_id, size, owner, kept)
 
 
 def _in_c_order(shape: tuple[int, ...], strides: list[int]) -> bool:

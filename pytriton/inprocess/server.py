@@ -22,7 +22,13 @@ from pytriton.inprocess.arguments import (
     seconds,
 )
 from pytriton.inprocess.capi import MetricFormat, ModelBatchFlag, ModelTxnPropertyFlag
-from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError, TritonError, UnavailableError
+from pytriton.inprocess.exceptions import (
+    InvalidArgumentError,
+    InvalidTypeError,
+    NotFoundError,
+    TritonError,
+    UnavailableError,
+)
 from pytriton.inprocess.handle import NOT_STARTED, ServerHandle, check_process, wait_until_threads_sleep
 from pytriton.inprocess.messages import InferenceRequest, ResponseLayout
 from pytriton.inprocess.options import Options
@@ -31,7 +37,6 @@ from pytriton.model_config.parser import complete_config, is_partial_config
 
 __all__ = ["LATEST", "Model", "ModelDictionary", "Server"]
 
-READY_ONLY = 1
 UNLOADED = (None, "UNAVAILABLE")
 LATEST = -1  # the version that the server chooses
 VERSIONS = range(LATEST, 1 << 63)
@@ -159,9 +164,13 @@ class Server:
 
     def models(self, exclude_not_ready: bool = False) -> ModelDictionary:
         """Every model in the repositories, with its state; or only those that are ready."""
+        return ModelDictionary(self, self.model_index(exclude_not_ready))
+
+    def model_index(self, exclude_not_ready: bool = False) -> list[dict[str, Any]]:
+        """As :meth:`models`, as the server lists them: ``name`` and perhaps ``version``, ``state`` and ``reason``."""
         with self.handle as (api, server):
-            index = api.document("ServerModelIndex", server, READY_ONLY if exclude_not_ready else 0)
-        return ModelDictionary(self, index)
+            index: list[dict[str, Any]] = api.document("ServerModelIndex", server, int(exclude_not_ready))
+        return index
 
     def load(self, model_name: str, parameters: Mapping[str, str | int | bool | bytes] | None = None) -> Model:
         """Load or reload a model, and wait until it is loaded; only in the control mode EXPLICIT.
@@ -299,6 +308,13 @@ class Model:
         with self.server.handle as (api, server):
             api.ServerModelIsReady(server, *self._key, byref(ready))
         return ready.value
+
+    def is_served(self) -> bool:
+        """As :meth:`ready`; False also if the server does not have it."""
+        try:
+            return self.ready()
+        except (NotFoundError, UnavailableError):
+            return False
 
     def metadata(self) -> dict[str, Any]:
         """Name, versions, platform, inputs and outputs."""

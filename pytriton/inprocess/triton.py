@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from pytriton.base import TritonBase
 from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.inprocess.capi import ModelControlMode, RateLimitMode, installation
 from pytriton.inprocess.clients import ModelClient
-from pytriton.inprocess.exceptions import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
+from pytriton.inprocess.exceptions import InvalidArgumentError, TritonError
 from pytriton.inprocess.local_channel import native_proxy
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.server import LATEST, Server
@@ -22,7 +21,6 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.server.installation import BUNDLED
 from pytriton.server.model_server import ModelServer, ServerCapabilities, WaitDrained
 from pytriton.server.native_backend import LIBRARY
-from pytriton.server.statistics import ModelStatistics, parse_statistics
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.interfaces import Accept
 
@@ -128,40 +126,29 @@ class InprocessServer(ModelServer):
         self.url = "this process"
         self.id = ""
 
-    def load(self, name: str) -> None:
-        """As :meth:`ModelServer.load`."""
-        with _translated_errors():
-            self._server.load(name)
-
-    def unload(self, name: str) -> None:
-        """As :meth:`ModelServer.unload`."""
-        with _translated_errors():
-            self._server.unload(name)
-
-    def is_model_ready(self, name: str, version: int | None = None) -> bool:
-        """As :meth:`ModelServer.is_model_ready`."""
+    def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        name, version, *_ = *arguments, "", ""
         try:
-            return self._server.model(name, version or LATEST).ready()
-        except (NotFoundError, UnavailableError):
-            return False
-
-    def is_own(self, name: str) -> bool:
-        """Whether the server has a model of this name: no other process loads any."""
-        return self.is_model_ready(name)
+            match method:
+                case "load_model":
+                    return self._server.load(name)
+                case "unload_model":
+                    return self._server.unload(name)
+                case "is_model_ready":
+                    return self._server.model(name, int(version or LATEST)).is_served()
+                case "get_model_config":
+                    return self._server.model(name).config()
+                case "get_inference_statistics":
+                    return self._server.model(name).statistics()
+                case "get_model_repository_index":
+                    return self._server.model_index()
+        except TritonError as error:
+            raise PyTritonModelControlError(str(error)) from error
+        raise NotImplementedError(method)
 
     def announcement(self, config: TritonModelConfig) -> str:
         """As :meth:`ModelServer.announcement`; other processes cannot call the model."""
         return f"Infer function available as model {config.model_name!r} of the server in this process"
-
-    def version_states(self) -> dict[tuple[str, str], str]:
-        """As :meth:`ModelServer.version_states`."""
-        with _translated_errors():
-            return {(name, str(version)): model.state or "" for (name, version), model in self._server.models().items()}
-
-    def statistics(self, name: str | None) -> list[ModelStatistics]:
-        """As :meth:`ModelServer.statistics`."""
-        with _translated_errors():
-            return parse_statistics(self._server.model(name or "").statistics())
 
     def end(self, models: Sequence[str], wait_drained: WaitDrained) -> None:
         """As :meth:`ModelServer.end`; the server itself waits for the requests."""
@@ -181,12 +168,3 @@ class InprocessServer(ModelServer):
             return None if may_come() and (self._server.live() if live else self._server.ready()) else "not ready"
         except TritonError as error:
             return str(error)
-
-
-@contextmanager
-def _translated_errors() -> Iterator[None]:
-    """Raise the server's errors as the error that clients of a server elsewhere raise."""
-    try:
-        yield
-    except TritonError as error:
-        raise PyTritonModelControlError(str(error)) from error
