@@ -58,11 +58,7 @@ NO_URL = "http://in-this-process"
 
 
 class InferResult:
-    """A response without an error.
-
-    Args:
-        response: The response.
-    """
+    """A response without an error."""
 
     def __init__(self, response: InferenceResponse) -> None:
         self._outputs = response.outputs
@@ -80,11 +76,7 @@ class InferResult:
 
 
 class ProtocolAdapter:
-    """Translates calls, which have the names and arguments of tritonclient's, results and errors.
-
-    Args:
-        server: The server.
-    """
+    """Translates calls, which have the names and arguments of tritonclient's, results and errors."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -362,19 +354,11 @@ class _InprocessClient(BaseModelClient):
         return client
 
     def get_lib(self) -> ModuleType:
-        """Tritonclient has no module for a server in this process.
-
-        Raises:
-            UnsupportedError: Always.
-        """
+        """UnsupportedError: tritonclient has no module for a server in this process."""
         raise UnsupportedError("tritonclient has no module for a server in this process; use the server itself")
 
     def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
-        """Tritonclient has no client of a server in this process.
-
-        Raises:
-            UnsupportedError: Always.
-        """
+        """UnsupportedError, as :meth:`get_lib`."""
         raise UnsupportedError("tritonclient has no client of a server in this process; use the server itself")
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "MemoryAllocator",
     "MemoryBuffer",
     "Place",
+    "address_of",
     "allocate",
     "choose_allocator",
     "copy",
@@ -109,7 +110,12 @@ class MemoryBuffer:
     @staticmethod
     def from_array(array: np.ndarray[Any, Any]) -> MemoryBuffer:
         """The memory of an array in C order, without a copy."""
-        return MemoryBuffer(array.__array_interface__["data"][0], MemoryType.CPU, 0, array.nbytes, array)
+        return MemoryBuffer(address_of(array), MemoryType.CPU, 0, array.nbytes, array)
+
+
+def address_of(array: np.ndarray[Any, Any]) -> int:
+    """Address of an array's first element."""
+    return int(array.__array_interface__["data"][0])
 
 
 class HostMemory:
@@ -352,14 +358,11 @@ _deleter, _destructor = CFUNCTYPE(None, c_void_p)(_delete), CFUNCTYPE(None, c_vo
 
 
 def make_capsule(data_ptr: int, device: tuple[int, int], data_type: DataType, shape: Sequence[int], owner: Any) -> Any:
-    """A capsule of memory that is not copied.
+    """A capsule of memory in C order that is not copied, and whose owner is kept until nothing uses it.
 
     Args:
-        data_ptr: Address of the memory.
-        device: DLPack's type and number of the device.
+        device: DLPack's type and number.
         data_type: One of CODES.
-        shape: In C order.
-        owner: Kept until nothing uses the memory.
     """
     code, bits = CODES[data_type]
     lengths = (c_int64 * len(shape))(*shape)

@@ -21,7 +21,7 @@ import numpy as np
 from pytriton.inprocess.arguments import INT64, encode, encode_name, encode_padded, integer, mapping, python_value
 from pytriton.inprocess.capi import Api, DataType, DLDeviceType, MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError, TritonError, error_of
-from pytriton.inprocess.memory import CODES, HostMemory, MemoryAllocator, MemoryBuffer, Place
+from pytriton.inprocess.memory import CODES, HostMemory, MemoryAllocator, MemoryBuffer, Place, address_of
 from pytriton.inprocess.tensor import DATA_TYPES, Tensor, tensor_of
 
 __all__ = [
@@ -93,8 +93,7 @@ def encode_request(
     That memory is not copied, and must stay until the server has released the request.
 
     Args:
-        request: The request.
-        number: Identifies it.
+        number: Identifies the request.
         place: Where outputs are wanted.
         notifications: Address of the queue that gets the number with each response; 0: none.
         hold: Whether to send it later, after :func:`set_details`.
@@ -155,7 +154,7 @@ def _address(array: Any) -> int:
     try:
         return addressof(c_char.from_buffer(array))  # takes a quarter of the other way's time
     except (TypeError, ValueError):  # the array is read-only or empty
-        return int(array.__array_interface__["data"][0])
+        return address_of(array)
 
 
 def has_details(request: InferenceRequest) -> bool:
@@ -166,12 +165,7 @@ def has_details(request: InferenceRequest) -> bool:
 
 
 def set_details(api: Api, handle: c_void_p, request: InferenceRequest) -> None:
-    """Set everything that :func:`encode_request` does not encode.
-
-    Args:
-        api: The server's functions.
-        handle: The request of the C API.
-        request: The values.
+    """Set everything that :func:`encode_request` does not encode, in a request of the C API.
 
     Raises:
         TritonError: A value is wrong.

@@ -41,7 +41,6 @@ class PendingRequest:
     """A request as it is now; :meth:`send` sends it.
 
     Args:
-        request: The request.
         notifications: Gets the number with each response; None: :meth:`next` may wait for responses.
 
     Attributes:

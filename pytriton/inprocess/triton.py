@@ -115,11 +115,7 @@ def _with_store(options: Options, store: Path) -> Options:
 
 
 class InprocessServer(ModelServer):
-    """A server in this process, called as a library.
-
-    Args:
-        server: The server.
-    """
+    """A server in this process, called as a library."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
