@@ -20,8 +20,8 @@ from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
 from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
 from pytriton.pool.threads import ThreadWorkerPool, callables
+from pytriton.server.backends import uses_native
 from pytriton.server.model_server import ServerCapabilities
-from pytriton.server.native_backend import uses_native
 from pytriton.server.repository import remove_model, write_model
 from pytriton.signature.functions import name_of
 from pytriton.worker.context import TritonContext

@@ -16,9 +16,9 @@ from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.server.access import Access
+from pytriton.server.backends import NO_PYTHON_BACKEND
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.model_server import MESSAGE_END, OWNER, ModelServer, WaitDrained
-from pytriton.server.python_backend import NO_PYTHON_BACKEND
 from pytriton.server.repository import CONFIG_FILE
 from pytriton.utils.workspace import Workspace
 

@@ -35,7 +35,7 @@ from pytriton.server.installation import find_installation
 from pytriton.server.launch import check_ports, with_vertex_ai_settings
 from pytriton.server.launched_server import LaunchedServer
 from pytriton.server.model_server import ServerCapabilities
-from pytriton.server.user_repository import UserRepository
+from pytriton.server.repository import UserRepository
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext
 

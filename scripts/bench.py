@@ -36,7 +36,7 @@ from rounds import Plan, Round, Timing
 from sections import BARE, SECTIONS
 from soak import Soak, soak, soak_table, trends
 
-from pytriton.server.native_backend import PROXIES
+from pytriton.server.backends import PROXIES
 
 __all__ = ["main", "parse"]
 

@@ -23,8 +23,8 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonServerError
 from pytriton.inprocess.exceptions import UnavailableError, UnsupportedError, error_of
+from pytriton.server.backends import LIBRARY, build_mismatch
 from pytriton.server.installation import BUNDLED, Installation, find_installation
-from pytriton.server.native_backend import LIBRARY, build_mismatch
 
 __all__ = [
     "REQUESTS_LIBRARY",

@@ -21,10 +21,10 @@ from pytriton.inprocess.capi import Api, installation, load
 from pytriton.inprocess.exceptions import InvalidArgumentError, UnavailableError
 from pytriton.inprocess.native import RequestsLibrary, requests_library
 from pytriton.inprocess.options import Options, settings
+from pytriton.server.backends import STUB
 from pytriton.server.drain import thread_states
 from pytriton.server.installation import Installation, overlay, server_environment
 from pytriton.server.launch import has_gpu_driver
-from pytriton.server.python_backend import STUB
 from pytriton.utils.workspace import Workspace
 
 __all__ = [

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from pytriton.inprocess.handle import is_forked
 from pytriton.inprocess.memory import address_of
-from pytriton.server.native_backend import LIBRARY
+from pytriton.server.backends import LIBRARY
 from pytriton.wire.channel import PeerGoneError
 from pytriton.wire.frames import BYE, INLINE_LIMIT_BYTES, KIND, NO_REGION, REQUEST, Frame, pack, unpack
 from pytriton.wire.tensors import FrameError, Tensor, data_bytes

@@ -18,9 +18,9 @@ from pytriton.inprocess.local_channel import native_proxy
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.server import LATEST, Server
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.server.backends import LIBRARY
 from pytriton.server.installation import BUNDLED
 from pytriton.server.model_server import ModelServer, ServerCapabilities, WaitDrained
-from pytriton.server.native_backend import LIBRARY
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.interfaces import Accept
 

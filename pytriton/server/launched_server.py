@@ -30,7 +30,7 @@ from pytriton.server.launch import (
 )
 from pytriton.server.model_server import ModelServer, WaitDrained
 from pytriton.server.process import ServerProcess
-from pytriton.server.user_repository import UserRepository
+from pytriton.server.repository import UserRepository
 from pytriton.utils.workspace import SERVER_PREFIX, TEMPORARY_FOLDERS
 
 __all__ = ["LaunchedServer"]
