@@ -23,6 +23,9 @@ from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerErr
 from pytriton.model import Model, ModelSpec
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.pool.pool import Infer
+from pytriton.rest.config import RestConfig
+from pytriton.rest.front import Front, checked
+from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.model_server import ModelServer, ServerCapabilities
 from pytriton.server.statistics import ModelStatistics
@@ -51,9 +54,18 @@ class TritonBase(ABC):
     Args:
         workspace: As for :class:`pytriton.triton.Triton`.
         connect_on_enter: Whether entering the context connects.
+        rest: As for :class:`pytriton.triton.Triton`.
     """
 
-    def __init__(self, workspace: Workspace | str | Path | None = None, connect_on_enter: bool = True) -> None:
+    def __init__(
+        self,
+        workspace: Workspace | str | Path | None = None,
+        connect_on_enter: bool = True,
+        rest: RestConfig | bool | None = False,
+    ) -> None:
+        self._rest = checked(rest)
+        self._front: Front | None = None
+        self._front_announced = False
         self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
         self._server: ModelServer | None = None
         self._connect_on_enter = connect_on_enter
@@ -253,9 +265,13 @@ class TritonBase(ABC):
             self._started = True
             if self._server is None:
                 try:
+                    if self._rest is not None:  # it starts while the server does
+                        self._front = Front(self._rest, self.endpoints(), self._stop_soon)
                     self._server = self._start_server()
-                except Exception as error:
-                    if self._is_wanted():
+                except BaseException as error:
+                    if self._front is not None:
+                        self._front.close()
+                    if self._is_wanted() or not isinstance(error, Exception):
                         raise
                     raise PyTritonInvalidOperationError("stopped before the server was ready") from error
             try:
@@ -318,9 +334,14 @@ class TritonBase(ABC):
             with self._lock:  # a start ends early; loads and unloads go on to their end
                 pass
             if self._server is not None:
+                deadline = time.monotonic() + self._server.exit_timeout_s
+                if self._front is not None:
+                    self._front.drain(deadline - time.monotonic())
                 wait_drained = partial(self._models.wait_drained, self._server)
-                self._server.end(self._models.names(loaded=True), wait_drained)
+                self._server.end(self._models.names(loaded=True), wait_drained, deadline)
         finally:  # also after Ctrl+C while waiting
+            if self._front is not None:
+                self._front.close()
             if self._server is not None:
                 self._server.kill()
             self._models.disconnect()
@@ -342,6 +363,8 @@ class TritonBase(ABC):
 
     def is_alive(self) -> bool:
         """Whether there is a server, and every bound model can be served."""
+        if self._front is not None and not self._front.is_alive():
+            return False
         return self._is_running() and all(model.is_alive() for model in self._models)
 
     def is_connected(self) -> bool:
@@ -407,6 +430,14 @@ class TritonBase(ABC):
             self._observation.metrics = CallableMetrics.of(registry)
             return self._metrics_page.url
 
+    def endpoints(self) -> ServerEndpoints:
+        """Where clients on this machine reach the server, which need not run yet.
+
+        Raises:
+            PyTritonInvalidOperationError: It has none, as it is in this process.
+        """
+        raise PyTritonInvalidOperationError("a server in this process has no endpoints")
+
     # What differs between servers:
 
     @abstractmethod
@@ -419,6 +450,7 @@ class TritonBase(ABC):
 
     def _begin_serving(self) -> None:
         self.connect()
+        self._announce_front()
 
     def _check_server(self, what: str) -> None:
         """Launch our server again if it has died, and raise as :meth:`_check_running`."""
@@ -481,9 +513,18 @@ class TritonBase(ABC):
         threading.Thread(target=self._models.interrupt, name="pytriton-interrupt").start()
 
     def _on_second_signal(self) -> None:
+        if self._front is not None:
+            self._front.kill()
         if self._server is not None:
             self._server.kill()
         threading.Thread(target=self._models.disconnect, name="pytriton-disconnect").start()
+
+    def _announce_front(self) -> None:
+        """Log where the REST front is, if there is one, once it accepts requests; raises as :meth:`connect`."""
+        if self._front is not None and not self._front_announced:
+            self._front.wait_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S, self._is_wanted)
+            self._front_announced = True
+            LOGGER.info("%s", self._front.announcement([model.config for model in self._models]))
 
     def _stop_soon(self) -> None:
         threading.Thread(target=self.stop, name="pytriton-stop").start()

@@ -15,6 +15,7 @@ from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
+from pytriton.rest.config import RestConfig
 from pytriton.server.access import Access
 from pytriton.server.backends import NO_PYTHON_BACKEND
 from pytriton.server.endpoints import ServerEndpoints
@@ -26,7 +27,7 @@ __all__ = ["RemoteServer", "RemoteTriton"]
 
 LOGGER = logging.getLogger("pytriton.triton")
 
-END_TIMEOUT_S, SETTLE_TIMEOUT_S = 30.0, 10.0
+SETTLE_TIMEOUT_S = 10.0
 ACCESS_POLL_S = 1.0
 LIVE_TIMEOUT_S = 5.0
 RESTRICTED = "restricted"
@@ -60,10 +61,9 @@ class RemoteServer(ModelServer):
 
     def is_live(self) -> bool:
         """Whether the server answers within some seconds."""
-        limit = {} if self.url.startswith("http") else {"client_timeout": LIVE_TIMEOUT_S}
         try:
-            return bool(self._call("is_server_live", timeout_s=LIVE_TIMEOUT_S, **limit))
-        except (PyTritonModelControlError, ValueError):  # ValueError: an incomplete answer
+            return bool(self._call("is_server_live", LIVE_TIMEOUT_S))
+        except PyTritonModelControlError:
             return False
 
     def check_ready(self, timeout_s: float, keep_waiting: Callable[[], bool] = lambda: True) -> None:
@@ -103,23 +103,23 @@ class RemoteServer(ModelServer):
             for path in folder.rglob("*")
             if path.is_file() and path != config_file
         }
-        self._call("load_model", name, config=json.dumps(config), files=files)
+        self._call("load_model", model_name=name, config=json.dumps(config), files=files)
 
     def unload(self, name: str) -> None:
         """As :meth:`ModelServer.unload`, unless the model of this name is not the one that this object loaded."""
         if self.is_own(name):
             super().unload(name)
 
-    def end(self, models: Sequence[str], wait_drained: WaitDrained) -> None:
-        """Unload models, and wait for their requests in flight."""
+    def end(self, models: Sequence[str], wait_drained: WaitDrained, deadline: float) -> None:
+        """As :meth:`ModelServer.end`."""
         try:
             for name in models:
                 self.unload(name)
         except PyTritonModelControlError as error:
             LOGGER.warning("models cannot be unloaded from the server at %s: %s", self.url, error)
             return
-        if not wait_drained(time.monotonic() + END_TIMEOUT_S, lambda: True):
-            LOGGER.warning("requests in flight were ended after %.0f s", END_TIMEOUT_S)
+        if not wait_drained(deadline, lambda: True):
+            LOGGER.warning("requests in flight were ended after %.0f s", self.exit_timeout_s)
         if models:  # else a model that it has refused would be all that keeps it from being ready
             self.wait_ready(SETTLE_TIMEOUT_S, lambda: True)
 
@@ -145,6 +145,7 @@ class RemoteTriton(TritonBase):
         access_token: Of the server, if its model-repository endpoint is restricted. None takes that in the environment
             variable ``PYTRITON_ACCESS_TOKEN``, if there is one.
         init_timeout_s: How long to wait for the server to be ready.
+        rest: As for :class:`Triton`; the front serves all models of the server.
 
     Attributes:
         triton_context: What the bound callables share.
@@ -161,10 +162,11 @@ class RemoteTriton(TritonBase):
         access_token: str | None = None,
         *,
         init_timeout_s: float = DEFAULT_TRITON_STARTUP_TIMEOUT_S,
+        rest: RestConfig | bool | None = False,
     ) -> None:
         self._access = Access.to_other(url, access_token)
         self._init_timeout_s = init_timeout_s
-        super().__init__(workspace)
+        super().__init__(workspace, rest=rest)
 
     def is_alive(self) -> bool:
         """Whether there is a server, which is asked if nothing was bound yet, and every bound model can be served."""

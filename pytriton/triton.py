@@ -23,6 +23,7 @@ from pytriton.constants import (
 from pytriton.exceptions import PyTritonServerError
 from pytriton.model_config.validation import checked_copy
 from pytriton.remote import RemoteTriton
+from pytriton.rest.config import RestConfig
 from pytriton.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
     TRITON_ACCESS_HEADER,
@@ -32,7 +33,7 @@ from pytriton.security import (
 from pytriton.server.access import Restrictions
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.installation import find_installation
-from pytriton.server.launch import check_ports, with_vertex_ai_settings
+from pytriton.server.launch import check_ports, check_ports_differ, with_vertex_ai_settings
 from pytriton.server.launched_server import LaunchedServer
 from pytriton.server.model_server import ServerCapabilities
 from pytriton.server.repository import UserRepository
@@ -111,6 +112,8 @@ class Triton(TritonBase):
             the context, and again when a signal has killed it; for Vertex AI, if ``config`` allows it,
             :data:`VertextAILifecyclePolicy`.
         security_config: Which endpoints need the access token; default: those that calling a model does not need.
+        rest: Options of a REST front, which serves the models as JSON in a process of its own: docs/http_api.md. True
+            takes those in the environment, ``PYTRITON_REST_*``, and so does None if ``PYTRITON_REST_PORT`` is there.
 
     Attributes:
         triton_context: What the bound callables share.
@@ -118,6 +121,8 @@ class Triton(TritonBase):
     Raises:
         PyTritonServerError: There is no server binary here.
         PyTritonValidationError: The configuration is wrong.
+        PyTritonBadParameterError: An option of the REST front is.
+        ImportError: The REST front's libraries are not installed.
         FileExistsError: ``workspace`` exists.
     """
 
@@ -128,6 +133,7 @@ class Triton(TritonBase):
         workspace: Workspace | str | Path | None = None,
         triton_lifecycle_policy: TritonLifecyclePolicy | None = None,
         security_config: TritonSecurityConfig | None = None,
+        rest: RestConfig | bool | None = None,
     ) -> None:
         self._config = with_vertex_ai_settings(merge_configs(TritonConfig.from_env(), config))
         self._security = TritonSecurityConfig() if security_config is None else checked_copy(security_config)
@@ -141,12 +147,15 @@ class Triton(TritonBase):
         self._announced = False
         default = VertextAILifecyclePolicy if self._config.allow_vertex_ai else DefaultTritonLifecyclePolicy
         self._policy = triton_lifecycle_policy or default
-        super().__init__(workspace, self._policy.launch_triton_on_startup)
+        super().__init__(workspace, self._policy.launch_triton_on_startup, rest)
+        if self._rest is not None:
+            check_ports_differ(self._config, "RestConfig.port", self._rest.port)
 
     def run(self) -> None:
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""
         self.connect()
         self._user_repository.warn_of_missing_models()
+        self._announce_front()
         if not self._announced:
             self._announced = True
             LOGGER.info(

@@ -16,7 +16,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pytriton import client
-from pytriton.client.base import BaseModelClient, ClientT
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
@@ -27,6 +26,7 @@ from pytriton.client.exceptions import (
     PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
 )
+from pytriton.client.session import BaseModelClient, ClientT
 from pytriton.inprocess.capi import DataType
 from pytriton.inprocess.exceptions import (
     InvalidArgumentError,
@@ -34,6 +34,7 @@ from pytriton.inprocess.exceptions import (
     TritonError,
     UnavailableError,
     UnsupportedError,
+    code_of,
 )
 from pytriton.inprocess.handle import NOT_STARTED
 from pytriton.inprocess.messages import InferenceRequest, InferenceResponse
@@ -100,11 +101,13 @@ class ProtocolAdapter:
                     return self._model(call).is_served()
                 case "get_model_config":
                     return self._model(call).config()
+                case "get_inference_statistics":
+                    return self._model(call).statistics()
                 case "get_model_repository_index":
                     return [each for each in self._server.model_index() if each.get("version")]
                 case "load_model":
-                    config = {} if given["config"] is None else {"config": given["config"]}
-                    return self._server.load(name, {**config, **(given["files"] or {})} or None)
+                    config = {} if given.get("config") is None else {"config": given["config"]}
+                    return self._server.load(name, {**config, **(given.get("files") or {})} or None)
                 case "unload_model":
                     return self._server.unload(name)
         except TritonError as error:
@@ -144,15 +147,17 @@ class ProtocolAdapter:
         text = str(error)
         if isinstance(error, InvalidArgumentError) and text == NOT_STARTED:
             return PyTritonClientConnectionError(f"{call.method} was not possible: {text}")
+        refusal = PyTritonClientInferenceServerError(text)
         if isinstance(error, UnavailableError) and "timeout expired" in text.lower():
-            return PyTritonClientQueueTimeoutError(text)
-        if isinstance(error, UnavailableError) or (isinstance(error, NotFoundError) and "unknown model" in text):
-            return PyTritonClientServerUnavailableError(text)
-        return PyTritonClientInferenceServerError(text)
+            refusal = PyTritonClientQueueTimeoutError(text)
+        elif isinstance(error, UnavailableError) or (isinstance(error, NotFoundError) and "unknown model" in text):
+            refusal = PyTritonClientServerUnavailableError(text)
+        refusal.code = code_of(error)
+        return refusal
 
     def _model(self, call: Call) -> Model:
         """The same object for each call: it remembers the layouts of responses."""
-        key = name, version = call.arguments["model_name"], call.arguments["model_version"]
+        key = name, version = call.arguments["model_name"], call.arguments.get("model_version", "")
         model = self._models.get(key)
         if model is None:
             model = self._models[key] = self._server.model(name, int(version) if version else LATEST)
@@ -323,7 +328,8 @@ class _InprocessClient(BaseModelClient):
         model_name: Name of the model.
         model_version: Version of the model; None uses the highest.
         settings: ``lazy_init``, ``init_timeout_s``, ``inference_timeout_s``, ``model_config`` and
-            ``ensure_model_is_ready`` of :class:`pytriton.client.base.BaseModelClient`, and those of the class itself.
+            ``ensure_model_is_ready`` of :class:`~pytriton.client.session.BaseModelClient`, and those of the class
+            itself.
     """
 
     def __init__(self, server: Server, model_name: str, model_version: str | None = None, **settings: Any) -> None:

@@ -285,7 +285,7 @@ class Model:
         reason: The reason of that state, if the server gave one.
 
     Attributes:
-        response_layouts: Decoded parts of its responses; see :mod:`pytriton.inprocess.response`.
+        response_layouts: Decoded parts of its responses; see :mod:`pytriton.inprocess.messages`.
     """
 
     def __init__(

@@ -12,11 +12,11 @@ from typing import Any
 from pytriton.base import TritonBase
 from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.inprocess.capi import ModelControlMode, RateLimitMode, installation
-from pytriton.inprocess.clients import ModelClient
+from pytriton.inprocess.clients import InprocessTransport, ModelClient, ProtocolAdapter
 from pytriton.inprocess.exceptions import InvalidArgumentError, TritonError
 from pytriton.inprocess.local_channel import native_proxy
 from pytriton.inprocess.options import Options
-from pytriton.inprocess.server import LATEST, Server
+from pytriton.inprocess.server import Server
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.server.backends import LIBRARY
 from pytriton.server.installation import BUNDLED
@@ -122,45 +122,21 @@ class InprocessServer(ModelServer):
         self.url = "this process"
         self.id = ""
 
-    def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
-        name, version, *_ = *arguments, "", ""
-        try:
-            match method:
-                case "load_model":
-                    return self._server.load(name)
-                case "unload_model":
-                    return self._server.unload(name)
-                case "is_model_ready":
-                    return self._server.model(name, int(version or LATEST)).is_served()
-                case "get_model_config":
-                    return self._server.model(name).config()
-                case "get_inference_statistics":
-                    return self._server.model(name).statistics()
-                case "get_model_repository_index":
-                    return self._server.model_index()
-        except TritonError as error:
-            raise PyTritonModelControlError(str(error)) from error
-        raise NotImplementedError(method)
+    def _connect(self) -> InprocessTransport:
+        return InprocessTransport(ProtocolAdapter(self._server))
 
     def announcement(self, config: TritonModelConfig) -> str:
         """As :meth:`ModelServer.announcement`; other processes cannot call the model."""
         return f"Infer function available as model {config.model_name!r} of the server in this process"
 
-    def end(self, models: Sequence[str], wait_drained: WaitDrained) -> None:
+    def end(self, models: Sequence[str], wait_drained: WaitDrained, deadline: float) -> None:
         """As :meth:`ModelServer.end`; the server itself waits for the requests."""
-        deadline = time.monotonic() + SERVER_POLL_S
+        poll_end = time.monotonic() + SERVER_POLL_S
         try:
             for name in models:
                 self.unload(name)
-            while time.monotonic() < deadline and any(self.states().get(name, UNLOADED) - UNLOADED for name in models):
+            while time.monotonic() < poll_end and any(self.states().get(name, UNLOADED) - UNLOADED for name in models):
                 time.sleep(POLL_S)
             self._server.stop()
         except (TritonError, PyTritonModelControlError) as error:
             LOGGER.warning("the server in this process did not end well: %s", error)
-
-    def wait_ready(self, timeout_s: float, may_come: Callable[[], bool], *, live: bool = False) -> str | None:
-        """As :meth:`ModelServer.wait_ready`, without waiting: a server that has started is ready."""
-        try:
-            return None if may_come() and (self._server.live() if live else self._server.ready()) else "not ready"
-        except TritonError as error:
-            return str(error)

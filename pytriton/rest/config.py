@@ -1,15 +1,23 @@
-"""Options of the REST front."""
+"""Options of the REST front, and what each of its processes gets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.security import check_header_value
 
-__all__ = ["RestConfig"]
+if TYPE_CHECKING:
+    from pytriton.server.endpoints import ServerEndpoints
+
+__all__ = ["READY", "FrontSpec", "RestConfig"]
+
+ENVIRONMENT_PREFIX = "PYTRITON_REST_"
+READY = b"ready"
 
 
 @dataclass(kw_only=True)
@@ -48,6 +56,25 @@ class RestConfig:
     heartbeat_s: float = 15.0
     access_log: bool = False
 
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str] = os.environ) -> RestConfig:
+        """The options in ``PYTRITON_REST_PORT``, ``PYTRITON_REST_ADDRESS`` and so on; lists have commas.
+
+        Raises:
+            PyTritonBadParameterError: A value cannot be understood; the message names the variable.
+        """
+        given: dict[str, Any] = {}
+        for each in fields(cls):
+            name = f"{ENVIRONMENT_PREFIX}{each.name.upper()}"
+            text = environment.get(name)
+            if text is not None:
+                kind = type(each.default)
+                try:
+                    given[each.name] = _READERS.get(kind, str)(text)
+                except (KeyError, ValueError) as error:
+                    raise PyTritonBadParameterError(f"{name} cannot be {text!r}; give {_NOUNS[kind]}") from error
+        return cls(**given)
+
     def validate(self) -> None:
         """Check all options.
 
@@ -59,12 +86,57 @@ class RestConfig:
         _check("port", self.port, int, 1, 65535)
         for name in ("timeout_s", "heartbeat_s"):
             _check(name, getattr(self, name), (int, float), 0.001)
+        if not isinstance(self.access_log, bool):
+            raise PyTritonBadParameterError(f"access_log must be True or False, got {self.access_log!r}")
+        if not isinstance(self.address, str) or not self.address:
+            raise PyTritonBadParameterError(f"address must be one such as '127.0.0.1', got {self.address!r}")
+        if self.access_token is not None:
+            check_header_value("access_token", self.access_token)
         if isinstance(self.cors, str) or not all(isinstance(origin, str) for origin in self.cors):
             raise PyTritonBadParameterError(f"cors must be a list of origins, got {self.cors!r}")
         if (self.certificate is None) != (self.key is None):
             raise PyTritonBadParameterError("certificate and key go together; give both, or none")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise PyTritonBadParameterError(f"root_path must be like '/models', got {self.root_path!r}")
+
+
+@dataclass(frozen=True)
+class FrontSpec:
+    """What a process of the front needs.
+
+    Attributes:
+        config: Options of the front.
+        endpoints: Of the server behind it.
+        listener: Descriptor of the socket that it accepts from, which listens already.
+        control: Descriptor of the socket to the hosting process. It brings the number of seconds in which to answer
+            the requests in progress, and its end ends this process at once. :data:`READY` goes the other way.
+        counters: Descriptors of the metrics of all processes of the front.
+        index: Which of them this process is.
+        parent: Id of the hosting process.
+        level: For log messages.
+    """
+
+    config: RestConfig
+    endpoints: ServerEndpoints
+    listener: int
+    control: int
+    counters: tuple[int, ...]
+    index: int
+    parent: int
+    level: int
+
+    def descriptors(self) -> tuple[int, ...]:
+        """All of them."""
+        return (self.listener, self.control, *self.counters)
+
+
+_NOUNS = {int: "an integer", float: "a number", bool: "true or false"}
+_READERS: dict[type, Callable[[str], Any]] = {
+    int: int,
+    float: float,
+    bool: lambda text: {"true": True, "1": True, "false": False, "0": False}[text.strip().lower()],
+    tuple: lambda text: [item.strip() for item in text.split(",") if item.strip()],
+}
 
 
 def _check(name: str, value: Any, kind: Any, least: float, most: float = float("inf")) -> None:

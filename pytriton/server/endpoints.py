@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytriton.client.url import TritonUrl
+from pytriton.client.auth import TritonUrl
 from pytriton.config import TritonConfig
 from pytriton.server.access import Access, Restrictions, uses_tls
 from pytriton.server.launch import endpoints, local_host

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import re
 import shutil
@@ -9,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import replace
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from uuid import uuid4
 
@@ -38,7 +38,6 @@ __all__ = ["LaunchedServer"]
 LOGGER = logging.getLogger("pytriton.triton")
 
 ENDPOINTS = {"http_port": "HTTP", "grpc_port": "gRPC", "metrics_port": "metrics"}
-EXIT_TIMEOUT_S = 30
 KILL_TIMEOUT_S = 10.0
 TRACE_TIMEOUT_S = 10.0
 METRICS_TIMEOUT_S = 5.0
@@ -157,11 +156,12 @@ class LaunchedServer(ModelServer):
         where = endpoints(self._config).get("metrics_port")
         if where is None:
             return 0
+        http = importlib.import_module("http.client")
         try:
-            with closing(HTTPConnection(local_host(where[0]), where[1], timeout=METRICS_TIMEOUT_S)) as connection:
+            with closing(http.HTTPConnection(local_host(where[0]), where[1], timeout=METRICS_TIMEOUT_S)) as connection:
                 connection.request("GET", "/metrics")
                 text = connection.getresponse().read().decode()
-        except (OSError, HTTPException) as error:
+        except (OSError, http.HTTPException) as error:
             LOGGER.debug("the server's metrics cannot be read: %s", error)
             return 0
         return sum(int(float(count)) for model, count in PENDING.findall(text) if model in models)
@@ -172,7 +172,12 @@ class LaunchedServer(ModelServer):
         drain.wait_received(timeout_s * RECEIVING_SHARE)
         return lambda: drain.has_parsed() and not self.pending(models)
 
-    def end(self, models: Sequence[str], wait_drained: WaitDrained) -> None:
+    @property
+    def exit_timeout_s(self) -> float:
+        """As :attr:`ModelServer.exit_timeout_s`."""
+        return super().exit_timeout_s if self._config.exit_timeout_secs is None else self._config.exit_timeout_secs
+
+    def end(self, models: Sequence[str], wait_drained: WaitDrained, deadline: float) -> None:
         """Refuse new requests, answer those in flight, then end the process.
 
         The process is killed: by then it has nothing left to do but to sleep (1 s for each Python-backend model, up to
@@ -180,9 +185,8 @@ class LaunchedServer(ModelServer):
         """
         if not self.is_alive():
             return
-        timeout_s = EXIT_TIMEOUT_S if self._config.exit_timeout_secs is None else self._config.exit_timeout_secs
-        self._user_repository.unload(self, time.monotonic() + timeout_s)
-        deadline = time.monotonic() + timeout_s
+        self._user_repository.unload(self, deadline)
+        timeout_s = max(0.0, deadline - time.monotonic())
         drain = self._drain()
         drain.wait_received(timeout_s * RECEIVING_SHARE)
         try:

@@ -13,17 +13,21 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from tritonclient.utils import InferenceServerException
-
-from pytriton.client.exceptions import PyTritonClientTimeoutError
+from pytriton.client.conversations import Call, Transport
+from pytriton.client.exceptions import (
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientTimeoutError,
+)
 from pytriton.config import TritonConfig
 from pytriton.constants import TRITON_LOCAL_IP
 from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.server.access import CALL_TIMEOUT_S, Access
+from pytriton.server.access import Access
 from pytriton.server.announcement import announcement
 from pytriton.server.installation import Installation
 from pytriton.server.launch import metrics_address
@@ -31,7 +35,9 @@ from pytriton.server.statistics import ModelStatistics, parse_statistics
 
 __all__ = ["ModelServer", "ServerCapabilities", "WaitDrained"]
 
-READY_POLL_S = 0.01
+CALL_TIMEOUT_S = 600.0
+EXIT_TIMEOUT_S = 30.0
+READY_POLL_S = 0.002
 OWNER = "pytriton_owner"
 HELD_STATES = {"READY", "LOADING", "UNLOADING"}
 NOT_LOADED = ("is not found", "has no available versions")
@@ -131,28 +137,28 @@ class ModelServer:
 
     def load(self, name: str) -> None:
         """Load a model, or its new versions and configuration."""
-        self._call("load_model", name)
+        self._call("load_model", model_name=name)
 
     def load_others(self, bound: Collection[str]) -> None:
         """Load the models that are not ``bound`` here, but may use those that are, if the server has any."""
 
     def unload(self, name: str) -> None:
         """Have a model refuse new requests and go once those in flight are answered; returns before it is gone."""
-        self._call("unload_model", name)
+        self._call("unload_model", model_name=name)
 
     def is_model_ready(self, name: str, version: int | None = None) -> bool:
         """Whether the server can serve a version of a model, or any."""
-        return bool(self._call("is_model_ready", name, str(version or "")))
+        return bool(self._call("is_model_ready", model_name=name, model_version=str(version or "")))
 
     def is_own(self, name: str) -> bool:
         """Whether the server has loaded a model of this name, and it is the one that this object loaded."""
         try:
-            config = self._call_json("get_model_config", name)
+            config = self._call("get_model_config", model_name=name)
         except PyTritonModelControlError as error:
             if any(text in str(error) for text in NOT_LOADED):
                 return False
             raise
-        parameters = config.get("config", config).get("parameters") or {}
+        parameters = config.get("parameters") or {}
         return bool(parameters.get(OWNER, {}).get("string_value", "") == self.id)
 
     def announcement(self, config: TritonModelConfig) -> str:
@@ -172,9 +178,8 @@ class ModelServer:
 
     def version_states(self) -> dict[tuple[str, str], str]:
         """The state of each version of each model; a model that was never loaded has a version without a number."""
-        index = self._call_json("get_model_repository_index")
-        entries = index if isinstance(index, list) else index.get("models", ())
-        return {(entry["name"], entry.get("version", "")): entry.get("state", "") for entry in entries}
+        index = self._call("get_model_repository_index")
+        return {(entry["name"], entry.get("version", "")): entry.get("state", "") for entry in index}
 
     def are_unloaded(self, versions: Iterable[tuple[str, int]]) -> bool:
         """Whether models, by name and version, have gone: each goes when its last request is answered.
@@ -186,7 +191,7 @@ class ModelServer:
 
     def statistics(self, name: str | None) -> list[ModelStatistics]:
         """What the server has counted of a model, or with None of all, by name and version."""
-        return parse_statistics(self._call_json("get_inference_statistics", name or ""))
+        return parse_statistics(self._call("get_inference_statistics", model_name=name or ""))
 
     def is_ready(self) -> bool:
         """Whether the server answers, and is ready."""
@@ -205,13 +210,13 @@ class ModelServer:
         """
         deadline = time.monotonic() + timeout_s
         answer = "not ready"
-        headers = self._access.headers
-        with self._access.client() as client:
+        methods = ["is_server_live"] if live else ["is_server_live", "is_server_ready"]
+        with closing(self._connect()) as transport:
             while keep_waiting():
                 try:
-                    if client.is_server_live(headers) and (live or client.is_server_ready(headers)) and keep_waiting():
+                    if all(transport.call(Call(method, CALL_TIMEOUT_S)) for method in methods) and keep_waiting():
                         return None
-                except (InferenceServerException, OSError, ValueError) as error:  # ValueError: an incomplete answer
+                except PyTritonClientError as error:
                     answer = str(error)
                 if time.monotonic() >= deadline:
                     break
@@ -226,8 +231,19 @@ class ModelServer:
         """
         return lambda: True
 
-    def end(self, models: Sequence[str], wait_drained: WaitDrained) -> None:
-        """Unload models, wait for their requests in flight, and end the server if it is ours."""
+    @property
+    def exit_timeout_s(self) -> float:
+        """How long requests in flight may hold up the end."""
+        return EXIT_TIMEOUT_S
+
+    def end(self, models: Sequence[str], wait_drained: WaitDrained, deadline: float) -> None:
+        """Unload models, wait for their requests in flight, and end the server if it is ours.
+
+        Args:
+            models: Names of the models.
+            wait_drained: Waits for the requests.
+            deadline: For the requests, in :func:`time.monotonic` seconds.
+        """
         raise NotImplementedError
 
     def kill(self) -> None:
@@ -248,16 +264,17 @@ class ModelServer:
             f"the server at {self.url} was not ready after {timeout_s:g} s; it last said: {answer}"
         )
 
-    def _call(self, method: str, *arguments: Any, timeout_s: float = CALL_TIMEOUT_S, **named: Any) -> Any:
-        """Call a method of tritonclient's client on a new connection."""
-        try:
-            with self._access.client(timeout_s) as client:
-                return getattr(client, method)(*arguments, headers=self._access.headers, **named)
-        except (InferenceServerException, OSError) as error:
-            raise PyTritonModelControlError(self._explain(str(error))) from error
+    def _connect(self) -> Transport:
+        """A transport to the server, which the caller closes."""
+        return self._access.connect()
 
-    def _call_json(self, method: str, *arguments: Any) -> Any:
-        return self._call(method, *arguments, **({} if self.url.startswith("http") else {"as_json": True}))
+    def _call(self, method: str, timeout_s: float = CALL_TIMEOUT_S, **arguments: Any) -> Any:
+        """Perform one :class:`~pytriton.client.conversations.Call` on a new connection."""
+        try:
+            with closing(self._connect()) as transport:
+                return transport.call(Call(method, timeout_s, arguments))
+        except (PyTritonClientInferenceServerError, PyTritonClientTimeoutError) as error:
+            raise PyTritonModelControlError(self._explain(str(error))) from error
 
     def _explain(self, message: str) -> str:
         """What the server, or the network, said, and what to do about it if that is known."""
