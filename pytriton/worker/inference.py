@@ -1,4 +1,4 @@
-"""One model instance's answer to a frame: requests out of it, the callable's results back into a reply. No sockets."""
+"""Answers the frames of one model instance: from a frame to requests, from the callable's results to a reply."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from numpy.typing import NDArray
 
+from pytriton.constants import ERROR_CODE_PARAMETER
 from pytriton.exceptions import PyTritonRequestError, PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup
@@ -29,6 +30,8 @@ from pytriton.worker.results import Results, each_async
 
 LOGGER = logging.getLogger("pytriton.worker")
 
+WANTS_CODE = f'"{ERROR_CODE_PARAMETER}"'.encode()  # in the metadata of a frame
+
 
 @dataclass(frozen=True)
 class Options:
@@ -36,10 +39,10 @@ class Options:
 
     Attributes:
         strict: Check results against the model's outputs in full.
-        isolate_errors: When a call with several merged requests raises, have each called again alone.
-        send_traceback: Tell clients the traceback too.
-        max_batches_in_flight: Most calls at once, for callables that can work on several.
-        warmup: The first requests, made before the server loads the model.
+        isolate_errors: When a call with several merged requests raises, call again with each request alone.
+        send_traceback: Send clients the traceback too.
+        max_batches_in_flight: Maximum number of calls at once, for callables that can work on several.
+        warmup: Requests that the callable gets before the server loads the model.
         forwards_headers: Whether the server may put headers among the parameters.
     """
 
@@ -55,14 +58,14 @@ WholeBatchForm = Callable[[dict[str, NDArray[Any]]], Any]
 
 
 class Callee(NamedTuple):
-    """What answers a frame to its end, even if another callable is bound meanwhile."""
+    """The callable that answers a frame to its end, even if another callable is bound meanwhile."""
 
     function: Callable[..., Any]
     whole_batch: WholeBatchForm | None
     binding: Binding | None
 
     def enter(self) -> None:
-        """Have the current thread, or task, serve the callable's model."""
+        """Set the callable's model as the one that the current thread, or task, serves."""
         if self.binding is not None and current_binding.get() is not self.binding:
             current_binding.set(self.binding)
 
@@ -81,7 +84,7 @@ class Inference:
         observation: Says what observes the batches.
 
     Attributes:
-        failures: What the callable does wrong.
+        failures: The log of the callable's failures.
     """
 
     def __init__(
@@ -109,25 +112,25 @@ class Inference:
         self._outputs = Outputs(model_config, options.strict, self.failures)
 
     def rebind(self, binding: Binding, whole_batch: WholeBatchForm | None) -> None:
-        """Have another callable answer the frames that come from now on; from any thread."""
+        """Answer the frames that arrive from now on with another callable. Thread-safe."""
         self.failures.flush(forget=True)
         self._callee = Callee(binding.callable, whole_batch, binding)
 
     def enter(self) -> None:
-        """Have the current thread serve the model of the callable, for the tasks that it creates."""
+        """Set the model that the current thread serves, for the tasks that it creates."""
         self._callee.enter()
 
     def close(self) -> None:
-        """Close the event loop that ran coroutines, if any did, and log what was not logged yet."""
+        """Close the event loop that ran coroutines, if any, and log the failures that were not logged yet."""
         self._results.close()
         self.failures.flush()
 
     def answer(self, frame: Frame, look: Callable[[Cancellation], None] | None = None) -> Reply:
-        """Call the callable with the requests of a frame; whatever it raises becomes an error reply.
+        """Call the callable with the requests of a frame; any exception becomes an error reply.
 
         Args:
             frame: The batch.
-            look: Finds out which of its requests are cancelled, if a callable asks.
+            look: Asks which of its requests are cancelled, if the callable wants to know.
         """
         if self._observation.is_idle() or not (observers := self._observe(frame)):
             return self._answer(frame, look)
@@ -151,7 +154,7 @@ class Inference:
             return self.failed(frame, error)
 
     def stream(self, frame: Frame) -> Replies:
-        """The replies of a callable that may give several; closing them closes the callable's generator."""
+        """The replies of a callable that may return several; closing them closes the callable's generator."""
         return observed(self._stream(frame), self._observe(frame))
 
     def _stream(self, frame: Frame) -> Replies:
@@ -160,8 +163,8 @@ class Inference:
         replies = self._replies(frame, callee)
         try:
             while True:
-                callee.enter()  # generators take turns on this thread, and some may be of the callable before
-                # Nothing is yielded within "try": what is raised there must be the callable's.
+                callee.enter()  # generators take turns on this thread; some may belong to the previous callable
+                # No "yield" within "try", so that it only catches exceptions of the callable.
                 try:
                     reply = next(replies, None)
                 except BaseException as error:
@@ -175,7 +178,7 @@ class Inference:
             replies.close()
 
     def stream_async(self, frame: Frame) -> AsyncReplies:
-        """As :meth:`stream`, on the event loop that runs; a cancelled task has the callable cancelled."""
+        """As :meth:`stream`, on the running event loop; cancelling the task cancels the callable."""
         return observed_async(self._stream_async(frame), self._observe(frame))
 
     async def _stream_async(self, frame: Frame) -> AsyncReplies:
@@ -211,7 +214,7 @@ class Inference:
     def _call(
         self, frame: Frame, callee: Callee, look: Callable[[Cancellation], None] | None = None
     ) -> tuple[Any, list[Request] | None]:
-        """Call the callable; returns what it returned, and what it got, if not the whole batch."""
+        """Call the callable; returns its result, and its requests, or None if it got whole-batch arrays."""
         callee.enter()
         if callee.whole_batch is not None and frame.rows is not None and not frame.apart:
             inputs = {self._input_names[item.name]: frame.array(item) for item in frame.tensors}
@@ -227,9 +230,9 @@ class Inference:
         return requests_of(frame, self._input_names, self._outputs.names, self._options.forwards_headers)
 
     def failed(self, frame: Frame, error: BaseException, begun: bool = False) -> Reply:
-        """Log what the callable raised; the reply that tells of it. After a first reply no call is made again.
+        """Log an exception of the callable; returns the error reply. After a first reply the call is not repeated.
 
-        A child that the callable has forked ends here: the request is the parent's to answer.
+        A child that the callable has forked ends here: the parent answers the request.
         """
         if self._process != os.getpid():
             self._end_child(error)
@@ -239,12 +242,12 @@ class Inference:
             except Exception as other:
                 error = other
         if isinstance(error, PyTritonUnrecoverableError):
-            LOGGER.error("model %s: unrecoverable error, the server is going to stop", self._model, exc_info=error)
+            LOGGER.error("model %s: unrecoverable error, the server stops", self._model, exc_info=error)
             self._on_unrecoverable()
             return self.error(frame, error)
         cancelled = isinstance(error, asyncio.CancelledError)
         isolate = self._options.isolate_errors and frame.requests > 1 and not begun and not cancelled
-        if isolate and has_sequences(frame):  # their states cannot be what they were before the call
+        if isolate and has_sequences(frame):  # the call may have changed their states
             isolate = False
         for observer in frame.observers:
             observer.failed(error, again=isolate)
@@ -270,9 +273,12 @@ class Inference:
         os._exit(status)
 
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
-        """The reply that fails all requests of a frame, or asks for them one by one."""
-        status = {**describe(error, self._options.send_traceback), "isolate": isolate}
+        """The reply that fails all requests of a frame, or requests them again one by one."""
+        status = {**self._described(frame, error), "isolate": isolate}
         return Frame(ERROR, frame.number, frame.requests, metadata=json.dumps(status).encode()), []
+
+    def _described(self, frame: Frame, error: BaseException) -> dict[str, str]:
+        return describe(error, self._options.send_traceback, WANTS_CODE in frame.metadata)
 
     def _log_failure(self, error: BaseException, what: str) -> None:
         if isinstance(error, PyTritonRequestError):  # meant for the client
@@ -300,7 +306,7 @@ class Inference:
         for index, response in enumerate(self._outputs.each(requests, responses, wanted)):
             if isinstance(response, BaseException):
                 self._log_failure(response, "the inference callable failed one request")
-                errors[index] = describe(response, self._options.send_traceback)
+                errors[index] = self._described(frame, response)
                 for observer in frame.observers:
                     observer.failed(response, index)
             else:
