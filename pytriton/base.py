@@ -27,7 +27,7 @@ from pytriton.pool.pool import Infer, ServedModel
 from pytriton.pool.processes import Processes
 from pytriton.pool.threads import callables
 from pytriton.rest.config import RestConfig
-from pytriton.rest.front import Front, checked
+from pytriton.rest.front import Front
 from pytriton.server.capabilities import ServerCapabilities
 from pytriton.server.control import ModelControl
 from pytriton.server.endpoints import ServerEndpoints
@@ -66,16 +66,16 @@ class TritonBase(ABC):
     Args:
         workspace: As for :class:`pytriton.triton.Triton`.
         connect_on_enter: Whether entering the context connects.
-        rest: As for :class:`pytriton.triton.Triton`.
+        rest: Options of a REST front, which were checked; None for no front.
     """
 
     def __init__(
         self,
         workspace: Workspace | str | Path | None = None,
         connect_on_enter: bool = True,
-        rest: RestConfig | bool | None = False,
+        rest: RestConfig | None = None,
     ) -> None:
-        self._rest = checked(rest)
+        self._rest = rest
         self._front: Front | None = None
         self._front_announced = False
         self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)

@@ -11,6 +11,7 @@ from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model import Model
 from pytriton.rest.config import RestConfig
+from pytriton.rest.front import checked
 from pytriton.server.access import Access
 from pytriton.server.control import ModelControl, RemoteModelControl
 from pytriton.server.endpoints import ServerEndpoints
@@ -60,7 +61,7 @@ class RemoteTriton(TritonBase):
     ) -> None:
         self._access = Access.to_other(url, access_token)
         self._init_timeout_s = init_timeout_s
-        super().__init__(workspace, rest=rest)
+        super().__init__(workspace, rest=checked(rest))
 
     def is_alive(self) -> bool:
         """Whether there is a server, which is asked if nothing was bound yet, and every bound model can be served."""

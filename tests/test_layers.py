@@ -107,7 +107,7 @@ LAYERS = {
         "signals",
         "signature",
     ],
-    "remote": ["base", "constants", "exceptions", "model", "rest.config", "server", "utils"],
+    "remote": ["base", "constants", "exceptions", "model", "rest.config", "rest.front", "server", "utils"],
     "triton": [
         "base",
         "client",
@@ -118,6 +118,7 @@ LAYERS = {
         "model_config",
         "remote",
         "rest.config",
+        "rest.front",
         "security",
         "server",
         "utils",
