@@ -1,4 +1,4 @@
-"""The specifications in tests/specifications, name by name, and the tables that docs/migration.md has of them.
+"""The specifications in tests/specifications, name by name, and the tables of docs/api_compatibility.md.
 
 python scripts/migration_table.py            checks that the tables are up to date
 python scripts/migration_table.py --write    writes them
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "tests" / "specifications"
-DOCUMENT = ROOT / "docs" / "migration.md"
+DOCUMENT = ROOT / "docs" / "api_compatibility.md"
 BEGIN, END = "<!-- The tables are written by scripts/migration_table.py. -->\n", "<!-- End of the tables. -->\n"
 FAMILIES = {
     "nvidia_pytriton": "nvidia-pytriton",
@@ -106,7 +106,7 @@ def _table(title: str, found: list[Entry]) -> str:
         for state, words in zip(STATES, ("work", "work differently", "cannot work"), strict=True)
         if (count := sum(entry.state == state for entry in found))
     )
-    lines = [f"### {title}", "", f"Of {len(found)} names, {numbers}.", ""]
+    lines = [f"## {title}", "", f"Of {len(found)} names, {numbers}.", ""]
     others = [entry for entry in found if entry.state != "works"]
     if others:
         lines += ["| name | here |", "|---|---|"]

@@ -1,14 +1,20 @@
-"""``/docs``: the page that shows the routes of the front and tries them out, without any other host."""
+"""``/openapi.json``, and ``/docs``: the page that shows the routes and tries them out, without any other host."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
 from html import escape
 from pathlib import Path
 
+import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
+
+from pytriton.rest.config import RestConfig
+from pytriton.rest.models import Model
+from pytriton.rest.openapi import describe
 
 __all__ = ["routes"]
 
@@ -74,6 +80,15 @@ async def file(request: Request) -> Response:
     return FileResponse(path, headers={"Cache-Control": "max-age=3600", "X-Content-Type-Options": "nosniff"})
 
 
-def routes() -> list[Route]:
-    """The routes of the page."""
-    return [Route("/docs", page), Route("/docs/{name}", file)]
+def routes(models: Callable[[], Awaitable[Iterable[Model]]], config: RestConfig) -> list[Route]:
+    """The routes of the description and of the page.
+
+    Args:
+        models: Those that are ready.
+        config: Options of the front.
+    """
+
+    async def description(_: Request) -> Response:
+        return Response(orjson.dumps(describe(await models(), config)), media_type="application/json")
+
+    return [Route("/openapi.json", description), Route("/docs", page), Route("/docs/{name}", file)]

@@ -301,7 +301,7 @@ class FrontProcess:
             file.seek(0)
             try:
                 process = subprocess.Popen(
-                    [sys.executable, "-c", BOOTSTRAP, str(file.fileno()), f"pytriton-rest-{self._index}"],
+                    [sys.executable, "-c", BOOTSTRAP, str(file.fileno()), f"pytriton-rest:{self._config.port}"],
                     stdin=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # each of its threads takes memory

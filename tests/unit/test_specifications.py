@@ -137,7 +137,7 @@ def default_of(function: Callable[..., Any], parameter: inspect.Parameter) -> An
     return parameter.default
 
 
-def test_the_tables_of_the_migration_page_are_up_to_date():
+def test_the_tables_of_the_compatibility_page_are_up_to_date():
     text = DOCUMENT.read_text(encoding="utf-8")
     assert text == updated(text), "run python scripts/migration_table.py --write"
 
