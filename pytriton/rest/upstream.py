@@ -35,6 +35,8 @@ else:
 __all__ = ["Upstream", "upstream_of"]
 
 CONTROL_TIMEOUT_S = 10.0
+INPROCESS_TRANSPORT = "pytriton.inprocess.transport"  # the package of a server in this process is above this one
+STREAM_HEADERS = {"triton_grpc_error": "true"}  # errors on streams have their code
 CODE = re.compile(r"\[([A-Z_]+)\] (.*)", re.DOTALL)
 
 
@@ -197,7 +199,7 @@ async def _metrics_page(url: str | None) -> str:
 
 
 def _in_process(server: Any) -> Upstream:
-    transports = importlib.import_module("pytriton.inprocess.transport")  # for few programs
+    transports = importlib.import_module(INPROCESS_TRANSPORT)
     transport = transports.AsyncInprocessTransport(transports.ProtocolAdapter(server))
 
     async def metrics() -> str:

@@ -242,7 +242,7 @@ class Inference:
             except Exception as other:
                 error = other
         if isinstance(error, PyTritonUnrecoverableError):
-            LOGGER.error("model %s: PyTritonUnrecoverableError; the server stops", self._model, exc_info=error)
+            LOGGER.error("model %s: unrecoverable error, the server stops", self._model, exc_info=error)
             self._on_unrecoverable()
             return self.error(frame, error)
         cancelled = isinstance(error, asyncio.CancelledError)
