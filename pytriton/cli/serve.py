@@ -1,4 +1,4 @@
-"""``pytriton serve``: serves a module's models in this process, or with ``--reload`` in a child that is restarted."""
+"""``pytriton serve``: serves the models of a module in this process, or with ``--reload`` in a child process."""
 
 from __future__ import annotations
 
@@ -199,8 +199,8 @@ class Reloader:
         names = ", ".join(os.path.relpath(path) for path in paths)
         for path in paths:
             if error := syntax_error(Path(path)):
-                state = "the previous version goes on serving" if self._child else "nothing is served"
-                self._say(f"{names} changed, but {error}; {state}, until the next change.")
+                state = "the previous version continues" if self._child else "nothing is served"
+                self._say(f"{names} changed, but {error}; {state}. Correct it to reload.")
                 return
         self._say(f"{names} changed; starting again.")
         self._stop()
@@ -221,7 +221,7 @@ class Reloader:
             self._child = None
             if not self._ending.is_set():
                 how = f"signal {-status}" if status < 0 else f"exit status {status}"
-                self._say(f"The program has ended ({how}); waiting for a change of its source.")
+                self._say(f"The program has ended ({how}); it starts again when its source changes.")
 
     def _stop(self) -> None:
         child = self._child
@@ -250,7 +250,7 @@ def end_with_parent() -> None:
     if parent is not None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != int(parent):
-            sys.exit("the process that started this one has died")
+            sys.exit("the parent process has died")
 
 
 def syntax_error(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""``pytriton status``: what a server reports about itself and its models, and how a terminal shows it."""
+"""``pytriton status``: asks a server about itself and its models, and shows the answers in a terminal."""
 
 from __future__ import annotations
 
@@ -136,15 +136,15 @@ class _StatusQuery:
             # A server that did not answer once would make the user wait again.
             self._reachable = not isinstance(error, (PyTritonClientConnectionError, PyTritonClientTimeoutError))
             protected = RESTRICTED in str(error)
-            self._notes.append(f"It does not tell {what}: {self._advice()}." if protected else str(error))
+            self._notes.append(f"It does not report {what}: {self._advice()}." if protected else str(error))
             return None
 
     def _advice(self) -> str:
         if self._has_token:
-            return "the token that was given is not the one it asks for"
+            return "the access token is wrong"
         return (
-            "it asks for its access token. Pass --token, or set PYTRITON_ACCESS_TOKEN; the program that serves has it "
-            "from triton.get_access_token()"
+            "it needs the access token. Set PYTRITON_ACCESS_TOKEN, or pass --token; in the program that serves, "
+            "triton.get_access_token() returns it"
         )
 
     def _as_json(self) -> dict[str, bool]:

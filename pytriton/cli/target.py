@@ -1,4 +1,4 @@
-"""What ``pytriton serve`` serves: found in a module, and made into a ``Triton``."""
+"""The target of ``pytriton serve``: finds an object in a module, and makes a ``Triton`` of it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ OURS = (str(Path(__file__).parent), importlib.__file__, "<frozen importlib")
 
 
 class TargetError(Exception):
-    """There is nothing to serve under that name; the message says what to do."""
+    """The target cannot be served; the message says what to do."""
 
 
 class ProgramError(Exception):
-    """The module, or what it offers, raised something; the message is its traceback."""
+    """The module or its object raised an exception; the message is its traceback."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,10 @@ class Target:
         if not self.attribute:
             functions = [each for each in vars(found).values() if is_typed(each) and each.__module__ == self.module]
             if not functions:
-                raise TargetError(f"{self.module}.py has no functions with annotations to serve; write module:object")
+                raise TargetError(
+                    f"{self.module}.py has no functions with annotations for all parameters and the result; add them, "
+                    "or write module:object"
+                )
             return self._bound(functions, access_token, workers)
         if not isinstance(found, TritonBase) and is_typed(found):
             return self._bound([found], access_token, workers)
@@ -176,7 +179,7 @@ class Target:
 
 
 def is_typed(found: object) -> bool:
-    """Whether it is a function to serve: it says what it takes, and that is no Triton."""
+    """Whether it is a typed function to serve: its annotations are complete, and none is a Triton."""
     if not callable(found) or isinstance(found, type) or getattr(found, "__name__", "_").startswith("_"):
         return False
     try:
@@ -199,7 +202,7 @@ def _same(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _required(function: Callable[..., Any]) -> list[str]:
-    """Names of the parameters that a call has to give."""
+    """Names of the parameters that a call must pass."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # some built-in classes do not say
@@ -209,7 +212,7 @@ def _required(function: Callable[..., Any]) -> list[str]:
 
 
 def _traceback(error: Exception) -> str:
-    """From where the program's own code begins."""
+    """The traceback from the first frame of the program's own code."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(OURS):
         traceback = traceback.tb_next

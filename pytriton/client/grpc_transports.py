@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import queue
-import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from functools import partial
@@ -21,21 +19,10 @@ from pytriton.client.exceptions import (
     PyTritonClientError,
     PyTritonClientInferenceServerError,
 )
-from pytriton.client.grpc_protocol import (
-    GrpcProtocol,
-    check_request_id,
-    compression,
-    open_channel,
-    refusal,
-)
+from pytriton.client.grpc_protocol import GrpcProtocol, compression, open_channel, refusal
 from pytriton.client.tensors import InferResponse
 from pytriton.client.threads import Watchdog
-from pytriton.client.transport import AsyncNetworkTransport, LoopConnection, server_exception
-
-if sys.version_info >= (3, 11):
-    from asyncio import timeout
-else:
-    from async_timeout import timeout
+from pytriton.client.transport import AsyncNetworkTransport, LoopConnection, time_limit
 
 __all__ = ["AsyncGrpcTransport", "GrpcStream", "GrpcTransport", "StreamedResponses", "new_stub"]
 
@@ -140,14 +127,17 @@ class GrpcTransport:
             )
         self._watchdog.start(call.timeout_s, stream.cancel)
         try:
-            response, final = stream.receive()
-            check_request_id(response, call.arguments["request_id"])
+            message = stream.receive()
+            response = self._protocol.stream_answer(call, message)
+        except PyTritonClientError:
+            self._watchdog.stop()
+            raise
         except Exception as error:
             late = self._watchdog.stop()
             raise self._protocol.timeout(call) if late else self._failure(call, error) from error
         if self._watchdog.stop():
             raise self._protocol.timeout(call)
-        return InferResponse.from_grpc(response), final
+        return response, message.infer_response.parameters["triton_final_response"].bool_param
 
     def done(self, responses: StreamedResponses, *, keep_stream: bool) -> None:
         """The program wants no more of these responses."""
@@ -219,21 +209,13 @@ class GrpcStream:
         """Send a ``ModelInferRequest`` as soon as the connection can take it."""
         self._requests.put(request)
 
-    def receive(self) -> tuple[Any, bool]:
-        """Wait for the next ``ModelInferResponse``, and tell whether it is the last one to its request.
+    def receive(self) -> Any:
+        """Wait for the next ``ModelStreamInferResponse``, which may be an error.
 
         Raises:
             ConnectionError: The server closed the stream.
-            InferenceServerException: The response is an error, or the stream failed.
+            InferenceServerException: The stream failed.
         """
-        received = self.receive_message()
-        if received.error_message:
-            raise server_exception()(received.error_message)
-        response = received.infer_response
-        return response, response.parameters["triton_final_response"].bool_param
-
-    def receive_message(self) -> Any:
-        """Wait for the next ``ModelStreamInferResponse``, which may be an error; raises as :meth:`receive`."""
         try:
             return next(self._call)
         except StopIteration as error:
@@ -344,17 +326,14 @@ class AsyncGrpcTransport(AsyncNetworkTransport):
         received = aiter(responses)
         try:
             while True:
-                async with timeout(None if math.isinf(call.timeout_s) else call.timeout_s):
+                async with time_limit(call.timeout_s):
                     try:
                         message = await anext(received)
                     except StopAsyncIteration:
                         return
                     except self._rpc_error as error:
                         raise refusal(error) from error
-                if message.error_message:
-                    raise server_exception()(message.error_message)
-                check_request_id(message.infer_response, call.arguments["request_id"])
-                yield InferResponse.from_grpc(message.infer_response)
+                yield self._protocol.stream_answer(call, message)
         except PyTritonClientError:
             raise
         except Exception as error:

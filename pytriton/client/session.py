@@ -15,7 +15,7 @@ from pytriton.client.arguments import (
     InferRequest,
     Parameters,
     check_headers,
-    check_max_response_bytes,
+    check_limit,
     check_metadata,
     check_model,
     check_timeout,
@@ -278,7 +278,7 @@ class BaseModelClient:
         self._lazy_init = lazy_init
         self._access_token = token = token_or_environment(access_token)
         self._tls = tls
-        self._max_response_bytes = check_max_response_bytes(max_response_bytes)
+        self._max_response_bytes = check_limit("max_response_bytes", max_response_bytes)
         self._options = DEFAULT_OPTIONS
         self._headers = {} if token is None else create_auth_headers(token, self._url.scheme)
         self._session = ModelSession(

@@ -1,26 +1,28 @@
-"""Makes tensors of Triton 2.51's Python backend right under NumPy 2, and inputs cheap.
+"""Corrects tensors of Triton 2.51's Python backend under NumPy 2, and avoids copies of inputs.
 
 The backend's stub was compiled with a pybind11 that knows NumPy 1's array descriptors: it reads the item size at an
 offset where NumPy 2 keeps flags, so that every item size is 0. Inputs then come with strides of 0 (each element is the
-first), and outputs with 0 bytes. Two changes within the stub's process set this right:
+first), and outputs with 0 bytes. Two changes within the stub's process correct this:
 
-- pybind11 takes NumPy's C functions from a table. It gets a copy in which ``PyArray_NewFromDescr`` disregards the
+- pybind11 takes NumPy's C functions from a table. It gets a copy in which ``PyArray_NewFromDescr`` ignores the
   strides it is given, and makes C-contiguous arrays, which is what all of the stub's are.
-- ``Tensor.__init__`` hands the stub a view of its array with a descriptor of its own. While the stub looks at it, the
-  descriptor's flags hold the item size. No other array has this descriptor, so nobody else ever sees these flags.
+- ``Tensor.__init__`` passes the stub a view of its array with a descriptor of its own. While the stub reads it, the
+  descriptor's flags hold the item size. No other array has this descriptor, so no other code sees these flags.
 
 The proxies call :func:`adapt`, for servers that run elsewhere. Where we launch the server,
 :mod:`pytriton.server.python_backend` has every stub call it before the stub imports the model.
 
-pybind11 also copies each input, since it does not know who owns the server's shared memory. :func:`lend_inputs` spares
-that, through the same table.
+pybind11 also copies each input, since it does not know the owner of the server's shared memory. :func:`lend_inputs`
+avoids that, through the same table.
 
-With any NumPy, the stub gives a capsule of DLPack that it takes a name by which NumPy does not know it as taken.
+With any NumPy, the stub renames a capsule of DLPack that it takes, and NumPy does not recognise the new name.
 NumPy's destructor then fails again and again, and the stub hangs: :func:`adapt` gives the capsule the right name.
 
 With any NumPy, the stub dies of an input that NumPy cannot hold, such as one of shape ``[1, 2**61]``, which the server
 lets through because its own product of the extents overflows. Such an input arrives as an array of
 :data:`IMPOSSIBLE_SHAPE` instead, for the model to refuse.
+
+``PYTRITON_ADAPT_STUB=0`` in the environment changes nothing of the stub; its models then need NumPy 1.
 
 The layouts are part of NumPy's public C API (``_PyArray_DescrNumPy2``, ``PyArray_API``) and are checked before use.
 """
@@ -29,6 +31,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import struct
 import threading
 from collections.abc import Callable
@@ -38,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 IS_NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
+ADAPT_VARIABLE = "PYTRITON_ADAPT_STUB"
 MARK = "pytriton_adapted"  # set in the module that models import, which several copies of this file may adapt
 FLAGS_OFFSET = 32  # where the stub looks for the item size
 ITEM_SIZE_OFFSET = 40  # where NumPy 2 has it
@@ -81,16 +85,24 @@ NewFromDescr = ctypes.PYFUNCTYPE(
 
 
 def adapt(pb_utils: Any, tensor: Any) -> None:
-    """Make the stub's tensors right in both directions; call it before the stub has made any. Again it does nothing.
+    """Correct the stub's tensors in both directions. Call it before the stub has made any; a second call does nothing.
 
     Args:
         pb_utils: The module ``triton_python_backend_utils``.
         tensor: The stub's class ``Tensor``, which is changed in place.
 
     Raises:
-        RuntimeError: This NumPy is laid out in another way than the stub can be adapted to.
+        RuntimeError: The stub cannot be adapted to the memory layout of this NumPy, or must not be and needs it.
     """
     if hasattr(pb_utils, MARK):
+        return
+    if not _is_wanted():
+        if IS_NUMPY_2:
+            raise RuntimeError(
+                f"{ADAPT_VARIABLE}=0 leaves the server's Python backend as it was built, for NumPy 1: its models would "
+                f"get wrong arrays under NumPy {np.__version__}. Install numpy<2 in the environment that they run in, "
+                "or leave the variable out"
+            )
         return
     if IS_NUMPY_2:
         check_layout()
@@ -102,7 +114,7 @@ def adapt(pb_utils: Any, tensor: Any) -> None:
 
 
 def check_layout() -> None:
-    """Check that descriptors are laid out as NumPy 2 documents it.
+    """Check that descriptors have the layout that NumPy 2 documents.
 
     Raises:
         RuntimeError: They are not.
@@ -172,13 +184,19 @@ def interleave(strings: NDArray[np.object_]) -> bytes:
 
 
 def lend_inputs() -> None:
-    """Make ``as_numpy()`` give views of the server's memory instead of copies; call it before the stub has made any.
+    """Make ``as_numpy()`` return views of the server's memory instead of copies. Call it before the stub has made any.
 
-    They are valid, at any alignment, until ``execute`` returns: a model that keeps its inputs, or hands them to code
-    that may, cannot do with them.
+    The views are valid, at any alignment, until ``execute`` returns. A model that keeps its inputs, or passes them to
+    code that may keep them, must copy them.
     """
-    # Instead of PyArray_NewCopy(array, order): what returns a new reference to its first argument.
+    if not _is_wanted():
+        return
+    # Instead of PyArray_NewCopy(array, order): a function that returns a new reference to its first argument.
     _replace_functions({NEW_COPY: ctypes.cast(ctypes.pythonapi.Py_NewRef, ctypes.c_void_p).value})
+
+
+def _is_wanted() -> bool:
+    return os.environ.get(ADAPT_VARIABLE) != "0"
 
 
 class _Strings(np.ndarray[Any, Any]):
@@ -197,7 +215,7 @@ def _make_strings_safe(pb_utils: Any) -> None:
 
 
 def _make_capsules_safe(tensor: Any) -> None:
-    """Have ``Tensor.from_dlpack`` take all of NumPy's arrays in C order, and leave capsules as NumPy expects them.
+    """Make ``Tensor.from_dlpack`` accept all C-ordered arrays of NumPy, and leave capsules as NumPy expects them.
 
     NumPy 2 exports strides where NumPy 1 exported none, and the stub takes those of empty arrays for another order.
     """
@@ -222,7 +240,7 @@ def _make_capsules_safe(tensor: Any) -> None:
 
 
 def _make_arrays_safe() -> None:
-    """Have pybind11 survive shapes that NumPy refuses and, under NumPy 2, make C-contiguous arrays.
+    """Make pybind11 survive shapes that NumPy refuses and, under NumPy 2, create C-contiguous arrays.
 
     NumPy 1's strides are right, and the table may be that of other extensions, which ask for arrays in another order.
     """

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from pytriton.rest import docs, health
@@ -18,7 +18,6 @@ from pytriton.rest.errors import RestError
 from pytriton.rest.inference import Inference
 from pytriton.rest.metrics import FrontMetrics
 from pytriton.rest.middleware import stack
-from pytriton.rest.openapi import describe
 from pytriton.rest.predict import KServePredict, Predict
 from pytriton.rest.upstream import upstream_of
 
@@ -50,9 +49,6 @@ def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
         yield
         await upstream.close()
 
-    async def openapi(_: Request) -> Response:
-        return JSONResponse(describe(await inference.models.ready(), config))
-
     app = Starlette(
         routes=[
             Route("/predict/{model}", predict),
@@ -60,8 +56,7 @@ def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
             Route("/v1/models/{model}:predict", kserve),
             Route("/v1/models/{model}/versions/{version}:predict", kserve),
             *health.routes(upstream, metrics),
-            Route("/openapi.json", openapi),
-            *docs.routes(),
+            *docs.routes(inference.models.ready, config),
         ],
         middleware=stack(config, metrics),
         exception_handlers={HTTPException: _on_http_exception, RestError: _on_error, Exception: _on_failure},

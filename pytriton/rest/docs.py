@@ -1,14 +1,20 @@
-"""``/docs``: the page that shows the routes of the front and tries them out, without any other host."""
+"""``/openapi.json``, and ``/docs``: the page that shows the routes and tries them out, without any other host."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
 from html import escape
 from pathlib import Path
 
+import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
+
+from pytriton.rest.config import RestConfig
+from pytriton.rest.models import Model
+from pytriton.rest.openapi import describe
 
 __all__ = ["routes"]
 
@@ -55,15 +61,19 @@ async def page(request: Request) -> Response:
     """The page itself."""
     if not FILES["swagger-ui-bundle.js"].is_file():
         raise HTTPException(501, MISSING)
-    root = escape(request.scope.get("root_path", "").rstrip("/"))
     return HTMLResponse(
-        PAGE.format(root=root),
+        PAGE.format(root=escape(_root_path(request))),
         headers={
             "Content-Security-Policy": POLICY,
             "X-Content-Type-Options": "nosniff",
             "Referrer-Policy": "no-referrer",
         },
     )
+
+
+def _root_path(request: Request) -> str:
+    """The path below which callers find the front: where it is mounted, and what a proxy in front of it removes."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 async def file(request: Request) -> Response:
@@ -74,6 +84,16 @@ async def file(request: Request) -> Response:
     return FileResponse(path, headers={"Cache-Control": "max-age=3600", "X-Content-Type-Options": "nosniff"})
 
 
-def routes() -> list[Route]:
-    """The routes of the page."""
-    return [Route("/docs", page), Route("/docs/{name}", file)]
+def routes(models: Callable[[], Awaitable[Iterable[Model]]], config: RestConfig) -> list[Route]:
+    """The routes of the description and of the page.
+
+    Args:
+        models: Those that are ready.
+        config: Options of the front.
+    """
+
+    async def description(request: Request) -> Response:
+        document = describe(await models(), config, _root_path(request))
+        return Response(orjson.dumps(document), media_type="application/json")
+
+    return [Route("/openapi.json", description), Route("/docs", page), Route("/docs/{name}", file)]

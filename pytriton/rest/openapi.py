@@ -77,12 +77,13 @@ ERRORS = {
 }
 
 
-def describe(models: Iterable[Model], config: RestConfig) -> dict[str, Any]:
+def describe(models: Iterable[Model], config: RestConfig, root_path: str = "") -> dict[str, Any]:
     """The description of all routes.
 
     Args:
         models: Those of the server.
         config: Options of the front.
+        root_path: Path below which callers find the routes, such as ``/models``.
 
     Returns:
         An OpenAPI 3.1 document, as :mod:`json` takes it.
@@ -97,7 +98,7 @@ def describe(models: Iterable[Model], config: RestConfig) -> dict[str, Any]:
             "version": version("pytriton"),
             "description": "The models of a Triton Inference Server.",
         },
-        "servers": [{"url": config.root_path or "/"}],
+        "servers": [{"url": root_path or "/"}],
         "paths": {**writer.paths, **_server_paths()},
         "components": {
             "schemas": {**COMPONENTS, **writer.schemas},
@@ -126,6 +127,7 @@ class _Writer:
             self.schemas[f"{prefix}_{_plain(key)}"] = _referring(schema, references)
         inputs = {key: _as_json(each, references, is_input=True) for key, each in signature.inputs.items()}
         outputs = {key: _as_json(each, references, is_input=False) for key, each in signature.outputs.items()}
+        inputs = {key: each if key in signature.required else _or_null(each) for key, each in inputs.items()}
         self.schemas[f"{prefix}_input"] = _object(inputs, signature.required, additional=False)
         self.schemas[f"{prefix}_output"] = _object(outputs, signature.present)
         example = _example(model)
@@ -195,9 +197,19 @@ def takes_instances(model: Model) -> bool:
 # Schemas
 
 
+TOLD = ("title", "description", "default", "examples")
+
+
+def _or_null(schema: Schema) -> Schema:
+    """The schema of an input that may be absent: null is the same."""
+    told = {key: schema[key] for key in TOLD if key in schema}
+    bare = {key: value for key, value in schema.items() if key not in told}
+    return {"anyOf": [bare, {"type": "null"}], **told} if bare else schema
+
+
 def _as_json(schema: Schema, references: Mapping[str, str], *, is_input: bool) -> Schema:
     """The schema of a property, as it is in JSON."""
-    told: Schema = {key: schema[key] for key in ("title", "description", "default", "examples") if key in schema}
+    told: Schema = {key: schema[key] for key in TOLD if key in schema}
     if "shape" in schema:
         return {**_of_array(schema["dtype"], schema["shape"], is_input), **told}
     if "dtype" in schema:
@@ -359,7 +371,11 @@ def _errors(*statuses: str) -> dict[str, Any]:
 
 
 def _error(text: str) -> dict[str, Any]:
-    return {"description": text, "content": {"application/json": {"schema": _reference(ERROR)}}}
+    return _json(text, _reference(ERROR))
+
+
+def _json(text: str, schema: Schema) -> dict[str, Any]:
+    return {"description": text, "content": {"application/json": {"schema": schema}}}
 
 
 def _server_paths() -> dict[str, Any]:
@@ -367,19 +383,17 @@ def _server_paths() -> dict[str, Any]:
 
 
 def _each_server_path() -> Iterator[tuple[str, Any]]:
-    health = {
-        "200": {"description": "Yes."},
-        "503": {"$ref": "#/components/responses/Error503"},
-    }
-    yield "/health/live", _get("live", "Whether the server runs", health, is_open=True)
-    yield "/health/ready", _get("ready", "Whether the server and its models are ready", health, is_open=True)
+    live, ready = ({"200": _json("Yes.", _object({name: {"type": "boolean"}}, [name]))} for name in ("live", "ready"))
+    yield "/health/live", _get("live", "Whether this front runs", live, is_open=True)
+    ready |= _errors("503")
+    yield "/health/ready", _get("ready", "Whether the server and its models are ready", ready, is_open=True)
     text = {
         "description": "In the text format of Prometheus.",
         "content": {"text/plain": {"schema": {"type": "string"}}},
     }
     yield (
         "/metrics",
-        _get("metrics", "The figures of the server and of this front", {"200": text, **_errors("401", "503")}),
+        _get("metrics", "The figures of the server and of this front", {"200": text, **_errors("401")}),
     )
 
 

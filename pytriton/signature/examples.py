@@ -1,4 +1,4 @@
-"""Examples of requests: what they tell of a model's tensors, and what becomes of them."""
+"""Examples of requests: the tensors that they imply, and the warm-ups that they become."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def examples_in(given: Any) -> list[Example]:
 
 
 def schema_of(place: str, values: Sequence[Any], *, as_arrays: bool, has_axis: bool) -> Schema:
-    """The schema of what examples have in one place.
+    """The schema of one input or output, from its values in examples.
 
     Args:
-        place: For messages.
+        place: Name of the input or output, for messages.
         values: One of each example.
         as_arrays: Whether they are arrays, whatever they look like.
         has_axis: Whether arrays have a batch axis, which is no part of the schema.

@@ -14,7 +14,7 @@ from pytriton.client.http_transports import ConnectionPool
 from tests.unit.loops import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 class Server:
