@@ -93,6 +93,7 @@ LAYERS = {
     ],
     "rest": [
         "client",
+        "constants",
         "exceptions",
         "forks",
         "model_config",
