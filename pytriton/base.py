@@ -26,8 +26,11 @@ from pytriton.pool.inspection import tensors_of
 from pytriton.pool.pool import Infer, ServedModel
 from pytriton.pool.processes import Processes
 from pytriton.pool.threads import callables
+from pytriton.rest.config import RestConfig
+from pytriton.rest.front import Front, checked
 from pytriton.server.capabilities import ServerCapabilities
 from pytriton.server.control import ModelControl
+from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.native_backend import uses_native
 from pytriton.server.statistics import ModelStatistics
@@ -52,6 +55,7 @@ METRICS_PORT = 8003
 MONITORING_PERIOD_S = 10.0
 READY_POLL_S = 0.02
 UNLOAD_TIMEOUT_S = 30.0
+END_TIMEOUT_S = 30.0
 DEATH_GRACE_S = 0.05
 DISMISSAL_GRACE_S = 0.5
 
@@ -62,9 +66,18 @@ class TritonBase(ABC):
     Args:
         workspace: As for :class:`pytriton.triton.Triton`.
         connect_on_enter: Whether entering the context connects.
+        rest: As for :class:`pytriton.triton.Triton`.
     """
 
-    def __init__(self, workspace: Workspace | str | Path | None = None, connect_on_enter: bool = True) -> None:
+    def __init__(
+        self,
+        workspace: Workspace | str | Path | None = None,
+        connect_on_enter: bool = True,
+        rest: RestConfig | bool | None = False,
+    ) -> None:
+        self._rest = checked(rest)
+        self._front: Front | None = None
+        self._front_announced = False
         self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
         self._models = ModelRegistry(self._workspace, self._on_disconnect, self._stop_soon, self._on_loaded)
         self._control: ModelControl | None = None
@@ -290,9 +303,13 @@ class TritonBase(ABC):
             self._started = True
             if self._control is None:
                 try:
+                    if self._rest is not None:  # it starts while the server does
+                        self._front = Front(self._rest, self.endpoints(), self._stop_soon)
                     self._control = self._reach()
-                except Exception as error:
-                    if self._is_wanted():
+                except BaseException as error:
+                    if self._front is not None:
+                        self._front.close()
+                    if self._is_wanted() or not isinstance(error, Exception):
                         raise
                     raise PyTritonInvalidOperationError("stopped before the server was ready") from error
             try:
@@ -318,7 +335,7 @@ class TritonBase(ABC):
             raise TypeError("give monitoring_period_s or monitoring_period_sec, not both")
         given = monitoring_period_s if monitoring_period_s is not None else monitoring_period_sec
         period = MONITORING_PERIOD_S if given is None else given
-        with ending_signals(self._on_signal, self._kill):
+        with ending_signals(self._on_signal, self._kill_all):
             try:
                 self._begin_serving()
             except PyTritonInvalidOperationError:
@@ -355,8 +372,13 @@ class TritonBase(ABC):
             with self._lock:  # a start ends early; loads and unloads go on to their end
                 pass
             if self._control is not None:
-                self._end(self._control)
+                deadline = time.monotonic() + self._exit_timeout_s()
+                if self._front is not None:
+                    self._front.drain(deadline - time.monotonic())
+                self._end(self._control, deadline)
         finally:  # also after Ctrl+C while waiting
+            if self._front is not None:
+                self._front.close()
             self._kill()
             self._models.disconnect()
             if self._metrics_page is not None:
@@ -377,6 +399,8 @@ class TritonBase(ABC):
 
     def is_alive(self) -> bool:
         """Whether there is a server, and every bound model can be served."""
+        if self._front is not None and not self._front.is_alive():
+            return False
         return self._is_running() and all(model.is_alive() for model in self._models)
 
     def is_connected(self) -> bool:
@@ -442,6 +466,14 @@ class TritonBase(ABC):
             self._observation.metrics = CallableMetrics.of(registry)
             return self._metrics_page.url
 
+    def endpoints(self) -> ServerEndpoints:
+        """Where clients on this machine reach the server, which need not run yet.
+
+        Raises:
+            PyTritonInvalidOperationError: It has none, as it is in this process.
+        """
+        raise PyTritonInvalidOperationError("a server in this process has no endpoints")
+
     # What differs between servers:
 
     @abstractmethod
@@ -457,12 +489,21 @@ class TritonBase(ABC):
         """Have the server load a model again whose proxy has gone by itself."""
 
     @abstractmethod
-    def _end(self, control: ModelControl) -> None:
-        """Wait for the requests in flight, unload the models and end the server, if it is ours."""
+    def _end(self, control: ModelControl, deadline: float) -> None:
+        """Wait for the requests in flight, unload the models and end the server, if it is ours.
+
+        Args:
+            control: Of the server.
+            deadline: For the requests, in :func:`time.monotonic` seconds.
+        """
 
     @abstractmethod
     def _kill(self) -> None:
         """End the server, if it is ours, and the connections to it at once."""
+
+    def _exit_timeout_s(self) -> float:
+        """How long requests in flight may hold up the end."""
+        return END_TIMEOUT_S
 
     def _capabilities(self) -> ServerCapabilities:
         return ServerCapabilities()
@@ -476,6 +517,7 @@ class TritonBase(ABC):
 
     def _begin_serving(self) -> None:
         self.connect()
+        self._announce_front()
 
     def _check_server(self, what: str) -> None:
         """Launch our server again if it has died, and raise as :meth:`_check_running`."""
@@ -540,6 +582,18 @@ class TritonBase(ABC):
         self._wake.set()
         # On a thread of its own: the signal may have interrupted the main thread while it held a lock that this needs.
         threading.Thread(target=self._models.interrupt, name="pytriton-interrupt").start()
+
+    def _kill_all(self) -> None:
+        if self._front is not None:
+            self._front.kill()
+        self._kill()
+
+    def _announce_front(self) -> None:
+        """Log where the REST front is, if there is one, once it accepts requests; raises as :meth:`connect`."""
+        if self._front is not None and not self._front_announced:
+            self._front.wait_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S, self._is_wanted)
+            self._front_announced = True
+            LOGGER.info("%s", self._front.announcement([model.config for model in self._models]))
 
     def _stop_soon(self) -> None:
         threading.Thread(target=self.stop, name="pytriton-stop").start()

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import suppress
 from pathlib import Path
 
-from pytriton.base import TritonBase
+from pytriton.base import END_TIMEOUT_S, TritonBase
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model import Model
+from pytriton.rest.config import RestConfig
 from pytriton.server.access import Access
 from pytriton.server.control import ModelControl, RemoteModelControl
+from pytriton.server.endpoints import ServerEndpoints
 from pytriton.utils.workspace import Workspace
 
 __all__ = ["RemoteTriton"]
 
 LOGGER = logging.getLogger(__name__)
 
-END_TIMEOUT_S = 30.0
 SETTLE_TIMEOUT_S = 10.0
 POLL_S, LONGEST_PAUSE_S = 0.1, 5.0
 
@@ -39,6 +39,7 @@ class RemoteTriton(TritonBase):
         access_token: Of the server, if its model-repository endpoint is restricted. None takes that in the environment
             variable ``PYTRITON_ACCESS_TOKEN``, if there is one.
         init_timeout_s: How long to wait for the server to be ready.
+        rest: As for :class:`Triton`; the front serves all models of the server.
 
     Attributes:
         triton_context: What the bound callables share.
@@ -55,10 +56,11 @@ class RemoteTriton(TritonBase):
         access_token: str | None = None,
         *,
         init_timeout_s: float = DEFAULT_TRITON_STARTUP_TIMEOUT_S,
+        rest: RestConfig | bool | None = False,
     ) -> None:
         self._access = Access.to_other(url, access_token)
         self._init_timeout_s = init_timeout_s
-        super().__init__(workspace)
+        super().__init__(workspace, rest=rest)
 
     def is_alive(self) -> bool:
         """Whether there is a server, which is asked if nothing was bound yet, and every bound model can be served."""
@@ -69,6 +71,10 @@ class RemoteTriton(TritonBase):
     def is_connected(self) -> bool:
         """Whether the server has every bound model now, connected to this process."""
         return super().is_connected() and not any(map(self._models.is_lost, self._models))
+
+    def endpoints(self) -> ServerEndpoints:
+        """The endpoint of the server that this object was given."""
+        return ServerEndpoints.of_access(self._access)
 
     def _reach(self) -> ModelControl:
         control = self._new_control()
@@ -115,7 +121,7 @@ class RemoteTriton(TritonBase):
                     return str(error)
         return ""
 
-    def _end(self, control: ModelControl) -> None:
+    def _end(self, control: ModelControl, deadline: float) -> None:
         loaded = self._models.names(loaded=True)
         try:
             for name in loaded:
@@ -123,7 +129,7 @@ class RemoteTriton(TritonBase):
         except PyTritonModelControlError as error:
             LOGGER.warning("models cannot be unloaded from the server at %s: %s", control.url, error)
             return
-        if not self._models.wait_drained(control, time.monotonic() + END_TIMEOUT_S, lambda: True):
+        if not self._models.wait_drained(control, deadline, lambda: True):
             LOGGER.warning("requests in flight were ended after %.0f s", END_TIMEOUT_S)
         if loaded:  # else a model that it has refused would be all that keeps it from being ready
             control.wait_ready(SETTLE_TIMEOUT_S, lambda: True)

@@ -26,6 +26,7 @@ from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.model import Model
 from pytriton.model_config.validation import checked_copy
 from pytriton.remote import RemoteTriton
+from pytriton.rest.config import RestConfig
 from pytriton.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
     TRITON_ACCESS_HEADER,
@@ -35,8 +36,15 @@ from pytriton.security import (
 from pytriton.server.access import Restrictions
 from pytriton.server.capabilities import ServerCapabilities
 from pytriton.server.control import ModelControl
+from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.installation import find_installation, warn_exposed
-from pytriton.server.launch import check_ports, endpoints, metrics_address, with_vertex_ai_settings
+from pytriton.server.launch import (
+    check_ports,
+    check_ports_differ,
+    endpoints,
+    metrics_address,
+    with_vertex_ai_settings,
+)
 from pytriton.server.server import RECEIVING_SHARE, Server
 from pytriton.server.user_repository import UserRepository
 from pytriton.utils.workspace import Workspace
@@ -114,6 +122,8 @@ class Triton(TritonBase):
             the context, and again when a signal has killed it; for Vertex AI, if ``config`` allows it,
             :data:`VertextAILifecyclePolicy`.
         security_config: Which endpoints need the access token; default: those that calling a model does not need.
+        rest: Options of a REST front, which serves the models as JSON in a process of its own: docs/http_api.md. True
+            takes those in the environment, ``PYTRITON_REST_*``, and so does None if ``PYTRITON_REST_PORT`` is there.
 
     Attributes:
         triton_context: What the bound callables share.
@@ -121,6 +131,8 @@ class Triton(TritonBase):
     Raises:
         PyTritonServerError: There is no server binary here.
         PyTritonValidationError: The configuration is wrong.
+        PyTritonBadParameterError: An option of the REST front is.
+        ImportError: The REST front's libraries are not installed.
         FileExistsError: ``workspace`` exists.
     """
 
@@ -131,6 +143,7 @@ class Triton(TritonBase):
         workspace: Workspace | str | Path | None = None,
         triton_lifecycle_policy: TritonLifecyclePolicy | None = None,
         security_config: TritonSecurityConfig | None = None,
+        rest: RestConfig | bool | None = None,
     ) -> None:
         self._config = with_vertex_ai_settings(merge_configs(TritonConfig.from_env(), config))
         self._security = TritonSecurityConfig() if security_config is None else checked_copy(security_config)
@@ -145,12 +158,15 @@ class Triton(TritonBase):
         self._announced = False
         default = VertextAILifecyclePolicy if self._config.allow_vertex_ai else DefaultTritonLifecyclePolicy
         self._policy = triton_lifecycle_policy or default
-        super().__init__(workspace, self._policy.launch_triton_on_startup)
+        super().__init__(workspace, self._policy.launch_triton_on_startup, rest)
+        if self._rest is not None:
+            check_ports_differ(self._config, "RestConfig.port", self._rest.port)
 
     def run(self) -> None:
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""
         self.connect()
         self._user_repository.warn_of_missing_models()
+        self._announce_front()
         if not self._announced:
             self._announced = True
             LOGGER.info(
@@ -160,6 +176,10 @@ class Triton(TritonBase):
     def get_access_token(self) -> str | None:
         """The token that protected endpoints ask for; None if there are none."""
         return self._security.access_token if self._security.restricted_endpoints else None
+
+    def endpoints(self) -> ServerEndpoints:
+        """Where clients on this machine reach the server, which need not run yet."""
+        return ServerEndpoints.of_own(self._config, self._restrictions)
 
     def _begin_serving(self) -> None:
         self.run()
@@ -226,10 +246,13 @@ class Triton(TritonBase):
             self._restart(self._server)
             self._check_running(what)
 
-    def _end(self, control: ModelControl) -> None:
+    def _exit_timeout_s(self) -> float:
+        return super()._exit_timeout_s() if self._server is None else self._server.exit_timeout_s
+
+    def _end(self, control: ModelControl, deadline: float) -> None:
         if self._server is not None and self._server.is_alive():  # else another process may listen on its ports
-            self._user_repository.unload(control, time.monotonic() + self._server.exit_timeout_s)
-            self._server.end(self._models.names(loaded=True), partial(self._models.wait_drained, control))
+            self._user_repository.unload(control, deadline)
+            self._server.end(self._models.names(loaded=True), partial(self._models.wait_drained, control), deadline)
             self._warn_verbose()
 
     def _wait_received(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:

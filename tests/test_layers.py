@@ -93,6 +93,7 @@ LAYERS = {
         "utils",
         "worker",
     ],
+    "rest": ["client", "exceptions", "model_config", "signature"],
     "remote": ["base", "constants", "exceptions", "model", "server", "utils"],
     "triton": [
         "base",
@@ -140,6 +141,10 @@ LAZY_IMPORTS = {
     },
     "pytriton.cli": {"pytriton.cli.app": "tells what to install if the extra is absent"},
     "pytriton.cli.target": {"self.module": "the user's module"},
+    "pytriton.client": {
+        "f'{__name__}.{name}'": "a program needs one or two clients, and a server none",
+        "f'{__name__}.{_HOME_OF[name]}'": "the same, for names of the package",
+    },
     "pytriton.client.arguments": {"_PROPAGATION": OPTIONAL},
     "pytriton.client.grpc_protocol": {
         "google.protobuf.json_format": SLOW,
@@ -171,19 +176,27 @@ LAZY_IMPORTS = {
         "opentelemetry.trace.propagation.tracecontext": OPTIONAL,
     },
     "pytriton.python_proxy.abi": {"numpy.core.multiarray": "must be looked up by the name that pybind11 uses"},
+    "pytriton.server.guard": {
+        "glob": "the server starts before the guard needs it",
+        "shutil": "the server starts before the guard needs it",
+    },
+    "pytriton.server.server": {"http.client": "reads the metrics at the end alone"},
     "pytriton.worker.metrics": {"prometheus_client": OPTIONAL},
 }
 # Modules whose names are looked up by a function of theirs, `__getattr__`.
-LAZY_NAMES = {"pytriton": "the names of the README are imported when they are first used"}
+LAZY_NAMES = {
+    "pytriton": "the names of the README are imported when they are first used",
+    "pytriton.client": "the same, for clients",
+}
 
 # State of the process: names of modules that change, locks, context variables, counters and caches.
 ONE_MESSAGE = "a message is logged once per process"
 GLOBAL_STATE = {
     "pytriton": {"globals()": "names that were imported when first used"},
+    "pytriton.client": {"globals()": "names that were imported when first used"},
     "pytriton.client.grpc_protocol": {"grpc_messages": "a module that is imported late"},
     "pytriton.client.grpc_transports": {"_usage": "gRPC of an asyncio client cannot be used in a forked process"},
     "pytriton.client.transport": {"server_exception": "a class that is imported late"},
-    "pytriton.client.tritonclients": {"_http_client_class": "the subclass of a class that is imported late"},
     "pytriton.compat.tensorrtserver.contexts": {"_numbers": "numbers of requests"},
     "pytriton.forks": {"_owners": "the objects that a forked process must drop"},
     "pytriton.inprocess.capi": {
@@ -219,6 +232,7 @@ GLOBAL_STATE = {
     "pytriton.python_proxy.abi": {"_KEEP": "memory that NumPy's table of functions refers to"},
     "pytriton.server.installation": {"_warned": ONE_MESSAGE},
     "pytriton.server.native_backend": {"_warned": ONE_MESSAGE, "build_mismatch": "reading the libraries takes long"},
+    "pytriton.server.python_backend": {"linked_libpython": "reading a stub takes some ms"},
     "pytriton.signals": {
         "_installed": "signal handlers belong to the process",
         "_masks": "signals that a thread blocks during a fork",
@@ -246,8 +260,6 @@ PRIVATE = {
     },
     "wrapt": {"pytriton.decorators.signatures": ["_self_wrapper"]},  # tests/unit/test_decorator_stacks.py
 }
-# Packages whose private members more than one module uses, until one does.
-KNOWN_SEVERAL: set[str] = set()
 DOCUMENTED_IN_SPITE_OF_ITS_NAME = {"os._exit"}
 OF_NAMED_TUPLES = {"_asdict", "_field_defaults", "_fields", "_replace"}  # documented too
 
@@ -256,6 +268,8 @@ DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "
 DEPENDENCIES |= {"tritonclient", "wrapt"}
 # Of the extra "cli".
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
+FRONT = {"orjson", "simdjson", "starlette", "uvicorn"}
+BY_LAYER = {"cli": COMMAND_LINE, "rest": FRONT}
 PUBLIC = [
     "pytriton",
     "pytriton.client",
@@ -417,9 +431,9 @@ def test_a_package_imports_relative_to_itself():
 
 
 def test_the_rules_tell_layers_and_single_modules_apart():
-    assert may_import("pytriton.client.url", "pytriton.constants")
-    assert may_import("pytriton.client.url", "pytriton.client.auth")
-    assert not may_import("pytriton.client.url", "pytriton.server.launch")
+    assert may_import("pytriton.client.auth", "pytriton.constants")
+    assert may_import("pytriton.client.auth", "pytriton.client.arguments")
+    assert not may_import("pytriton.client.auth", "pytriton.server.launch")
     assert not may_import("pytriton.model_config.tensor", "pytriton.model")
     assert may_import("pytriton.decorators.batching", "pytriton.worker.context")
     assert not may_import("pytriton.decorators.batching", "pytriton.worker.instance")
@@ -504,7 +518,7 @@ def test_the_guard_needs_the_standard_library_alone():
 
 @pytest.mark.parametrize("module", [module for module in MODULES if layer_of(module) != "python_proxy"])
 def test_third_parties_are_dependencies_of_the_distribution(module):
-    assert theirs(module) <= DEPENDENCIES | (COMMAND_LINE if layer_of(module) == "cli" else set())
+    assert theirs(module) <= DEPENDENCIES | BY_LAYER.get(layer_of(module), set())
 
 
 def test_the_command_says_what_to_install_without_its_extra():
@@ -701,7 +715,7 @@ def test_private_members_of_other_packages_are_used_by_one_module_for_each_packa
     found = {module: foreign_private_names(tree, OWN_NAMES) for module, tree in TREES.items()}
     listed = [(module, name) for users in PRIVATE.values() for module, names in users.items() for name in names]
     assert sorted((module, name) for module, names in found.items() for name in names) == sorted(listed)
-    assert {package for package, users in PRIVATE.items() if len(users) > 1} == KNOWN_SEVERAL
+    assert {package for package, users in PRIVATE.items() if len(users) > 1} == set()
 
 
 def loaded_after(statement: str) -> set[str]:

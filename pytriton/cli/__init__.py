@@ -1,6 +1,6 @@
 """The command ``pytriton``, also ``python -m pytriton``.
 
-Its libraries come with the extra ``cli``: the rest of the package does without them.
+The extra ``cli`` installs its libraries; the rest of the package does not need them.
 """
 
 from __future__ import annotations

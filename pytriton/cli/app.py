@@ -91,9 +91,9 @@ def pytriton_command(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=show_version)
     ] = False,
 ) -> None:
-    """Serve Python functions with a Triton Inference Server, and look after such servers.
+    """Serve Python functions with a Triton Inference Server; measure and monitor servers.
 
-    Without a command it is **pytriton check**.
+    Without a command, **pytriton check** runs.
     """
 
 
@@ -106,7 +106,7 @@ def check(workspace: Workspace = None, compress: Compress = False) -> None:
     """
     with exit_on_error():
         passed = checks.check(workspace, compress, typer.echo)
-    typer.echo("All is well." if passed else "The self-test failed.")
+    typer.echo("The self-test passed." if passed else "The self-test failed.")
     raise typer.Exit(not passed)
 
 
@@ -127,14 +127,14 @@ def examples() -> None:
 
 @app.command("example-add-sub", rich_help_panel="This machine")
 def example_add_sub() -> None:
-    """Serve a model that adds and subtracts, and infer over HTTP and gRPC, in one process. The exit status tells."""
+    """Serve a model that adds and subtracts, and call it over HTTP and gRPC, in one process."""
     with tempfile.TemporaryDirectory(prefix="pytriton-check-") as folder:
         raise typer.Exit(not run_add_sub(Path(folder), typer.echo))
 
 
 @app.command("example-add-sub-script", rich_help_panel="This machine")
 def example_add_sub_script() -> None:
-    """The same as a script: python -m pytriton.cli.add_sub."""
+    """Run the same test as a script: python -m pytriton.cli.add_sub."""
     with tempfile.TemporaryDirectory(prefix="pytriton-check-") as folder:
         raise typer.Exit(not run_add_sub_script(Path(folder), typer.echo))
 
@@ -150,12 +150,15 @@ def serve(
     http_port: Annotated[int | None, typer.Option(help="Port of HTTP.", show_default="8000")] = None,
     grpc_port: Annotated[int | None, typer.Option(help="Port of gRPC.", show_default="8001")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port of the metrics.", show_default="8002")] = None,
+    rest_port: Annotated[
+        int | None, typer.Option(help="Port of a REST front, which serves the models as JSON.", show_default="none")
+    ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="To listen on, for all three; 127.0.0.1 is this machine alone.", show_default="0.0.0.0"),
+        typer.Option(help="Address of all of them; 127.0.0.1 is this machine alone.", show_default="0.0.0.0"),
     ] = None,
     exit_timeout_secs: Annotated[
-        int | None, typer.Option(help="Seconds for the requests in flight, at the end.", show_default="30")
+        int | None, typer.Option(help="How long a stop waits for requests in flight.", show_default="30")
     ] = None,
     log_file: Annotated[Path | None, typer.Option(help="The server's log.", show_default="standard output")] = None,
     option: Annotated[
@@ -171,6 +174,10 @@ def serve(
             show_default="a random one",
         ),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Worker processes for each function.", show_default="none: a thread for each"),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="Of Python's logging: debug, info, warning, error.")] = "info",
 ) -> None:
     """Serve the models of a module, until Ctrl+C or SIGTERM.
@@ -179,7 +186,8 @@ def serve(
     function with annotations, which becomes a model of its name. Without OBJECT, as in models.py, all of these do.
 
     The options are fields of TritonConfig; a program that sets them itself wins. Those without an option here can be
-    given with -o, or in the environment, as in PYTRITON_TRITON_CONFIG_LOG_VERBOSE=1.
+    given with -o, or in the environment, as in PYTRITON_TRITON_CONFIG_LOG_VERBOSE=1. Other options of the REST front
+    are in the environment, as in PYTRITON_REST_ACCESS_TOKEN.
     """
     fields = {
         "http_port": http_port,
@@ -192,7 +200,7 @@ def serve(
         "log_file": log_file,
     }
     with exit_on_error():
-        served = ServeOptions.parse(target, app_dir, fields, option or [], access_token, log_level)
+        served = ServeOptions.parse(target, app_dir, fields, option or [], access_token, log_level, rest_port, workers)
     with exit_on_error((TargetError, ProgramError, PyTritonServerError)):
         if reload:
             served.serve_reloading(reload_dir or [], lambda text: typer.echo(text, err=True))
@@ -237,9 +245,9 @@ def bench(
     key: Key = None,
     certificate: Certificate = None,
 ) -> None:
-    """Put a load on a model, and measure how long its answers take.
+    """Measure a model under load.
 
-    Each of -c requests is sent when the one before it is answered, with random inputs of the model's types. Decoupled
+    Keeps -c requests in flight, with random inputs of the model's types. Decoupled
     models need a grpc:// URL. Ctrl+C ends it early. The exit status is 1 if a request failed, or none was answered.
     """
     with exit_on_error():
@@ -278,7 +286,7 @@ def status(
     url: Url,
     watch: Annotated[
         float | None,
-        typer.Option(min=0.1, metavar="SECONDS", help="Ask again and again, with that pause.", show_default="once"),
+        typer.Option(min=0.1, metavar="SECONDS", help="Repeat with this pause.", show_default="once"),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for each call.")] = 5.0,
     token: Token = None,
@@ -287,7 +295,7 @@ def status(
     key: Key = None,
     certificate: Certificate = None,
 ) -> None:
-    """Show whether a server is ready, and what its models have done.
+    """Show whether a server is ready, and the statistics of its models.
 
     The exit status is 0 if it is ready, else 1. The states of the models and their statistics need the access token,
     unless the server says otherwise.

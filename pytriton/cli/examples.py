@@ -39,7 +39,7 @@ def list_examples(folder: Path = FOLDER) -> Iterator[str]:
         yield f"\nPrograms in {folder}, which the README describes:"
         yield from (f"  python {path.name}\n      {_summary(path)}" for path in programs)
     else:
-        yield "\nMore programs are in the folder examples of the source; the installed package is without them."
+        yield "\nMore programs are in the folder examples of the source; the installed package does not contain them."
 
 
 def _summary(path: Path) -> str:

@@ -40,7 +40,7 @@ Shape = tuple[int, ...]
 
 
 class InputError(ValueError):
-    """The options for the inputs do not fit the model; the message says what to change."""
+    """The options for inputs do not fit the model; the message says what to change."""
 
 
 class RandomInputs:

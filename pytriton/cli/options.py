@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options of several commands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Token = Annotated[
         "--token",
         envvar=TOKEN_VARIABLE,
         show_envvar=True,
-        help="The server's access token; better in the variable, as other users see command lines.",
+        help="The server's access token. Prefer the variable: other users can see command lines.",
         rich_help_panel=CONNECTION,
     ),
 ]
@@ -43,9 +43,7 @@ Secured = Annotated[
 ]
 Roots = Annotated[
     Path | None,
-    typer.Option(
-        help="PEM file of the authorities that the server is trusted by; with --tls.", rich_help_panel=CONNECTION
-    ),
+    typer.Option(help="PEM file of the authorities that certify the server; with --tls.", rich_help_panel=CONNECTION),
 ]
 Key = Annotated[
     Path | None, typer.Option(help="PEM file of this client's key, for mutual TLS.", rich_help_panel=CONNECTION)
@@ -59,7 +57,7 @@ Workspace = Annotated[
 ]
 Compress = Annotated[
     bool,
-    typer.Option("--zip", help="Compress report and logs to a .zip: beside the workspace, else in this folder."),
+    typer.Option("--zip", help="Compress report and logs to a .zip file, beside the workspace or in this folder."),
 ]
 
 

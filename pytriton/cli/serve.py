@@ -1,4 +1,4 @@
-"""``pytriton serve``: serves a module's models in this process, or with ``--reload`` in a child that is restarted."""
+"""``pytriton serve``: serves the models of a module in this process, or with ``--reload`` in a child process."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from watchfiles import Change, PythonFilter, watch
 from pytriton.cli.target import Target, TargetError
 from pytriton.client.auth import TOKEN_VARIABLE
 from pytriton.config import ENVIRONMENT_PREFIX, TritonConfig
+from pytriton.rest.config import ENVIRONMENT_PREFIX as REST_PREFIX
+from pytriton.rest.front import checked
 from pytriton.signals import ending_signals
 
 __all__ = ["PARENT_VARIABLE", "Reloader", "ServeOptions", "end_with_parent", "syntax_error"]
@@ -40,12 +42,14 @@ class ServeOptions:
         app_dir: The folder that its module is imported from.
         access_token: The server's access token; None makes a random one.
         log_level: A level name of the module ``logging``.
+        workers: Worker processes for each function; None calls it in this process.
     """
 
     target: Target
     app_dir: Path
     access_token: str | None
     log_level: str
+    workers: int | None = None
 
     @classmethod
     def parse(
@@ -56,6 +60,8 @@ class ServeOptions:
         assignments: Iterable[str],
         access_token: str | None,
         log_level: str,
+        rest_port: int | None = None,
+        workers: int | None = None,
     ) -> ServeOptions:
         """Read the command line, and put the server's options into the environment.
 
@@ -66,10 +72,13 @@ class ServeOptions:
             assignments: More fields, as ``field=value``.
             access_token: None if it was not given.
             log_level: A level name of the module ``logging``.
+            rest_port: Of a REST front, which then listens on the address of the server's HTTP; None makes none.
+            workers: As for the class.
 
         Raises:
-            TargetError: An argument is malformed.
-            PyTritonValidationError: An option has a wrong value.
+            TargetError: An argument is malformed, or the REST front's libraries are not installed.
+            PyTritonBadParameterError: An option of the REST front has a wrong value.
+            PyTritonValidationError: Another option has.
         """
         if log_level.lower() not in LEVELS:
             raise TargetError(f"there is no log level {log_level!r}; choose one of {', '.join(LEVELS)}")
@@ -78,8 +87,16 @@ class ServeOptions:
         given = {name: str(value) for name, value in options.items() if value is not None}
         for name, value in {**given, **dict(map(_parse_assignment, assignments))}.items():
             os.environ[ENVIRONMENT_PREFIX + name.upper()] = value
-        TritonConfig.from_env()
-        return cls(Target.parse(target), app_dir.resolve(), access_token, log_level.lower())
+        config = TritonConfig.from_env()
+        if rest_port is not None:
+            os.environ[f"{REST_PREFIX}PORT"] = str(rest_port)
+            if config.http_address is not None:
+                os.environ.setdefault(f"{REST_PREFIX}ADDRESS", config.http_address)
+        try:
+            checked(None)
+        except ImportError as error:
+            raise TargetError(str(error)) from error
+        return cls(Target.parse(target), app_dir.resolve(), access_token, log_level.lower(), workers)
 
     def serve(self) -> None:
         """Serve in this process until a signal comes or the server ends.
@@ -92,7 +109,7 @@ class ServeOptions:
         end_with_parent()
         sys.path.insert(0, str(self.app_dir))
         logging.basicConfig(level=self.log_level.upper(), format=FORMAT)
-        triton = self.target.load(self.access_token)
+        triton = self.target.load(self.access_token, self.workers)
         os.environ.pop(TOKEN_VARIABLE, None)  # neither the server nor children of callables need it
         triton.serve()
 
@@ -114,7 +131,10 @@ class ServeOptions:
         if self.access_token is not None:
             os.environ[TOKEN_VARIABLE] = self.access_token
         command = [sys.executable, "-m", "pytriton", "serve", str(self.target)]
-        Reloader([*command, f"--app-dir={self.app_dir}", f"--log-level={self.log_level}"], watched, say).run()
+        command += [f"--app-dir={self.app_dir}", f"--log-level={self.log_level}"]
+        if self.workers is not None:
+            command.append(f"--workers={self.workers}")
+        Reloader(command, watched, say).run()
 
 
 def _parse_assignment(text: str) -> tuple[str, str]:
@@ -179,8 +199,8 @@ class Reloader:
         names = ", ".join(os.path.relpath(path) for path in paths)
         for path in paths:
             if error := syntax_error(Path(path)):
-                state = "the previous version goes on serving" if self._child else "nothing is served"
-                self._say(f"{names} changed, but {error}; {state}, until the next change.")
+                state = "the previous version continues" if self._child else "nothing is served"
+                self._say(f"{names} changed, but {error}; {state}. Correct it to reload.")
                 return
         self._say(f"{names} changed; starting again.")
         self._stop()
@@ -201,7 +221,7 @@ class Reloader:
             self._child = None
             if not self._ending.is_set():
                 how = f"signal {-status}" if status < 0 else f"exit status {status}"
-                self._say(f"The program has ended ({how}); waiting for a change of its source.")
+                self._say(f"The program has ended ({how}); it starts again when its source changes.")
 
     def _stop(self) -> None:
         child = self._child
@@ -230,7 +250,7 @@ def end_with_parent() -> None:
     if parent is not None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != int(parent):
-            sys.exit("the process that started this one has died")
+            sys.exit("the parent process has died")
 
 
 def syntax_error(path: Path) -> str | None:

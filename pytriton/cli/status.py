@@ -1,4 +1,4 @@
-"""``pytriton status``: what a server reports about itself and its models, and how a terminal shows it."""
+"""``pytriton status``: asks a server about itself and its models, and shows the answers in a terminal."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pytriton.client.auth import Tls, create_auth_headers
+from pytriton.client.auth import Tls, TritonUrl, create_auth_headers
 from pytriton.client.conversations import Call, Transport
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.model_state import parse_http_response
 from pytriton.client.sync import open_transport
-from pytriton.client.url import TritonUrl
+from pytriton.client.utils import parse_http_response
 from pytriton.server.statistics import Duration, ModelStatistics, parse_statistics
 
 __all__ = ["LiveDisplay", "ModelStatus", "ServerStatus", "ask_server", "format_age", "render_status"]
@@ -137,15 +136,15 @@ class _StatusQuery:
             # A server that did not answer once would make the user wait again.
             self._reachable = not isinstance(error, (PyTritonClientConnectionError, PyTritonClientTimeoutError))
             protected = RESTRICTED in str(error)
-            self._notes.append(f"It does not tell {what}: {self._advice()}." if protected else str(error))
+            self._notes.append(f"It does not report {what}: {self._advice()}." if protected else str(error))
             return None
 
     def _advice(self) -> str:
         if self._has_token:
-            return "the token that was given is not the one it asks for"
+            return "the access token is wrong"
         return (
-            "it asks for its access token. Pass --token, or set PYTRITON_ACCESS_TOKEN; the program that serves has it "
-            "from triton.get_access_token()"
+            "it needs the access token. Set PYTRITON_ACCESS_TOKEN, or pass --token; in the program that serves, "
+            "triton.get_access_token() returns it"
         )
 
     def _as_json(self) -> dict[str, bool]:

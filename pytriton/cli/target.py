@@ -1,4 +1,4 @@
-"""What ``pytriton serve`` serves: found in a module, and made into a ``Triton``."""
+"""The target of ``pytriton serve``: finds an object in a module, and makes a ``Triton`` of it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from traceback import format_exception
 from typing import Any
 
 from pytriton.base import TritonBase
-from pytriton.exceptions import PyTritonValidationError
+from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
 from pytriton.security import TritonSecurityConfig
-from pytriton.signature.functions import BATCH, SAMPLE, describe
+from pytriton.signature.functions import BATCH, SAMPLE, describe, name_of
 from pytriton.triton import Triton
+from pytriton.workers import Processes
 
 __all__ = ["ProgramError", "Target", "TargetError"]
 
@@ -25,11 +27,11 @@ OURS = (str(Path(__file__).parent), importlib.__file__, "<frozen importlib")
 
 
 class TargetError(Exception):
-    """There is nothing to serve under that name; the message says what to do."""
+    """The target cannot be served; the message says what to do."""
 
 
 class ProgramError(Exception):
-    """The module, or what it offers, raised something; the message is its traceback."""
+    """The module or its object raised an exception; the message is its traceback."""
 
 
 @dataclass(frozen=True)
@@ -78,34 +80,44 @@ class Target:
             raise self._missing()
         return Path(spec.origin).parent
 
-    def load(self, access_token: str | None = None) -> TritonBase:
+    def load(self, access_token: str | None = None, workers: int | None = None) -> TritonBase:
         """Import the module and make what can serve of the object: a ``Triton`` or a ``RemoteTriton``.
 
         Args:
             access_token: Of the ``Triton`` that a function gets to bind to; None makes a random one.
+            workers: Worker processes for each function with annotations; None calls it in this process.
 
         Raises:
-            TargetError: There is no such object, or it cannot be served.
+            TargetError: There is no such object, or it cannot be served; or ``workers`` are given for another object.
+            PyTritonServerError: No server can be launched here with these options.
             ProgramError: The module or the object raised something else.
         """
         try:
-            return self._load(access_token)
-        except TargetError:
+            return self._load(access_token, workers)
+        except (TargetError, PyTritonServerError):
             raise
         except Exception as error:
             raise ProgramError(f"{self} failed.\n{_traceback(error)}") from error
 
-    def _load(self, access_token: str | None) -> TritonBase:
+    def _load(self, access_token: str | None, workers: int | None) -> TritonBase:
         found = self._find()
         if not self.attribute:
             functions = [each for each in vars(found).values() if is_typed(each) and each.__module__ == self.module]
             if not functions:
-                raise TargetError(f"{self.module}.py has no functions with annotations to serve; write module:object")
-            return self._bound(functions, access_token)
+                raise TargetError(
+                    f"{self.module}.py has no functions with annotations for all parameters and the result; add them, "
+                    "or write module:object"
+                )
+            return self._bound(functions, access_token, workers)
+        if not isinstance(found, TritonBase) and is_typed(found):
+            return self._bound([found], access_token, workers)
+        if workers is not None:
+            raise TargetError(
+                f"--workers is for functions with annotations, and {self} is none; let the program bind "
+                "Processes(factory, count=...)"
+            )
         if isinstance(found, TritonBase):
             return found
-        if is_typed(found):
-            return self._bound([found], access_token)
         if not callable(found):
             raise TargetError(
                 f"{self} is a {type(found).__name__}; it must be a Triton object, a function that returns one, or a "
@@ -127,12 +139,17 @@ class Target:
         except AttributeError as error:
             raise TargetError(f"module {self.module!r} has no {self.attribute!r}") from error
 
-    def _bound(self, functions: Sequence[Callable[..., Any]], access_token: str | None) -> TritonBase:
+    def _bound(
+        self, functions: Sequence[Callable[..., Any]], access_token: str | None, workers: int | None
+    ) -> TritonBase:
         """A server of typed functions, each under its own name."""
         triton = Triton(security_config=TritonSecurityConfig(access_token=access_token))
         try:
             for function in functions:
-                triton.bind(function)
+                if workers is None:
+                    triton.bind(function)
+                else:
+                    triton.bind(name_of(function), Processes(partial(_same, function), count=workers))
         except PyTritonValidationError as error:
             raise TargetError(str(error)) from error
         return triton
@@ -162,7 +179,7 @@ class Target:
 
 
 def is_typed(found: object) -> bool:
-    """Whether it is a function to serve: it says what it takes, and that is no Triton."""
+    """Whether it is a typed function to serve: its annotations are complete, and none is a Triton."""
     if not callable(found) or isinstance(found, type) or getattr(found, "__name__", "_").startswith("_"):
         return False
     try:
@@ -179,8 +196,13 @@ def is_typed(found: object) -> bool:
     )
 
 
+def _same(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes the callable of a worker process, which imports its module."""
+    return function
+
+
 def _required(function: Callable[..., Any]) -> list[str]:
-    """Names of the parameters that a call has to give."""
+    """Names of the parameters that a call must pass."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # some built-in classes do not say
@@ -190,7 +212,7 @@ def _required(function: Callable[..., Any]) -> list[str]:
 
 
 def _traceback(error: Exception) -> str:
-    """From where the program's own code begins."""
+    """The traceback from the first frame of the program's own code."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(OURS):
         traceback = traceback.tb_next

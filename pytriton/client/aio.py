@@ -6,27 +6,80 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, Parameters
-from pytriton.client.auth import Tls
-from pytriton.client.base import BaseModelClient
+from pytriton.client.auth import Tls, TritonUrl
 from pytriton.client.codec import Arrays, Codec
-from pytriton.client.conversations import AsyncTransport, Call, Conversation, drive_async
-from pytriton.client.exceptions import PyTritonClientClosedError
-from pytriton.client.grpc_protocol import GrpcProtocol
+from pytriton.client.conversations import AsyncTransport, Call, Conversation, Shared, Sleep
+from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientError
 from pytriton.client.grpc_transports import AsyncGrpcTransport
-from pytriton.client.http_protocol import HttpProtocol
 from pytriton.client.http_transports import AsyncHttpTransport
+from pytriton.client.session import BaseModelClient
 from pytriton.client.sync import check_streams
-from pytriton.client.tritonclients import bare_client, load_async_lib
-from pytriton.client.url import TritonUrl
+from pytriton.client.tritonclients import load_async_lib
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
-__all__ = ["AsyncioClient", "AsyncioDecoupledModelClient", "AsyncioModelClient", "open_async_transport"]
+__all__ = [
+    "AsyncioClient",
+    "AsyncioDecoupledModelClient",
+    "AsyncioModelClient",
+    "drive_async",
+    "open_async_transport",
+]
 
 T = TypeVar("T")
 ClientT = TypeVar("ClientT", bound="AsyncioClient")
+
+
+async def drive_async(conversation: Conversation[T], transport: AsyncTransport) -> T:
+    """Run a conversation to its end and return its result."""
+    try:
+        step = next(conversation)
+        while True:
+            try:
+                answer = None
+                if isinstance(step, Call):
+                    answer = await transport.call(step)
+                elif isinstance(step, Sleep):
+                    await transport.sleep(step.seconds)
+                else:
+                    answer = await _join(step, transport)
+            except PyTritonClientError as error:
+                step = conversation.throw(error)
+            else:
+                step = conversation.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        conversation.close()
+
+
+@dataclass
+class _SharedRun:
+    """The task of a shared conversation, and how many other tasks wait for it."""
+
+    task: asyncio.Task[Any]
+    waiting: int = 0
+
+
+async def _join(step: Shared, transport: AsyncTransport) -> Any:
+    run, loop = step.running, asyncio.get_running_loop()
+    if run is None or run.task.done() or run.task.get_loop() is not loop:
+        run = step.running = _SharedRun(loop.create_task(drive_async(step.start(), transport)))
+    run.waiting += 1
+    try:
+        # Cancelling one waiting task does not cancel the others ...
+        return await asyncio.shield(run.task)
+    finally:
+        run.waiting -= 1
+        if not run.waiting:
+            # ... but the run ends when no task waits for it.
+            run.task.cancel()
+            if step.running is run:
+                step.running = None
 
 
 def open_async_transport(
@@ -35,19 +88,15 @@ def open_async_transport(
     tls: Tls | None = None,
     max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
 ) -> AsyncHttpTransport | AsyncGrpcTransport:
-    """A transport that connects at its first call; it can be made outside event loops. The caller closes it.
-
-    Arguments are those of :func:`~pytriton.client.sync.open_transport`.
-    """
-    if url.scheme == "grpc":
-        protocol = GrpcProtocol(url.with_scheme, headers, secured=tls is not None)
-        return AsyncGrpcTransport(protocol, url, tls, max_response_bytes)
-    context = tls.context() if tls else None
-    return AsyncHttpTransport(HttpProtocol(url, headers, secured=tls is not None), url, context, max_response_bytes)
+    """As :func:`~pytriton.client.sync.open_transport`, for asyncio; it can be made outside event loops."""
+    kind = AsyncGrpcTransport if url.scheme == "grpc" else AsyncHttpTransport
+    return kind(url, headers, tls, max_response_bytes)
 
 
 class AsyncioClient(BaseModelClient):
     """The base of the clients for asyncio: everything but the inference."""
+
+    _load_lib = staticmethod(load_async_lib)
 
     def _open(self) -> None:
         self._transport = self._make_transport()
@@ -83,18 +132,6 @@ class AsyncioClient(BaseModelClient):
         self._session.close()
         self._in_flight.interrupt()
         await self._transport.close()
-
-    def get_lib(self) -> Any:
-        """``tritonclient.http.aio`` or ``tritonclient.grpc.aio``, for the URL's scheme."""
-        return load_async_lib(self._url.scheme)
-
-    def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
-        """A bare tritonclient client for asyncio, made within an event loop; the caller closes it.
-
-        As :func:`pytriton.client.utils.create_client_from_url`, but over HTTP the timeout bounds every call.
-        """
-        parsed = TritonUrl.from_url(url)
-        return bare_client(load_async_lib(parsed.scheme), parsed, network_timeout_s)
 
     async def wait_for_server(self, timeout_s: float) -> None:
         """Wait until the server is live, and ready with all its models; as :meth:`ModelClient.wait_for_server`."""

@@ -19,7 +19,7 @@ __all__ = [
     "InferRequest",
     "RequestOptions",
     "check_headers",
-    "check_max_response_bytes",
+    "check_limit",
     "check_metadata",
     "check_model",
     "check_parameters",
@@ -243,16 +243,14 @@ def check_token(access_token: str | None, name: str = "access_token") -> str:
     return access_token
 
 
-def check_max_response_bytes(limit: int | None) -> int | None:
-    """The longest response to take, in bytes; None for any.
+def check_limit(name: str, limit: int | None) -> int | None:
+    """A limit; None for none.
 
     Raises:
         PyTritonClientValueError: It is neither None nor an int above 0.
     """
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0):
-        raise PyTritonClientValueError(
-            f"max_response_bytes must be an int above 0, or None for no limit, got {limit!r}"
-        )
+        raise PyTritonClientValueError(f"{name} must be an int above 0, or None for no limit, got {limit!r}")
     return limit
 
 

@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from pytriton.client.aio import drive_async
 from pytriton.client.arguments import check_headers, check_model, check_timeout
-from pytriton.client.conversations import NETWORK_TIMEOUT_S, Conversation, Deadline, Sleep, drive_async
+from pytriton.client.conversations import NETWORK_TIMEOUT_S, Conversation, Deadline, Sleep
 from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientTimeoutError
-from pytriton.client.model_state import ModelState, model_state
 from pytriton.client.tritonclients import adopt_async_client
-from pytriton.client.waiting import wait_and_fetch, wait_for_model, wait_for_server
+from pytriton.client.waiting import ModelState, model_state, wait_and_fetch, wait_for_model, wait_for_server
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = [

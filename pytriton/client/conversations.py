@@ -7,12 +7,12 @@ sends the result back in, or throws a :class:`PyTritonClientError`. A conversati
         codec = yield from prepare()
         return codec.decode((yield Call("infer", ...)))
 
-:func:`drive` runs it on a synchronous transport. :func:`drive_async` does the same with ``await``.
+:func:`pytriton.client.sync.drive` runs it on a synchronous transport, :func:`pytriton.client.aio.drive_async` does the
+same with ``await``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -21,7 +21,6 @@ from typing import Any, Protocol, TypeVar
 
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
-    PyTritonClientError,
     PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
     PyTritonClientTlsError,
@@ -36,8 +35,6 @@ __all__ = [
     "Shared",
     "Sleep",
     "Transport",
-    "drive",
-    "drive_async",
     "retried",
 ]
 
@@ -85,12 +82,12 @@ class Shared:
         start: Makes the conversation.
 
     Attributes:
-        running: The run of :func:`drive_async`; :func:`drive` does not use it.
+        running: For the asynchronous driver, which notes the run under way.
     """
 
     def __init__(self, start: Callable[[], Conversation[Any]]) -> None:
         self.start = start
-        self.running: _SharedRun | None = None
+        self.running: Any = None
 
 
 T = TypeVar("T")
@@ -98,7 +95,7 @@ Conversation = Generator[Call | Sleep | Shared, Any, T]
 
 
 class Transport(Protocol):
-    """Performs the steps of conversations and blocks meanwhile."""
+    """Performs the steps of conversations, and blocks meanwhile."""
 
     def call(self, call: Call) -> Any:
         """Perform one call.
@@ -129,77 +126,6 @@ class AsyncTransport(Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
-
-
-def drive(conversation: Conversation[T], transport: Transport) -> T:
-    """Run a conversation to its end and return its result."""
-    try:
-        step = next(conversation)
-        while True:
-            try:
-                answer = None
-                if isinstance(step, Call):
-                    answer = transport.call(step)
-                elif isinstance(step, Sleep):
-                    transport.sleep(step.seconds)
-                else:
-                    answer = drive(step.start(), transport)
-            except PyTritonClientError as error:
-                step = conversation.throw(error)
-            else:
-                step = conversation.send(answer)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-async def drive_async(conversation: Conversation[T], transport: AsyncTransport) -> T:
-    """Run a conversation to its end and return its result."""
-    try:
-        step = next(conversation)
-        while True:
-            try:
-                answer = None
-                if isinstance(step, Call):
-                    answer = await transport.call(step)
-                elif isinstance(step, Sleep):
-                    await transport.sleep(step.seconds)
-                else:
-                    answer = await _join(step, transport)
-            except PyTritonClientError as error:
-                step = conversation.throw(error)
-            else:
-                step = conversation.send(answer)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    finally:
-        conversation.close()
-
-
-@dataclass
-class _SharedRun:
-    """The task of a shared conversation, and how many other tasks wait for it."""
-
-    task: asyncio.Task[Any]
-    waiting: int = 0
-
-
-async def _join(step: Shared, transport: AsyncTransport) -> Any:
-    run, loop = step.running, asyncio.get_running_loop()
-    if run is None or run.task.done() or run.task.get_loop() is not loop:
-        run = step.running = _SharedRun(loop.create_task(drive_async(step.start(), transport)))
-    run.waiting += 1
-    try:
-        # Cancelling one waiting task does not cancel the others ...
-        return await asyncio.shield(run.task)
-    finally:
-        run.waiting -= 1
-        if not run.waiting:
-            # ... but the run ends when no task waits for it.
-            run.task.cancel()
-            if step.running is run:
-                step.running = None
 
 
 class Deadline:

@@ -23,7 +23,9 @@
 ``*`` has two parents.
 """
 
-from pytriton.exceptions import PyTritonError
+from __future__ import annotations
+
+from pytriton.exceptions import ErrorCode, PyTritonError
 
 __all__ = [
     "PyTritonClientClosedError",
@@ -85,7 +87,13 @@ class PyTritonClientModelDoesntSupportBatchingError(PyTritonClientError):
 
 
 class PyTritonClientInferenceServerError(PyTritonClientError):
-    """The server answered with an error, or with something that cannot be understood."""
+    """The server answered with an error, or with something that cannot be understood.
+
+    Attributes:
+        code: The kind of failure, if the server told it.
+    """
+
+    code: ErrorCode | None = None
 
 
 class PyTritonClientConnectionError(PyTritonClientInferenceServerError, ConnectionError):

@@ -19,22 +19,19 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pytriton import forks
-from pytriton.client.aio import open_async_transport
-from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, Parameters
+from pytriton.client.aio import drive_async, open_async_transport
+from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, Parameters, check_limit
 from pytriton.client.auth import Tls
-from pytriton.client.base import BaseModelClient
 from pytriton.client.codec import Arrays
-from pytriton.client.conversations import AsyncTransport, Conversation, drive_async
+from pytriton.client.conversations import AsyncTransport, Conversation
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
     PyTritonClientQueueFullError,
-    PyTritonClientValueError,
 )
 from pytriton.client.http_transports import HTTP_CONNECTIONS
+from pytriton.client.session import BaseModelClient
 from pytriton.client.threads import CallbackThread, DetachedFuture, LoopThread
-from pytriton.client.tritonclients import bare_client, load_lib
-from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = ["FuturesModelClient"]
@@ -53,9 +50,11 @@ class FuturesModelClient(BaseModelClient):
             futures = [client.infer_sample(image) for image in images]
             outputs = [future.result() for future in futures]
 
-    ``future.result()`` raises the errors of a call, also those of its arguments. Do not change a call's arrays until it
-    is done. ``future.cancel()`` works while a call waits in the queue. Callbacks of futures run one after the other in
-    a thread of their own, where they may block and call this client.
+    ``future.result()`` raises the errors of a call, also those of its arguments. A call itself raises
+    ``PyTritonClientClosedError`` if the client is closed, and ``PyTritonClientQueueFullError`` if there is no place in
+    the queue. Do not change a call's arrays until it is done. ``future.cancel()`` works while a call waits in the
+    queue. Callbacks of futures run one after the other in a thread of their own, where they may block and call this
+    client.
 
     Args:
         max_workers: Calls under way at once; None is as many as there are connections, 256.
@@ -88,8 +87,8 @@ class FuturesModelClient(BaseModelClient):
         tls: Tls | None = None,
         max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
     ) -> None:
-        _check_limit("max_workers", max_workers)
-        _check_limit("max_queue_size", max_queue_size)
+        check_limit("max_workers", max_workers)
+        check_limit("max_queue_size", max_queue_size)
         self._limits = {"max_workers": max_workers, "max_queue_size": max_queue_size, "non_blocking": non_blocking}
         super().__init__(
             url,
@@ -135,42 +134,18 @@ class FuturesModelClient(BaseModelClient):
         """
         self._queue.close(wait)
 
-    def get_lib(self) -> Any:
-        """``tritonclient.http`` or ``tritonclient.grpc``, for the URL's scheme."""
-        return load_lib(self._url.scheme)
-
-    def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
-        """A bare synchronous tritonclient client; see :func:`pytriton.client.utils.create_client_from_url`."""
-        parsed = TritonUrl.from_url(url)
-        return bare_client(load_lib(parsed.scheme), parsed, network_timeout_s)
-
     def wait_for_model(self, timeout_s: float) -> Future[None]:
-        """Wait until the model can serve; errors of the future are those of :meth:`ModelClient.wait_for_model`.
-
-        Raises:
-            PyTritonClientClosedError: The client is closed.
-            PyTritonClientQueueFullError: There was no place in the queue.
-        """
+        """Wait until the model can serve; errors of the future are those of :meth:`ModelClient.wait_for_model`."""
         return self._submit(lambda: self._session.wait_for_model(timeout_s))
 
     def model_config(self) -> Future[TritonModelConfig]:
-        """The model's configuration; errors of the future are those of :attr:`ModelClient.model_config`.
-
-        Raises:
-            PyTritonClientClosedError: The client is closed.
-            PyTritonClientQueueFullError: There was no place in the queue.
-        """
+        """The model's configuration; errors of the future are those of :attr:`ModelClient.model_config`."""
         return self._submit(self._session.model_config)
 
     def infer_sample(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
     ) -> Future[Arrays]:
-        """Infer one sample; arguments, result and errors of the future are those of :meth:`ModelClient.infer_sample`.
-
-        Raises:
-            PyTritonClientClosedError: The client is closed.
-            PyTritonClientQueueFullError: There was no place in the queue.
-        """
+        """Infer one sample; arguments, result and errors are those of :meth:`ModelClient.infer_sample`."""
         return self._submit(
             lambda: self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=True))
         )
@@ -178,12 +153,7 @@ class FuturesModelClient(BaseModelClient):
     def call(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
     ) -> Future[Any]:
-        """Call a typed function; arguments, result and errors of the future are those of :meth:`ModelClient.call`.
-
-        Raises:
-            PyTritonClientClosedError: The client is closed.
-            PyTritonClientQueueFullError: There was no place in the queue.
-        """
+        """Call a typed function; arguments, result and errors of the future are those of :meth:`ModelClient.call`."""
         return self._submit(
             lambda: self._session.call(self._request(inputs, named_inputs, parameters, headers, sample=True))
         )
@@ -191,12 +161,7 @@ class FuturesModelClient(BaseModelClient):
     def infer_batch(
         self, *inputs: Any, parameters: Parameters = None, headers: Parameters = None, **named_inputs: Any
     ) -> Future[Arrays]:
-        """Infer a batch; arguments, result and errors of the future are those of :meth:`ModelClient.infer_batch`.
-
-        Raises:
-            PyTritonClientClosedError: The client is closed.
-            PyTritonClientQueueFullError: There was no place in the queue.
-        """
+        """Infer a batch; arguments, result and errors of the future are those of :meth:`ModelClient.infer_batch`."""
         return self._submit(
             lambda: self._session.infer(self._request(inputs, named_inputs, parameters, headers, sample=False))
         )
@@ -354,8 +319,3 @@ def _end(loop: LoopThread, callbacks: CallbackThread) -> None:
     loop.stop()
     callbacks.stop()
     loop.join(_EXIT_TIMEOUT_S)
-
-
-def _check_limit(name: str, limit: int | None) -> None:
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit <= 0):
-        raise PyTritonClientValueError(f"{name} must be a whole number above 0, or None for no limit, got {limit!r}")

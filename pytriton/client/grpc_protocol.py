@@ -23,8 +23,6 @@ from pytriton.client.transport import ProtocolAdapter, server_exception
 __all__ = [
     "GrpcProtocol",
     "GrpcRequest",
-    "channel_options",
-    "check_request_id",
     "grpc_messages",
     "open_channel",
     "refusal",
@@ -83,8 +81,11 @@ class GrpcProtocol(ProtocolAdapter):
             options["timeout"] = call.timeout_s
         if call.compression:
             options["compression"] = compression(call.compression)
-        rpc, write = _RPCS[call.method]
-        return GrpcRequest(rpc, write(grpc_messages(), call.arguments), options)
+        if call.method == "infer":
+            return GrpcRequest("ModelInfer", _infer_message(call.arguments), options)
+        rpc, fields = _RPCS[call.method]
+        message = getattr(grpc_messages(), f"{rpc}Request")(**fields(call.arguments))
+        return GrpcRequest(rpc, message, options)
 
     def stream_request(self, call: Call, *, marks_end: bool) -> Any:
         """The ``ModelInferRequest`` of a call over a stream.
@@ -93,7 +94,7 @@ class GrpcProtocol(ProtocolAdapter):
             call: Its headers and its compression are those of the stream.
             marks_end: The server marks the last response, and sends an empty one if there is no other.
         """
-        message = _infer_message(grpc_messages(), call.arguments)
+        message = _infer_message(call.arguments)
         if marks_end:
             message.parameters["triton_enable_empty_final_response"].bool_param = True
         return message
@@ -120,6 +121,27 @@ class GrpcProtocol(ProtocolAdapter):
         to_dict = importlib.import_module("google.protobuf.json_format").MessageToDict
         answer = to_dict(message, preserving_proto_field_name=True)
         return plain_answer(call.method, answer)
+
+    def stream_answer(self, call: Call, message: Any) -> InferResponse:
+        """The response in a ``ModelStreamInferResponse``.
+
+        Triton 2.51 can send responses on the stream of another client, after a client cancelled a stream just when it
+        ended.
+
+        Raises:
+            InferenceServerException: It is an error.
+            ConnectionError: It belongs to another request; the stream cannot be used any more.
+            PyTritonClientInferenceServerError: It contradicts itself.
+        """
+        if message.error_message:
+            raise self._server_exception(message.error_message)
+        response, request_id = message.infer_response, call.arguments["request_id"]
+        if response.id not in ("", request_id):
+            raise ConnectionError(
+                f"the server sent a response to request {response.id!r} on the stream of request {request_id!r}; send "
+                "the request again"
+            )
+        return InferResponse.from_grpc(response)
 
     def translate(self, call: Call, error: Exception) -> PyTritonClientError:
         """The clients' error for anything that performing a call raised."""
@@ -164,37 +186,12 @@ def compression(algorithm: str | None) -> Any:
     return importlib.import_module("grpc").Compression[algorithm.capitalize()] if algorithm else None
 
 
-def check_request_id(response: Any, request_id: str) -> None:
-    """Check that a response on a stream belongs to the request that was sent.
-
-    Triton 2.51 can send responses on the stream of another client, after a client cancelled a stream just when it
-    ended.
-
-    Raises:
-        ConnectionError: It belongs to another request; the stream cannot be used any more.
-    """
-    if response.id not in ("", request_id):
-        raise ConnectionError(
-            f"the server sent a response to request {response.id!r} on the stream of request {request_id!r}; send the "
-            "request again"
-        )
-
-
-def channel_options(max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES) -> list[tuple[str, int]]:
-    """Options of a channel."""
-    return [
-        ("grpc.max_send_message_length", _LARGEST_MESSAGE_BYTES),
-        ("grpc.max_receive_message_length", min(max_response_bytes or _LARGEST_MESSAGE_BYTES, _LARGEST_MESSAGE_BYTES)),
-        # Each client has its own connection, so that the pause after a failure of one does not delay the others.
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-
-
 def open_channel(
     address: str,
     tls: Tls | None = None,
     max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
     *,
+    server_name: str = "",
     library: str = "grpc",
 ) -> Any:
     """A channel, which the caller closes; it connects at its first call.
@@ -203,11 +200,20 @@ def open_channel(
         address: ``host:port``.
         tls: None does not encrypt.
         max_response_bytes: The longest message to take; None for 2 GiB.
+        server_name: The name that the server's certificate has, if it is not the host.
         library: ``grpc``, or ``grpc.aio`` for a channel of the running event loop.
     """
-    module, options = importlib.import_module(library), channel_options(max_response_bytes)
+    module = importlib.import_module(library)
+    options: list[tuple[str, Any]] = [
+        ("grpc.max_send_message_length", _LARGEST_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", min(max_response_bytes or _LARGEST_MESSAGE_BYTES, _LARGEST_MESSAGE_BYTES)),
+        # Each client has its own connection, so that the pause after a failure of one does not delay the others.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
     if tls is None:
         return module.insecure_channel(address, options=options)
+    if server_name:
+        options.append(("grpc.ssl_target_name_override", server_name))
     files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
     contents = (None if path is None else Path(path).read_bytes() for path in files)
     credentials = importlib.import_module("grpc").ssl_channel_credentials(*contents)
@@ -217,8 +223,8 @@ def open_channel(
 Arguments = Mapping[str, Any]
 
 
-def _infer_message(messages: Any, arguments: Arguments) -> Any:
-    message = messages.ModelInferRequest(
+def _infer_message(arguments: Arguments) -> Any:
+    message = grpc_messages().ModelInferRequest(
         model_name=arguments["model_name"],
         model_version=arguments.get("model_version", ""),
         id=arguments.get("request_id", ""),
@@ -256,65 +262,43 @@ def _set_region(item: Any, tensor: Any) -> None:
     item.parameters["shared_memory_byte_size"].int64_param = tensor.region_bytes
 
 
-def _load_message(messages: Any, arguments: Arguments) -> Any:
-    message = messages.RepositoryModelLoadRequest(model_name=arguments["model_name"])
+def _load_fields(arguments: Arguments) -> dict[str, Any]:
+    parameter = grpc_messages().ModelRepositoryParameter
+    parameters = {path: parameter(bytes_param=content) for path, content in (arguments.get("files") or {}).items()}
     if arguments.get("config") is not None:
-        message.parameters["config"].string_param = arguments["config"]
-    for path, content in (arguments.get("files") or {}).items():
-        message.parameters[path].bytes_param = content
-    return message
+        parameters["config"] = parameter(string_param=arguments["config"])
+    return {"model_name": arguments["model_name"], "parameters": parameters}
 
 
-def _unload_message(messages: Any, arguments: Arguments) -> Any:
-    message = messages.RepositoryModelUnloadRequest(model_name=arguments["model_name"])
-    message.parameters["unload_dependents"].bool_param = False
-    return message
+def _unload_fields(arguments: Arguments) -> dict[str, Any]:
+    alone = grpc_messages().ModelRepositoryParameter(bool_param=False)
+    return {"model_name": arguments["model_name"], "parameters": {"unload_dependents": alone}}
 
 
-def _register_cuda_message(messages: Any, arguments: Arguments) -> Any:
-    raw_handle = base64.b64decode(arguments["raw_handle"])
-    return messages.CudaSharedMemoryRegisterRequest(**{**arguments, "raw_handle": raw_handle})
+def _cuda_fields(arguments: Arguments) -> dict[str, Any]:
+    return {**arguments, "raw_handle": base64.b64decode(arguments["raw_handle"])}
 
 
-def _of_model(kind: str) -> Callable[[Any, Arguments], Any]:
-    """Writes a message with the name and the version of a model, both of which may be empty."""
-    return lambda messages, arguments: getattr(messages, kind)(
-        name=arguments.get("model_name", ""), version=arguments.get("model_version", "")
-    )
+def _model_fields(arguments: Arguments) -> dict[str, Any]:
+    return {"name": arguments.get("model_name", ""), "version": arguments.get("model_version", "")}
 
 
-# For each method: the remote procedure, and what writes its argument.
-_RPCS: dict[str, tuple[str, Callable[[Any, Arguments], Any]]] = {
-    "infer": ("ModelInfer", _infer_message),
-    "is_server_live": ("ServerLive", lambda messages, _: messages.ServerLiveRequest()),
-    "is_server_ready": ("ServerReady", lambda messages, _: messages.ServerReadyRequest()),
-    "is_model_ready": ("ModelReady", _of_model("ModelReadyRequest")),
-    "get_server_metadata": ("ServerMetadata", lambda messages, _: messages.ServerMetadataRequest()),
-    "get_model_metadata": ("ModelMetadata", _of_model("ModelMetadataRequest")),
-    "get_model_config": ("ModelConfig", _of_model("ModelConfigRequest")),
-    "get_model_repository_index": ("RepositoryIndex", lambda messages, _: messages.RepositoryIndexRequest()),
-    "load_model": ("RepositoryModelLoad", _load_message),
-    "unload_model": ("RepositoryModelUnload", _unload_message),
-    "get_inference_statistics": ("ModelStatistics", _of_model("ModelStatisticsRequest")),
-    "get_system_shared_memory_status": (
-        "SystemSharedMemoryStatus",
-        lambda messages, _: messages.SystemSharedMemoryStatusRequest(),
-    ),
-    "register_system_shared_memory": (
-        "SystemSharedMemoryRegister",
-        lambda messages, arguments: messages.SystemSharedMemoryRegisterRequest(**arguments),
-    ),
-    "unregister_system_shared_memory": (
-        "SystemSharedMemoryUnregister",
-        lambda messages, arguments: messages.SystemSharedMemoryUnregisterRequest(name=arguments.get("name", "")),
-    ),
-    "get_cuda_shared_memory_status": (
-        "CudaSharedMemoryStatus",
-        lambda messages, _: messages.CudaSharedMemoryStatusRequest(),
-    ),
-    "register_cuda_shared_memory": ("CudaSharedMemoryRegister", _register_cuda_message),
-    "unregister_cuda_shared_memory": (
-        "CudaSharedMemoryUnregister",
-        lambda messages, arguments: messages.CudaSharedMemoryUnregisterRequest(name=arguments.get("name", "")),
-    ),
+# For each method but ``infer``: the remote procedure, and what makes the fields of its request of the call's arguments.
+_RPCS: dict[str, tuple[str, Callable[[Arguments], dict[str, Any]]]] = {
+    "is_server_live": ("ServerLive", dict),
+    "is_server_ready": ("ServerReady", dict),
+    "is_model_ready": ("ModelReady", _model_fields),
+    "get_server_metadata": ("ServerMetadata", dict),
+    "get_model_metadata": ("ModelMetadata", _model_fields),
+    "get_model_config": ("ModelConfig", _model_fields),
+    "get_model_repository_index": ("RepositoryIndex", dict),
+    "load_model": ("RepositoryModelLoad", _load_fields),
+    "unload_model": ("RepositoryModelUnload", _unload_fields),
+    "get_inference_statistics": ("ModelStatistics", _model_fields),
+    "get_system_shared_memory_status": ("SystemSharedMemoryStatus", dict),
+    "register_system_shared_memory": ("SystemSharedMemoryRegister", dict),
+    "unregister_system_shared_memory": ("SystemSharedMemoryUnregister", dict),
+    "get_cuda_shared_memory_status": ("CudaSharedMemoryStatus", dict),
+    "register_cuda_shared_memory": ("CudaSharedMemoryRegister", _cuda_fields),
+    "unregister_cuda_shared_memory": ("CudaSharedMemoryUnregister", dict),
 }

@@ -7,12 +7,13 @@ import math
 import os
 import queue
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from functools import partial
 from typing import Any
 
 from pytriton import forks
-from pytriton.client.auth import Tls
+from pytriton.client.auth import Tls, TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
@@ -20,11 +21,10 @@ from pytriton.client.exceptions import (
     PyTritonClientError,
     PyTritonClientInferenceServerError,
 )
-from pytriton.client.grpc_protocol import GrpcProtocol, check_request_id, compression, open_channel, refusal
+from pytriton.client.grpc_protocol import GrpcProtocol, compression, open_channel, refusal
 from pytriton.client.tensors import InferResponse
 from pytriton.client.threads import Watchdog
-from pytriton.client.transport import AsyncNetworkTransport, LoopConnection, NetworkTransport, server_exception
-from pytriton.client.url import TritonUrl
+from pytriton.client.transport import AsyncNetworkTransport, LoopConnection
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -44,24 +44,31 @@ def _rpc_error() -> type[Exception]:
     return error
 
 
-class GrpcTransport(NetworkTransport):
-    """gRPC over one channel. Requests with several responses share a stream, one after the other.
+class GrpcTransport:
+    """A ``Transport`` over one channel. Requests with several responses share a stream, one after the other.
 
     The stream stays open from one request to the next, because a new one costs 2 ms. tritonclient's stream leaves a
     thread behind when it is cancelled, and its responses pass two threads. A stream of :mod:`grpc.aio` on the loop of
     another thread takes 3.5 times as long for each response.
 
     Args:
-        protocol: Writes messages and understands responses.
         url: The server.
+        headers: Sent with every call.
         tls: None does not encrypt.
         max_response_bytes: The longest response to take; None for 2 GiB.
+        server_name: The name that the server's certificate has, if it is not the URL's host.
     """
 
-    def __init__(self, protocol: GrpcProtocol, url: TritonUrl, tls: Tls | None, max_response_bytes: int | None) -> None:
-        super().__init__(protocol)
-        self._grpc = protocol
-        self._open_channel = partial(open_channel, url.without_scheme, tls, max_response_bytes)
+    def __init__(
+        self,
+        url: TritonUrl,
+        headers: Mapping[str, str],
+        tls: Tls | None,
+        max_response_bytes: int | None,
+        server_name: str = "",
+    ) -> None:
+        self._protocol = GrpcProtocol(url.with_scheme, headers, secured=tls is not None)
+        self._open_channel = partial(open_channel, url.without_scheme, tls, max_response_bytes, server_name=server_name)
         self._rpc_error = _rpc_error()
         self._watchdog = Watchdog()
         self._closed = False
@@ -78,13 +85,19 @@ class GrpcTransport(NetworkTransport):
         """In a forked child, leave channel and stream to the parent: the next call makes new ones."""
         self._forget()
 
-    def _perform(self, call: Call) -> Any:
-        request = self._grpc.request(call)
+    def call(self, call: Call) -> Any:
+        """Perform one call; its timeout bounds connecting, sending and receiving together."""
         try:
-            message = getattr(self._connected(), request.rpc)(request.message, **request.options)
-        except self._rpc_error as error:
-            raise refusal(error) from error
-        return self._grpc.answer(call, message)
+            request = self._protocol.request(call)
+            try:
+                message = getattr(self._connected(), request.rpc)(request.message, **request.options)
+            except self._rpc_error as error:
+                raise refusal(error) from error
+            return self._protocol.answer(call, message)
+        except PyTritonClientError:
+            raise
+        except Exception as error:
+            raise self._failure(call, error) from error
 
     def stream(self, call: Call) -> StreamedResponses:
         """Send a request and return its responses, which are received one by one.
@@ -98,11 +111,11 @@ class GrpcTransport(NetworkTransport):
                 "the responses to an earlier request have not all been received; take them all, or close() their "
                 "iterator, or use one client for each stream"
             )
-        opening = (self._grpc.metadata(call), call.compression)
+        opening = (self._protocol.metadata(call), call.compression)
         if self._stream is None or self._stream.opening != opening or not self._stream.is_open():
             self._end_stream()
             self._stream = GrpcStream(self._connected(), opening)
-        self._stream.send(self._grpc.stream_request(call, marks_end=True))
+        self._stream.send(self._protocol.stream_request(call, marks_end=True))
         self._responses = StreamedResponses(self, self._stream, call)
         return self._responses
 
@@ -121,14 +134,17 @@ class GrpcTransport(NetworkTransport):
             )
         self._watchdog.start(call.timeout_s, stream.cancel)
         try:
-            response, final = stream.receive()
-            check_request_id(response, call.arguments["request_id"])
+            message = stream.receive()
+            response = self._protocol.stream_answer(call, message)
+        except PyTritonClientError:
+            self._watchdog.stop()
+            raise
         except Exception as error:
             late = self._watchdog.stop()
             raise self._protocol.timeout(call) if late else self._failure(call, error) from error
         if self._watchdog.stop():
             raise self._protocol.timeout(call)
-        return InferResponse.from_grpc(response), final
+        return response, message.infer_response.parameters["triton_final_response"].bool_param
 
     def done(self, responses: StreamedResponses, *, keep_stream: bool) -> None:
         """The program wants no more of these responses."""
@@ -137,6 +153,10 @@ class GrpcTransport(NetworkTransport):
         self._responses = None
         if not keep_stream:
             self._end_stream()
+
+    def sleep(self, seconds: float) -> None:
+        """Pause."""
+        time.sleep(seconds)
 
     def close(self) -> None:
         """Close stream and channel; a thread that waits for a response gets PyTritonClientClosedError."""
@@ -153,7 +173,7 @@ class GrpcTransport(NetworkTransport):
     def _failure(self, call: Call, error: Exception) -> PyTritonClientError:
         if self._closed and self._responses is not None:
             return _closed_early()
-        failure = super()._failure(call, error)
+        failure = self._protocol.translate(call, error)
         if isinstance(failure, PyTritonClientConnectionError):
             # A channel that failed waits longer and longer before it connects again; a new one connects at once.
             self._end_channel()
@@ -196,21 +216,13 @@ class GrpcStream:
         """Send a ``ModelInferRequest`` as soon as the connection can take it."""
         self._requests.put(request)
 
-    def receive(self) -> tuple[Any, bool]:
-        """Wait for the next ``ModelInferResponse``, and tell whether it is the last one to its request.
+    def receive(self) -> Any:
+        """Wait for the next ``ModelStreamInferResponse``, which may be an error.
 
         Raises:
             ConnectionError: The server closed the stream.
-            InferenceServerException: The response is an error, or the stream failed.
+            InferenceServerException: The stream failed.
         """
-        received = self.receive_message()
-        if received.error_message:
-            raise server_exception()(received.error_message)
-        response = received.infer_response
-        return response, response.parameters["triton_final_response"].bool_param
-
-    def receive_message(self) -> Any:
-        """Wait for the next ``ModelStreamInferResponse``, which may be an error; raises as :meth:`receive`."""
         try:
             return next(self._call)
         except StopIteration as error:
@@ -282,28 +294,27 @@ class StreamedResponses:
 class AsyncGrpcTransport(AsyncNetworkTransport):
     """gRPC in event loops, over one channel in each. Each request with several responses has a stream of its own.
 
-    Args:
-        protocol: Writes messages and understands responses.
-        url: The server.
-        tls: None does not encrypt.
-        max_response_bytes: The longest response to take; None for 2 GiB.
+    The arguments are those of :class:`GrpcTransport`.
     """
 
+    _protocol: GrpcProtocol
     # A channel that failed waits longer and longer before it connects again; a new one connects at once.
     _replaces_failed_connections = True
 
-    def __init__(self, protocol: GrpcProtocol, url: TritonUrl, tls: Tls | None, max_response_bytes: int | None) -> None:
+    def __init__(
+        self, url: TritonUrl, headers: Mapping[str, str], tls: Tls | None, max_response_bytes: int | None
+    ) -> None:
+        protocol = GrpcProtocol(url.with_scheme, headers, secured=tls is not None)
         super().__init__(protocol, lambda: _AsyncChannel(url.without_scheme, tls, max_response_bytes))
-        self._grpc = protocol
         self._rpc_error = _rpc_error()
 
     async def _perform(self, connections: _AsyncChannel, call: Call) -> Any:
-        request = self._grpc.request(call)
+        request = self._protocol.request(call)
         try:
             message = await getattr(connections.stub, request.rpc)(request.message, **request.options)
         except self._rpc_error as error:
             raise refusal(error) from error
-        return self._grpc.answer(call, message)
+        return self._protocol.answer(call, message)
 
     async def stream(self, call: Call) -> AsyncGenerator[InferResponse, None]:
         """Send a request, and yield the responses to it.
@@ -313,8 +324,8 @@ class AsyncGrpcTransport(AsyncNetworkTransport):
         Raises:
             PyTritonClientError: A response did not come in time, it is an error, or the connection failed.
         """
-        metadata = tuple(self._grpc.metadata(call).items())
-        request = self._grpc.stream_request(call, marks_end=False)
+        metadata = tuple(self._protocol.metadata(call).items())
+        request = self._protocol.stream_request(call, marks_end=False)
         connection: LoopConnection = await self._begin()
         responses = connection.connections.stub.ModelStreamInfer(
             _single(request), metadata=metadata, compression=compression(call.compression)
@@ -329,10 +340,7 @@ class AsyncGrpcTransport(AsyncNetworkTransport):
                         return
                     except self._rpc_error as error:
                         raise refusal(error) from error
-                if message.error_message:
-                    raise server_exception()(message.error_message)
-                check_request_id(message.infer_response, call.arguments["request_id"])
-                yield InferResponse.from_grpc(message.infer_response)
+                yield self._protocol.stream_answer(call, message)
         except PyTritonClientError:
             raise
         except Exception as error:

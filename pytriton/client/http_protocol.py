@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientInferenceServerError, PyTritonClientValueError
 from pytriton.client.tensors import HEADER_LENGTH, InferResponse, InputTensor, OutputRequest
 from pytriton.client.transport import ProtocolAdapter, server_exception
-from pytriton.client.url import TritonUrl
 
 __all__ = ["HttpProtocol", "HttpResponse", "RequestWriter", "ResponseReader"]
 

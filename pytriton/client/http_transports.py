@@ -11,15 +11,15 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytriton import forks
+from pytriton.client.auth import Tls, TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.client.http_protocol import HttpProtocol, HttpResponse, Part, ResponseReader
-from pytriton.client.transport import AsyncNetworkTransport, NetworkTransport
-from pytriton.client.url import TritonUrl
+from pytriton.client.transport import AsyncNetworkTransport
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -43,32 +43,38 @@ _JOINED_BYTES = 2**16
 """For requests up to this size, one copy and one system call cost less than a system call for each part."""
 
 
-class HttpTransport(NetworkTransport):
-    """HTTP over one kept-alive connection; from any thread, but one call at a time.
+class HttpTransport:
+    """A ``Transport`` over one kept-alive connection; from any thread, but one call at a time.
 
     gevent, which tritonclient uses, keeps two files open for each thread that has ever called it. In a process with
     more than 1,024 open files it makes a new connection for each call.
 
     Args:
-        protocol: Writes requests and understands responses.
         url: The server.
+        headers: Sent with every call.
         tls: None does not encrypt.
         max_response_bytes: As of :class:`ResponseReader`.
     """
 
     def __init__(
-        self, protocol: HttpProtocol, url: TritonUrl, tls: ssl.SSLContext | None, max_response_bytes: int | None
+        self, url: TritonUrl, headers: Mapping[str, str], tls: Tls | None, max_response_bytes: int | None
     ) -> None:
-        super().__init__(protocol)
-        self._http = protocol
+        self._protocol = HttpProtocol(url, headers, secured=tls is not None)
         self._url = url
-        self._tls = tls
+        self._tls = tls.context() if tls else None
         self._max_response_bytes = max_response_bytes
         self._connection: BlockingConnection | None = None
 
-    def _perform(self, call: Call) -> Any:
-        deadline = time.monotonic() + call.timeout_s
-        return self._http.answer(call, self.exchange(self._http.request(call), deadline))
+    def call(self, call: Call) -> Any:
+        """Perform one call; its timeout bounds connecting, sending and receiving together."""
+        try:
+            deadline = time.monotonic() + call.timeout_s
+            response = self.exchange(self._protocol.request(call), deadline)
+            return self._protocol.answer(call, response)
+        except PyTritonClientError:
+            raise
+        except Exception as error:
+            raise self._protocol.translate(call, error) from error
 
     def exchange(self, request: Sequence[Part], deadline: float) -> HttpResponse:
         """Send a request and wait for the response.
@@ -94,6 +100,10 @@ class HttpTransport(NetworkTransport):
             raise
         self._connection = connection
         return response
+
+    def sleep(self, seconds: float) -> None:
+        """Pause."""
+        time.sleep(seconds)
 
     def close(self) -> None:
         """Close the connection."""
@@ -230,23 +240,24 @@ def _resolved(host: str, port: int, deadline: float) -> list[Any]:
 class AsyncHttpTransport(AsyncNetworkTransport):
     """HTTP over kept-alive connections, one for each call under way. aiohttp would take half of the time of a call.
 
-    Args:
-        protocol: Writes requests and understands responses.
-        url: The server.
-        tls: None does not encrypt.
-        max_response_bytes: As of :class:`ResponseReader`.
+    The arguments are those of :class:`HttpTransport`.
     """
 
+    _protocol: HttpProtocol
+
     def __init__(
-        self, protocol: HttpProtocol, url: TritonUrl, tls: ssl.SSLContext | None, max_response_bytes: int | None
+        self, url: TritonUrl, headers: Mapping[str, str], tls: Tls | None, max_response_bytes: int | None
     ) -> None:
-        super().__init__(protocol, lambda: ConnectionPool(url, HTTP_CONNECTIONS, tls, max_response_bytes))
-        self._http = protocol
+        context = tls.context() if tls else None
+        super().__init__(
+            HttpProtocol(url, headers, secured=tls is not None),
+            lambda: ConnectionPool(url, HTTP_CONNECTIONS, context, max_response_bytes),
+        )
 
     async def _perform(self, connections: ConnectionPool, call: Call) -> Any:
         async with timeout(None if math.isinf(call.timeout_s) else call.timeout_s):
-            response = await connections.exchange(self._http.request(call))
-        return self._http.answer(call, response)
+            response = await connections.exchange(self._protocol.request(call))
+        return self._protocol.answer(call, response)
 
 
 class ConnectionPool:

@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, Parameters
-from pytriton.client.auth import Tls
-from pytriton.client.base import BaseModelClient, ClientT
+from pytriton.client.auth import Tls, TritonUrl
 from pytriton.client.codec import Arrays, Codec
-from pytriton.client.conversations import Transport, drive
-from pytriton.client.exceptions import PyTritonClientValueError
-from pytriton.client.grpc_protocol import GrpcProtocol
+from pytriton.client.conversations import Call, Conversation, Sleep, Transport
+from pytriton.client.exceptions import PyTritonClientError, PyTritonClientValueError
 from pytriton.client.grpc_transports import GrpcTransport, StreamedResponses
-from pytriton.client.http_protocol import HttpProtocol
 from pytriton.client.http_transports import HttpTransport
-from pytriton.client.tritonclients import bare_client, load_lib
-from pytriton.client.url import TritonUrl
+from pytriton.client.session import BaseModelClient, ClientT
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
-__all__ = ["DecoupledModelClient", "ModelClient", "ResponseIterator", "SyncClient", "open_transport"]
+__all__ = ["DecoupledModelClient", "ModelClient", "ResponseIterator", "SyncClient", "drive", "open_transport"]
+
+T = TypeVar("T")
+
+
+def drive(conversation: Conversation[T], transport: Transport) -> T:
+    """Run a conversation to its end and return its result."""
+    try:
+        step = next(conversation)
+        while True:
+            try:
+                answer = None
+                if isinstance(step, Call):
+                    answer = transport.call(step)
+                elif isinstance(step, Sleep):
+                    transport.sleep(step.seconds)
+                else:
+                    answer = drive(step.start(), transport)
+            except PyTritonClientError as error:
+                step = conversation.throw(error)
+            else:
+                step = conversation.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 def open_transport(
@@ -36,11 +56,8 @@ def open_transport(
         tls: None does not encrypt.
         max_response_bytes: The longest response to take; None for no limit.
     """
-    if url.scheme == "grpc":
-        protocol = GrpcProtocol(url.with_scheme, headers, secured=tls is not None)
-        return GrpcTransport(protocol, url, tls, max_response_bytes)
-    context = tls.context() if tls else None
-    return HttpTransport(HttpProtocol(url, headers, secured=tls is not None), url, context, max_response_bytes)
+    kind = GrpcTransport if url.scheme == "grpc" else HttpTransport
+    return kind(url, headers, tls, max_response_bytes)
 
 
 class SyncClient(BaseModelClient):
@@ -68,15 +85,6 @@ class SyncClient(BaseModelClient):
         """Close the connection; later calls raise ``PyTritonClientClosedError``. May be called twice."""
         self._session.close()
         self._transport.close()
-
-    def get_lib(self) -> Any:
-        """``tritonclient.http`` or ``tritonclient.grpc``, for the URL's scheme."""
-        return load_lib(self._url.scheme)
-
-    def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
-        """A bare tritonclient client; see :func:`pytriton.client.utils.create_client_from_url`."""
-        parsed = TritonUrl.from_url(url)
-        return bare_client(load_lib(parsed.scheme), parsed, network_timeout_s)
 
     def wait_for_server(self, timeout_s: float) -> None:
         """Wait until the server is live, and ready with all its models.

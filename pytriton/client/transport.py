@@ -1,11 +1,10 @@
-"""What all transports share: each performs one call, and every foreign exception becomes an error of the clients."""
+"""What transports share: headers, the clients' errors for those of libraries, and connections of event loops."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
 import ssl
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
@@ -25,11 +24,27 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientTlsError,
 )
+from pytriton.exceptions import ErrorCode
 
-__all__ = ["AsyncNetworkTransport", "LoopConnection", "NetworkTransport", "ProtocolAdapter", "server_exception"]
+__all__ = ["AsyncNetworkTransport", "LoopConnection", "ProtocolAdapter", "server_exception"]
 
 _UNAVAILABLE = {"503", "StatusCode.UNAVAILABLE"}
 _NOT_FOUND = {"404", "StatusCode.NOT_FOUND"}
+_CODES = {
+    "400": ErrorCode.INVALID_ARG,
+    "404": ErrorCode.NOT_FOUND,
+    "500": ErrorCode.INTERNAL,
+    "501": ErrorCode.UNSUPPORTED,
+    "503": ErrorCode.UNAVAILABLE,
+    "StatusCode.ALREADY_EXISTS": ErrorCode.ALREADY_EXISTS,
+    "StatusCode.CANCELLED": ErrorCode.CANCELLED,
+    "StatusCode.INTERNAL": ErrorCode.INTERNAL,
+    "StatusCode.INVALID_ARGUMENT": ErrorCode.INVALID_ARG,
+    "StatusCode.NOT_FOUND": ErrorCode.NOT_FOUND,
+    "StatusCode.UNAVAILABLE": ErrorCode.UNAVAILABLE,
+    "StatusCode.UNIMPLEMENTED": ErrorCode.UNSUPPORTED,
+    "StatusCode.UNKNOWN": ErrorCode.UNKNOWN,
+}
 
 
 @cache
@@ -117,7 +132,12 @@ class ProtocolAdapter:
 
 def _refusal(error: Any) -> PyTritonClientError:
     """The clients' error for an error response of the server."""
-    status, text = error.status(), str(error)
+    refusal = _error_of(error.status(), str(error))
+    refusal.code = _CODES.get(error.status())
+    return refusal
+
+
+def _error_of(status: str | None, text: str) -> PyTritonClientInferenceServerError:
     if status in _NOT_FOUND and "unknown model" in text:
         # The client has seen the model before, or its user knows that the server will load it.
         return PyTritonClientServerUnavailableError(text)
@@ -136,41 +156,6 @@ def _is_about_tls(error: Exception) -> bool:
         and not isinstance(each, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError))
         for each in (error, error.__cause__)
     )
-
-
-class NetworkTransport(ABC):
-    """A :class:`~pytriton.client.conversations.Transport` to a server.
-
-    Args:
-        protocol: Translates errors.
-    """
-
-    def __init__(self, protocol: ProtocolAdapter) -> None:
-        self._protocol = protocol
-
-    def call(self, call: Call) -> Any:
-        """Perform one call; its timeout bounds connecting, sending and receiving together."""
-        try:
-            return self._perform(call)
-        except PyTritonClientError:
-            raise
-        except Exception as error:
-            raise self._failure(call, error) from error
-
-    @abstractmethod
-    def _perform(self, call: Call) -> Any:
-        """Perform one call; may raise any exception of a library."""
-
-    def _failure(self, call: Call, error: Exception) -> PyTritonClientError:
-        return self._protocol.translate(call, error)
-
-    def sleep(self, seconds: float) -> None:
-        """Pause."""
-        time.sleep(seconds)
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connections."""
 
 
 class Closable(Protocol):

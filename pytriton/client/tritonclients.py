@@ -8,26 +8,23 @@ changes them.
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, check_timeout
+from pytriton.client.arguments import check_timeout
+from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import NETWORK_TIMEOUT_S, AsyncTransport, Call, Transport
-from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.client.exceptions import PyTritonClientError, PyTritonClientValueError
 from pytriton.client.grpc_protocol import GrpcProtocol, plain_answer
-from pytriton.client.http_protocol import HttpProtocol, HttpResponse, RequestWriter
-from pytriton.client.http_transports import HttpTransport
-from pytriton.client.transport import AsyncNetworkTransport, NetworkTransport, ProtocolAdapter
-from pytriton.client.url import TritonUrl
+from pytriton.client.transport import AsyncNetworkTransport, ProtocolAdapter
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 
 if sys.version_info >= (3, 11):
@@ -39,7 +36,6 @@ __all__ = [
     "adopt_async_client",
     "adopt_client",
     "bare_client",
-    "control_client",
     "cuda_contents",
     "is_region",
     "load_async_lib",
@@ -98,8 +94,11 @@ def adopt_client(client: Any, headers: Mapping[str, str]) -> Transport:
     """
     # By the names of modules, so that the other protocol's module need not be imported.
     if any(module.startswith("tritonclient.grpc") for module in _modules(client)):
-        return _AdoptedTransport(GrpcProtocol(_THE_SERVER, headers), client)
-    return _GeventTransport(headers, client)
+        return _AdoptedTransport(GrpcProtocol(_THE_SERVER, headers), client, limit=None)
+    # geventhttpclient raises its parser's error for connections that end early and for peers that are no servers.
+    broken = importlib.import_module("geventhttpclient.response").HTTPParseError
+    protocol = ProtocolAdapter(_THE_SERVER, headers, connection_errors=(OSError, broken))
+    return _AdoptedTransport(protocol, client, _gevent_limit)
 
 
 def adopt_async_client(client: Any, headers: Mapping[str, str]) -> AsyncTransport:
@@ -141,52 +140,55 @@ def _answer(protocol: ProtocolAdapter, call: Call, answer: Any) -> Any:
     return plain_answer(call.method, answer) if isinstance(protocol, GrpcProtocol) else answer
 
 
-class _AdoptedTransport(NetworkTransport):
-    """Calls by the methods of a client, which it leaves open.
+class _AdoptedTransport:
+    """Calls by the methods of a synchronous client, which it leaves open.
 
     Args:
         protocol: How.
         client: Of the program.
+        limit: A context manager that ends a call after so many seconds; None if the client does so itself.
     """
 
-    def __init__(self, protocol: ProtocolAdapter, client: Any) -> None:
-        super().__init__(protocol)
+    def __init__(
+        self, protocol: ProtocolAdapter, client: Any, limit: Callable[[float], AbstractContextManager[None]] | None
+    ) -> None:
+        self._protocol = protocol
         self._client = client
+        self._limit = limit or nullcontext
 
-    def _perform(self, call: Call) -> Any:
-        answer = getattr(self._client, call.method)(**_arguments(self._protocol, call))
-        return _answer(self._protocol, call, answer)
+    def call(self, call: Call) -> Any:
+        """Perform one call."""
+        try:
+            with self._limit(call.timeout_s):
+                answer = getattr(self._client, call.method)(**_arguments(self._protocol, call))
+            return _answer(self._protocol, call, answer)
+        except PyTritonClientError:
+            raise
+        except Exception as error:
+            raise self._protocol.translate(call, error) from error
+
+    def sleep(self, seconds: float) -> None:
+        """Pause."""
+        time.sleep(seconds)
 
     def close(self) -> None:
         """Leave the client open."""
 
 
-class _GeventTransport(_AdoptedTransport):
-    """Calls by the methods of a ``tritonclient.http`` client.
-
-    Args:
-        headers: Sent with every call.
-        client: Of the program.
-    """
-
-    def __init__(self, headers: Mapping[str, str], client: Any) -> None:
-        # geventhttpclient raises its parser's error for connections that end early and for peers that are no servers.
-        broken = importlib.import_module("geventhttpclient.response").HTTPParseError
-        super().__init__(ProtocolAdapter(_THE_SERVER, headers, connection_errors=(OSError, broken)), client)
-        self._gevent = importlib.import_module("gevent")
-
-    def _perform(self, call: Call) -> Any:
-        limit_s = None if math.isinf(call.timeout_s) else call.timeout_s
-        # gevent throws it into whatever waits for the socket; the library cleans up as after any OSError.
-        expired = TimeoutError()
-        with self._gevent.Timeout(limit_s, expired) as timer:
-            try:
-                return super()._perform(call)
-            except Exception as error:
-                # tritonclient may have made an error of the server of it.
-                if limit_s is not None and not timer.pending:
-                    raise expired from error
-                raise
+@contextmanager
+def _gevent_limit(timeout_s: float) -> Iterator[None]:
+    """Raise TimeoutError after so many seconds in code that waits by gevent."""
+    limit_s = None if math.isinf(timeout_s) else timeout_s
+    # gevent throws it into whatever waits for the socket; the library cleans up as after any OSError.
+    expired = TimeoutError()
+    with importlib.import_module("gevent").Timeout(limit_s, expired) as timer:
+        try:
+            yield
+        except Exception as error:
+            # tritonclient may have made an error of the server of it.
+            if limit_s is not None and not timer.pending:
+                raise expired from error
+            raise
 
 
 class _AsyncAdoptedTransport(AsyncNetworkTransport):
@@ -217,66 +219,6 @@ class _Lent:
 
 
 # From here on, private members of tritonclient.
-
-
-def control_client(url: TritonUrl, timeout_s: float) -> Any:
-    """An ``InferenceServerClient`` for a few calls; the caller closes it. From any thread, one call at a time.
-
-    Over HTTP it uses a connection of ours, for the reasons that :class:`HttpTransport` gives.
-
-    Args:
-        url: The server.
-        timeout_s: Over HTTP, bounds all calls together; gRPC calls are bounded by their own arguments alone.
-    """
-    if url.scheme == "grpc":
-        return load_lib("grpc").InferenceServerClient(url.without_scheme)
-    return _http_client_class()(url, time.monotonic() + timeout_s)
-
-
-@cache
-def _http_client_class() -> Any:
-    class HttpClient(load_lib("http").InferenceServerClient):  # type: ignore[misc]  # known at run time alone
-        """``InferenceServerClient`` without gevent, for calls other than inferences."""
-
-        def __init__(self, url: TritonUrl, deadline: float = math.inf) -> None:
-            # Do not call the base's, which makes a pool of greenlets; it sets these two members.
-            self._verbose = False
-            self._plugin = None
-            self._writer = RequestWriter(url)
-            self._transport = HttpTransport(HttpProtocol(url, {}), url, None, DEFAULT_MAX_RESPONSE_BYTES)
-            self._deadline = deadline
-
-        def close(self) -> None:
-            self._transport.close()
-
-        def _get(self, request_uri: str, headers: Mapping[str, Any] | None, query_params: Any) -> _Response:
-            return self._exchange(b"GET", request_uri, headers, b"")
-
-        def _post(
-            self, request_uri: str, request_body: bytes | str, headers: Mapping[str, Any] | None, query_params: Any
-        ) -> _Response:
-            body = request_body.encode() if isinstance(request_body, str) else request_body
-            return self._exchange(b"POST", request_uri, headers, body)
-
-        def _exchange(self, method: bytes, uri: str, headers: Mapping[str, Any] | None, body: bytes) -> _Response:
-            head = self._writer.head(method, uri, headers or {}, len(body))
-            return _Response(self._transport.exchange([head + body], self._deadline))
-
-    return HttpClient
-
-
-class _Response:
-    """A response as ``InferenceServerClient`` reads it."""
-
-    def __init__(self, response: HttpResponse) -> None:
-        self.status_code = response.status
-        self._response = response
-
-    def read(self) -> bytes:
-        """The body; of an error in the only form that tritonclient understands."""
-        if self.status_code == 200:
-            return self._response.body
-        return json.dumps({"error": self._response.refusal()}).encode()
 
 
 def is_region(handle: Any) -> bool:

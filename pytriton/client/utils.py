@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytriton.client.arguments import check_headers, check_model, check_timeout
-from pytriton.client.conversations import NETWORK_TIMEOUT_S, Deadline, drive
-from pytriton.client.model_state import (
+from pytriton.client.auth import TritonUrl
+from pytriton.client.conversations import NETWORK_TIMEOUT_S, Deadline
+from pytriton.client.session import DEFAULT_INIT_TIMEOUT_S
+from pytriton.client.sync import drive
+from pytriton.client.tritonclients import adopt_client, bare_client, load_lib
+from pytriton.client.waiting import (
     LATEST_MODEL_VERSION,
     ModelState,
     model_state,
     parse_grpc_response,
     parse_http_response,
+    wait_and_fetch,
+    wait_for_model,
+    wait_for_server,
 )
-from pytriton.client.session import DEFAULT_INIT_TIMEOUT_S
-from pytriton.client.tritonclients import adopt_client, bare_client, load_lib
-from pytriton.client.url import TritonUrl
-from pytriton.client.waiting import wait_and_fetch, wait_for_model, wait_for_server
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = [

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from pytriton import client
-from pytriton.client.base import BaseModelClient, ClientT
+from pytriton.client.session import BaseModelClient, ClientT
 from pytriton.inprocess.exceptions import UnsupportedError
 from pytriton.inprocess.server import Server
 from pytriton.inprocess.transport import AsyncInprocessTransport, InprocessTransport, ProtocolAdapter
@@ -33,7 +33,8 @@ class _InprocessClient(BaseModelClient):
         model_name: Name of the model.
         model_version: Version of the model; None uses the highest.
         settings: ``lazy_init``, ``init_timeout_s``, ``inference_timeout_s``, ``model_config`` and
-            ``ensure_model_is_ready`` of :class:`pytriton.client.base.BaseModelClient`, and those of the class itself.
+            ``ensure_model_is_ready`` of :class:`~pytriton.client.session.BaseModelClient`, and those of the class
+            itself.
     """
 
     def __init__(self, server: Server, model_name: str, model_version: str | None = None, **settings: Any) -> None:

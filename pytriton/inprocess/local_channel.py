@@ -210,7 +210,7 @@ class LocalChannel:
     def close(self) -> None:
         """End the connection; arrays that are still referenced stay valid."""
         self._ended = True
-        self._proxy.leave(self._number)
+        self._proxy.disconnect(self._number)
         with self._lock:
             signal, self._signal = self._signal, -1
         if signal >= 0:
@@ -226,7 +226,7 @@ class _MissingProxy:
     def lease(self, address: int, size: int) -> NDArray[np.uint8]:
         raise PeerGoneError("this process was forked from the server's")
 
-    def leave(self, connection: int) -> None:
+    def disconnect(self, connection: int) -> None:
         pass
 
 
@@ -241,7 +241,7 @@ def _address(tensor: Tensor) -> int:
 class Interpreter(ctypes.Structure):
     """``PytritonInterpreter`` of ``native/interpreter.h``."""
 
-    _fields_ = [("meet", AcceptCallback), ("deliver", py_object), *((name, c_void_p) for name in PYTHON_FUNCTIONS)]
+    _fields_ = [("accept", AcceptCallback), ("deliver", py_object), *((name, c_void_p) for name in PYTHON_FUNCTIONS)]
 
 
 class NativeProxy:
@@ -259,7 +259,7 @@ class NativeProxy:
         self._functions = ctypes.CDLL(str(library))
         self.reply = _function(self._functions, "reply", c_uint64, c_char_p, c_uint64, POINTER(c_uint64))
         self.reply.restype = c_int
-        self._leave = _function(self._functions, "leave", c_uint64)
+        self._disconnect = _function(self._functions, "disconnect", c_uint64)
         self._free = _function(self._functions, "free", c_void_p)
         self._numbers = count(1)
         self._workers: dict[int, Accept] = {}
@@ -267,7 +267,7 @@ class NativeProxy:
         self._leases: dict[int, weakref.ref[Any]] = {}
         functions = {name: ctypes.cast(getattr(pythonapi, name), c_void_p) for name in PYTHON_FUNCTIONS}
         self._interpreter = Interpreter(AcceptCallback(self._accept), self._deliver, **functions)
-        self._functions.pytriton_introduce(byref(self._interpreter))
+        self._functions.pytriton_set_interpreter(byref(self._interpreter))
 
     def listen(self, path: str, accept: Accept) -> Callable[[], None]:
         """Have proxies in this process connect to a worker, as :data:`~pytriton.worker.interfaces.ListenLocally`.
@@ -281,10 +281,10 @@ class NativeProxy:
         """
         number = next(self._numbers)
         self._workers[number] = accept
-        _function(self._functions, "offer", c_char_p, c_uint64)(path.encode(), number)
+        _function(self._functions, "listen", c_char_p, c_uint64)(path.encode(), number)
 
         def close() -> None:
-            _function(self._functions, "withdraw", c_char_p)(path.encode())
+            _function(self._functions, "stop_listening", c_char_p)(path.encode())
             self._workers.pop(number, None)
 
         return close
@@ -300,14 +300,14 @@ class NativeProxy:
         self._leases[address] = weakref.ref(region, free)
         return region
 
-    def leave(self, connection: int) -> None:
+    def disconnect(self, connection: int) -> None:
         """End a connection."""
         if self._channels.pop(connection, None) is not None:
-            self._leave(connection)
+            self._disconnect(connection)
 
-    def disconnect(self) -> None:
+    def close(self) -> None:
         """Remove the callbacks, because the interpreter ends."""
-        self._functions.pytriton_introduce(None)
+        self._functions.pytriton_set_interpreter(None)
 
     def _accept(self, worker: int, connection: int) -> int:
         accept = self._workers.get(worker)
@@ -346,6 +346,6 @@ def native_proxy() -> NativeProxy:
 
 
 @atexit.register
-def _disconnect() -> None:
+def _close() -> None:
     if _proxy is not None and not is_forked():
-        _proxy.disconnect()
+        _proxy.close()

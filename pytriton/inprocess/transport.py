@@ -21,8 +21,19 @@ from pytriton.client.exceptions import (
     PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
 )
+from pytriton.exceptions import ErrorCode
 from pytriton.inprocess.enums import DataType
-from pytriton.inprocess.exceptions import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
+from pytriton.inprocess.exceptions import (
+    AlreadyExistsError,
+    CancelledError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    TritonError,
+    UnavailableError,
+    UnknownError,
+    UnsupportedError,
+)
 from pytriton.inprocess.handle import NOT_STARTED
 from pytriton.inprocess.model import LATEST, Model
 from pytriton.inprocess.pending import AsyncResponseIterator, PendingRequest
@@ -42,6 +53,17 @@ __all__ = [
     "InprocessTransport",
     "ProtocolAdapter",
 ]
+
+_CODES: dict[type[TritonError], ErrorCode] = {
+    AlreadyExistsError: ErrorCode.ALREADY_EXISTS,
+    CancelledError: ErrorCode.CANCELLED,
+    InternalError: ErrorCode.INTERNAL,
+    InvalidArgumentError: ErrorCode.INVALID_ARG,
+    NotFoundError: ErrorCode.NOT_FOUND,
+    UnavailableError: ErrorCode.UNAVAILABLE,
+    UnknownError: ErrorCode.UNKNOWN,
+    UnsupportedError: ErrorCode.UNSUPPORTED,
+}
 
 
 class InferResult:
@@ -139,6 +161,11 @@ class ProtocolAdapter:
         text = str(error)
         if isinstance(error, InvalidArgumentError) and text == NOT_STARTED:
             return PyTritonClientConnectionError(f"{call.method} was not possible: {text}")
+        refusal = self._refusal(error, text)
+        refusal.code = _CODES.get(type(error))
+        return refusal
+
+    def _refusal(self, error: TritonError, text: str) -> PyTritonClientInferenceServerError:
         if isinstance(error, UnavailableError) and "timeout expired" in text.lower():
             return PyTritonClientQueueTimeoutError(text)
         if isinstance(error, UnavailableError) or (isinstance(error, NotFoundError) and "unknown model" in text):

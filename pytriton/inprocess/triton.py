@@ -127,13 +127,13 @@ class Triton(TritonBase):
             except PyTritonModelControlError as error:
                 LOGGER.warning("model %s cannot be loaded again: %s", model.name, error)
 
-    def _end(self, control: ModelControl) -> None:
+    def _end(self, control: ModelControl, deadline: float) -> None:
         names = self._models.names(loaded=True)
-        deadline = time.monotonic() + SERVER_POLL_S
+        poll_end = time.monotonic() + SERVER_POLL_S
         try:
             for name in names:
                 control.unload(name)
-            while time.monotonic() < deadline and not all(_is_unloaded(control, name) for name in names):
+            while time.monotonic() < poll_end and not all(_is_unloaded(control, name) for name in names):
                 time.sleep(POLL_S)
             self.server.stop()
         except (TritonError, PyTritonModelControlError) as error:

@@ -141,15 +141,15 @@ bool deliver(uint64_t connection, std::string_view message, std::string& answer)
 
 using namespace pytriton;
 
-PYTRITON_EXPORT void pytriton_introduce(const PytritonInterpreter* python) { interpreter = python; }
+PYTRITON_EXPORT void pytriton_set_interpreter(const PytritonInterpreter* python) { interpreter = python; }
 
-PYTRITON_EXPORT void pytriton_offer(const char* path, uint64_t worker) {
+PYTRITON_EXPORT void pytriton_listen(const char* path, uint64_t worker) {
   LocalConnections& all = local_connections();
   const std::lock_guard lock(all.mutex);
   all.workers[path] = worker;
 }
 
-PYTRITON_EXPORT void pytriton_withdraw(const char* path) {
+PYTRITON_EXPORT void pytriton_stop_listening(const char* path) {
   LocalConnections& all = local_connections();
   const std::lock_guard lock(all.mutex);
   all.workers.erase(path);
@@ -160,7 +160,7 @@ PYTRITON_EXPORT int pytriton_reply(uint64_t connection, const char* message, uin
   return channel && channel->take({message, size}, addresses);
 }
 
-PYTRITON_EXPORT void pytriton_leave(uint64_t connection) {
+PYTRITON_EXPORT void pytriton_disconnect(uint64_t connection) {
   if (const std::shared_ptr<LocalChannel> channel = find(connection)) channel->lose();
   forget(connection);
 }

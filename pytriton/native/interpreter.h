@@ -33,16 +33,16 @@ struct PytritonInterpreter {
 
 // What it calls, from any of its threads, without its lock: what waits here may wait for a thread that wants it.
 
-// Makes the interpreter known, or with null says that it ends. The structure has to stay.
-void pytriton_introduce(const PytritonInterpreter* python);
-// A worker answers at a path from now on, by a number that the interpreter knows it by; or no longer.
-void pytriton_offer(const char* path, uint64_t worker);
-void pytriton_withdraw(const char* path);
+// Sets the interpreter that the functions above belong to; null when it ends. The structure has to stay.
+void pytriton_set_interpreter(const PytritonInterpreter* python);
+// A worker takes connections at a path from now on, or no longer. The interpreter knows it by its number.
+void pytriton_listen(const char* path, uint64_t worker);
+void pytriton_stop_listening(const char* path);
 // A worker's frame; 0 if nobody takes it. Large tensors are read at their addresses, in the frame's order, until this
 // returns.
 int pytriton_reply(uint64_t connection, const char* message, uint64_t size, const uint64_t* addresses);
-// A worker takes no more batches.
-void pytriton_leave(uint64_t connection);
+// Ends a connection: its worker takes no more batches.
+void pytriton_disconnect(uint64_t connection);
 // Gives the memory of a large batch back.
 void pytriton_free(void* memory);
 }

@@ -21,7 +21,7 @@ IDLE_SHARE = 0.7  # of the time of one worker less; below it, one worker can be 
 
 
 class Scalable(Protocol):
-    """What an autoscaler needs of a ``Triton`` object."""
+    """The methods of a ``Triton`` object that an autoscaler needs."""
 
     def statistics(self, model_name: str | None = None) -> Sequence[Any]:
         """The server's counters; a list of ModelStatistics."""
@@ -32,7 +32,7 @@ class Scalable(Protocol):
 
 @dataclass(frozen=True)
 class Load:
-    """What a model had to do, in total or in a period.
+    """The load of a model, in total or in a period.
 
     Attributes:
         requests: That a worker received.
@@ -137,10 +137,10 @@ class Autoscaler:
                 (statistics,) = self._triton.statistics(self._model)
                 self.decide(Load.of(statistics), now - last)
             except PyTritonInvalidOperationError as error:  # stopped, or unbound
-                LOGGER.info("model %s is not scaled any more: %s", self._model, error)
+                LOGGER.info("model %s is no longer scaled: %s", self._model, error)
                 return
             except Exception:  # the server is being restarted, or a worker could not be started
-                LOGGER.warning("model %s could not be scaled", self._model, exc_info=True)
+                LOGGER.warning("model %s could not be scaled, trying again", self._model, exc_info=True)
             last = now
 
     def decide(self, load: Load, period_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What ``bind`` was not told of a model: found in its callable, here or in a worker process."""
+"""Derives the tensors of a model from its callable, in this process or in a worker process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["Inspection", "tensors_of"]
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a worker process needs that derives a model's tensors and ends.
+    """The task of a worker process that derives a model's tensors and ends.
 
     Attributes:
         takes_device: Whether the factory has a parameter ``device``.
@@ -50,7 +50,7 @@ class Inspection:
     trace_config: Sequence[str] | None = None
 
     def report(self) -> tuple[str, Any]:
-        """What the callable tells, for the launching process; raises what the factory raises."""
+        """The report for the launching process; raises the exceptions of the factory."""
         function = self.factory(device=self.resources.device_in_worker) if self.takes_device else self.factory()
         try:
             return "derived", dumps(derive(function, self.config, self.examples, call_example))

@@ -1,4 +1,4 @@
-"""What a worker process and the process that launched it exchange over a pipe: commands, reports and log records.
+"""Messages between a worker process and the process that launched it: commands, reports and log records.
 
 ===============================  ===================================================================================
 commands                         to the worker
@@ -58,7 +58,7 @@ RECORD_FIELDS = (
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """All that a worker needs to start.
+    """The data that a worker needs to start.
 
     Attributes:
         takes_device: Whether the factory has a parameter ``device``.
@@ -135,7 +135,7 @@ class PipeLogHandler(logging.Handler):
         forks.register(self)
 
     def after_fork(self) -> None:
-        """In a child that the callable forks, write to standard error, whose lines get into the same log."""
+        """In a child that the callable forks, write to standard error, which goes to the same log."""
         logging.root.removeHandler(self)
         logging.root.addHandler(logging.StreamHandler())
 

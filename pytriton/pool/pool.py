@@ -1,4 +1,4 @@
-"""What the pools have in common: their protocol, and the callable of one instance with what it needs to answer."""
+"""Common parts of the pools: their protocol, and the callable of one instance with its executor."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class WorkerPool(Protocol):
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What the callables of one model have in common.
+    """The data that the callables of one model share.
 
     Attributes:
         trace_config: Of the server, for worker processes that export traces.

@@ -203,7 +203,7 @@ class Supervisor:
             raise PyTritonWorkerError(f"worker {spec.name} could not replace its callable: {reason}")
 
     def _wait_for(self, condition: Callable[[], bool], deadline: float) -> bool:
-        """Wait for a condition; False at the deadline, or when nothing is worth waiting for any more."""
+        """Wait for a condition; False at the deadline, after an interruption, or when the worker has ended."""
         with self._changed:
             self._changed.wait_for(
                 lambda: condition() or self._interrupted or not self.is_alive(), max(0.0, deadline - time.monotonic())
@@ -235,7 +235,11 @@ class Supervisor:
         while self._thread.is_alive():
             process = self._process
             if process is not None:
-                LOGGER.warning("worker %s (process %d) does not end; it is killed", self._spec.name, process.pid)
+                LOGGER.warning(
+                    "worker %s (process %d) did not end within stop_timeout_s; it is killed",
+                    self._spec.name,
+                    process.pid,
+                )
                 process.kill()
             self._thread.join(ANSWER_TIMEOUT_S)
 
@@ -351,6 +355,6 @@ def pickled(spec: Any) -> bytes:
         return dumps(spec)
     except Exception as error:
         raise PyTritonWorkerError(
-            f"the factory cannot be pickled, {type(error).__name__}: {error}; let it make what it needs instead of "
-            "referring to it"
+            f"the factory cannot be pickled, {type(error).__name__}: {error}; create the objects that it needs "
+            "within it"
         ) from error

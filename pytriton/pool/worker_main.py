@@ -212,4 +212,4 @@ def _close(function: Any) -> None:
         try:
             close()
         except BaseException:
-            LOGGER.exception("the inference callable could not be closed")
+            LOGGER.exception("the callable's method close raised an exception")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pytriton.proxy.types import RequestBatch, ResponseBatch
+from pytriton.proxy.types import RequestBatch
 
 if TYPE_CHECKING:
     from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -49,6 +49,22 @@ class TritonResultsValidator:
         Raises:
             ValueError: Something is wrong; the message names the request and the output, what was got and expected.
         """
+        for index, rows in enumerate(self.validate_list(requests, responses)):
+            if not isinstance(responses[index], BaseException):  # asyncio.gather() may give a CancelledError
+                where = f"response {index}"
+                self.validate_mapping(responses[index], where)
+                for name, array in responses[index].items():
+                    self.validate_output(name, array, rows, where)
+
+    def validate_list(self, requests: Sequence[Any], responses: Any) -> Sequence[int | None]:
+        """Check that there is one response per request, whatever each is.
+
+        Returns:
+            Rows of each request; None where the inputs do not tell, or there is no batch axis.
+
+        Raises:
+            ValueError: As :meth:`validate_responses`.
+        """
         if not isinstance(responses, list):
             raise ValueError(
                 f"a callable returned a {_type_name(responses)}; return a list with one dict from output name to "
@@ -58,54 +74,46 @@ class TritonResultsValidator:
             raise ValueError(
                 f"a callable returned {len(responses)} responses to {len(requests)} requests; return one per request"
             )
-        rows = _rows(requests) if self._batching else None
-        if isinstance(responses, ResponseBatch) and rows is not None and list(responses.rows) == rows:
-            columns = responses.columns()
-            if columns is not None:
-                self.validate_columns(columns, responses.rows)
-                return
-        for index, response in enumerate(responses):
-            if not isinstance(response, BaseException):  # asyncio.gather() may give a CancelledError
-                self._check(response, None if rows is None else rows[index], f"response {index}")
+        return _rows(requests) if self._batching else [None] * len(requests)
 
-    def validate_columns(self, outputs: Mapping[str, NDArray[Any]], rows: Sequence[int]) -> None:
-        """Check whole-batch outputs of a batching model, all requests at once.
+    def validate_mapping(self, outputs: Any, where: str) -> None:
+        """Check that some outputs are a mapping, whatever it holds.
 
         Args:
-            outputs: Name to array of shape ``(sum(rows), ...)``.
-            rows: Rows of each request.
+            outputs: A response, or the outputs of a whole batch.
+            where: Names it in errors.
 
         Raises:
             ValueError: As :meth:`validate_responses`.
         """
-        self._check(outputs, sum(rows), "the batch")
-
-    def _check(self, outputs: Any, rows: int | None, where: str) -> None:
-        """Check some outputs; rows None is unknown, or no batch axis."""
-        if not isinstance(outputs, (dict, Mapping)):  # dict first: a check against an ABC alone costs more
+        if not isinstance(outputs, Mapping):
             raise ValueError(f"{where} is a {_type_name(outputs)}; return a dict from output name to array")
-        for name, array in outputs.items():
-            if not isinstance(name, str):
-                raise ValueError(f"{where} has the key {name!r}, a {_type_name(name)}; name each output with a str")
-            spec = self._specs.get(name)
-            if (  # right at a glance, as nearly all are
-                type(array) is np.ndarray
-                and array.dtype.kind in "biuf"
-                and spec is not None
-                and not self._strict
-                and (not self._batching or array.shape[:1] == (rows,))
-            ):
-                continue
-            output = f"output {name!r} of {where}"
-            _check_type(array, output, self._objects)
-            if spec is not None:
-                if self._batching:
-                    _check_rows(array, rows, output)
-                if self._strict:
-                    _check_dtype(array, spec, output)
-                    _check_shape(array.shape, (-1, *spec.shape) if self._batching else tuple(spec.shape), output)
-            elif self._strict:
-                raise ValueError(f"{output} is not declared; the model's outputs are {list(self._specs)}")
+
+    def validate_output(self, name: Any, array: Any, rows: int | None, where: str) -> None:
+        """Check one output.
+
+        Args:
+            name: Its name.
+            array: Of shape ``(rows, ...)`` if the model has a batch axis.
+            rows: None if that is not known, or there is no batch axis.
+            where: Names the response in errors.
+
+        Raises:
+            ValueError: As :meth:`validate_responses`.
+        """
+        if not isinstance(name, str):
+            raise ValueError(f"{where} has the key {name!r}, a {_type_name(name)}; name each output with a str")
+        output = f"output {name!r} of {where}"
+        _check_type(array, output, self._objects)
+        spec = self._specs.get(name)
+        if spec is not None:
+            if self._batching:
+                _check_rows(array, rows, output)
+            if self._strict:
+                _check_dtype(array, spec, output)
+                _check_shape(array.shape, (-1, *spec.shape) if self._batching else tuple(spec.shape), output)
+        elif self._strict:
+            raise ValueError(f"{output} is not declared; the model's outputs are {list(self._specs)}")
 
 
 def _check_type(array: Any, output: str, objects: type | tuple[type, ...]) -> None:

@@ -1,21 +1,21 @@
-"""Makes tensors of Triton 2.51's Python backend right under NumPy 2, and inputs cheap.
+"""Corrects tensors of Triton 2.51's Python backend under NumPy 2, and avoids copies of inputs.
 
 The backend's stub was compiled with a pybind11 that knows NumPy 1's array descriptors: it reads the item size at an
 offset where NumPy 2 keeps flags, so that every item size is 0. Inputs then come with strides of 0 (each element is the
-first), and outputs with 0 bytes. Two changes within the stub's process set this right:
+first), and outputs with 0 bytes. Two changes within the stub's process correct this:
 
-- pybind11 takes NumPy's C functions from a table. It gets a copy in which ``PyArray_NewFromDescr`` disregards the
+- pybind11 takes NumPy's C functions from a table. It gets a copy in which ``PyArray_NewFromDescr`` ignores the
   strides it is given, and makes C-contiguous arrays, which is what all of the stub's are.
-- ``Tensor.__init__`` hands the stub a view of its array with a descriptor of its own. While the stub looks at it, the
-  descriptor's flags hold the item size. No other array has this descriptor, so nobody else ever sees these flags.
+- ``Tensor.__init__`` passes the stub a view of its array with a descriptor of its own. While the stub reads it, the
+  descriptor's flags hold the item size. No other array has this descriptor, so no other code sees these flags.
 
 The proxies call :func:`adapt`, for servers that run elsewhere. Where we launch the server,
 :mod:`pytriton.server.python_backend` has every stub call it before the stub imports the model.
 
-pybind11 also copies each input, since it does not know who owns the server's shared memory. :func:`lend_inputs` spares
-that, through the same table.
+pybind11 also copies each input, since it does not know the owner of the server's shared memory. :func:`lend_inputs`
+avoids that, through the same table.
 
-With any NumPy, the stub gives a capsule of DLPack that it takes a name by which NumPy does not know it as taken.
+With any NumPy, the stub renames a capsule of DLPack that it takes, and NumPy does not recognise the new name.
 NumPy's destructor then fails again and again, and the stub hangs: :func:`adapt` gives the capsule the right name.
 
 With any NumPy, the stub dies of an input that NumPy cannot hold, such as one of shape ``[1, 2**61]``, which the server
@@ -81,14 +81,14 @@ NewFromDescr = ctypes.PYFUNCTYPE(
 
 
 def adapt(pb_utils: Any, tensor: Any) -> None:
-    """Make the stub's tensors right in both directions; call it before the stub has made any. Again it does nothing.
+    """Correct the stub's tensors in both directions. Call it before the stub has made any; a second call does nothing.
 
     Args:
         pb_utils: The module ``triton_python_backend_utils``.
         tensor: The stub's class ``Tensor``, which is changed in place.
 
     Raises:
-        RuntimeError: This NumPy is laid out in another way than the stub can be adapted to.
+        RuntimeError: The stub cannot be adapted to the memory layout of this NumPy.
     """
     if hasattr(pb_utils, MARK):
         return
@@ -102,7 +102,7 @@ def adapt(pb_utils: Any, tensor: Any) -> None:
 
 
 def check_layout() -> None:
-    """Check that descriptors are laid out as NumPy 2 documents it.
+    """Check that descriptors have the layout that NumPy 2 documents.
 
     Raises:
         RuntimeError: They are not.
@@ -172,12 +172,12 @@ def interleave(strings: NDArray[np.object_]) -> bytes:
 
 
 def lend_inputs() -> None:
-    """Make ``as_numpy()`` give views of the server's memory instead of copies; call it before the stub has made any.
+    """Make ``as_numpy()`` return views of the server's memory instead of copies. Call it before the stub has made any.
 
-    They are valid, at any alignment, until ``execute`` returns: a model that keeps its inputs, or hands them to code
-    that may, cannot do with them.
+    The views are valid, at any alignment, until ``execute`` returns. A model that keeps its inputs, or passes them to
+    code that may keep them, must copy them.
     """
-    # Instead of PyArray_NewCopy(array, order): what returns a new reference to its first argument.
+    # Instead of PyArray_NewCopy(array, order): a function that returns a new reference to its first argument.
     _replace_functions({NEW_COPY: ctypes.cast(ctypes.pythonapi.Py_NewRef, ctypes.c_void_p).value})
 
 
@@ -197,7 +197,7 @@ def _make_strings_safe(pb_utils: Any) -> None:
 
 
 def _make_capsules_safe(tensor: Any) -> None:
-    """Have ``Tensor.from_dlpack`` take all of NumPy's arrays in C order, and leave capsules as NumPy expects them.
+    """Make ``Tensor.from_dlpack`` accept all C-ordered arrays of NumPy, and leave capsules as NumPy expects them.
 
     NumPy 2 exports strides where NumPy 1 exported none, and the stub takes those of empty arrays for another order.
     """
@@ -222,7 +222,7 @@ def _make_capsules_safe(tensor: Any) -> None:
 
 
 def _make_arrays_safe() -> None:
-    """Have pybind11 survive shapes that NumPy refuses and, under NumPy 2, make C-contiguous arrays.
+    """Make pybind11 survive shapes that NumPy refuses and, under NumPy 2, create C-contiguous arrays.
 
     NumPy 1's strides are right, and the table may be that of other extensions, which ask for arrays in another order.
     """

@@ -1,12 +1,12 @@
-"""Several batches at a time: ``execute`` returns at once, and responses go through senders when they come.
+"""Several batches at a time: ``execute`` returns at once, and responses go through senders when they arrive.
 
-For decoupled models, whose requests get any number of responses, and for ``async def`` callables, which work on several
-batches at once. Three threads share the work:
+For decoupled models, which send any number of responses per request, and for ``async def`` callables, which work on
+several batches at once. Three threads share the work:
 
-    the server's   ``execute``: hands batches over, and waits when as many are in flight as may be, so that the rest is
-                   queued, merged and prioritised by the server
-    reader         passes replies on; while the server is slow to take them, so is the worker to make more
-    watcher        notices requests that their clients have cancelled, and sends requests again that failed together
+    the server's   ``execute``: sends batches, and waits while the limit of batches in flight is reached, so that the
+                   server queues, merges and prioritises the rest
+    reader         passes replies on; while the server takes them slowly, the worker makes them slowly
+    watcher        notices requests that clients have cancelled, and repeats requests that failed together
 
 The server takes replies faster than a slow client reads them, and keeps them in memory, without limit. So streams
 pause while memory is short, and fail if that lasts.
@@ -30,11 +30,11 @@ from .connection import WorkerConnection
 from .memory import Memory
 from .pending import PendingBatch, cancellation
 
-CHECK_BYTES = 8 << 20  # of responses, before a look at the memory that is left
-RESPONSE_BYTES = 4096  # what the server needs for each, beside its data
-PATIENCE_S = 10.0  # for memory
+CHECK_BYTES = 8 << 20  # of responses between two checks of the available memory
+RESPONSE_BYTES = 4096  # that the server needs for each response, beside its data
+PATIENCE_S = 10.0  # longest wait for memory
 PAUSE_S = 0.02
-LONG_WAIT_S = 0.01  # for a slot, in which a request may have been cancelled
+LONG_WAIT_S = 0.01  # after a longer wait for a slot, a request may have been cancelled
 WATCH_S = 0.1  # asking whether a request is cancelled costs the server 50 to 200 us
 WATCH_SHARE = 0.1  # of the watcher's time, at most, is spent on asking
 SHORT_OF_MEMORY = (
@@ -48,7 +48,7 @@ class ConcurrentExecutor:
     Args:
         worker: Answers the batches.
         codec: Of the model.
-        limit: Most batches in flight.
+        limit: Maximum number of batches in flight.
     """
 
     def __init__(self, worker: WorkerConnection, codec: Codec, limit: int) -> None:
@@ -68,13 +68,13 @@ class ConcurrentExecutor:
         threading.Thread(target=self._watch, name="pytriton-watcher", daemon=True).start()
 
     def close(self) -> None:
-        """Close the connection: the worker learns that no batch is in flight any more."""
+        """Close the connection; the worker learns that no batch is in flight."""
         self._failed.put(None)
         self._worker.channel.say_goodbye()
         self._worker.channel.shutdown()
 
     def execute(self, requests: list[Any]) -> None:
-        """Have the worker answer a batch some time; waits while too many are in flight."""
+        """Send a batch to the worker; waits while too many are in flight."""
         batch = PendingBatch(requests, [request.get_response_sender() for request in requests], self._codec.decoupled)
         waited = self._take_slot() > LONG_WAIT_S
         if waited or self._waited:  # here or, after others that did so, in the server
@@ -119,7 +119,7 @@ class ConcurrentExecutor:
             self._fail_unsent(frame, batch, str(error))
 
     def _submit_others(self, batch: PendingBatch) -> None:
-        """Submit a batch without those of its requests that cannot travel."""
+        """Submit a batch without those of its requests that cannot be sent."""
         batch.refuse(self._codec.refused(batch.requests))
         if batch.requests:
             self._submit(batch)
@@ -136,13 +136,13 @@ class ConcurrentExecutor:
                 channel.release(taken=self._pass_on(channel, channel.receive()))
         except PeerGoneError as error:
             reason = str(error)
-        except Exception as error:  # a reply that makes no sense: what else comes that way cannot be trusted
+        except Exception as error:  # a malformed reply: the rest of this connection cannot be trusted
             reason = f"{type(error).__name__}: {error}"
         finally:
             channel.shutdown()
             self._ended = channel
             self._fail_batches(channel, reason)
-            with self._sending:  # whoever sends over it fails now
+            with self._sending:  # threads that send over it fail now
                 channel.close()
 
     def _pass_on(self, channel: Channel, reply: Frame) -> bool:
@@ -168,7 +168,7 @@ class ConcurrentExecutor:
         return reply.more
 
     def _has_memory(self, reply: Frame) -> bool:
-        """Wait until memory is not short, if it is time to look; False if that takes too long."""
+        """Wait until memory is not short, if a check is due; False if that takes too long."""
         self._unchecked_bytes += len(reply.data) + RESPONSE_BYTES * reply.requests
         if self._unchecked_bytes < CHECK_BYTES:
             return True
@@ -182,7 +182,7 @@ class ConcurrentExecutor:
         return True
 
     def _forget(self, number: int) -> PendingBatch | None:
-        """Take a batch out of those in flight; None if it was taken out before."""
+        """Remove a batch from those in flight; None if it was removed before."""
         with self._lock:
             batch = self._batches.pop(number, None)
         if batch is not None:
@@ -190,7 +190,7 @@ class ConcurrentExecutor:
         return batch
 
     def _fail_batches(self, channel: Channel, reason: str) -> None:
-        """Fail what was sent over a connection that has ended."""
+        """Fail the batches that were sent over a connection that has ended."""
         with self._lock:
             lost = [number for number, batch in self._batches.items() if batch.is_sent and batch.channel is channel]
         for number in lost:
@@ -221,7 +221,7 @@ class ConcurrentExecutor:
                 self._submit(batch)
 
     def _drop_cancelled(self) -> float:
-        """Tell the worker of batches that nobody waits for any more; returns seconds until to look again."""
+        """Send the worker the requests that were cancelled; returns the seconds until the next check."""
         start = time.monotonic()
         self._worker.channel.release(at_once=True)
         with self._lock:

@@ -1,4 +1,4 @@
-"""The server's memory: how much of it is left, and who may read the part that it shares with this process."""
+"""The server's memory: how much is available, and the permissions of the part that it shares with this process."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Memory:
         self._accepted: set[int] = set()  # positions among the amounts
 
     def is_short(self) -> bool:
-        """Whether one of them has less than its reserve available; to look takes some 0.2 ms."""
+        """Whether one of them has less than its reserve available. Takes about 0.2 ms."""
         return any(self._is_short(*each) for each in enumerate(self._amounts()))
 
     def accept(self) -> None:
-        """Take a shortage for normal: half of the reserve will do, until all of it is available again.
+        """Accept a shortage as normal: half of the reserve suffices until all of it is available again.
 
-        A server keeps much of the memory that it does not need any more, and uses it again.
+        A server keeps much of the memory that it has used, and reuses it.
         """
         for position, (available, total) in enumerate(self._amounts()):
             if available < _reserve(total):
@@ -96,11 +96,11 @@ def _read(*path: str) -> str:
 
 
 def close_to_others(maps: str = "/proc/self/maps") -> None:
-    """Take the right to read the shared memory from other users.
+    """Remove other users' permission to read the shared memory.
 
     All tensors pass through it, and the Python backend makes it readable by all users, whatever the umask is.
 
-    Whoever has opened it in the instants since it was made can still read.
+    A process that opened it before this call can still read it.
     """
     with open(maps, encoding="utf-8", errors="surrogateescape") as file:
         paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if f" {SHARED_FOLDER}" in line}

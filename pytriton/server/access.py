@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytriton.client.auth import create_auth_headers, token_or_environment
-from pytriton.client.grpc_protocol import channel_options
-from pytriton.client.tritonclients import control_client, load_lib
-from pytriton.client.url import TritonUrl
+from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES
+from pytriton.client.auth import Tls, TritonUrl, create_auth_headers, token_or_environment
+from pytriton.client.conversations import Transport
+from pytriton.client.grpc_transports import GrpcTransport
+from pytriton.client.sync import open_transport
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.security import TRITON_ACCESS_HEADER, TritonSecurityConfig, check_endpoints
@@ -22,8 +22,6 @@ from pytriton.server.launch import local_url
 __all__ = ["Access", "Restrictions", "Rule", "check_certificates", "trust_in_own_server", "uses_tls"]
 
 LOGGER = logging.getLogger(__name__)
-
-CALL_TIMEOUT_S = 600.0
 
 # The option of each protocol, and the prefix that its header has on the wire.
 PROTOCOLS = {"http": ("http_restricted_api", ""), "grpc": ("grpc_restricted_protocol", "triton-grpc-protocol-")}
@@ -38,7 +36,7 @@ class Access:
     Args:
         url: Where this process reaches the server.
         headers: Sent with every call.
-        trust: Arguments for tritonclient's gRPC client and the name in the server's certificate, if it speaks TLS.
+        trust: The certificates to trust and the name in the server's certificate, if it speaks TLS.
         inference_header: The header that inference needs, if that is known.
 
     Attributes:
@@ -51,7 +49,7 @@ class Access:
         self,
         url: str,
         headers: Mapping[str, str],
-        trust: tuple[dict[str, Any], str] | None = None,
+        trust: tuple[Tls, str] | None = None,
         inference_header: str | None = None,
     ) -> None:
         self._url = TritonUrl.from_url(url)
@@ -87,18 +85,12 @@ class Access:
         token = token_or_environment(access_token or None)
         return cls(url, create_auth_headers(token, scheme) if token else {})
 
-    @contextmanager
-    def client(self, timeout_s: float = CALL_TIMEOUT_S) -> Iterator[Any]:
-        """A tritonclient ``InferenceServerClient``, whose calls end after ``timeout_s`` over HTTP."""
-        with closing(self._connect(timeout_s)) as client:
-            yield client
-
-    def _connect(self, timeout_s: float) -> Any:
+    def connect(self) -> Transport:
+        """A transport to the server, which the caller closes."""
         if self._trust is None:
-            return control_client(self._url, timeout_s)
-        arguments, name = self._trust
-        options = [*channel_options(), ("grpc.ssl_target_name_override", name)]
-        return load_lib("grpc").InferenceServerClient(self._url.without_scheme, channel_args=options, **arguments)
+            return open_transport(self._url, self.headers)
+        tls, name = self._trust
+        return GrpcTransport(self._url, self.headers, tls, DEFAULT_MAX_RESPONSE_BYTES, server_name=name)
 
 
 # Headers: the server's restricted APIs
@@ -249,14 +241,13 @@ def check_certificates(config: TritonConfig) -> None:
         LOGGER.warning("gRPC is not encrypted: its certificate is used with grpc_use_ssl or grpc_use_ssl_mutual alone")
 
 
-def trust_in_own_server(config: TritonConfig) -> tuple[dict[str, Any], str]:
+def trust_in_own_server(config: TritonConfig) -> tuple[Tls, str]:
     """How this process, which has the server's certificate, calls the server's encrypted endpoint.
 
     A server that demands clients' certificates gets its own one, provided that ``grpc_root_cert`` has signed it.
 
     Returns:
-        Keyword arguments of tritonclient's gRPC client, and a name that the server's certificate has, which need not be
-        the host's.
+        The certificates to trust, and a name that the server's certificate has, which need not be the host's.
 
     Raises:
         PyTritonValidationError: The server would refuse its own certificate.
@@ -267,10 +258,10 @@ def trust_in_own_server(config: TritonConfig) -> tuple[dict[str, Any], str]:
     client.set_ciphers(CIPHERS)
     client.load_verify_locations(chain)
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC: it is enough to trust the certificate itself
-    trust: dict[str, Any] = {"ssl": True, "root_certificates": chain}
+    tls = Tls(root_certificates=chain)
     if config.grpc_use_ssl_mutual:
         client.load_cert_chain(chain, key, password="")
-        trust.update(private_key=key, certificate_chain=chain)
+        tls = Tls(root_certificates=chain, private_key=key, certificate_chain=chain)
     try:
         certificate = _handshake(server, client)
     except ssl.SSLError as error:
@@ -281,7 +272,7 @@ def trust_in_own_server(config: TritonConfig) -> tuple[dict[str, Any], str]:
         ) from error
     names = [value for _, value in certificate.get("subjectAltName", ())]
     names += [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    return trust, str(names[0]).replace("*", "any", 1) if names else ""
+    return tls, str(names[0]).replace("*", "any", 1) if names else ""
 
 
 def _server_context(config: TritonConfig) -> ssl.SSLContext:

@@ -6,18 +6,22 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tritonclient.utils import InferenceServerException
-
-from pytriton.client.exceptions import PyTritonClientTimeoutError
+from pytriton.client.conversations import Call
+from pytriton.client.exceptions import (
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientTimeoutError,
+)
 from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.server.access import CALL_TIMEOUT_S, Access
+from pytriton.server.access import Access
 from pytriton.server.announcement import announcement
 from pytriton.server.python_backend import NO_PYTHON_BACKEND
 from pytriton.server.repository import CONFIG_FILE
@@ -25,7 +29,8 @@ from pytriton.server.statistics import ModelStatistics, parse_statistics
 
 __all__ = ["ModelControl", "RemoteModelControl"]
 
-READY_POLL_S = 0.01
+CALL_TIMEOUT_S = 600.0
+READY_POLL_S = 0.002
 ACCESS_POLL_S = 1.0
 LIVE_TIMEOUT_S = 5.0
 OWNER = "pytriton_owner"
@@ -62,25 +67,25 @@ class ModelControl:
 
     def load(self, name: str) -> None:
         """Load a model, or its new versions and configuration."""
-        self._call("load_model", name)
+        self._call("load_model", model_name=name)
 
     def unload(self, name: str) -> None:
         """Have a model refuse new requests and go once those in flight are answered; returns before it is gone."""
-        self._call("unload_model", name)
+        self._call("unload_model", model_name=name)
 
     def is_model_ready(self, name: str, version: int | None = None) -> bool:
         """Whether the server can serve a version of a model, or any."""
-        return bool(self._call("is_model_ready", name, str(version or "")))
+        return bool(self._call("is_model_ready", model_name=name, model_version=str(version or "")))
 
     def is_own(self, name: str) -> bool:
         """Whether the server has loaded a model of this name, and it is the one that this object loaded."""
         try:
-            config = self._call_json("get_model_config", name)
+            config = self._call("get_model_config", model_name=name)
         except PyTritonModelControlError as error:
             if any(text in str(error) for text in NOT_LOADED):
                 return False
             raise
-        parameters = config.get("config", config).get("parameters") or {}
+        parameters = config.get("parameters") or {}
         return bool(parameters.get(OWNER, {}).get("string_value", "") == self.id)
 
     def announcement(self, config: TritonModelConfig) -> str:
@@ -100,9 +105,8 @@ class ModelControl:
 
     def version_states(self) -> dict[tuple[str, str], str]:
         """The state of each version of each model; a model that was never loaded has a version without a number."""
-        index = self._call_json("get_model_repository_index")
-        entries = index if isinstance(index, list) else index.get("models", ())
-        return {(entry["name"], entry.get("version", "")): entry.get("state", "") for entry in entries}
+        index = self._call("get_model_repository_index")
+        return {(entry["name"], entry.get("version", "")): entry.get("state", "") for entry in index}
 
     def are_unloaded(self, versions: Iterable[tuple[str, int]]) -> bool:
         """Whether models, by name and version, have gone: each goes when its last request is answered.
@@ -114,7 +118,7 @@ class ModelControl:
 
     def statistics(self, name: str | None) -> list[ModelStatistics]:
         """What the server has counted of a model, or with None of all, by name and version."""
-        return parse_statistics(self._call_json("get_inference_statistics", name or ""))
+        return parse_statistics(self._call("get_inference_statistics", model_name=name or ""))
 
     def is_ready(self) -> bool:
         """Whether the server answers, and is ready."""
@@ -133,13 +137,13 @@ class ModelControl:
         """
         deadline = time.monotonic() + timeout_s
         answer = "not ready"
-        headers = self._access.headers
-        with self._access.client() as client:
+        methods = ["is_server_live"] if live else ["is_server_live", "is_server_ready"]
+        with closing(self._access.connect()) as transport:
             while keep_waiting():
                 try:
-                    if client.is_server_live(headers) and (live or client.is_server_ready(headers)) and keep_waiting():
+                    if all(transport.call(Call(method, CALL_TIMEOUT_S)) for method in methods) and keep_waiting():
                         return None
-                except (InferenceServerException, OSError, ValueError) as error:  # ValueError: an incomplete answer
+                except PyTritonClientError as error:
                     answer = str(error)
                 if time.monotonic() >= deadline:
                     break
@@ -161,16 +165,13 @@ class ModelControl:
             f"the server at {self.url} was not ready after {timeout_s:g} s; it last said: {answer}"
         )
 
-    def _call(self, method: str, *arguments: Any, timeout_s: float = CALL_TIMEOUT_S, **named: Any) -> Any:
-        """Call a method of tritonclient's client on a new connection."""
+    def _call(self, method: str, timeout_s: float = CALL_TIMEOUT_S, **arguments: Any) -> Any:
+        """Perform one :class:`~pytriton.client.conversations.Call` on a new connection."""
         try:
-            with self._access.client(timeout_s) as client:
-                return getattr(client, method)(*arguments, headers=self._access.headers, **named)
-        except (InferenceServerException, OSError) as error:
+            with closing(self._access.connect()) as transport:
+                return transport.call(Call(method, timeout_s, arguments))
+        except (PyTritonClientInferenceServerError, PyTritonClientTimeoutError) as error:
             raise PyTritonModelControlError(self._explain(str(error))) from error
-
-    def _call_json(self, method: str, *arguments: Any) -> Any:
-        return self._call(method, *arguments, **({} if self.url.startswith("http") else {"as_json": True}))
 
     def _explain(self, message: str) -> str:
         """What the server, or the network, said, and what to do about it if that is known."""
@@ -192,10 +193,9 @@ class RemoteModelControl(ModelControl):
 
     def is_live(self) -> bool:
         """Whether the server answers within some seconds."""
-        limit = {} if self.url.startswith("http") else {"client_timeout": LIVE_TIMEOUT_S}
         try:
-            return bool(self._call("is_server_live", timeout_s=LIVE_TIMEOUT_S, **limit))
-        except (PyTritonModelControlError, ValueError):  # ValueError: an incomplete answer
+            return bool(self._call("is_server_live", LIVE_TIMEOUT_S))
+        except PyTritonModelControlError:
             return False
 
     def check_ready(self, timeout_s: float, keep_waiting: Callable[[], bool] = lambda: True) -> None:
@@ -230,7 +230,7 @@ class RemoteModelControl(ModelControl):
             for path in folder.rglob("*")
             if path.is_file() and path != config_file
         }
-        self._call("load_model", name, config=json.dumps(config), files=files)
+        self._call("load_model", model_name=name, config=json.dumps(config), files=files)
 
     def unload(self, name: str) -> None:
         """As :meth:`ModelControl.unload`, unless the model of this name is not the one that this object loaded."""

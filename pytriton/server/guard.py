@@ -11,12 +11,10 @@ server to exit, and ``kill`` kills it. The end of the pipe or of the hosting pro
 
 import contextlib
 import ctypes
-import glob
 import mmap
 import os
 import resource
 import select
-import shutil
 import signal
 import sys
 
@@ -42,7 +40,7 @@ def main(shared_memory: str, notes: str, workspace: str) -> int:
         kill_children()
         remove(shared_memory, notes)
         if is_gone(host):
-            shutil.rmtree(workspace, ignore_errors=True)
+            remove_folder(workspace)
 
 
 def watch(arguments: list[bytes], secrets: list[bytes], host: int) -> int:
@@ -159,16 +157,20 @@ def enlarge_stacks() -> None:
 
 def is_room_for(size: int) -> bool:
     """Whether the kernel lets as many stacks of this size be reserved."""
-    reserved = []
-    try:
-        for _ in range(STACKS):
-            reserved.append(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-    except OSError:
-        return False
-    finally:
-        for stack in reserved:
-            stack.close()
-    return True
+    reserved: list[mmap.mmap] = []
+    missing = at_once = (
+        STACKS  # a mapping takes some us, so there are few; the kernel refuses one larger than its memory
+    )
+    while missing and at_once:
+        try:
+            reserved.append(mmap.mmap(-1, at_once * size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+            missing -= at_once
+        except (OSError, OverflowError):
+            at_once //= 2
+        at_once = min(at_once, missing)
+    for stacks in reserved:
+        stacks.close()
+    return not missing
 
 
 def reap(server: int) -> int | None:
@@ -201,12 +203,21 @@ def kill_children() -> None:
 
 def remove(shared_memory: str, notes: str) -> None:
     """Remove the files that match, and the folders that were noted, less those of other users."""
+    import glob  # as below: the server starts some ms sooner without these
+
     for path in glob.glob(shared_memory):
         with contextlib.suppress(OSError):
             os.unlink(path)
     with contextlib.suppress(OSError), open(notes, "rb") as file:
         for folder in file.read().split(b"\0")[:-1]:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(os.fsdecode(folder))
+
+
+def remove_folder(path: str) -> None:
+    """Remove a folder with all that it holds, as far as that is possible."""
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def is_gone(host: int) -> bool:

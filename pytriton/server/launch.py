@@ -20,6 +20,7 @@ from pytriton.server.installation import Installation
 __all__ = [
     "check_cloud_endpoints",
     "check_ports",
+    "check_ports_differ",
     "command_line",
     "endpoints",
     "flag_value",
@@ -143,6 +144,22 @@ def check_ports(config: TritonConfig) -> None:
                     f"the {endpoint} endpoint cannot listen on {address}:{port}: {error.strerror}. Choose another "
                     f"{name} in TritonConfig, or turn the endpoint off with allow_{endpoint}=False"
                 ) from error
+
+
+def check_ports_differ(config: TritonConfig, name: str, port: int) -> None:
+    """Check that a port beside the server is none of the server's.
+
+    Args:
+        config: Of the server.
+        name: Of the option that chooses the port, for the error.
+        port: The port.
+
+    Raises:
+        PyTritonServerError: The server is to listen on it.
+    """
+    for other, (_, taken) in endpoints(config).items():
+        if port == taken:
+            raise PyTritonServerError(f"{name} and {other} are both {port}; give each its own port")
 
 
 def wait_listening(ports: Collection[int], keep_waiting: Callable[[], bool]) -> bool:

@@ -6,7 +6,9 @@ import os
 import re
 import sys
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy
@@ -102,14 +104,15 @@ def make_environment(folder: Path) -> None:
     (folder / "bin" / "python3").symlink_to(executable)
 
 
-def linked_libpython(stub: Path) -> list[str]:
+@cache
+def linked_libpython(stub: Path) -> Sequence[str]:
     """File names of the libpython that a stub was linked against."""
     return sorted({name.decode() for name in re.findall(rb"libpython[\w.-]+\.so[\w.]*", stub.read_bytes())})
 
 
 def linked_versions(stub: Path) -> set[str]:
     """Versions of those, such as ``3.11``; none if there is no such stub."""
-    names = linked_libpython(stub) if stub.is_file() else []
+    names = linked_libpython(stub) if stub.is_file() else ()
     # A name in the bundled server may have a hash in it: libpython3-419a3a08.13.so.1.0
     return {f"3.{match[1]}" for name in names if (match := re.match(r"libpython3(?:-\w+)?\.(\d+)\.so", name))}
 

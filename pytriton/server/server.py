@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import re
 import shutil
@@ -9,7 +10,6 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import replace
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from uuid import uuid4
 
@@ -145,16 +145,19 @@ class Server:
         where = endpoints(self._config).get("metrics_port")
         if where is None:
             return 0
+        http = importlib.import_module("http.client")
         try:
-            with closing(HTTPConnection(local_host(where[0]), where[1], timeout=METRICS_TIMEOUT_S)) as connection:
+            with closing(http.HTTPConnection(local_host(where[0]), where[1], timeout=METRICS_TIMEOUT_S)) as connection:
                 connection.request("GET", "/metrics")
                 text = connection.getresponse().read().decode()
-        except (OSError, HTTPException) as error:
+        except (OSError, http.HTTPException) as error:
             LOGGER.debug("the server's metrics cannot be read: %s", error)
             return 0
         return sum(int(float(count)) for model, count in PENDING.findall(text) if model in models)
 
-    def end(self, models: list[str], wait_drained: Callable[[float, Callable[[], bool]], bool]) -> None:
+    def end(
+        self, models: list[str], wait_drained: Callable[[float, Callable[[], bool]], bool], deadline: float
+    ) -> None:
         """Refuse new requests, answer those in flight, then end the process.
 
         The process is killed: by then it has nothing left to do but to sleep (1 s for each Python-backend model, up to
@@ -163,9 +166,9 @@ class Server:
         Args:
             models: Names of the models to unload.
             wait_drained: As :meth:`pytriton.binding.ModelRegistry.wait_drained`, less the control.
+            deadline: For the requests, in :func:`time.monotonic` seconds.
         """
-        timeout_s = self.exit_timeout_s
-        deadline = time.monotonic() + timeout_s
+        timeout_s = max(0.0, deadline - time.monotonic())
         drain = self.drain()
         drain.wait_received(timeout_s * RECEIVING_SHARE)
         try:

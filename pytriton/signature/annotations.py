@@ -1,4 +1,4 @@
-"""Annotations as schemas, with what makes the Python objects of a function's parameters."""
+"""Annotations as schemas, with the functions that make the Python objects of parameters."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KEYWORDS |= {"documentation": "description", "examples": "examples"}
 
 @dataclass(frozen=True)
 class Kind:
-    """How values of an annotation travel.
+    """The form in which values of an annotation are sent.
 
     Attributes:
         schema: Of a value. That of an array may have None as ``dtype`` or ``shape``, which an example has to tell.
@@ -113,7 +113,7 @@ class Annotations:
             return self._object(args)
         if is_record(origin):
             return self._record(origin)
-        raise UnderivableError(f"{_named(bare)} is not among the types that are understood")
+        raise UnderivableError(f"{_named(bare)} is not a supported type")
 
     def _union(self, args: Sequence[Any]) -> Kind:
         kinds = [self._kind(arg, inside=True) for arg in args]
@@ -142,7 +142,7 @@ class Annotations:
 
     def _object(self, args: Sequence[Any]) -> Kind:
         if args and args[0] is not str and args[0] is not Any:
-            raise UnderivableError(f"the names of an object's members are of type str, not {_named(args[0])}")
+            raise UnderivableError(f"the keys of a dict must be str, not {_named(args[0])}")
         kind = self._kind(args[1] if args else Any, inside=True)
         schema = {"type": "object", **({"additionalProperties": kind.schema} if kind.schema else {})}
         if kind.load is None:
@@ -233,7 +233,7 @@ def _scalar(bare: Any, origin: Any, inside: bool) -> Kind | None:
     if issubclass(bare, Enum):
         values = [member.value for member in bare]
         if not all(isinstance(value, (str, int, float, bool)) for value in values):
-            raise UnderivableError(f"the values of {bare.__name__} are no strings or numbers")
+            raise UnderivableError(f"the values of {bare.__name__} are not strings or numbers")
         return Kind(_enumeration([*map(to_json, values)]), bare)
     if issubclass(bare, np.generic):
         try:
@@ -306,7 +306,7 @@ def _of_jaxtyping(bare: Any) -> Schema:
 
 
 def _constraints(schema: Schema, metadata: Sequence[Any]) -> Schema:
-    """What ``Annotated`` says beside the type: texts, and the constraints of annotated-types and of pydantic."""
+    """The keywords of ``Annotated``: texts, and the constraints of annotated-types and of pydantic."""
     found: Schema = {}
     sized = "Items" if schema.get("type") == "array" else "Length"
     keywords = {**KEYWORDS, "min_length": f"min{sized}", "max_length": f"max{sized}"}
@@ -328,7 +328,7 @@ def _flat(metadata: Sequence[Any]) -> Iterator[Any]:
 
 
 def default_of(value: Any) -> Schema:
-    """The keyword for a default, if JSON has it; that None is one says nothing."""
+    """The keyword for a default; none if JSON cannot express it, or if it is None."""
     try:
         default = to_json(value)
         json.dumps(default, allow_nan=False)
@@ -350,7 +350,7 @@ def _opened(data: bytes) -> Any:
         image = sys.modules["PIL.Image"].open(io.BytesIO(data))
         image.load()
     except Exception as error:  # of any class, as the file may be anything
-        raise ValueError(f"no image can be read of it: {error}") from error
+        raise ValueError(f"not a readable image: {error}") from error
     return image
 
 

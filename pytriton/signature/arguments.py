@@ -18,9 +18,9 @@ from pytriton.signature.values import decode_rows
 __all__ = ["Arguments", "Row"]
 
 Row = dict[str, Any] | ValueMismatchError
-"""The arguments of one call, or why it is not made."""
+"""The arguments of one call, or the error because of which it is not made."""
 
-NOT_VALID = (ValueError, TypeError, OSError)  # what makes objects of values, such as __post_init__, raises
+NOT_VALID = (ValueError, TypeError, OSError)  # raised by code that makes objects of values, such as __post_init__
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Arguments:
         self._batching = batching
 
     def of_requests(self, requests: Sequence[Any]) -> list[Row]:
-        """Those of all rows of some requests, one request after the other."""
+        """The arguments of all rows of some requests, one request after the other."""
         columns = requests.columns() if isinstance(requests, RequestBatch) else None
         if columns is not None:
             return self.of(columns)
         return [row for request in requests for row in self.of(request)]
 
     def of(self, arrays: Mapping[str, NDArray[Any]]) -> list[Row]:
-        """The arguments of a call for each row of some inputs, or what is wrong with them."""
+        """The arguments of a call for each row of some inputs, or their error."""
         names, columns = [], []
         flawed = False
         for name, array in arrays.items():
@@ -77,7 +77,7 @@ class Arguments:
         return ValueMismatchError(found) if found else dict(zip(names, values, strict=True))
 
     def _loaded(self, known: _Input, value: Any) -> Any:
-        """The function's object of a value, or what is wrong with it."""
+        """The function's object of a value, or its error."""
         if type(value) is ValueMismatchError:
             return value
         if known.checked:

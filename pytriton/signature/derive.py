@@ -27,17 +27,17 @@ from pytriton.signature.values import encode_rows
 __all__ = ["Derived", "declared", "derive"]
 
 Call = Callable[[Callable[[], Any], ModelConfig, Sequence[Tensor]], Any]
-"""Calls what it is given as the callable of a model with this configuration and these inputs; the first result."""
+"""Makes a call as the callable of a model with this configuration and these inputs; returns the first result."""
 
 
 @dataclass(frozen=True)
 class Derived:
-    """What ``bind`` needs to know of a model.
+    """The properties of a model that ``bind`` needs.
 
     Attributes:
         inputs: The tensors of its inputs.
-        outputs: Those of its outputs.
-        config: As it was given, with what the callable's form decides, and the examples as warm-up.
+        outputs: The tensors of its outputs.
+        config: The given configuration, with the options that the callable's form decides, and the examples as warm-up.
         signature: None if inputs and outputs were declared.
     """
 
@@ -48,20 +48,20 @@ class Derived:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """For the model's configuration."""
+        """Parameters for the model's configuration."""
         return {} if self.signature is None else {KEY: self.signature.to_json()}
 
 
 def declared(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor], config: ModelConfig, examples: Sequence[Example]
 ) -> Derived:
-    """What was declared, with examples as warm-up. Their values are arrays, with batch axis if the model has one."""
+    """The declared tensors, with examples as warm-up: arrays, with batch axis if the model has one."""
     arrays = [{name: as_array(value) for name, value in example.items()} for example in examples]
     return Derived(inputs, outputs, warmed(config, arrays))
 
 
 def derive(function: Any, config: ModelConfig, examples: Sequence[Example], call: Call) -> Derived:
-    """Derive what ``bind`` was not told.
+    """Derive the tensors of a model.
 
     Args:
         function: An inference callable.
@@ -98,13 +98,13 @@ def _needs_inputs(found: Described) -> bool:
 
 
 def _check_requests(found: Described, examples: Sequence[Example]) -> None:
-    """Check that a function with one parameter that says nothing is given examples of arrays."""
+    """Check that a function with one parameter without annotation has examples of arrays."""
     (name,) = found.parameters
     if not examples or any(not hasattr(value, "__array__") for each in examples for value in each.values()):
         found.refuse(
             name,
-            "has no annotation, so that it gets a list of requests, which says nothing of the inputs",
-            f"{name}: float, or what else {name} is; or give bind() inputs and outputs, or an example of arrays",
+            "has no annotation, so it gets a list of requests, and the inputs are unknown",
+            f"{name}: float, or another type; or give bind() inputs and outputs, or an example of arrays",
         )
 
 
@@ -125,6 +125,7 @@ class _Derivation:
         arrays = [self._arrays(example, inputs) for example in self.examples]
         results = [self._result(each, inputs, tensors) for each in arrays]
         outputs, present, result = self._outputs(results)
+        told = [self._told(each, outputs, result) for each in results]
         signature = Signature(
             inputs,
             tuple(required),
@@ -133,7 +134,7 @@ class _Derivation:
             ARRAYS if self._passes_arrays else VALUES,
             result,
             found.summary,
-            tuple(in_json(self.examples, [self._told(each, outputs, result) for each in results])),
+            tuple(in_json(self.examples, told, has_axis=self._has_axis)),
             self.kinds.definitions,
         )
         produced = [tensor_of(name, schema) for name, schema in outputs.items()]
@@ -176,7 +177,7 @@ class _Derivation:
             try:
                 kind, may_be_none = self.kinds.of_input(found.hints[name])
             except UnderivableError as error:
-                found.refuse(name, f"has no form as a tensor: {error}", self._line(name))
+                found.refuse(name, f"cannot be a tensor: {error}", self._line(name))
             schema, optional = self._completed(name, kind.schema, values), optional or may_be_none
             self.loads[name] = kind.load
         elif not values:
@@ -187,7 +188,7 @@ class _Derivation:
             problem = (
                 f"is a Python value to its annotation {found.hints.get(name)!r}, but @{found.passes} passes arrays"
             )
-            found.refuse(name, problem, f"{self._line(name)}, or take @{found.passes} away")
+            found.refuse(name, problem, f"{self._line(name)}, or remove @{found.passes}")
         told: Schema = {"description": found.told[name]} if name in found.told else {}
         if parameter is not None and parameter.default not in (parameter.empty, None) and not self._passes_arrays:
             told |= default_of(parameter.default)
@@ -196,7 +197,7 @@ class _Derivation:
     def _line(self, name: str) -> str:
         if self._passes_arrays:
             return f'{name}: Float32[np.ndarray, "{"batch " * (self.found.passes == BATCH)}3 224 224"] (of jaxtyping)'
-        return f"{name}: float, or what else {name} is"
+        return f"{name}: float, or another type"
 
     def _completed(self, name: str, schema: Schema, values: Sequence[Any]) -> Schema:
         """A schema without what is unknown of an array, which has no batch axis any more."""
@@ -253,12 +254,13 @@ class _Derivation:
     def _result(
         self, example: Mapping[str, NDArray[Any]], schemas: Mapping[str, Schema], tensors: Sequence[Tensor]
     ) -> Any:
-        """What the function returns for the arrays of an example, below what makes responses of it."""
+        """The function's own result for the arrays of an example, before it becomes a response."""
         if not self._passes_arrays:
             kinds = {name: (schema, self.loads.get(name)) for name, schema in schemas.items()}
             (row,) = Arguments(kinds, self.kinds.definitions, self.config.batching).of(example)
             if isinstance(row, ValueMismatchError):
                 raise PyTritonValidationError(f"the example of {self.found.name} does not fit: {row}")
+            row = {**self.found.absent, **row}
             args = [row.pop(name) for name in self.found.positional if name in row]
             function = partial(self.function, *args, **row)
         elif self.found.passes == REQUESTS:
@@ -306,7 +308,7 @@ class _Derivation:
         values = [each[RESULT] if self._passes_arrays else each for each in results]
         schema = self._completed(RESULT, schema, values)
         if self._passes_arrays and "shape" not in schema:
-            self._refuse_result(f", as {self.found.result!r} is no array")
+            self._refuse_result(f", as {self.found.result!r} is not an array")
         return {RESULT: schema}, [RESULT], VALUE
 
     def _fields(self, cls: Any, results: Sequence[Any]) -> tuple[dict[str, Schema], list[str], str]:
@@ -337,7 +339,7 @@ class _Derivation:
             return {**whole["properties"][name], "encoding": "json"}
 
     def _learned(self, results: Sequence[Any]) -> tuple[dict[str, Schema], list[str], str]:
-        """What the results of examples tell."""
+        """The outputs, learned from the results of examples."""
         if self._passes_arrays and all({*each} == {RESULT} for each in results):
             return {RESULT: self._schema_of(RESULT, [each[RESULT] for each in results])}, [RESULT], VALUE
         if is_record(type(results[0])):

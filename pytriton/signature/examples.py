@@ -1,4 +1,4 @@
-"""Examples of requests: what they tell of a model's tensors, and what becomes of them."""
+"""Examples of requests: the tensors that they imply, and the warm-ups that they become."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def examples_in(given: Any) -> list[Example]:
 
 
 def schema_of(place: str, values: Sequence[Any], *, as_arrays: bool, has_axis: bool) -> Schema:
-    """The schema of what examples have in one place.
+    """The schema of one input or output, from its values in examples.
 
     Args:
-        place: For messages.
+        place: Name of the input or output, for messages.
         values: One of each example.
         as_arrays: Whether they are arrays, whatever they look like.
         has_axis: Whether arrays have a batch axis, which is no part of the schema.
@@ -84,16 +84,28 @@ def _schema_of_arrays(place: str, arrays: Sequence[NDArray[Any]], has_axis: bool
     return {"type": "array", "dtype": dtypes.pop(), "shape": [size or -1 for size in shape]}
 
 
-def in_json(examples: Sequence[Example], results: Sequence[Any]) -> list[Schema]:
-    """Examples and what came of them, as a signature has them, as far as JSON has them and they are short."""
+def in_json(examples: Sequence[Example], results: Sequence[Any], *, has_axis: bool) -> list[Schema]:
+    """Examples and what came of them, as a signature has them, as far as JSON has them and they are short.
+
+    Args:
+        examples: Of requests.
+        results: Of each: an object with a member for each output, or the one output.
+        has_axis: Whether arrays have a batch axis; their first row is the example.
+    """
+
+    def value_of(given: Any) -> Any:
+        if has_axis and isinstance(given, Mapping):
+            return {name: to_json(value)[0] for name, value in given.items()}
+        return to_json(given)[0] if has_axis else to_json(given)
+
     told = []
     for example, result in zip(examples, results, strict=True):
         try:
-            given = {name: to_json(value) for name, value in example.items() if value is not None}
-            each = {"input": given, "output": to_json(result)}
+            given = {name: value_of(value) for name, value in example.items() if value is not None}
+            each = {"input": given, "output": value_of(result)}
             if len(json.dumps(each, allow_nan=False)) <= LONGEST_EXAMPLE:
                 told.append(each)
-        except (TypeError, ValueError):
+        except (IndexError, TypeError, ValueError):
             continue
     return told
 

@@ -1,4 +1,4 @@
-"""A callable as its author wrote it: what it takes and returns below decorators, partials and objects."""
+"""The function of a callable, below decorators, partials and objects: its parameters and result."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Described:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return getattr(self.function, "__qualname__", None) or repr(self.function)
 
     @property
@@ -72,8 +72,15 @@ class Described:
 
     @property
     def positional(self) -> list[str]:
-        """Names of parameters that have no name for callers."""
+        """Names of positional-only parameters."""
         return [each.name for each in self.parameters.values() if each.kind is each.POSITIONAL_ONLY]
+
+    @property
+    def absent(self) -> dict[str, Any]:
+        """The arguments for optional inputs that a request lacks and that a call must pass, by name."""
+        needed = {each.name: None for each in self.parameters.values() if each.default is each.empty}
+        optional = {name: value for name, value in needed.items() if split(self.hints.get(name))[2]}
+        return {**optional, **{name: self.parameters[name].default for name in self.positional if name not in needed}}
 
     def refuse(self, parameter: str, problem: str, line: str) -> NoReturn:
         """Raise PyTritonValidationError for a parameter, with the line to write instead."""
@@ -123,7 +130,7 @@ def describe(function: Any) -> Described:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise PyTritonValidationError(
-            f"the parameters of {found.name} are not known; give inputs and outputs"
+            f"the parameters of {found.name} are not known; give bind() inputs and outputs"
         ) from error
     named = [each for each in signature.parameters.values() if each.kind not in VARIABLE][positional:]
     found.takes_others = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
@@ -167,7 +174,7 @@ def name_of(function: Any) -> str:
 
 
 def _takes_requests(found: Described) -> bool:
-    """Whether it is today's form: one parameter, without annotation or of a list of requests."""
+    """Whether it has one parameter, without annotation or annotated as a list of requests."""
     if len(found.parameters) != 1:
         return False
     ((name, parameter),) = found.parameters.items()

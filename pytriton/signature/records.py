@@ -1,4 +1,4 @@
-"""Classes with fields, and what docstrings say of fields and parameters."""
+"""Classes with fields, and the descriptions of fields and parameters in docstrings."""
 
 from __future__ import annotations
 

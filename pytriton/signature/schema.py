@@ -1,4 +1,4 @@
-"""The signature of a typed function, as it travels in the configuration of its model.
+"""The signature of a typed function, as the configuration of its model contains it.
 
 It is one parameter of ``config.pbtxt``, :data:`KEY`, whose text is JSON::
 
@@ -30,7 +30,7 @@ tensors. ``result`` is ``"value"`` if the model has one output, which is the fun
 result is an object with a member for each output. ``examples`` may be missing. A reader ignores keys that it does not
 know, and a text with a higher version.
 
-A property says how its value travels in the tensor of its name, without the batch axis:
+A property says how the tensor of its name contains its value, without the batch axis:
 
 ==================================================  ===========================================================
 property                                            tensor
@@ -99,7 +99,7 @@ class Signature:
 
     @classmethod
     def of(cls, config: TritonModelConfig) -> Signature | None:
-        """That of a model; None of a model whose tensors were declared, or that another version has written."""
+        """The signature of a model; None if its tensors were declared, or if a newer version wrote it."""
         text = config.backend_parameters.get(KEY)
         return None if text is None else cls.parse(text)
 
@@ -147,7 +147,7 @@ def _object(properties: Mapping[str, Schema], required: tuple[str, ...]) -> Sche
 
 
 def is_native(schema: Schema) -> bool:
-    """Whether values of a schema travel as a tensor of their own; others travel as JSON."""
+    """Whether values of a schema have a tensor of their own; others are JSON."""
     if "dtype" in schema or schema.get("type") in _SCALARS:
         return True
     return schema.get("type") == "array" and schema.get("items", {}).get("type") in _SCALARS

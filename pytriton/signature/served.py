@@ -33,7 +33,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def served_form(function: Any, config: TritonModelConfig) -> Any:
-    """What serves a callable: itself, unless its model's tensors were derived from it.
+    """The callable that serves a model: ``function`` itself, unless the model's tensors were derived from it.
 
     Args:
         function: As it was given to ``bind`` or ``rebind``, or made by a factory.
@@ -51,7 +51,7 @@ def served_form(function: Any, config: TritonModelConfig) -> Any:
         return naming_outputs(function) if names_outputs else function
     typed = TypedFunction(found, signature, config)
     if type(function) not in (FunctionType, MethodType, *WRAPPERS) and not hasattr(function, "func"):
-        function = function.__call__  # of an object, which says what it is as its method
+        function = function.__call__  # of an object; wrapt needs its method
     return wrapt.FunctionWrapper(function, typed.form())
 
 
@@ -100,7 +100,7 @@ def members_of(result: Any, schemas: Mapping[str, Schema]) -> dict[str, Any]:
     if isinstance(result, Mapping):
         return {name: result.get(name) for name in schemas}
     if hasattr(result, "model_dump") and any("encoding" in schema for schema in schemas.values()):
-        dumped = result.model_dump(mode="json")  # it knows the forms of dates and the like
+        dumped = result.model_dump(mode="json")  # pydantic converts dates and similar types
         return {name: (dumped if "encoding" in schema else vars(result))[name] for name, schema in schemas.items()}
     return {name: getattr(result, name) for name in schemas}
 
@@ -123,6 +123,7 @@ class TypedFunction:
         self._batching = config.batching
         self._outputs = signature.outputs
         self._positional = found.positional
+        self._absent = found.absent
         inputs = _inputs(found, signature, config.model_name)
         self._arguments = Arguments(inputs, signature.definitions, config.batching)
         if found.streams != config.decoupled:
@@ -130,7 +131,7 @@ class TypedFunction:
             raise PyTritonValidationError(f"model {config.model_name!r} answers with {form}, and {found.name} does not")
 
     def form(self) -> Callable[..., Any]:
-        """What answers a list of requests, for ``wrapt.FunctionWrapper``: of the function's kind."""
+        """The wrapper for ``wrapt.FunctionWrapper`` that answers a list of requests; of the function's kind."""
         if self._found.streams:
             return self._stream_async if self._found.is_async else self._stream
         call = self._call_each_async if self._found.is_async else self._call_each
@@ -204,6 +205,8 @@ class TypedFunction:
                 await values.aclose()
 
     def _call(self, wrapped: Callable[..., Any], row: dict[str, Any], kwargs: dict[str, Any]) -> Any:
+        if self._absent:
+            row = {**self._absent, **row}
         if self._positional:
             args = [row.pop(name) for name in self._positional if name in row]
             return wrapped(*args, **row, **kwargs)
@@ -271,7 +274,9 @@ class TypedFunction:
             else:
                 outputs = {name: self._encoded(name, schema, results) for name, schema in self._outputs.items()}
         except (ValueMismatchError, AttributeError, KeyError) as error:
-            raise ValueError(f"{self._found.name} returned what it does not declare: {error}") from error
+            raise ValueError(
+                f"{self._found.name} returned a result that does not fit its annotation: {error}"
+            ) from error
         return outputs if self._batching else {name: array[0, ...] for name, array in outputs.items()}
 
     def _encoded(self, name: str, schema: Schema, values: Sequence[Any]) -> NDArray[Any]:
@@ -279,7 +284,7 @@ class TypedFunction:
 
 
 def _inputs(found: Described, signature: Signature, model: str) -> dict[str, tuple[Schema, Load | None]]:
-    """What the model's inputs become, if the function has such parameters."""
+    """Schema and load of the model's inputs, if the function has such parameters."""
     kinds = Annotations()
     needed = {each.name for each in found.parameters.values() if each.default is each.empty}
     if not signature.inputs.keys() <= found.parameters.keys() or not needed <= signature.inputs.keys():

@@ -66,7 +66,7 @@ class ValueMismatchError(PyTritonRequestError, ValueError):
 
 
 def checks(schema: Schema) -> bool:
-    """Whether a decoded value of a schema has to be checked: what a tensor's dtype says, holds without."""
+    """Whether a decoded value of a schema has to be checked: a tensor's dtype needs no check."""
     if schema.get("encoding") == "json" or not CONSTRAINTS.isdisjoint(schema):
         return True
     return "items" in schema and checks(schema["items"])
@@ -91,7 +91,7 @@ def to_json(value: Any) -> Any:
     """A value as :mod:`json` takes it: dataclasses, models of pydantic, enumerations, bytes (as base64), arrays, sets.
 
     Raises:
-        TypeError: A part of it has no form in JSON.
+        TypeError: JSON cannot express a part of it.
     """
     if type(value) in (str, int, float, bool, type(None)):
         return value
@@ -115,18 +115,18 @@ def to_json(value: Any) -> Any:
         return value
     if is_image(value):
         return to_json(image_file(value))
-    raise TypeError(f"a {type(value).__name__}, which has no form in JSON")
+    raise TypeError(f"an instance of {type(value).__name__}, which JSON cannot express")
 
 
 def _key(name: Any) -> str:
     key = to_json(name)
     if not isinstance(key, str):
-        raise TypeError(f"{name!r} is no name of a member of an object")
+        raise TypeError(f"{name!r} cannot be a key of a JSON object")
     return key
 
 
 def is_image(value: Any) -> bool:
-    """Whether it is an image of Pillow, which need not be installed."""
+    """Whether it is an image of Pillow; Pillow need not be installed."""
     return any(each.__module__ == "PIL.Image" for each in type(value).__mro__)
 
 
@@ -237,9 +237,9 @@ def _is_within(schema: Schema, value: Any) -> bool:
 
 
 def expectation(schema: Schema) -> str:
-    """What a schema wants, as a noun phrase."""
+    """The values that a schema allows, as a noun phrase."""
     if "$ref" in schema:
-        return f"a {schema['$ref'].rpartition('/')[2]}"
+        return f"an object {schema['$ref'].rpartition('/')[2]}"
     if options := schema.get("anyOf") or schema.get("oneOf"):
         return " or ".join(map(expectation, options))
     if "enum" in schema or "const" in schema:
@@ -296,7 +296,7 @@ def shown(value: Any) -> str:
 
 
 def array_of(schema: Schema, value: Any, path: Path) -> NDArray[Any]:
-    """A value as the array that its schema says; not copied if it is one.
+    """A value as an array of its schema's dtype and shape; not copied if it is one.
 
     Args:
         schema: With ``dtype`` and ``shape``.
@@ -312,13 +312,23 @@ def array_of(schema: Schema, value: Any, path: Path) -> NDArray[Any]:
     if not is_array and (problem := _misshaped(shape, value, path)):
         raise ValueMismatchError([problem])
     try:
-        array = _text_array(value) if dtype.kind == "S" else _number_array(np.asarray(value), dtype, is_array)
+        array = _text_array(value) if dtype.kind == "S" else _number_array(_as_found(value, dtype), dtype, is_array)
     except (OverflowError, TypeError, ValueError) as error:
         raise ValueMismatchError([Problem(path, _described(schema), shown(value))]) from error
     fits = array.ndim == len(shape) and all(want in (-1, size) for want, size in zip(shape, array.shape, strict=True))
     if not fits:
         raise ValueMismatchError([Problem(path, _described(schema), f"shape {_shape(array.shape)}")])
     return array
+
+
+def _as_found(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    found = np.asarray(value)
+    if dtype.kind == "u" and found.dtype.kind == "f" and isinstance(value, (list, tuple)):
+        # NumPy makes floating-point numbers of integers below and above 2**63; objects stay what they are.
+        exact = np.asarray(value, object)
+        if all(type(each) is int for each in exact.flat):
+            return exact.astype(np.uint64)
+    return found
 
 
 def _number_array(found: NDArray[Any], dtype: np.dtype[Any], is_array: bool) -> NDArray[Any]:
@@ -345,7 +355,7 @@ def _text_array(value: Any) -> NDArray[Any]:
 
 
 def _misshaped(shape: Sequence[int], value: Any, path: Path) -> Problem | None:
-    """The first part of nested lists that is no list, or has another length than it should."""
+    """The first part of nested lists that is not a list, or has a wrong length."""
     if not shape:
         return Problem(path, "a number", shown(value)) if isinstance(value, (list, tuple)) else None
     if not isinstance(value, (list, tuple)):

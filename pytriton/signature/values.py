@@ -161,7 +161,7 @@ def _scalars(schema: Schema, values: Sequence[Any], definitions: Definitions, pa
 
 
 def _plain(schema: Schema, value: Any) -> Any:
-    """A value of the class that its schema means, if it is another form of one; else as it is."""
+    """A value converted to the class of its schema, if it is another form of one; else the value itself."""
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
@@ -211,7 +211,7 @@ class SignatureCodec:
 
     @classmethod
     def of(cls, config: TritonModelConfig) -> SignatureCodec | None:
-        """That of a model; None if its tensors were declared."""
+        """The codec of a model; None if its tensors were declared."""
         signature = Signature.of(config)
         return None if signature is None else cls(signature)
 
@@ -242,7 +242,7 @@ class SignatureCodec:
         return arrays
 
     def result(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
-        """What the outputs of one row stand for.
+        """The result for the outputs of one row.
 
         Args:
             arrays: By name, without batch axis.

@@ -52,38 +52,38 @@ class ConcurrentExecutor:
         loop = self._started()
         batches = ConnectionBatches(loop, channel, self._inference, self._activity, self._draining)
         running = batches.run(copy_context())
-        current_binding.set(None)  # this thread but waits, and would keep a callable that is replaced meanwhile
+        current_binding.set(None)  # this thread only waits, and would keep a replaced callable alive
         asyncio.run_coroutine_threadsafe(running, loop).result()
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = Context().run(asyncio.new_event_loop)  # which would keep the current one
+                self._loop = Context().run(asyncio.new_event_loop)  # the loop would keep the current context
                 self._loop.set_exception_handler(self._report)
                 self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
                 self._thread.start()
             return self._loop
 
     def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log what nobody awaits: the end of a task that the callable has left behind, for one."""
+        """Log errors that no code awaits, such as that of a task that the callable did not await."""
         error = context.get("exception")
         if error is None:
             loop.default_exception_handler(context)
-        # gRPC before 1.80, which callables may use, wakes all event loops of a process for what one of them gets.
+        # gRPC before 1.80, which callables may use, wakes all event loops of a process when data for one arrives.
         elif not isinstance(error, BlockingIOError):
             self._inference.failures.add(error, f"its event loop says: {context['message']}")
 
     def drain(self) -> None:
-        """Have tasks finish instead of being cancelled when nothing more can come."""
+        """Let tasks finish, instead of cancelling them, when no more batches can arrive."""
         self._draining.set()
 
     def after_fork(self) -> None:
-        """In a child that a coroutine forks, end it when that yields: the loop's selector is the parent's."""
+        """In a child that a coroutine forks, exit when the coroutine yields: the loop's selector is the parent's."""
         if self._loop is not None and self._thread is threading.current_thread():
             self._loop.call_soon(os._exit, 0)
 
     def close(self) -> None:
-        """Cancel what still runs and end the thread. After the last :meth:`serve`."""
+        """Cancel the tasks that still run, and end the thread. Call it after the last :meth:`serve`."""
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -99,7 +99,7 @@ class ConnectionBatches:
         channel: To the proxy.
         inference: Calls the callable.
         activity: Counts the batches.
-        draining: Set when the proxy's silence is not its death.
+        draining: Set if the end of the connection does not mean that the proxy died.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class ConnectionBatches:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _receive(self) -> None:
-        """Take all frames that are there."""
+        """Receive all frames that have arrived."""
         try:
             while (frame := self._channel.receive_ready()) is not None:
                 if frame.kind == REQUEST:
@@ -164,7 +164,7 @@ class ConnectionBatches:
             self._tasks[frame.number].cancel()
 
     def _look(self, _: Cancellation) -> None:
-        """Take the frames that are there, for a coroutine that does not let the event loop do so."""
+        """Receive the frames that have arrived, for a coroutine that does not let the event loop run."""
         if threading.get_ident() == self._thread:
             self._receive()
 
@@ -176,7 +176,7 @@ class ConnectionBatches:
         def done(task: asyncio.Task[None]) -> None:
             del self._tasks[number], self._cancellations[number]
             self._activity.end()
-            if task.cancelled():  # outside of the callable, so that it could not reply
+            if task.cancelled():  # outside the callable, so the task sent no last reply
                 with suppress(PeerGoneError):
                     self._channel.send(Frame(END, number, requests))
 
@@ -195,4 +195,4 @@ class ConnectionBatches:
         except (ArenaFullError, FrameError) as error:
             self._channel.send(*self._inference.error(frame, error))
         except PeerGoneError:
-            pass  # seen where frames are received too
+            pass  # _receive notices it too

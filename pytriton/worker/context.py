@@ -1,8 +1,7 @@
 """How a callable finds the configuration of the model it serves.
 
-A worker thread serves one model instance and says so with :data:`current_binding`. That is what tells two models
-apart that share one callable. Threads that did not inherit the binding fall back to the attribute that :func:`attach`
-left on the callable.
+Each worker thread serves one model instance and sets :data:`current_binding` to it, which distinguishes two models that
+share one callable. Threads that did not inherit the binding use the attribute that :func:`attach` set on the callable.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ InferenceCallable = Callable[..., Any]
 class ModelConfigDict(MutableMapping[InferenceCallable, "TritonModelConfig"]):
     """Configuration of the model behind each callable.
 
-    Callables are told apart by identity, so they need not be hashable. A function and its decorated forms are one key,
+    Keys are compared by identity, so callables need not be hashable. A function and its decorated forms are one key,
     every access to a bound method is the same key, and a bound ``__call__`` is the key of its object.
 
-    For a callable that serves several models, a lookup gives the configuration of the model that the current thread
-    serves; elsewhere that of the last one bound.
+    For a callable that serves several models, a lookup returns the configuration of the model that the current thread
+    serves; in other threads, that of the model that was bound last.
     """
 
     def __init__(self) -> None:
@@ -67,12 +66,12 @@ class ModelConfigDict(MutableMapping[InferenceCallable, "TritonModelConfig"]):
             raise KeyError(infer_callable)
 
     def add(self, target: InferenceCallable, model_config: TritonModelConfig) -> None:
-        """Note that a callable serves a model, perhaps one of several."""
+        """Add a model that a callable serves; there may be several."""
         _, model_configs = self._entries.setdefault(_identity(target), (_object_of_call(target), []))
         model_configs.append(model_config)
 
     def discard(self, target: InferenceCallable, model_config: TritonModelConfig) -> None:
-        """Note that a callable serves a model no longer; one that serves none any more is forgotten."""
+        """Remove a model that a callable served; remove the callable too if it serves no other."""
         _, model_configs = self._entries.get(_identity(target), (target, []))
         for index in [index for index, each in enumerate(model_configs) if each is model_config][-1:]:
             del model_configs[index]
@@ -99,7 +98,7 @@ class TritonContext:
 
 @dataclass(frozen=True)
 class Binding:
-    """What a worker thread serves.
+    """The callable and model that a worker thread serves.
 
     Args:
         callable: The callable as it was given to ``bind``.
@@ -113,7 +112,7 @@ class Binding:
 
     @functools.cached_property
     def identity(self) -> tuple[int, int]:
-        """What the callable has in common with its decorated forms."""
+        """The key of the callable, which its decorated forms share."""
         return _identity(self.callable)
 
 
@@ -211,7 +210,7 @@ def _identity(target: Any) -> tuple[int, int]:
 
 
 def _owners(target: Any) -> Iterator[Any]:
-    """Where to leave the attribute: the callable, or the object of a bound method, at each level of partials."""
+    """The objects that get the attribute: the callable, or the object of a bound method, at each level of partials."""
     target = _undecorated(target)
     yield target.__self__ if isinstance(target, MethodType) else target
     if isinstance(target, functools.partial):

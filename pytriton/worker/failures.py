@@ -1,4 +1,4 @@
-"""Failures of callables: what clients are told, and the log, which has each kind in full once and then counts."""
+"""Failures of callables: the errors that clients get, and the log, which has each kind in full once and then counts."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["LIMIT_BYTES", "FailureLog", "describe", "sendable", "text_of"]
 LOGGER = logging.getLogger("pytriton.worker")
 
 INTERVAL_S = 10.0
-"""Between two lines on failures that are alike."""
+"""Seconds between two lines on failures of one kind."""
 
 FORGOTTEN_S = 600.0
-"""After so long without a failure like it, one is new, and logged in full."""
+"""After so many seconds without a failure of a kind, the next one is logged in full again."""
 
-LOOK_S = 1.0  # between two looks for lines that are due
+LOOK_S = 1.0  # seconds between two checks for lines that are due
 MOST_KINDS = 64
 LONGEST_TEXT = 500
 
 LIMIT_BYTES = 6000
-"""gRPC sends a message as metadata, percent-encoded, of which clients take 8 KiB in all and refuse the answer else."""
+"""gRPC sends a message as percent-encoded metadata; clients refuse a response with more than 8 KiB of metadata."""
 
 Line = tuple[int, str]
 """A level and a text."""
@@ -40,8 +40,8 @@ def describe(error: BaseException, with_traceback: bool) -> dict[str, str]:
     """An exception of a callable as the metadata of a reply: ``message`` and ``code``.
 
     Args:
-        error: A PyTritonRequestError says both itself. Of others it is class and message, and the code INTERNAL.
-        with_traceback: Tell the traceback too; not that of a PyTritonRequestError, which is meant for clients.
+        error: A PyTritonRequestError has both. For others, they are class and message, and the code INTERNAL.
+        with_traceback: Add the traceback; never that of a PyTritonRequestError, which is meant for clients.
     """
     if isinstance(error, PyTritonRequestError):
         return {"message": sendable(error.message), "code": error.code.value}
@@ -56,12 +56,12 @@ def text_of(error: BaseException) -> str:
     """Class and message of an exception."""
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # an error's text is the user's code too
-        return f"{type(error).__name__}: its text cannot be had"
+    except Exception:  # the error's __str__ is the user's code too
+        return f"{type(error).__name__}: its text is not available"
 
 
 def sendable(text: str) -> str:
-    """A text that gRPC can send: without lone surrogates and NULs; of a long one, the beginning and the end.
+    """A text that gRPC can send: without lone surrogates and NULs; the beginning and the end of a long one.
 
     Args:
         text: Of any length and content.
@@ -87,15 +87,15 @@ def _encoded_bytes(character: str) -> int:
 
 @dataclass
 class Repeated:
-    """Failures that are alike: of one exception type, at one place.
+    """Failures of one kind: of one exception type, at one place.
 
     Attributes:
         level: Of their lines.
-        what: Has failed, and how, for a line on several.
+        what: What failed, and how, for the line with their count.
         since: When the last line was logged.
-        latest: When the last one came.
-        count: Of those that came since the last line.
-        text: Class and message of the last of these.
+        latest: When the last failure happened.
+        count: Number of failures since the last line.
+        text: Class and message of the last failure.
     """
 
     level: int
@@ -109,8 +109,7 @@ class Repeated:
 class FailureLog:
     """Logs failures. A client that causes thousands of them a second does not fill the disk with their tracebacks.
 
-    There is no thread: a line on repeated failures is logged with the next failure of the model, or at the end. For
-    any thread.
+    There is no thread: the count is logged with the next failure of the model, or at the end. Thread-safe.
 
     Args:
         model: Its name.
@@ -134,13 +133,13 @@ class FailureLog:
         level: int = logging.WARNING,
         with_traceback: bool = True,
     ) -> None:
-        """Log a failure, or count it if there was one like it.
+        """Log a failure, or count it if there was one of its kind.
 
         Args:
-            error: What was raised.
-            what: Has failed; the same for all failures of a kind.
-            text: Of the line on the first one; empty is ``what``.
-            level: Of the line.
+            error: The exception.
+            what: What failed; the same for all failures of a kind.
+            text: Text of the line for the first failure; empty means ``what``.
+            level: Level of the lines.
             with_traceback: Log the traceback with the first one.
         """
         if not LOGGER.isEnabledFor(level):
@@ -176,10 +175,10 @@ class FailureLog:
             LOGGER.warning("model %s: %s", self._model, warning)
 
     def flush(self, *, forget: bool = False) -> None:
-        """Log what was counted and not logged yet.
+        """Log the counts that were not logged yet.
 
         Args:
-            forget: Log the next failure of each kind in full again, as another callable is served now.
+            forget: Log the next failure of each kind in full again, because the callable was replaced.
         """
         now = self._clock()
         with self._lock:
@@ -190,7 +189,7 @@ class FailureLog:
         _write(lines)
 
     def _due(self, now: float) -> list[Line]:
-        """Lines on the failures whose last line is long enough ago."""
+        """The lines of kinds that were last logged ``INTERVAL_S`` ago or earlier."""
         if now < self._next_look:
             return []
         self._next_look = now + LOOK_S
@@ -202,7 +201,7 @@ class FailureLog:
         ]
 
     def _line(self, repeated: Repeated, now: float) -> list[Line]:
-        """The line on what was counted, which is counted anew from now on; none if nothing was."""
+        """The line with the count, which is then reset; no line if it is 0."""
         count, seconds = repeated.count, now - repeated.since
         if not count:
             return []
@@ -213,12 +212,12 @@ class FailureLog:
 
 
 def _write(lines: list[Line]) -> None:
-    for level, line in lines:  # without the lock: handlers are anybody's code
+    for level, line in lines:  # without the lock, because handlers are user code
         LOGGER.log(level, "%s", line)
 
 
 def _place(error: BaseException) -> str:
-    """File and line where an exception was raised; empty if it was not."""
+    """File and line where an exception was raised; empty if it was only returned."""
     trace = error.__traceback__
     if trace is None:
         return ""

@@ -1,4 +1,4 @@
-"""One model instance's answer to a frame: requests out of it, the callable's results back into a reply. No sockets."""
+"""Answers the frames of one model instance: from a frame to requests, from the callable's results to a reply."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonRequestError, PyTritonUnrecoverableError
-from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup
 from pytriton.proxy.types import Request, ResponseBatch, RowErrors
-from pytriton.proxy.validators import TritonResultsValidator
 from pytriton.wire.frames import END, ERROR, NO_REGION, RESPONSE, Frame
-from pytriton.wire.tensors import BYTES, MAX_RANK, WHOLE_BATCH, Tensor, dtype_code, tensor
+from pytriton.wire.tensors import Tensor
 from pytriton.worker.context import Binding, current_binding
 from pytriton.worker.failures import FailureLog, describe, text_of
 from pytriton.worker.interfaces import AsyncReplies, BatchObserver, Replies, Reply
 from pytriton.worker.observation import Observation, end, observed, observed_async, pause, resume
+from pytriton.worker.outputs import Outputs
 from pytriton.worker.requests import Cancellation, has_sequences, requests_of
 from pytriton.worker.results import Results, each_async
 
@@ -37,10 +36,10 @@ class Options:
 
     Attributes:
         strict: Check results against the model's outputs in full.
-        isolate_errors: When a call with several merged requests raises, have each called again alone.
-        send_traceback: Tell clients the traceback too.
-        max_batches_in_flight: Most calls at once, for callables that can work on several.
-        warmup: The first requests, made before the server loads the model.
+        isolate_errors: When a call with several merged requests raises, call again with each request alone.
+        send_traceback: Send clients the traceback too.
+        max_batches_in_flight: Maximum number of calls at once, for callables that can work on several.
+        warmup: Requests that the callable gets before the server loads the model.
         forwards_headers: Whether the server may put headers among the parameters.
     """
 
@@ -52,34 +51,18 @@ class Options:
     forwards_headers: bool = False
 
 
-class _Output(NamedTuple):
-    """A declared output: its number, its dtype, and the dtype's code in messages."""
-
-    number: int
-    dtype: np.dtype[Any]
-    code: int
-
-    @classmethod
-    def of(cls, number: int, spec: TensorSpec) -> _Output:
-        dtype = np.dtype(spec.dtype)
-        code = dtype_code(dtype)
-        return cls(number, np.dtype(np.bytes_) if code == BYTES else dtype, code)
-
-
-_UNDECLARED = _Output(0, np.dtype(np.void), 0)  # no output has this dtype
-
 WholeBatchForm = Callable[[dict[str, NDArray[Any]]], Any]
 
 
 class Callee(NamedTuple):
-    """What answers a frame to its end, even if another callable is bound meanwhile."""
+    """The callable that answers a frame to its end, even if another callable is bound meanwhile."""
 
     function: Callable[..., Any]
     whole_batch: WholeBatchForm | None
     binding: Binding | None
 
     def enter(self) -> None:
-        """Have the current thread, or task, serve the callable's model."""
+        """Set the callable's model as the one that the current thread, or task, serves."""
         if self.binding is not None and current_binding.get() is not self.binding:
             current_binding.set(self.binding)
 
@@ -98,7 +81,7 @@ class Inference:
         observation: Says what observes the batches.
 
     Attributes:
-        failures: What the callable does wrong.
+        failures: The log of the callable's failures.
     """
 
     def __init__(
@@ -122,33 +105,29 @@ class Inference:
         self._options = options
         self._on_unrecoverable = on_unrecoverable
         self._results = Results()
-        self._validator = TritonResultsValidator(model_config, options.strict, encodes_text=True)
         self._input_names = [spec.name for spec in model_config.inputs or ()]
-        self._output_names = [spec.name for spec in model_config.outputs or ()]
-        self._outputs: dict[str, _Output] = {
-            spec.name: _Output.of(i, spec) for i, spec in enumerate(model_config.outputs or ())
-        }
+        self._outputs = Outputs(model_config, options.strict, self.failures)
 
     def rebind(self, binding: Binding, whole_batch: WholeBatchForm | None) -> None:
-        """Have another callable answer the frames that come from now on; from any thread."""
+        """Answer the frames that arrive from now on with another callable. Thread-safe."""
         self.failures.flush(forget=True)
         self._callee = Callee(binding.callable, whole_batch, binding)
 
     def enter(self) -> None:
-        """Have the current thread serve the model of the callable, for the tasks that it creates."""
+        """Set the model that the current thread serves, for the tasks that it creates."""
         self._callee.enter()
 
     def close(self) -> None:
-        """Close the event loop that ran coroutines, if any did, and log what was not logged yet."""
+        """Close the event loop that ran coroutines, if any, and log the failures that were not logged yet."""
         self._results.close()
         self.failures.flush()
 
     def answer(self, frame: Frame, look: Callable[[Cancellation], None] | None = None) -> Reply:
-        """Call the callable with the requests of a frame; whatever it raises becomes an error reply.
+        """Call the callable with the requests of a frame; any exception becomes an error reply.
 
         Args:
             frame: The batch.
-            look: Finds out which of its requests are cancelled, if a callable asks.
+            look: Asks which of its requests are cancelled, if the callable wants to know.
         """
         if self._observation.is_idle() or not (observers := self._observe(frame)):
             return self._answer(frame, look)
@@ -172,7 +151,7 @@ class Inference:
             return self.failed(frame, error)
 
     def stream(self, frame: Frame) -> Replies:
-        """The replies of a callable that may give several; closing them closes the callable's generator."""
+        """The replies of a callable that may return several; closing them closes the callable's generator."""
         return observed(self._stream(frame), self._observe(frame))
 
     def _stream(self, frame: Frame) -> Replies:
@@ -181,8 +160,8 @@ class Inference:
         replies = self._replies(frame, callee)
         try:
             while True:
-                callee.enter()  # generators take turns on this thread, and some may be of the callable before
-                # Nothing is yielded within "try": what is raised there must be the callable's.
+                callee.enter()  # generators take turns on this thread; some may belong to the previous callable
+                # No "yield" within "try", so that it only catches exceptions of the callable.
                 try:
                     reply = next(replies, None)
                 except BaseException as error:
@@ -196,7 +175,7 @@ class Inference:
             replies.close()
 
     def stream_async(self, frame: Frame) -> AsyncReplies:
-        """As :meth:`stream`, on the event loop that runs; a cancelled task has the callable cancelled."""
+        """As :meth:`stream`, on the running event loop; cancelling the task cancels the callable."""
         return observed_async(self._stream_async(frame), self._observe(frame))
 
     async def _stream_async(self, frame: Frame) -> AsyncReplies:
@@ -232,7 +211,7 @@ class Inference:
     def _call(
         self, frame: Frame, callee: Callee, look: Callable[[Cancellation], None] | None = None
     ) -> tuple[Any, list[Request] | None]:
-        """Call the callable; returns what it returned, and what it got, if not the whole batch."""
+        """Call the callable; returns its result, and its requests, or None if it got whole-batch arrays."""
         callee.enter()
         if callee.whole_batch is not None and frame.rows is not None and not frame.apart:
             inputs = {self._input_names[item.name]: frame.array(item) for item in frame.tensors}
@@ -245,12 +224,12 @@ class Inference:
         return callee.function(requests), requests
 
     def _requests(self, frame: Frame) -> list[Request]:
-        return requests_of(frame, self._input_names, self._output_names, self._options.forwards_headers)
+        return requests_of(frame, self._input_names, self._outputs.names, self._options.forwards_headers)
 
     def failed(self, frame: Frame, error: BaseException, begun: bool = False) -> Reply:
-        """Log what the callable raised; the reply that tells of it. After a first reply no call is made again.
+        """Log an exception of the callable; returns the error reply. After a first reply the call is not repeated.
 
-        A child that the callable has forked ends here: the request is the parent's to answer.
+        A child that the callable has forked ends here: the parent answers the request.
         """
         if self._process != os.getpid():
             self._end_child(error)
@@ -260,12 +239,12 @@ class Inference:
             except Exception as other:
                 error = other
         if isinstance(error, PyTritonUnrecoverableError):
-            LOGGER.error("model %s: unrecoverable error, the server is going to stop", self._model, exc_info=error)
+            LOGGER.error("model %s: PyTritonUnrecoverableError; the server stops", self._model, exc_info=error)
             self._on_unrecoverable()
             return self.error(frame, error)
         cancelled = isinstance(error, asyncio.CancelledError)
         isolate = self._options.isolate_errors and frame.requests > 1 and not begun and not cancelled
-        if isolate and has_sequences(frame):  # their states cannot be what they were before the call
+        if isolate and has_sequences(frame):  # the call may have changed their states
             isolate = False
         for observer in frame.observers:
             observer.failed(error, again=isolate)
@@ -291,7 +270,7 @@ class Inference:
         os._exit(status)
 
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
-        """The reply that fails all requests of a frame, or asks for them one by one."""
+        """The reply that fails all requests of a frame, or requests them again one by one."""
         status = {**describe(error, self._options.send_traceback), "isolate": isolate}
         return Frame(ERROR, frame.number, frame.requests, metadata=json.dumps(status).encode()), []
 
@@ -305,29 +284,8 @@ class Inference:
     def _reply_whole(self, frame: Frame, outputs: Any, more: bool = False) -> Reply:
         rows = frame.rows
         assert rows is not None
-        tensors = self._declared_tensors(outputs, sum(rows))
-        if tensors is None:
-            self._validator.validate_columns(outputs, rows)
-            if outputs.keys() != self._outputs.keys() and (incomplete := self._incomplete(outputs)) is not None:
-                raise incomplete
-            tensors = self._tensors(outputs, WHOLE_BATCH)
+        tensors = self._outputs.whole_batch(outputs, sum(rows))
         return Frame(RESPONSE, frame.number, frame.requests, rows, b"", (), NO_REGION, more), tensors
-
-    def _declared_tensors(self, outputs: Any, rows: int) -> list[Tensor] | None:
-        """Whole-batch outputs that are just as the model declares them; None if they must be checked and converted."""
-        if type(outputs) is not dict or len(outputs) != len(self._outputs) or self._options.strict:
-            return None
-        tensors = []
-        for name, array in outputs.items():
-            declared: _Output = self._outputs.get(name, _UNDECLARED)
-            number, dtype, code = declared
-            if type(array) is not np.ndarray or array.dtype != dtype or not array.flags.c_contiguous:
-                return None
-            shape = array.shape
-            if not 0 < len(shape) <= MAX_RANK or shape[0] != rows:
-                return None
-            tensors.append(Tensor(number, WHOLE_BATCH, code, shape, array.nbytes, (array,)))
-        return tensors
 
     def _reply(self, frame: Frame, requests: list[Request] | None, responses: Any, more: bool = False) -> Reply:
         if requests is None:
@@ -336,60 +294,16 @@ class Inference:
             outputs = responses.columns()
             if outputs is not None:
                 return self._reply_whole(frame, outputs, more)
-        self._validator.validate_responses(requests, responses)
+        wanted = [request.requested_output_names for request in requests] if frame.apart else None
         tensors: list[Tensor] = []
         errors = {}
-        declared = self._outputs.keys()
-        wanted = None
-        for index, (request, response) in enumerate(zip(requests, responses, strict=True)):
-            if frame.apart:  # some want only a part of the outputs
-                wanted = request.requested_output_names
-            if not isinstance(response, BaseException) and response.keys() != declared:
-                response = self._incomplete(response, wanted) or response
+        for index, response in enumerate(self._outputs.each(requests, responses, wanted)):
             if isinstance(response, BaseException):
                 self._log_failure(response, "the inference callable failed one request")
                 errors[index] = describe(response, self._options.send_traceback)
                 for observer in frame.observers:
                     observer.failed(response, index)
             else:
-                tensors += self._tensors(response, index, wanted)
+                tensors += response
         metadata = json.dumps({"errors": errors}).encode() if errors else b""
         return Frame(RESPONSE, frame.number, frame.requests, metadata=metadata, more=more), tensors
-
-    def _incomplete(self, outputs: Mapping[str, Any], wanted: Sequence[str] | None = None) -> ValueError | None:
-        """The error of outputs that lack a declared (and wanted) one; warns of those that are not declared.
-
-        A decoupled model may spread its outputs over the responses to a request, but each response has one of them.
-        """
-        if undeclared := [name for name in outputs if name not in self._outputs]:
-            self.failures.warn_once(
-                "undeclared outputs",
-                f"its callable returned {_listed(undeclared)}, which is not sent, as the model's outputs are "
-                f"{_listed(self._outputs)}; declare it in bind, or do not return it",
-            )
-        expected = self._outputs if wanted is None else wanted
-        missing = [name for name in expected if name in self._outputs and name not in outputs]
-        if not missing or (self._decoupled and len(missing) < len(expected)):
-            return None
-        return ValueError(
-            f"the callable returned {_listed(outputs)}, but not {_listed(missing)}; return every output that the model "
-            "declares and request.requested_output_names has"
-        )
-
-    def _tensors(
-        self, outputs: Mapping[str, NDArray[Any]], request: int, wanted: Sequence[str] | None = None
-    ) -> list[Tensor]:
-        """The declared (and wanted) ones of the outputs, cast to their declared dtypes."""
-        tensors = []
-        for name, array in outputs.items():
-            known = self._outputs.get(name)
-            if known is not None and (wanted is None or name in wanted):
-                index, dtype, _ = known
-                if array.dtype != dtype and not (dtype.kind == "S" and array.dtype.kind in "OSU"):
-                    array = array.astype(dtype)
-                tensors.append(tensor(index, array, request))
-        return tensors
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names)) or "no output"

@@ -1,4 +1,4 @@
-"""One model instance: waits for its proxy on a socket, and has an executor answer the batches."""
+"""One model instance: waits for its proxy on a socket, and answers the batches with an executor."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Instance:
         path: Of the socket to listen on.
         binding: The callable, its model configuration and context.
         executor: Answers frames.
-        on_disconnect: Called, on the connection's thread, when a proxy has gone.
-        on_connect: Called when one has come.
-        inherited: A socket that listens at ``path`` already, which another process goes on with.
-        listen_locally: Has proxies in this process connect without the socket.
+        on_disconnect: Called on the connection's thread when a proxy has disconnected.
+        on_connect: Called when a proxy has connected.
+        inherited: A socket that already listens at ``path``, and that another process uses later.
+        listen_locally: Connects proxies of this process without the socket.
 
     Attributes:
-        was_dismissed: Whether the server has ended the last proxy that went: it did not die.
+        was_dismissed: Whether the server closed the last proxy that disconnected; False if that proxy died.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Instance:
     def after_fork(self) -> None:
         """In a forked child, drop the connections: if a callable forks, only the parent answers its requests.
 
-        A child that lives longer would also keep the proxy from seeing the end of the parent.
+        Otherwise a child that outlives the parent would hide the parent's end from the proxy.
         """
         self._state, self._closed = threading.Condition(), True
         self._listener.abandon()
@@ -101,7 +101,7 @@ class Instance:
         return bool(self._connections)
 
     def rebind(self, binding: Binding) -> None:
-        """Have the threads of later connections serve another callable, as the executor does."""
+        """Serve another callable on later connections, as the executor does."""
         self._binding = binding
 
     def quiet_s(self) -> float:
@@ -126,7 +126,7 @@ class Instance:
         self._thread.join()
 
     def close(self) -> None:
-        """Stop listening and end the connection; its thread ends when the callable has returned."""
+        """Stop listening and shut the connection down; its thread ends when the callable has returned."""
         self._stop_local()
         with self._state:
             self._closed = True
@@ -136,7 +136,7 @@ class Instance:
         self._listener.stop()
 
     def drain(self) -> None:
-        """Take no batch any more, and answer those that have come: the proxy finds out before it has sent the next."""
+        """Receive no further batch, and answer those that have arrived; the proxy notices before it sends the next."""
         self._listener.stop()
         self._executor.drain()
         with self._state:
@@ -150,7 +150,7 @@ class Instance:
                 connection = self._listener.accept()
             except OSError as error:  # closed, or out of descriptors for a while
                 if not self._closed:
-                    LOGGER.warning("model %s: no proxy can connect: %s", self._name, error)
+                    LOGGER.warning("model %s: no proxy can connect, trying again: %s", self._name, error)
                     time.sleep(RETRY_S)
                 continue
             if connection is None:
@@ -174,7 +174,7 @@ class Instance:
         threading.Thread(target=self._serve, args=(connection,), name=self._name, daemon=True).start()
 
     def _accept_local(self, channel: LocalChannel) -> bool:
-        """Serve a proxy in this process; False if it comes too late."""
+        """Serve a proxy in this process; False if the instance is closing."""
         with self._state:
             if self._closed or self._draining:
                 return False
@@ -214,7 +214,7 @@ class Instance:
 
     def _forget(self, connection: socket.socket | LocalChannel) -> None:
         if self._is_inherited():
-            os._exit(0)  # a child that the callable forked has come back from there
+            os._exit(0)  # in a child that the callable forked, and that returned from the callable
         with self._state:
             self._connections.remove(connection)
             self._state.notify_all()
@@ -240,7 +240,7 @@ def _shut_down(connection: socket.socket | LocalChannel, how: int = socket.SHUT_
 
 
 def listening(path: str) -> socket.socket:
-    """A socket that listens at a path, which may be longer than the 107 bytes of an address."""
+    """A socket that listens at a path, which may exceed the 107 bytes of an address."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         with short_path(path) as address:
@@ -253,12 +253,12 @@ def listening(path: str) -> socket.socket:
 
 
 class Listener:
-    """Accepts connections until it is told to stop.
+    """Accepts connections until :meth:`stop`.
 
     Args:
         path: To listen at.
-        inherited: A socket that listens there already, in place of one of our own. It is the parent's: what connects
-            after the stop waits for the process that inherits it next.
+        inherited: A socket of the parent process that already listens there. A connection after the stop waits for
+            the next process that inherits the socket.
     """
 
     def __init__(self, path: str, inherited: socket.socket | None = None) -> None:
@@ -281,7 +281,7 @@ class Listener:
         return self._socket.accept()[0]
 
     def stop(self) -> None:
-        """Accept nothing any more. From any thread, any number of times."""
+        """Accept no more connections. Thread-safe; may be called several times."""
         self._stop.close()  # which wakes the other end
         if self._is_own:
             with suppress(OSError):
@@ -294,7 +294,7 @@ class Listener:
         forks.abandon(self._socket.fileno(), self._stopped.fileno(), self._stop.fileno())
 
     def close(self) -> None:
-        """Give the descriptors back. By the one thread that accepts, after the stop."""
+        """Close the descriptors. Call it on the accepting thread, after :meth:`stop`."""
         self._socket.close()
         self._stopped.close()
 
@@ -305,7 +305,7 @@ def make_executor(function: Any, inference: Inference, several: bool, name: str)
     Args:
         function: The inference callable.
         inference: Calls it.
-        several: Whether the proxy sends batches before earlier ones are answered; it must if the callable is async.
+        several: Whether the proxy sends batches before earlier ones are answered; required for async callables.
         name: Of the instance, for its thread.
     """
     if is_async(function):

@@ -53,13 +53,13 @@ class Channel(Protocol):
         """
 
     def receive_ready(self) -> Frame | None:
-        """The next frame if it is there, else None; as :meth:`receive` otherwise."""
+        """The next frame if it has arrived, else None; raises as :meth:`receive`."""
 
     def is_congested(self) -> bool:
         """Whether streams should wait for the proxy to take some replies."""
 
     def fileno(self) -> int:
-        """A descriptor, readable when a frame is there."""
+        """A descriptor that is readable when a frame has arrived."""
 
     def shutdown(self) -> None:
         """Make :meth:`receive` raise PeerGoneError."""
@@ -69,10 +69,10 @@ class Channel(Protocol):
 
 
 class LocalChannel(Channel, Protocol):
-    """A connection to a proxy in this process, whose threads can answer batches."""
+    """A connection to a proxy in this process; the proxy's threads can answer batches."""
 
     def answer_with(self, answer: Answer, ended: Callable[[], None]) -> None:
-        """Have batches answered on the threads that bring them, instead of being received.
+        """Answer batches on the threads that bring them, instead of receiving them.
 
         Args:
             answer: Called with each batch.
@@ -80,7 +80,7 @@ class LocalChannel(Channel, Protocol):
         """
 
     def abandon(self) -> None:
-        """In a forked child, call ``ended`` when the callable that forked it returns."""
+        """In a forked child, call ``ended`` when the callable that forked returns."""
 
 
 Reply = tuple[Frame, list[Tensor]]
@@ -96,7 +96,7 @@ Accept = Callable[[LocalChannel], bool]
 """Takes a connection; False refuses it."""
 
 ListenLocally = Callable[[str, Accept], Callable[[], None]]
-"""Has proxies in this process connect to a worker by a path; returns what ends that."""
+"""Connects proxies in this process to a worker by a path; returns the function that stops it."""
 
 
 class Executor(Protocol):
@@ -117,10 +117,10 @@ class Executor(Protocol):
         """Seconds since the last batch was answered; 0 while one is."""
 
     def drain(self) -> None:
-        """Answer what has come, when the proxy can send nothing more; else its end is that of all that runs."""
+        """Answer all batches that have arrived, when the proxy can send no more, instead of cancelling them."""
 
     def close(self) -> None:
-        """Give back what the callable used; after the last :meth:`serve`."""
+        """Release what the callable used. Call it after the last :meth:`serve`."""
 
 
 class BatchObserver:
@@ -131,7 +131,7 @@ class BatchObserver:
     """
 
     def begin(self, requests: Sequence[Request]) -> None:
-        """The callable is about to get these; not told of callables that take whole batches without requests."""
+        """The callable is about to get these; not called for callables that take whole-batch arrays."""
 
     def resume(self) -> None:
         """The callable runs."""
@@ -145,15 +145,15 @@ class BatchObserver:
         Args:
             error: Why.
             request: Its index in the batch.
-            again: The requests will come again, each alone, instead of being told.
+            again: The requests are repeated, each alone, instead of failing.
         """
 
     def end(self, cancelled: bool = False) -> None:
-        """No reply follows, because the last one was made, or because nobody waits for it any more."""
+        """No reply follows: the last one was sent, or the batch was cancelled."""
 
 
 class Activity:
-    """Counts the batches that are being answered. For any thread."""
+    """Counts the batches that are being answered. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -161,7 +161,7 @@ class Activity:
         self._last_end = -math.inf
 
     def begin(self) -> None:
-        """A batch has come."""
+        """A batch has arrived."""
         with self._lock:
             self._running += 1
 

@@ -1,4 +1,4 @@
-"""What Triton's own metrics do not say of callables, as metrics of Prometheus."""
+"""Prometheus metrics of callables, beside the server's own metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 LABELS = ("model", "version")
 OTHER = "other"
-MAX_ERROR_CLASSES = 50  # a callable may make classes; each would be a time series for ever
+MAX_ERROR_CLASSES = 50  # a callable may create classes; each would be a time series for ever
 
 _made: WeakKeyDictionary[Any, CallableMetrics] = WeakKeyDictionary()
 _making = threading.Lock()
@@ -81,7 +81,7 @@ class CallableMetrics:
 
     @classmethod
     def of(cls, registry: Any) -> CallableMetrics:
-        """The metrics in a registry; made at the first time.
+        """The metrics in a registry; created by the first call.
 
         Raises:
             ImportError: ``prometheus_client`` is not installed.
@@ -97,7 +97,7 @@ class CallableMetrics:
         return self.batch(model, version, frame.requests, None if frame.rows is None else sum(frame.rows))
 
     def batch(self, model: str, version: int, requests: int, rows: int | None) -> BatchMetrics:
-        """The same, for a batch of so many requests and, if they were joined, rows."""
+        """As :meth:`observer`, for a batch of so many requests and rows; None if they were not joined."""
         found = self._models.get((model, version))
         if found is None:
             found = self._models.setdefault((model, version), _ModelMetrics(self, model, str(version)))
@@ -154,7 +154,7 @@ class BatchMetrics(BatchObserver):
             self.failed_as(type(error).__name__, request)
 
     def failed_as(self, error: str, request: int | None) -> None:
-        """The same, of an error of whose class only the name is known."""
+        """As :meth:`failed`, with only the name of the error's class."""
         self._metrics.failed(error, self._requests if request is None else 1)
 
     def end(self, cancelled: bool = False, at: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What observes the batches of a process: metrics and spans, if they are wanted.
+"""The observers of the batches of a process: metrics and spans, if they are enabled.
 
 A :class:`BatchObserver` observes one batch, from its arrival to its last reply. The frame carries its observers to the
 places where something happens that concerns them (``Frame.observers``). Without metrics and traces there are none.
@@ -20,7 +20,7 @@ __all__ = ["Observation", "end", "observed", "observed_async", "pause", "resume"
 
 
 class Observation:
-    """What one ``Triton`` object has observed."""
+    """Creates the observers of one ``Triton`` object's batches."""
 
     def __init__(self) -> None:
         self._metrics: CallableMetrics | None = None
@@ -28,7 +28,7 @@ class Observation:
 
     @property
     def metrics(self) -> CallableMetrics | None:
-        """Counts batches; None until somebody wants metrics."""
+        """Counts batches; None until metrics are enabled."""
         return self._metrics
 
     @metrics.setter
@@ -42,18 +42,18 @@ class Observation:
         return self._metrics is None and get_telemetry_tracer() is None
 
     def follow(self, follower: Callable[[], None]) -> None:
-        """Have somebody called when metrics are wanted; at once if they are already."""
+        """Call ``follower`` when metrics are enabled; at once if they are enabled already."""
         self._followers.append(follower)
         if self._metrics is not None:
             follower()
 
     def unfollow(self, follower: Callable[[], None]) -> None:
-        """Forget somebody who follows."""
+        """Remove a follower."""
         with suppress(ValueError):
             self._followers.remove(follower)
 
     def observers(self, model: str, version: int, frame: Frame) -> list[BatchObserver]:
-        """Those who observe a batch that has just arrived for a version of a model."""
+        """The observers of a batch that has just arrived for a version of a model."""
         observers: list[BatchObserver] = []
         if get_telemetry_tracer() is not None and Spans.are_wanted(frame):
             observers.append(Spans(model, version, frame))
@@ -68,7 +68,7 @@ def observed(replies: Replies, observers: Sequence[BatchObserver]) -> Replies:
 
 
 class _ObservedReplies(Generator[Reply, None, None]):
-    """Replies of an observed batch. A generator proper would not notice a close before its first step."""
+    """Replies of an observed batch. A generator function would not notice a close before its first step."""
 
     def __init__(self, replies: Replies, observers: Sequence[BatchObserver]) -> None:
         self._replies = replies
@@ -100,7 +100,7 @@ class _ObservedReplies(Generator[Reply, None, None]):
 
 
 async def observed_async(replies: AsyncReplies, observers: Sequence[BatchObserver]) -> AsyncReplies:
-    """As :func:`observed`, on the event loop that runs."""
+    """As :func:`observed`, on the running event loop."""
     complete = False
     try:
         async with aclosing(replies):

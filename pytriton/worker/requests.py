@@ -18,10 +18,10 @@ RESERVED_PARAMETERS = frozenset(
 
 
 class Cancellation:
-    """What is known of the cancelled requests of one batch. For any thread.
+    """The cancelled requests of one batch, as far as they are known. Thread-safe.
 
     Args:
-        look: Called before an answer is given, to have news passed to :meth:`update`. It must not wait long, nor raise.
+        look: Called before an answer, so that news reaches :meth:`update`. It must not wait long, and not raise.
 
     Attributes:
         is_complete: Whether no client waits for any request of the batch.

@@ -65,7 +65,7 @@ class Results:
         return returned
 
     def each(self, returned: Any, decoupled: bool) -> Generator[Step, None, None]:
-        """The values that a call stands for; a generator's steps all say that others may follow.
+        """The values of a call's result, each with whether more may follow, as after each value of a generator.
 
         Args:
             returned: What the callable returned.
@@ -104,14 +104,14 @@ class Results:
         return value
 
     def close(self) -> None:
-        """Cancel what still runs on the event loop and close it."""
+        """Cancel the tasks that still run on the event loop, and close it."""
         if self._loop is not None:
             loop, self._loop = self._loop, None
             close_loop(loop)
 
 
 def close_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what still runs on an event loop that has stopped, and close it."""
+    """Cancel the tasks of an event loop that has stopped, and close it."""
     try:
         loop.run_until_complete(_cancel_others())
         loop.run_until_complete(loop.shutdown_asyncgens())
@@ -127,7 +127,7 @@ async def _cancel_others() -> None:
 
 
 async def _outcome(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """A value, or what was raised. A task that raises is a cycle, which keeps the inputs until the next collection."""
+    """A value, or an exception: a task that raises is a cycle, which would keep the inputs until a collection."""
     try:
         return await awaitable, None
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""One batch at a time: each is answered, by a plain function, on the thread that received it."""
+"""One batch at a time: a plain function answers each on the thread that received it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pytriton.worker.inference import Inference
 from pytriton.worker.interfaces import Channel, Reply
 from pytriton.worker.requests import Cancellation
 
-ASK_S = 0.05  # between two questions to the proxy; each takes it 20 to 200 us a request
+ASK_S = 0.05  # seconds between two questions to the proxy; each costs 20 to 200 us per request
 ASK_SHARE = 0.1  # of a callable's time, at most, is spent on asking
 
 
 class SerialExecutor:
     """Answers batches with a callable that never runs twice at once.
 
-    The proxy does not tell of cancelled requests by itself. While a callable runs that wants to know, the proxy waits
-    for the reply, and answers questions.
+    The proxy does not report cancelled requests by itself. While the callable runs, the proxy waits for the reply and
+    answers questions.
 
     Args:
         inference: Calls it.
@@ -70,7 +70,7 @@ class SerialExecutor:
     def _answer(self, channel: Channel, frame: Frame) -> Reply:
         self._asked = channel, frame
         reply = self._inference.answer(frame, self._look)
-        if frame.cancellation is None:  # nobody could ask
+        if frame.cancellation is None:  # the callable could not ask
             self._asked = None
         else:
             with self._asking:
@@ -90,7 +90,7 @@ class SerialExecutor:
                 channel.send(Frame(ASK, frame.number, frame.requests))
                 answer = channel.receive()
                 if answer.kind != CANCEL or answer.number != frame.number:
-                    raise FrameError(f"a frame of kind {answer.kind} is no answer to a question")
+                    raise FrameError(f"a frame of kind {answer.kind} is not the answer to a question")
                 cancellation.update(answer)
             except PeerGoneError:
                 cancellation.complete()
@@ -101,8 +101,8 @@ class SerialExecutor:
             self._next_question = end + max(ASK_S, (end - start) / ASK_SHARE)
 
     def drain(self) -> None:
-        """Nothing more: each batch is answered before the end of its proxy is seen."""
+        """Does nothing: each batch is answered before the end of the connection is noticed."""
 
     def close(self) -> None:
-        """Give back what the callable's coroutines used. After the last :meth:`serve`."""
+        """Close the event loop of the callable's coroutines. Call it after the last :meth:`serve`."""
         self._inference.close()

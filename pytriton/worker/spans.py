@@ -40,12 +40,12 @@ CALLABLE_SPAN = "proxy_inference_callable"
 
 
 def traces(model: str, trace_config: Sequence[str] | None, of_the_server: Sequence[str] | None) -> bool:
-    """Whether the requests of a model get spans in this process. Makes the tracer when it is first needed.
+    """Whether the requests of a model get spans in this process. Creates the tracer when it is first needed.
 
     Args:
         model: The model's name.
-        trace_config: What was given for it.
-        of_the_server: What counts if that is None.
+        trace_config: The model's trace configuration; None uses that of the server.
+        of_the_server: The server's trace configuration.
 
     Raises:
         ImportError: It is for OpenTelemetry, which is not installed.
@@ -86,11 +86,11 @@ class Spans(BatchObserver):
 
     @staticmethod
     def are_wanted(frame: Frame) -> bool:
-        """Whether the server traces a request of a batch; a quick look, which may also say so of a parameter."""
+        """Whether the server may trace a request of a batch; a quick check, which a parameter can deceive."""
         return b'"trace"' in frame.metadata
 
     def begin(self, requests: Sequence[Request]) -> None:
-        """Tell the requests their spans."""
+        """Set the spans of the requests."""
         for index, span in self._callable.items():
             requests[index].span = span
 
@@ -101,7 +101,7 @@ class Spans(BatchObserver):
             self._current.__enter__()
 
     def pause(self) -> None:
-        """Make the span current that was so before."""
+        """Make the previous span the current one again."""
         if self._current is not None:
             self._current.__exit__(None, None, None)
             self._current = None

@@ -41,16 +41,16 @@ class StreamExecutor:
         ConnectionBatches(channel, self._inference, self._activity, self._turn, self._draining).run()
 
     def drain(self) -> None:
-        """Have generators finish instead of being closed when nothing more can come."""
+        """Let generators finish, instead of closing them, when no more batches can arrive."""
         self._draining.set()
 
     def close(self) -> None:
-        """Give back what the callable's coroutines used. After the last :meth:`serve`."""
+        """Close the event loop of the callable's coroutines. Call it after the last :meth:`serve`."""
         self._inference.close()
 
 
 class Running(NamedTuple):
-    """A batch that has not had its last reply."""
+    """A batch without its last reply."""
 
     frame: Frame
     replies: Replies
@@ -64,7 +64,7 @@ class ConnectionBatches:
         inference: Calls the callable.
         activity: Counts the batches.
         turn: Held while the callable runs.
-        draining: Set when the proxy's silence is not its death.
+        draining: Set if the end of the connection does not mean that the proxy died.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ConnectionBatches:
                 self._close(running)
 
     def _receive(self) -> None:
-        """Take a frame, and wait for it if there is nothing else to do."""
+        """Receive a frame; wait for it only if there is nothing else to do."""
         with self._receiving:
             busy = self._arrived or self._cancelled or (self._running and not self._channel.is_congested())
             frame = self._channel.receive_ready() if busy else self._channel.receive()
@@ -124,7 +124,7 @@ class ConnectionBatches:
                 self._cancelled.append(frame.number)
 
     def _look(self, cancellation: Cancellation) -> None:
-        """Take the frames that are there, for a callable that wants to know of cancelled requests. From any thread."""
+        """Receive the frames that have arrived, for a callable that asks about cancelled requests. Thread-safe."""
         if cancellation.is_complete or not self._receiving.acquire(blocking=False):
             return
         try:
@@ -133,7 +133,7 @@ class ConnectionBatches:
         except PeerGoneError:
             cancellation.complete()
         except FrameError:
-            self._channel.shutdown()  # so that whoever serves it notices
+            self._channel.shutdown()  # so that the serving thread notices
             cancellation.complete()
         finally:
             self._receiving.release()
@@ -146,7 +146,7 @@ class ConnectionBatches:
             self._running[frame.number] = Running(frame, self._inference.stream(frame))
 
     def _end_cancelled(self) -> None:
-        """Close the generators of batches that nobody waits for any more."""
+        """Close the generators of cancelled batches."""
         while self._cancelled:
             number = self._cancelled.popleft()
             running = self._running.pop(number, None)
@@ -180,6 +180,6 @@ class ConnectionBatches:
             with self._turn:
                 running.replies.close()
         except BaseException as error:  # the callable's own clean-up
-            self._inference.failures.add(error, "the inference callable could not be closed")
+            self._inference.failures.add(error, "the callable's generator raised while it was closed")
         finally:
             self._activity.end()

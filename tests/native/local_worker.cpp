@@ -20,10 +20,10 @@ std::recursive_mutex interpreter_lock;
 thread_local int attachments = 0;                                 // of the thread to the interpreter
 std::map<uint64_t, LocalWorker*> workers, workers_by_connection;  // with the lock
 
-int meet(uint64_t worker, uint64_t connection) {
+int accept(uint64_t worker, uint64_t connection) {
   const std::lock_guard lock(interpreter_lock);
   const auto found = workers.find(worker);
-  if (found == workers.end() || !found->second->meet(connection)) return 0;
+  if (found == workers.end() || !found->second->accept(connection)) return 0;
   workers_by_connection[connection] = found->second;
   return 1;
 }
@@ -82,7 +82,7 @@ void* save_thread() {
 }
 void restore_thread(void*) { interpreter_lock.lock(); }
 
-const PytritonInterpreter kInterpreter{meet,         nullptr,     new_number,    new_bytearray, call,
+const PytritonInterpreter kInterpreter{accept,       nullptr,     new_number,    new_bytearray, call,
                                        bytes_of,     clear_error, forget,        ensure,        release,
                                        thread_state, save_thread, restore_thread};
 
@@ -93,11 +93,11 @@ bool hand_over(uint64_t connection, std::string_view message, const uint64_t* ad
   return taken;
 }
 
-uint64_t introduce() {
+uint64_t new_worker_number() {
   static uint64_t workers_so_far = 0;
   if (!workers_so_far) {
     client_lock = {[] { interpreter_lock.lock(); }, [] { interpreter_lock.unlock(); }};
-    pytriton_introduce(&kInterpreter);
+    pytriton_set_interpreter(&kInterpreter);
   }
   return ++workers_so_far;
 }
@@ -107,21 +107,21 @@ uint64_t introduce() {
 LocalWorker::LocalWorker(const std::string& path, bool streams, uint64_t seed)
     : path_(path), streams_(streams), random_(seed) {
   const std::lock_guard lock(interpreter_lock);
-  const uint64_t number = introduce();
+  const uint64_t number = new_worker_number();
   workers[number] = this;
-  pytriton_offer(path.c_str(), number);
+  pytriton_listen(path.c_str(), number);
   if (streams) thread_ = std::thread(&LocalWorker::serve, this);
 }
 
 LocalWorker::~LocalWorker() {
-  pytriton_withdraw(path_.c_str());
+  pytriton_stop_listening(path_.c_str());
   std::unique_lock lock(interpreter_lock);
   is_closing_ = true;
   changed_.notify_all();
   lock.unlock();
   if (thread_.joinable()) thread_.join();
   for (const auto& [connection, is_open] : connections_) {
-    if (is_open) pytriton_leave(connection);
+    if (is_open) pytriton_disconnect(connection);
   }
   lock.lock();
   for (auto known = workers.begin(); known != workers.end();)
@@ -129,7 +129,7 @@ LocalWorker::~LocalWorker() {
   for (const auto& [connection, is_open] : connections_) workers_by_connection.erase(connection);
 }
 
-bool LocalWorker::meet(uint64_t connection) {
+bool LocalWorker::accept(uint64_t connection) {
   if (is_closing_) return false;
   connections_[connection] = true;
   return true;
@@ -260,7 +260,7 @@ bool LocalWorker::send(const Task& task, Outgoing& frame, bool more) {
 void LocalWorker::leave(uint64_t connection) {
   connections_[connection] = false;
   interpreter_lock.unlock();
-  pytriton_leave(connection);
+  pytriton_disconnect(connection);
   interpreter_lock.lock();
 }
 

@@ -19,7 +19,7 @@ class LocalWorker {
 
   // For the interpreter, with its lock: a new connection, or a frame, and the answer to that if there is one at once;
   // false if the worker does not take it.
-  bool meet(uint64_t connection);
+  bool accept(uint64_t connection);
   bool deliver(uint64_t connection, std::string_view message, std::string& answer);
 
  private:

@@ -26,8 +26,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def build(folders: dict[str, Path], target: str, sanitizers: str) -> Path:
     folder = folders[sanitizers]
-    configure = ["cmake", "-S", SOURCE, "-B", folder, f"-DPYTRITON_SANITIZE={sanitizers}"]
-    for command in (configure, ["cmake", "--build", folder, "--target", target, "--parallel", "2"]):
+    commands = [["cmake", "--build", folder, "--target", target, "--parallel", "2"]]
+    if not (folder / "CMakeCache.txt").exists():
+        commands.insert(0, ["cmake", "-S", SOURCE, "-B", folder, f"-DPYTRITON_SANITIZE={sanitizers}"])
+    for command in commands:
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     return folder / target

@@ -91,9 +91,11 @@ def collecting() -> Iterator[Collector]:
         collector = Collector(f"http://127.0.0.1:{server.server_port}/v1/traces")
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
-        yield collector
-        server.shutdown()
-        thread.join()
+        try:
+            yield collector
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def _decoded(body: bytes) -> Any:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from functools import partial
-from itertools import chain
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from pytriton.decorators import batch, group_by_values
 from pytriton.model_config import DynamicBatcher, Tensor
 from tests.server.arrays import filled, strings
-from tests.server.traffic import Gate
+from tests.server.traffic import Gate, batches_of
 
 A, B = (Tensor(name=name, shape=(-1,), dtype=np.float32) for name in "ab")
 
@@ -38,13 +37,12 @@ def test_waiting_requests_are_merged_up_to_the_largest_batch(bind, traffic):
         calls.append(rows_of(requests))
         return [{"y": request["x"] * 2} for request in requests]
 
-    model = bind(double, max_batch_size=8)
-    inputs = [filled(number, rows) for number, rows in enumerate([1, 3, 1, 4, 2, 1, 5])]
+    model = bind(double, max_batch_size=8, batcher=batches_of(8))
+    inputs = [filled(number, rows) for number, rows in enumerate([8, 3, 1, 4, 2, 1, 5])]
     answers = traffic.merge(model, gate, calls_of(traffic, model, inputs))
     for x, answer in zip(inputs, answers, strict=True):
         assert np.array_equal(answer.result()["y"], x * 2)
-    assert calls[:2] == [[1], [3, 1, 4]]
-    assert [*chain(*calls[2:])] == [2, 1, 5]  # as one batch, unless the server had begun with another one
+    assert calls == [[8], [3, 1, 4], [2, 1, 5]]
 
 
 @pytest.mark.parametrize("columns", [4, 20_000], ids=["small", "large"])
@@ -58,12 +56,12 @@ def test_batch_gets_merged_inputs_as_views_of_one_block_without_a_copy(bind, tra
         blocks.append(memory_of(a) is memory_of(b))
         return [a - b]
 
-    model = bind(difference, [A, B], max_batch_size=8)
-    inputs = [(filled(10 * number, rows, columns), filled(1, rows, columns)) for number, rows in enumerate([1, 2, 3])]
+    model = bind(difference, [A, B], max_batch_size=8, batcher=batches_of(5))
+    inputs = [(filled(10 * number, rows, columns), filled(1, rows, columns)) for number, rows in enumerate([5, 2, 3])]
     answers = traffic.merge(model, gate, [partial(traffic.infer, model, a, b) for a, b in inputs])
     for (a, b), answer in zip(inputs, answers, strict=True):
         assert np.array_equal(answer.result()["y"], a - b)
-    assert calls == [((rows, columns), (rows, columns), True, True, False, False) for rows in (1, 5)]
+    assert calls == [((5, columns), (5, columns), True, True, False, False) for _ in range(2)]
     assert blocks == [True, True]
 
 
@@ -77,9 +75,10 @@ def test_an_undecorated_callable_gets_merged_requests_as_neighbouring_rows(bind,
         gaps.append([begin - end for begin, end in zip(first[1:], ends, strict=False)])
         return [{"y": request["x"]} for request in requests]
 
-    model = bind(echo, max_batch_size=8)
-    answers = traffic.merge(model, gate, calls_of(traffic, model, [filled(n, n) for n in (1, 2, 3, 1)]))
-    assert [answer.result()["y"].tolist() for answer in answers] == [filled(n, n).tolist() for n in (1, 2, 3, 1)]
+    model = bind(echo, max_batch_size=8, batcher=batches_of(6))
+    inputs = [filled(number, rows) for number, rows in enumerate([6, 2, 3, 1])]
+    answers = traffic.merge(model, gate, calls_of(traffic, model, inputs))
+    assert [answer.result()["y"].tolist() for answer in answers] == [x.tolist() for x in inputs]
     assert gaps == [[], [0, 0]]
 
 
@@ -93,11 +92,11 @@ def test_merged_strings_reach_batch_as_one_array(bind, traffic):
         return [x]
 
     tensor = partial(Tensor, shape=(-1,), dtype=bytes)
-    model = bind(echo, [tensor(name="x")], [tensor(name="y")], max_batch_size=16)
-    inputs = [strings((rows, 8)) for rows in (1, 2, 3)]
+    model = bind(echo, [tensor(name="x")], [tensor(name="y")], max_batch_size=16, batcher=batches_of(5))
+    inputs = [strings((rows, 8)) for rows in (5, 2, 3)]
     answers = traffic.merge(model, gate, calls_of(traffic, model, inputs))
     assert [answer.result()["y"].tolist() for answer in answers] == [x.tolist() for x in inputs]
-    assert seen == [(object, (1, 8)), (object, (5, 8))]
+    assert seen == [(object, (5, 8))] * 2
 
 
 def test_waiting_requests_of_different_shapes_are_all_answered(bind, traffic):
@@ -170,8 +169,10 @@ def test_rows_of_merged_requests_are_grouped_by_value_and_sorted_back(bind, traf
         calls.append((float(a[0, 0]), b[:, 0].tolist()))
         return [a * b]
 
-    model = bind(scale, [A, B], max_batch_size=8)
+    model = bind(scale, [A, B], max_batch_size=8, batcher=batches_of(3))
     pairs = [(2, 1), (3, 5), (2, 6), (3, 7)]
-    answers = traffic.merge(model, gate, [partial(traffic.infer, model, filled(a), filled(b)) for a, b in pairs])
+    rows = [3, 1, 1, 1]
+    inputs = [(filled(a, count), filled(b, count)) for (a, b), count in zip(pairs, rows, strict=True)]
+    answers = traffic.merge(model, gate, [partial(traffic.infer, model, *each) for each in inputs])
     assert [answer.result()["y"][0, 0] for answer in answers] == [a * b for a, b in pairs]
-    assert calls == [(2.0, [1.0]), (2.0, [6.0]), (3.0, [5.0, 7.0])]
+    assert calls == [(2.0, [1.0] * 3), (2.0, [6.0]), (3.0, [5.0, 7.0])]

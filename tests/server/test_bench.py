@@ -59,7 +59,7 @@ def test_mixed_requests_are_measured_of_our_python_proxy_of_raw_and_of_the_limit
     found = bench(
         tmp_path,
         *("--sections", "pair", "bytes", "--only", "p 16 x", "--systems", "python-proxy", "raw", "limit"),
-        *("--rounds", "1", "--seconds", "1", "--warmup", "0"),
+        *("--rounds", "1", "--seconds", "0.5", "--warmup", "0"),
     )
     assert found["problems"] == {"python-proxy": [], "raw": [], "limit": []}
     assert found["systems"]["python-proxy"]["proxy"] == "python"
@@ -74,7 +74,7 @@ def test_mixed_requests_are_measured_of_our_python_proxy_of_raw_and_of_the_limit
 
 def test_strings_are_measured_over_both_protocols_without_problems(tmp_path):
     found = bench(
-        tmp_path, "--sections", "strings", "--systems", "ours", "--rounds", "1", "--seconds", "1", "--warmup", "0"
+        tmp_path, "--sections", "strings", "--systems", "ours", "--rounds", "1", "--seconds", "0.5", "--warmup", "0"
     )
     assert found["problems"] == {"ours": []}
     loads = [row for row in found["rows"] if row["measure"] in ("requests/s", "server CPU us")]
@@ -86,7 +86,7 @@ def test_clients_streams_and_churn_are_measured_without_problems(tmp_path):
     found = bench(
         tmp_path,
         *("--sections", "clients", "streams", "churn", "--systems", "ours"),
-        *("--rounds", "1", "--seconds", "1", "--warmup", "0", "--clients", "2"),
+        *("--rounds", "1", "--seconds", "0.5", "--warmup", "0", "--clients", "2"),
     )
     assert found["problems"] == {"ours": [], "tritonclient": []}
     values = {(row["group"], row["measure"]): row["spreads"] for row in found["rows"]}

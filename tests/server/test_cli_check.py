@@ -30,7 +30,7 @@ def test_a_check_passes_here(checked):
     assert "add_sub in this process: HTTP works\nadd_sub in this process: gRPC works\n" in done.stdout
     assert "add_sub as a script: passed" in done.stdout
     assert f"\nTriton {BUNDLED_VERSION} has published weaknesses" in done.stdout
-    assert done.stdout.endswith("All is well.\n")
+    assert done.stdout.endswith("The self-test passed.\n")
 
 
 def test_a_check_warns_of_what_it_shows_before_and_after(checked):

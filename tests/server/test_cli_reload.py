@@ -84,7 +84,7 @@ def test_a_source_that_does_not_compile_leaves_the_old_one_serving(program):
     program.wait_for_factor(2)
     program.change("FACTOR = (")
     program.command.wait_for("factor.py changed, but line 1 has a syntax error")
-    assert "the previous version goes on serving, until the next change" in program.command.output
+    assert "the previous version continues. Correct it to reload." in program.command.output
     assert program.factor() == 2
     program.change("FACTOR = 5")
     program.wait_for_factor(5)
@@ -94,11 +94,11 @@ def test_a_source_that_does_not_compile_leaves_the_old_one_serving(program):
 def test_a_program_that_fails_is_started_again_when_it_changes(program):
     program.wait_for_factor(2)
     program.change("FACTOR = undefined")
-    program.command.wait_for("The program has ended (exit status 1); waiting for a change of its source.")
+    program.command.wait_for("The program has ended (exit status 1); it starts again when its source changes.")
     assert "NameError: name 'undefined' is not defined" in program.command.output
     assert program.factor() is None
     program.change("FACTOR = (")
-    program.command.wait_for("nothing is served, until the next change")
+    program.command.wait_for("nothing is served. Correct it to reload.")
     program.change("FACTOR = 6")
     program.wait_for_factor(6)
 
@@ -115,6 +115,6 @@ def test_a_killed_program_is_waited_for(program):
     program.wait_for_factor(2)
     child, *_ = program.command.family()
     os.kill(child, signal.SIGKILL)
-    program.command.wait_for("The program has ended (signal 9); waiting for a change of its source.")
+    program.command.wait_for("The program has ended (signal 9); it starts again when its source changes.")
     program.change("FACTOR = 7")
     program.wait_for_factor(7)

@@ -46,13 +46,16 @@ def test_without_the_token_it_says_how_to_give_it(url):
     done = run("status", url)
     assert done.returncode == 0
     assert f"{url}: live, ready; triton 2." in done.stdout
-    assert "It does not tell the states of its models: it asks for its access token. Pass --token" in done.stdout
-    assert "It does not tell its statistics" in done.stdout
+    assert (
+        "It does not report the states of its models: it needs the access token. Set PYTRITON_ACCESS_TOKEN"
+        in done.stdout
+    )
+    assert "It does not report its statistics" in done.stdout
 
 
 def test_a_wrong_token_is_called_so(url):
     done = run("status", url, "--token", "wrong")
-    assert done.stdout.count("the token that was given is not the one it asks for") == 2
+    assert done.stdout.count("the access token is wrong") == 2
     assert TOKEN not in done.stdout
 
 

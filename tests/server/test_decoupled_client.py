@@ -266,7 +266,7 @@ def test_strings_can_be_streamed(grpc_url, bind):
 
 
 def test_a_client_made_from_another_one_streams_too(grpc_url, counter):
-    with DecoupledModelClient(grpc_url, counter, inference_timeout_s=5) as first:
+    with DecoupledModelClient(grpc_url, counter, inference_timeout_s=30) as first:
         list(first.infer_batch(of(1)))
         with DecoupledModelClient.from_existing_client(first) as second:
             assert len(list(second.infer_batch(of(4)))) == 4

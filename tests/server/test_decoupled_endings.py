@@ -120,10 +120,10 @@ def test_a_response_that_does_not_come_in_time_is_a_timeout_and_the_client_goes_
             release.wait(DEADLINE_S)
 
     model = bind(function, decoupled=True)
-    with DecoupledModelClient(grpc_url, model, inference_timeout_s=0.3) as client:
-        responses = client.infer_batch(of(1))
+    with DecoupledModelClient(grpc_url, model) as client:
+        responses = client.with_options(inference_timeout_s=3).infer_batch(of(1))
         next(responses)
-        with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.3 s"):
+        with pytest.raises(PyTritonClientTimeoutError, match=r"within 3 s"):
             next(responses)
         assert list(responses) == []
         release.set()
@@ -165,9 +165,11 @@ def test_a_client_can_be_closed_from_another_thread_while_it_waits(grpc_url, bin
     next(responses)
     timer = threading.Timer(0.1, client.close)
     timer.start()
-    with pytest.raises(PyTritonClientClosedError):
-        next(responses)
-    timer.join()
+    try:
+        with pytest.raises(PyTritonClientClosedError):
+            next(responses)
+    finally:
+        timer.join()
     release.set()
 
 

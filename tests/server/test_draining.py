@@ -118,7 +118,7 @@ def test_an_unbind_waits_for_a_large_request_that_is_being_received(triton, free
 
 def test_no_request_is_lost_when_servers_stop_and_models_go_at_random_moments():
     script = Path(__file__).parents[2] / "scripts" / "stop_load.py"
-    command = [sys.executable, str(script), "--stops", "5", "--unbinds", "10"]
+    command = [sys.executable, str(script), "--stops", "3", "--unbinds", "5"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=10 * DEADLINE_S)
     told = [line for line in ran.stdout.splitlines() if line.startswith(("stops", "unbinds"))]
     assert ran.returncode == 0, "\n".join([*told, ran.stderr])

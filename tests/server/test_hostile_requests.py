@@ -82,7 +82,7 @@ def survivor(triton_config, triton, numbers):
     pid = server_of(triton_config)
     yield
     url = f"http://{LOCALHOST}:{triton_config.http_port}"
-    with ModelClient(url, numbers, init_timeout_s=10) as client:
+    with ModelClient(url, numbers, init_timeout_s=60) as client:
         assert client.infer_sample(np.ones(3, np.float32))["y"].tolist() == [2, 2, 2]
     assert server_of(triton_config) == pid
 

@@ -24,7 +24,7 @@ def run(program: str, *arguments: str, **environment: str) -> subprocess.Complet
     command = [sys.executable, "-W", "error", "-c", program, *arguments]
     environment = {**os.environ, **environment}
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, env=environment, cwd=Path(__file__).parents[2]
+        command, capture_output=True, text=True, timeout=110, env=environment, cwd=Path(__file__).parents[2]
     )
 
 

@@ -38,9 +38,11 @@ def test_a_signal_interrupts_a_wait_and_the_request_goes_on(tmp_path: Path):
     write_model(tmp_path, "waiter", WAITER, 'input { name: "x" data_type: TYPE_INT32 dims: [1] }')
     with Server(model_repository=str(tmp_path)) as server:
         responses = server.model("waiter").infer(inputs={"x": np.ones(1, np.int32)})
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-        with pytest.raises(KeyboardInterrupt):
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (it may come before the wait)
+            timer.start()
             next(responses)
+        timer.join()
         responses.cancel()
         with pytest.raises(CancelledError):
             next(responses)

@@ -26,6 +26,7 @@ from pytriton.inprocess import (
 )
 from tests.server.inprocess_repository import write_echo, write_model
 from tests.server.proxies import native_part_only
+from tests.unit.children import in_child
 
 pytestmark = [pytest.mark.either_proxy, native_part_only]
 EXPLICIT = ModelControlMode.EXPLICIT
@@ -309,21 +310,12 @@ def test_a_field_that_options_do_not_have_is_refused():
 
 
 def test_a_forked_process_gets_a_clear_error(server: Server, empty: Server):
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        errors = []
+    def call_both() -> None:
         for call in (server.live, empty.start):
-            try:
+            with pytest.raises(InvalidArgumentError, match=r"^this process was forked from"):
                 call()
-            except InvalidArgumentError as error:
-                errors.append(str(error))
-        os.write(writer, json.dumps(errors).encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    os.close(writer)
-    with open(reader) as pipe:
-        assert [text[:28] for text in json.load(pipe)] == ["this process was forked from"] * 2
+
+    in_child(call_both)
     assert server.live()
 
 

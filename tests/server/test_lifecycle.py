@@ -145,7 +145,7 @@ def test_serve_returns_after_stop_from_another_thread(free_config, arguments, ke
         assert np.array_equal(infer(free_config, "double"), X * 2)
     finally:
         triton.stop()
-        serving.join(30)
+        serving.join(DEADLINE_S)
     assert not serving.is_alive()
 
 
@@ -329,7 +329,7 @@ def test_a_given_workspace_must_be_new_and_is_removed(free_config, tmp_path):
 def test_clients_of_a_stopped_server_get_errors_not_hangs(free_config):
     with Triton(config=free_config) as triton:
         triton.bind("double", double, IN, OUT)
-        client = ModelClient(url(free_config), "double", inference_timeout_s=5)
+        client = ModelClient(url(free_config), "double")
         assert np.array_equal(client.infer_batch(X)["y"], X * 2)
     with client, pytest.raises(PyTritonClientError):
         client.infer_batch(X)

@@ -41,6 +41,10 @@ def test_it_lasts_until_server_and_models_can_answer_also_after_a_restart(free_c
 
 def test_it_ends_when_there_is_nothing_to_wait_for(free_config):
     with serving(free_config, triton_lifecycle_policy=POLICY) as triton:
-        threading.Timer(0.1, triton.__exit__).start()
-        with pytest.raises(PyTritonInvalidOperationError, match="was stopped"):
-            triton.wait_for_ready(DEADLINE_S)
+        timer = threading.Timer(0.1, triton.__exit__)
+        timer.start()
+        try:
+            with pytest.raises(PyTritonInvalidOperationError, match="was stopped"):
+                triton.wait_for_ready(DEADLINE_S)
+        finally:
+            timer.join()

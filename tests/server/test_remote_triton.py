@@ -18,7 +18,7 @@ from tests.server.gated import Gated
 from tests.server.other_server import PROTOCOLS, TOKEN, answer, models_of, plain_tritonserver, triple
 from tests.server.own_server import TENSORS, address, double
 from tests.server.processes import DEADLINE_S, wait_for
-from tests.unit.loopback import unused_address
+from tests.unit.loopback import closed_address
 
 pytestmark = pytest.mark.either_proxy
 
@@ -49,9 +49,10 @@ def test_it_is_alive_before_the_first_bind_while_the_server_lives(server, protoc
     assert remote.is_alive()
     remote.__exit__()
     assert not remote.is_alive()
-    absent = RemoteTriton(f"{protocol}://{unused_address()}")
-    assert not absent.is_alive()
-    absent.__exit__()
+    with closed_address() as nobody:
+        absent = RemoteTriton(f"{protocol}://{nobody}")
+        assert not absent.is_alive()
+        absent.__exit__()
 
 
 def test_without_a_block_models_are_loaded_by_connect(server):

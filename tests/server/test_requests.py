@@ -10,7 +10,7 @@ from pytriton.model_config import Tensor
 from tests.server.arrays import filled
 from tests.server.conftest import FORWARDED_RESERVED_HEADERS
 from tests.server.raw import post
-from tests.server.traffic import Gate
+from tests.server.traffic import Gate, batches_of
 
 OUTPUTS = [Tensor(name=name, shape=(-1,), dtype=np.float32) for name in ("y", "z", "w")]
 
@@ -88,9 +88,12 @@ def test_parameters_of_merged_requests_stay_with_their_requests(bind, traffic):
         seen.append([(request["x"][0, 0], request.parameters) for request in requests])
         return [{"y": request["x"] * request.parameters.get("factor", 1)} for request in requests]
 
-    model = bind(echo, max_batch_size=8)
+    model = bind(echo, max_batch_size=8, batcher=batches_of(4))
     given = [{}, {"factor": 2}, {}, {"factor": 3, "more": "text"}, {}]
-    calls = [partial(traffic.infer, model, filled(n), parameters=parameters) for n, parameters in enumerate(given)]
+    inputs = [filled(n, 1 if n else 4) for n in range(5)]
+    calls = [
+        partial(traffic.infer, model, x, parameters=parameters) for x, parameters in zip(inputs, given, strict=True)
+    ]
     answers = traffic.merge(model, gate, calls)
     assert [answer.result()["y"][0, 0] for answer in answers] == [0, 2, 2, 9, 4]
     assert seen == [[(0, {})], list(enumerate(given))[1:]]
@@ -121,7 +124,9 @@ def test_a_callable_may_compute_wanted_outputs_alone(bind, traffic):
 
 
 def wanting(traffic, model, wanted):
-    return [partial(traffic.infer_bare, model, {"x": filled(n)}, names) for n, names in enumerate(wanted)]
+    """Requests of one row each, after a first one of four."""
+    inputs = [filled(n, 1 if n else 4) for n in range(len(wanted))]
+    return [partial(traffic.infer_bare, model, {"x": x}, names) for x, names in zip(inputs, wanted, strict=True)]
 
 
 @pytest.mark.parametrize("decorated", [False, True], ids=["requests", "batch"])
@@ -130,7 +135,7 @@ def test_merged_requests_may_want_different_outputs(bind, traffic, decorated):
 
     def plain(requests):
         gate.wait()
-        sizes.append(len(requests))
+        sizes.append(sum(len(request["x"]) for request in requests))
         return answers_to(requests)
 
     @batch
@@ -139,13 +144,13 @@ def test_merged_requests_may_want_different_outputs(bind, traffic, decorated):
         sizes.append(len(x))
         return [x + 1, x + 2, x + 3]
 
-    model = bind(columns if decorated else plain, outputs=OUTPUTS, max_batch_size=8)
+    model = bind(columns if decorated else plain, outputs=OUTPUTS, max_batch_size=8, batcher=batches_of(4))
     wanted = [None, ["z"], None, ["y", "w"], ["w"]]
     answers = traffic.merge(model, gate, wanting(traffic, model, wanted))
     for n, (names, answer) in enumerate(zip(wanted, answers, strict=True)):
         got = {name: array[0, 0] for name, array in answer.result().items()}
         assert got == {name: n + {"y": 1, "z": 2, "w": 3}[name] for name in names or ("y", "z", "w")}
-    assert sizes == [1, 4]
+    assert sizes == [4, 4]
 
 
 def test_a_wrapper_may_read_parameters_and_call_a_decorated_function(bind, traffic):

@@ -304,15 +304,15 @@ def test_what_is_known_of_the_last_request_is_known_after_closing(contexts, choo
 
 
 def test_a_forgotten_context_gives_its_threads_back(contexts, choosy):
-    before = threading.active_count()
+    before = set(threading.enumerate())
     context, done = contexts.infer(choosy), Done()
     start(context, 1, done)
     done.next()
-    assert threading.active_count() > before
+    assert set(threading.enumerate()) - before
     contexts.forget()
     del context
     gc.collect()
-    wait_for(lambda: threading.active_count() <= before, "the threads to end")
+    wait_for(lambda: set(threading.enumerate()) <= before, "the threads to end")
 
 
 def run_program(program, contexts, model):

@@ -18,6 +18,7 @@ from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.tritonclients import only, only_aio
 
 TOGETHER = 2
+PATIENCE_S = 1.0  # of a client: long enough for its request to have reached the model
 
 
 @batch
@@ -181,9 +182,9 @@ def test_a_cancelled_task_leaves_a_usable_client(api, gated, doubling):
 
 def test_a_call_that_the_client_gave_up_runs_to_its_end(api, gated):
     name = {"http": "network_timeout", "http.aio": "conn_timeout"}.get(api.kind)
-    options = {} if name else {"client_timeout": 0.1}
+    options = {} if name else {"client_timeout": PATIENCE_S}
     errors = (socket.timeout, asyncio.TimeoutError, InferenceServerException)
-    with api.other(**({name: 0.1} if name else {})) as client, pytest.raises(errors) as raised:
+    with api.other(**({name: PATIENCE_S} if name else {})) as client, pytest.raises(errors) as raised:
         client.infer(gated.model, {"x": filled(1)}, **options)
     if not api.is_http:
         assert raised.value.status() == "StatusCode.DEADLINE_EXCEEDED"

@@ -54,9 +54,11 @@ def proxy(server_address):
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"{LOCALHOST}:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"{LOCALHOST}:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @only_http

@@ -421,6 +421,23 @@ def test_functions_without_parameters_and_without_arguments_are_called(triton, u
         assert (client.call(), client.call(4), client.call(y=["a"])) == (3, 4, None)
 
 
+def test_an_absent_input_is_none_or_the_default(triton, url):
+    def shown(required: int, nullable: int | None) -> list[str]:
+        return [str(required), str(nullable)]
+
+    def positional(x: int, y: int = 2, z: int = 3, /) -> list[int]:
+        return [x, y, z]
+
+    suffix = url[:4]
+    triton.bind(f"shown-{suffix}", shown, example={"required": 1})
+    triton.bind(f"positional-{suffix}", positional, example={"x": 1, "z": 4})
+    with ModelClient(url, f"shown-{suffix}") as client:
+        assert client.call(required=1) == ["1", "None"]
+        assert client.call(required=1, nullable=2) == ["1", "2"]
+    with ModelClient(url, f"positional-{suffix}") as client:
+        assert client.call(x=1, z=5) == [1, 2, 5]
+
+
 def test_the_decorator_binds_and_leaves_the_function_alone(triton, url):
     suffix = url[:4]
 

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -98,7 +99,10 @@ def test_while_a_worker_is_away_no_request_waits_for_it(bind, traffic, tmp_path)
 
 def states(pid: int) -> list[str]:
     """The letters of a process's threads."""
-    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    texts = []
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended meanwhile
+            texts.append(path.read_text())
     return [text.rpartition(")")[2].split()[0] for text in texts]
 
 

@@ -14,10 +14,16 @@ from numpy.typing import NDArray
 from tritonclient.utils import np_to_triton_dtype
 
 from pytriton.client import ModelClient
+from pytriton.model_config import DynamicBatcher
 from tests.server.processes import DEADLINE_S, wait_for
 
 Arrays = dict[str, NDArray[Any]]
 BATCHER_S = 0.02  # the server counts a request before its batcher has looked at it
+
+
+def batches_of(rows: int) -> DynamicBatcher:
+    """Waits until the requests make a batch of exactly so many rows, however long each takes to reach the batcher."""
+    return DynamicBatcher(preferred_batch_size=[rows], max_queue_delay_microseconds=int(DEADLINE_S * 1e6))
 
 
 class Gate:
@@ -72,6 +78,8 @@ class Traffic:
 
     def merge(self, model: str, gate: Gate, calls: Sequence[Callable[[], Any]]) -> list[Future[Any]]:
         """Make calls whose requests wait for the gate, in this order, and so are merged where the server merges.
+
+        Tests that count on the sizes of the batches have a model with :func:`batches_of`.
 
         Args:
             model: Its callable waits for the gate.

@@ -22,7 +22,7 @@ from tests.server.processes import wait_for
 from tests.unit.batches import DECOUPLED
 from tests.unit.installations import make_home
 from tests.unit.links import Link, imported_proxy
-from tests.unit.loopback import Inference, ModelServer, Web, serving, serving_grpc, unused_address
+from tests.unit.loopback import Inference, ModelServer, Web, closed_address, serving, serving_grpc
 from tests.unit.turnstile import Turnstile
 
 # How long an example takes says more about the machine's other work than about ours.
@@ -155,9 +155,10 @@ def live_address(scheme: str, web: Web, inference: Inference) -> str:
 
 
 @pytest.fixture
-def closed_port() -> str:
+def closed_port() -> Iterator[str]:
     """An address where nobody listens."""
-    return unused_address()
+    with closed_address() as address:
+        yield address
 
 
 def _specs(tensors: Any) -> list[TensorSpec]:

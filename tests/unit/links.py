@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,6 +38,7 @@ def imported_proxy():
         module = importlib.import_module("pytriton.python_proxy.model")
         patch.setattr(module, "adapt", lambda *_: None)  # else this process' NumPy would be changed
         patch.setattr(module, "lend_inputs", lambda: None)
+        patch.setattr(module, "gc", SimpleNamespace(collect=int, freeze=int))  # this process has more than a proxy
         patch.setattr(importlib.import_module("pytriton.python_proxy.connection"), "RECONNECT_TIMEOUT_S", 10.0)
         yield module
     # those that have imported the scripted backend
@@ -91,7 +92,6 @@ class Link:
         folder = {"model_repository": str(self.folder), "model_config": json.dumps(described)}
         model.initialize({**arguments, **folder})
         self.model = model
-        gc.unfreeze()
 
     def serve(self, function, config=CONFIG, **options):
         self.work(function, config, Options(**options))

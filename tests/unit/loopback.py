@@ -35,10 +35,13 @@ def paths(server):
     return [path for path, _ in server.requests]
 
 
-def unused_address():
-    """Where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+@contextlib.contextmanager
+def closed_address():
+    """Where nobody listens until the end of the block; a gRPC server of this process may."""
+    with socket.socket() as owner:  # a port that nobody has could be given to another test
+        owner.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        owner.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{owner.getsockname()[1]}"
 
 
 @contextlib.contextmanager
@@ -49,8 +52,8 @@ def listening(talk=None):
 
         def accept():
             connections = []
-            with contextlib.suppress(OSError):
-                while True:
+            while not stopped.is_set():
+                with contextlib.suppress(OSError):  # clients hang up when they like
                     connections.append(server.accept()[0])
                     if talk:
                         talk(connections[-1], stopped)
@@ -81,14 +84,35 @@ def serving(server):
 
 
 class LocalServer(ThreadingHTTPServer):
+    """Closes its connections at its end, and waits for their threads."""
+
     request_queue_size = 128  # where more connections are made at once, some would take a second
+    daemon_threads = False
+
+    def __init__(self, handler):
+        super().__init__(("127.0.0.1", 0), handler)
+        self._open = set()
+
+    def process_request(self, request, client_address):
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request):
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self):
+        for request in [*self._open]:
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                request.shutdown(socket.SHUT_RDWR)
+        super().server_close()
 
 
 class Web(LocalServer):
     """Answers with ``status`` and ``body``, and remembers what it was asked, and over how many connections."""
 
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), WebHandler)
+        super().__init__(WebHandler)
         self.status, self.body, self.requests, self.connections = 200, b"{}", [], set()
         self.address = f"127.0.0.1:{self.server_port}"
 
@@ -116,7 +140,7 @@ class ModelServer(LocalServer):
     """Serves the model ``m``, which echoes its inputs, after ``hold()``; wants ``token`` with every request, if any."""
 
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), ModelHandler)
+        super().__init__(ModelHandler)
         self.requests, self.token, self.hold = [], None, lambda: None
         self.url = f"http://127.0.0.1:{self.server_port}"
 

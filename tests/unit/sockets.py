@@ -8,7 +8,7 @@ from contextlib import closing
 
 from pytriton.wire.connect import accept, connect, short_path
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 def listen(path):

@@ -5,7 +5,7 @@ import logging
 import pytest
 import trustme
 
-from pytriton.client.auth import create_auth_headers
+from pytriton.client.auth import Tls, create_auth_headers
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.security import TritonSecurityConfig
@@ -177,15 +177,14 @@ def test_certificates_without_tls_are_warned_about(ours, caplog):
 
 
 def test_we_trust_the_servers_own_certificate_under_its_name(ours):
-    arguments, name = trust_in_own_server(config_of(ours))
+    tls, name = trust_in_own_server(config_of(ours))
     assert name == "127.0.0.1"
-    assert arguments == {"ssl": True, "root_certificates": str(ours.chain)}
+    assert tls == Tls(root_certificates=str(ours.chain))
 
 
 def test_a_server_that_demands_certificates_gets_its_own(ours):
-    arguments, _ = trust_in_own_server(config_of(ours, grpc_use_ssl_mutual=True, grpc_root_cert=ours.root))
-    assert arguments["certificate_chain"] == str(ours.chain)
-    assert arguments["private_key"] == str(ours.key)
+    tls, _ = trust_in_own_server(config_of(ours, grpc_use_ssl_mutual=True, grpc_root_cert=ours.root))
+    assert (tls.certificate_chain, tls.private_key) == (str(ours.chain), str(ours.key))
 
 
 def test_a_server_that_would_refuse_its_own_certificate_is_told_to_leave_http_on(ours, theirs):

@@ -157,4 +157,4 @@ def test_threads_that_end_a_little_later_are_not_left():
         asyncio.get_running_loop().call_later(3 * clients.POLL_S, ending.set)
 
     found = asyncio.run(clients.churn(use, 2, first=0, settle_s=60))
-    assert found["threads after"] == found["threads before"]
+    assert found["threads after"] <= found["threads before"]

@@ -147,5 +147,5 @@ def test_a_file_without_functions_with_annotations_is_an_error(module):
 
 
 def test_a_function_whose_tensors_cannot_be_derived_is_told(module):
-    with pytest.raises(TargetError, match="complex is not among the types"):
+    with pytest.raises(TargetError, match="complex is not a supported type"):
         Target(module("def f(x: complex) -> int: ..."), "f").load()

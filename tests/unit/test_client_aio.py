@@ -24,9 +24,9 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
-from pytriton.client.model_state import ModelState
 from pytriton.client.utils import create_client_from_url
-from tests.unit.loopback import CONFIGURED, INFERRED, KNOWN, READY, X, paths, unused_address
+from pytriton.client.waiting import ModelState
+from tests.unit.loopback import CONFIGURED, INFERRED, KNOWN, READY, X, paths
 from tests.unit.loops import in_loop
 
 
@@ -59,7 +59,7 @@ async def test_eager_client_gets_ready_on_entering_and_not_again(server):
 
 @in_loop
 async def test_eager_client_of_an_unknown_model_raises_on_entering_and_is_closed(server):
-    client = AsyncioModelClient(server.url, "other", lazy_init=False, init_timeout_s=0.5)
+    client = AsyncioModelClient(server.url, "other", lazy_init=False, init_timeout_s=2)
     with pytest.raises(PyTritonClientModelUnavailableError, match="'other'"):
         await client.__aenter__()
     with pytest.raises(PyTritonClientClosedError):
@@ -67,8 +67,8 @@ async def test_eager_client_of_an_unknown_model_raises_on_entering_and_is_closed
 
 
 @in_loop
-async def test_waiting_is_bounded_by_its_own_timeout():
-    async with AsyncioModelClient(unused_address(), "m", init_timeout_s=300) as client:
+async def test_waiting_is_bounded_by_its_own_timeout(closed_port):
+    async with AsyncioModelClient(closed_port, "m", init_timeout_s=300) as client:
         with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.1 s"):
             await client.wait_for_model(0.1)
         with pytest.raises(PyTritonClientTimeoutError, match=r"within 0\.1 s"):
@@ -190,15 +190,14 @@ async def test_functions_on_a_bare_client(server):
         with pytest.raises(PyTritonClientInferenceServerError, match="restricted"):
             await asyncio_wait_for_model_status_loaded(client, "m", 0.01)
         with pytest.raises(PyTritonClientModelUnavailableError):
-            await asyncio_wait_for_model_ready(client, "other", timeout_s=0.5, headers=headers)
+            await asyncio_wait_for_model_ready(client, "other", timeout_s=2, headers=headers)
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio_wait_for_model_status_loaded(client, "other", 0.01, headers=headers), 0.1)
 
 
 @in_loop
-async def test_waiting_functions_outlast_a_server_that_is_not_there_yet():
-    address = unused_address()
-    async with tritonclient.http.aio.InferenceServerClient(address) as client:
+async def test_waiting_functions_outlast_a_server_that_is_not_there_yet(closed_port):
+    async with tritonclient.http.aio.InferenceServerClient(closed_port) as client:
         for wait in (
             asyncio_wait_for_server_ready(client, 0.01),
             asyncio_wait_for_model_status_loaded(client, "m", 0.01),

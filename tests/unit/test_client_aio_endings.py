@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from pytriton.client import AsyncioModelClient
-from pytriton.client.conversations import drive_async
+from pytriton.client.aio import drive_async
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
 )
 from pytriton.client.http_transports import AsyncioConnection
 from pytriton.exceptions import PyTritonModelConfigError
-from tests.unit.loopback import CONFIG, CONFIGURED, INFERRED, KNOWN, READY, X, listening, paths, unused_address
+from tests.unit.loopback import CONFIG, CONFIGURED, INFERRED, KNOWN, READY, X, listening, paths
 from tests.unit.loops import in_loop, until
 from tests.unit.scripted import config, echo, infer, session
 
@@ -83,8 +83,8 @@ async def test_closing_ends_calls_under_way(scheme, known):
 
 
 @in_loop
-async def test_closing_ends_a_wait_for_a_server_that_is_not_there():
-    client = AsyncioModelClient(unused_address(), "m")
+async def test_closing_ends_a_wait_for_a_server_that_is_not_there(closed_port):
+    client = AsyncioModelClient(closed_port, "m")
     call = asyncio.create_task(client.infer_sample(X[0]))
     await asyncio.sleep(0)
     await client.close()

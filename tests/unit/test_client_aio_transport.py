@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
+from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
@@ -19,7 +20,6 @@ from pytriton.client.exceptions import (
 )
 from pytriton.client.tensors import InputTensor
 from pytriton.client.tritonclients import adopt_async_client, bare_client, load_async_lib, load_lib
-from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 from tests.unit.loopback import ModelServer, listening, serving
 from tests.unit.loops import in_loop

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from pytriton.client.conversations import Deadline, drive
+from pytriton.client.conversations import Deadline
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -19,8 +19,8 @@ from pytriton.client.exceptions import (
     PyTritonClientTlsError,
     PyTritonClientValueError,
 )
-from pytriton.client.model_state import ModelState, fetch_model_config, model_state
-from pytriton.client.waiting import wait_for_model, wait_for_server
+from pytriton.client.sync import drive
+from pytriton.client.waiting import ModelState, fetch_model_config, model_state, wait_for_model, wait_for_server
 from pytriton.exceptions import PyTritonModelConfigError
 from tests.unit.scripted import CONFIG, Result, Script, config, infer, session
 

@@ -59,6 +59,7 @@ def test_full_queue_refuses_when_no_place_came_free_in_time(server, turnstile):
         server.url, "m", max_workers=1, max_queue_size=1, inference_timeout_s=0.2, **KNOWN
     ) as client:
         first = client.with_options(inference_timeout_s=PATIENCE_S).infer_sample(X[0])
+        turnstile.await_one()  # the queue is empty again
         client.infer_sample(X[0])
         with pytest.raises(PyTritonClientQueueFullError):
             client.infer_sample(X[0])

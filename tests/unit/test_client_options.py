@@ -9,8 +9,8 @@ import pytest
 from pytriton.client import ModelClient
 from pytriton.client.arguments import DEFAULT_OPTIONS, RequestOptions
 from pytriton.client.auth import Tls
-from pytriton.client.conversations import drive
 from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientValueError
+from pytriton.client.sync import drive
 from tests.unit.scripted import Result, Script, config, infer, session
 
 X = np.ones(2, np.float32)

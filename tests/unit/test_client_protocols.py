@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
 
+from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
@@ -23,7 +24,6 @@ from pytriton.client.grpc_protocol import GrpcProtocol
 from pytriton.client.http_protocol import HttpProtocol
 from pytriton.client.tensors import InputTensor, OutputRequest
 from pytriton.client.transport import ProtocolAdapter
-from pytriton.client.url import TritonUrl
 
 INFER = Call("infer", 5.0, {"model_name": "m", "inputs": [], "request_id": "1"})
 NOT_TRUSTED = ssl.SSLCertVerificationError(1, "CERTIFICATE_VERIFY_FAILED")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pytriton.client.arguments import RequestOptions
-from pytriton.client.conversations import Call, drive, retried
+from pytriton.client.conversations import Call, retried
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -18,6 +18,7 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientTlsError,
 )
+from pytriton.client.sync import drive
 from tests.unit.scripted import Result, Script, config, echo, infer, session
 
 X = np.ones((6, 2), np.float32)

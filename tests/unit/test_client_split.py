@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.client.arguments import RequestOptions
-from pytriton.client.conversations import drive
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -15,6 +14,7 @@ from pytriton.client.exceptions import (
     PyTritonClientInputError,
     PyTritonClientTimeoutError,
 )
+from pytriton.client.sync import drive
 from pytriton.model_config.triton_model_config import TensorSpec
 from tests.unit.scripted import Result, Script, config, echo, infer, session
 

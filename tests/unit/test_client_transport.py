@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
+from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
@@ -20,7 +21,6 @@ from pytriton.client.exceptions import (
 )
 from pytriton.client.tensors import InputTensor
 from pytriton.client.tritonclients import adopt_client, bare_client, load_lib
-from pytriton.client.url import TritonUrl
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 from tests.unit.loopback import listening, serving_grpc
 from tests.unit.transports import CONFIG, INDEX, LIVE, SCHEMES, transport_to
@@ -140,7 +140,7 @@ def test_connection_is_kept_in_a_program_that_has_many_files_open(web, many_file
 
 def test_threads_share_a_connection_and_leave_no_files_open(web):
     def files():
-        return {path: path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
+        return {path.name for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
 
     with transport_to(web.address) as transport:
         transport.call(LIVE)
@@ -148,7 +148,7 @@ def test_threads_share_a_connection_and_leave_no_files_open(web):
         for _ in range(3):
             with futures.ThreadPoolExecutor(1) as other:
                 assert other.submit(transport.call, LIVE).result() is True
-        assert files().keys() == before.keys()
+        assert files() <= before
     assert len(web.connections) == 1
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pytriton.client.auth import TritonUrl
 from pytriton.client.exceptions import PyTritonClientInvalidUrlError
-from pytriton.client.url import TritonUrl
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ import pytest
 from pytriton.server import drain as drains
 from pytriton.server.drain import Drain, open_connections
 
+DEADLINE_S = 30.0
+
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def pair(request):
@@ -57,7 +59,7 @@ def drain_of(server):
 
 
 def poll(condition):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -126,7 +128,7 @@ def test_an_idle_connection_is_not_waited_for(pair, requests):
     for _ in range(requests):
         exchange(*pair)
     drain = drain_of(pair[0])
-    assert drain.wait_answered(time.monotonic() + 10)
+    assert drain.wait_answered(time.monotonic() + DEADLINE_S)
     assert drain.is_silent()
 
 
@@ -141,7 +143,7 @@ def test_a_request_is_under_way_until_its_answer_has_been_sent(pair):
     assert not drain.is_silent()
     assert not drain.wait_answered(time.monotonic() + 0.1)
     server.send(b"answer")
-    assert drain.wait_answered(time.monotonic() + 10)
+    assert drain.wait_answered(time.monotonic() + DEADLINE_S)
 
 
 def test_a_client_that_does_not_read_its_answer_is_waited_for(pair):
@@ -154,7 +156,7 @@ def test_a_client_that_does_not_read_its_answer_is_waited_for(pair):
     assert not drain.wait_answered(-math.inf)
     assert not drain.wait_answered(time.monotonic() + 0.1)
     take(client, sent)
-    assert drain.wait_answered(time.monotonic() + 10)
+    assert drain.wait_answered(time.monotonic() + DEADLINE_S)
 
 
 def test_an_answer_may_go_on_while_a_thread_of_the_server_is_busy(pair):
@@ -165,7 +167,7 @@ def test_an_answer_may_go_on_while_a_thread_of_the_server_is_busy(pair):
             drain = Drain(process.pid, [port_of(pair[0])], None)
             assert not drain.wait_answered(time.monotonic() + 0.1)
             process.stdin.close()
-            assert drain.wait_answered(time.monotonic() + 10)
+            assert drain.wait_answered(time.monotonic() + DEADLINE_S)
         finally:
             process.kill()
 
@@ -175,7 +177,7 @@ def test_busy_threads_are_ignored_where_the_environment_says_so(pair, monkeypatc
     exchange(*pair)
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         try:
-            assert Drain(process.pid, [port_of(pair[0])], None).wait_answered(time.monotonic() + 10)
+            assert Drain(process.pid, [port_of(pair[0])], None).wait_answered(time.monotonic() + DEADLINE_S)
         finally:
             process.kill()
 
@@ -191,7 +193,7 @@ def test_a_client_that_sends_again_at_once_has_got_its_answer(pair):
     take(client, 6)
     assert not drain.wait_answered(-math.inf)  # it has only just been sent
     client.sendall(b"the next request")
-    assert drain.wait_answered(time.monotonic() + 10)
+    assert drain.wait_answered(time.monotonic() + DEADLINE_S)
 
 
 def test_a_grpc_connection_is_waited_for_while_its_client_does_not_read(pair):
@@ -201,5 +203,5 @@ def test_a_grpc_connection_is_waited_for_while_its_client_does_not_read(pair):
     assert not drain.is_silent()
     assert not drain.wait_answered(time.monotonic() + 0.1)
     take(client, sent)
-    assert drain.wait_answered(time.monotonic() + 10)
+    assert drain.wait_answered(time.monotonic() + DEADLINE_S)
     poll(drain.is_silent)

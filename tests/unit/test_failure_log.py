@@ -111,7 +111,7 @@ def test_a_failure_without_a_usable_text_is_counted(log, caplog):
     for _ in range(2):
         log.add(raised(NastyError()), "the call failed", with_traceback=False)
     log.flush()
-    assert "its text cannot be had" in lines(caplog)[1][0]
+    assert "its text is not available" in lines(caplog)[1][0]
 
 
 def test_what_is_not_logged_is_not_counted(log, caplog):

@@ -8,13 +8,13 @@ from contextlib import suppress
 
 import pytest
 
+from pytriton.client.auth import TritonUrl
 from pytriton.client.http_protocol import RequestWriter
 from pytriton.client.http_transports import ConnectionPool
-from pytriton.client.url import TritonUrl
 from tests.unit.loops import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 class Server:

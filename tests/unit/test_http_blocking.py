@@ -11,10 +11,10 @@ import time
 import pytest
 
 from pytriton.client import http_transports
-from pytriton.client.http_protocol import HttpProtocol, RequestWriter, ResponseReader
+from pytriton.client.auth import TritonUrl
+from pytriton.client.http_protocol import RequestWriter, ResponseReader
 from pytriton.client.http_transports import BlockingConnection, HttpTransport
-from pytriton.client.url import TritonUrl
-from tests.unit.loopback import listening, unused_address
+from tests.unit.loopback import listening
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 OTHER = OK.replace(b"ok", b"no")
@@ -54,7 +54,7 @@ class Client:
 
     def __init__(self, url, timeout_s):
         self.url, self.deadline = url, time.monotonic() + timeout_s
-        self.transport = HttpTransport(HttpProtocol(url, {}), url, None, None)
+        self.transport = HttpTransport(url, {}, None, None)
 
     def ask(self, body=b"", **headers):
         head = RequestWriter(self.url).head(b"POST" if body else b"GET", "v2/x", headers, len(body))
@@ -202,8 +202,8 @@ def test_a_deadline_that_has_passed_sends_nothing():
     assert script.connections == 0
 
 
-def test_every_address_of_a_host_is_tried(monkeypatch):
-    refused = unused_address().split(":")
+def test_every_address_of_a_host_is_tried(monkeypatch, closed_port):
+    refused = closed_port.split(":")
     with client_of(Script([OK])) as client:
         good = ("127.0.0.1", client.url.port)
         found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (refused[0], int(refused[1])))]

@@ -25,7 +25,7 @@ from pytriton.worker.inference import Inference, Options
 from pytriton.worker.instance import Instance
 from pytriton.worker.serial import SerialExecutor
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 CONFIG = TritonModelConfig(
     "m", inputs=[TensorSpec("x", (-1,), np.float32)], outputs=[TensorSpec("y", (-1,), np.float32)]
 )

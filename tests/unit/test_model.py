@@ -20,7 +20,7 @@ from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 X, Y = Tensor(name="x", shape=(-1,), dtype=np.float32), Tensor(name="y", shape=(-1,), dtype=np.float32)
 
 

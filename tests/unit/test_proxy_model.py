@@ -20,6 +20,7 @@ from pytriton.wire.connect import PROTOCOL, accept, short_path
 from pytriton.wire.frames import ERROR, RESPONSE, Frame
 from pytriton.wire.tensors import tensor
 from pytriton.worker.instance import listening
+from tests.server.processes import DEADLINE_S
 from tests.unit.backend import InferenceRequest
 from tests.unit.links import BOTH, CONFIG, Link
 
@@ -208,7 +209,7 @@ def test_the_worker_notices_when_the_model_is_unloaded(link):
     link.serve(double)
     assert link.workers[0].is_connected()
     link.model.finalize()
-    assert link.workers[0].wait_disconnected(10)
+    assert link.workers[0].wait_disconnected(DEADLINE_S)
 
 
 class Liar:
@@ -226,9 +227,9 @@ class Liar:
 
     def _run(self):
         while self.replies:
-            with suppress(PeerGoneError):
+            with suppress(PeerGoneError, ConnectionError):
                 connection, _ = self._listener.accept()
-                hello, channel = accept(connection, 10)
+                hello, channel = accept(connection, DEADLINE_S)
                 self.hellos.append(hello)
                 with closing(channel):
                     while self.replies:
@@ -315,12 +316,12 @@ def test_a_worker_that_dies_during_a_batch_makes_it_unavailable_and_it_is_not_tr
 def test_a_batch_that_a_worker_has_not_read_before_it_died_goes_to_the_next_one(link):
     with closing(listening(str(link.path))) as listener, ThreadPoolExecutor(1) as pool:
         connecting = pool.submit(link.connect)
-        dying = accept(listener.accept()[0], 10)[1]
+        dying = accept(listener.accept()[0], DEADLINE_S)[1]
         connecting.result()
         answer = pool.submit(link.infer, {"x": LARGE[0]})
-        assert select.select([dying], [], [], 10)[0]
+        assert select.select([dying], [], [], DEADLINE_S)[0]
         dying.close()
-        with closing(accept(listener.accept()[0], 10)[1]) as channel:
+        with closing(accept(listener.accept()[0], DEADLINE_S)[1]) as channel:
             request = channel.receive()
             assert np.array_equal(request.array(request.tensors[0]), LARGE[0])
             channel.send(numbered(GOOD[0], request.number), GOOD[1:])

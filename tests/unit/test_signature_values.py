@@ -137,7 +137,7 @@ def test_python_objects_have_a_form_in_json():
         "numbers": [0, 1],
         "set": [1],
     }
-    with pytest.raises(TypeError, match="a object, which has no form in JSON"):
+    with pytest.raises(TypeError, match="an instance of object, which JSON cannot express"):
         to_json(object())
 
 
@@ -226,11 +226,15 @@ IMAGE = {"type": "array", "dtype": "UINT8", "shape": [2, 3]}
             1.5,
             '["x"]: expected an integer or a string, got 1.5',
         ),
-        ({"encoding": "json"}, object(), '["x"]: expected a value, got a object, which has no form in JSON'),
+        (
+            {"encoding": "json"},
+            object(),
+            '["x"]: expected a value, got an instance of object, which JSON cannot express',
+        ),
         (
             {"$ref": "#/$defs/Missing", "encoding": "json"},
             object(),
-            '["x"]: expected a Missing, got a object, which has no form in JSON',
+            '["x"]: expected an object Missing, got an instance of object, which JSON cannot express',
         ),
     ],
 )

@@ -1,5 +1,7 @@
 """When a worker process is restarted, and what ends the wait for one that hangs. There is no server here."""
 
+import os
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,7 @@ from pytriton.pool.processes import Processes, WorkerResources
 from pytriton.pool.supervisor import MAX_BACKOFF_S, RestartPolicy, Supervisor
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
-from tests.server.processes import wait_for
+from tests.server.processes import is_alive, wait_for
 
 DEADLINE_S = 60.0
 
@@ -84,6 +86,25 @@ def test_an_interrupt_ends_a_rebind_whose_factory_hangs(supervise, tmp_path):
         wait_for(entered.exists, "the new factory to be called")
         supervisor.interrupt()
         assert "it did not answer" in str(rebinding.exception(DEADLINE_S))
+
+
+def test_a_stopped_worker_that_reads_nothing_can_be_ended(supervise, tmp_path):
+    def factory():
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        return ignoring
+
+    large = bytes(10_000_000)  # more than a pipe takes
+    supervisor = supervise(factory)
+    supervisor.wait_ready(time.monotonic() + DEADLINE_S)
+    worker = int((tmp_path / "pid").read_text())
+    os.kill(worker, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        rebinding = pool.submit(supervisor.rebind, lambda: large and ignoring, False)
+        wait_for(rebinding.running, "the rebind to begin")
+        supervisor.stop()
+        supervisor.join()
+        assert isinstance(rebinding.exception(DEADLINE_S), PyTritonWorkerError)
+    assert not is_alive(worker)
 
 
 def test_an_interrupt_ends_the_wait_for_a_first_start(supervise):

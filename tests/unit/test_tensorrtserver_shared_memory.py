@@ -13,7 +13,7 @@ import tritonclient.utils.shared_memory as tritonclient_shm
 import pytriton.compat.tensorrtserver.cuda_shared_memory as cudashm
 import pytriton.compat.tensorrtserver.shared_memory as shm
 from pytriton.compat.tensorrtserver.api import InferenceServerException, serialize_string_tensor
-from pytriton.compat.tensorrtserver.regions import SharedMemoryHandle
+from pytriton.compat.tensorrtserver.shared_memory import SharedMemoryHandle
 
 NUMBERS = np.arange(6, dtype=np.int32).reshape(2, 3)
 TEXTS = np.array(["one", b"", "drei\u00df"], dtype=object)

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientInferenceServerError
 from pytriton.client.tensors import InputTensor
-from pytriton.client.url import TritonUrl
+from pytriton.compat.tensorrtserver.connection import RequestStream
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
-from pytriton.compat.tensorrtserver.stream import RequestStream
-from tests.unit.loopback import unused_address
 
-DEADLINE_S = 20.0
+DEADLINE_S = 30.0
 
 
 class Scripted(service_pb2_grpc.GRPCInferenceServiceServicer):
@@ -162,8 +161,8 @@ def test_a_stream_that_ends_fails_all_its_requests_and_the_next_one_opens_anothe
     assert len(script.headers) == 2
 
 
-def test_a_server_that_cannot_be_reached_fails_the_request():
-    with closing(opened(unused_address())) as stream:
+def test_a_server_that_cannot_be_reached_fails_the_request(closed_port):
+    with closing(opened(closed_port)) as stream:
         for number in ("1", "2"):
             with pytest.raises(PyTritonClientConnectionError):
                 send(stream, number).result(DEADLINE_S)

@@ -5,8 +5,8 @@ import pytest
 
 from pytriton.client.tensors import OutputRequest
 from pytriton.compat.tensorrtserver.api import InferContext, InferenceServerException
-from pytriton.compat.tensorrtserver.regions import SharedMemoryHandle
 from pytriton.compat.tensorrtserver.served_model import fetch_descriptions, from_metadata
+from pytriton.compat.tensorrtserver.shared_memory import SharedMemoryHandle
 from pytriton.compat.tensorrtserver.tensors import Tensors
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 

@@ -143,7 +143,7 @@ def test_whole_batch_outputs_are_checked_without_looking_into_the_requests(stric
     requests = block(2, 1)
     check(ResponseBatch({"y": Y}, requests.rows), strict, requests=requests)
     assert requests.columns() is not None
-    with pytest.raises(ValueError, match="output 'y' of the batch is an object array of int"):
+    with pytest.raises(ValueError, match="output 'y' of response 0 is an object array of int"):
         check(ResponseBatch({"y": np.ones((3, 1), object)}, [2, 1]), strict, requests=requests)
 
 
@@ -159,12 +159,12 @@ def test_whole_batch_outputs_that_were_changed_are_checked_one_by_one():
         check(responses, requests=[{"x": X[:2]}, {"x": X[:1]}])
 
 
-def test_columns_must_have_the_rows_of_all_requests():
-    validator().validate_columns({"y": Y}, [2, 1])
+def test_an_output_must_have_the_rows_that_are_expected():
+    validator().validate_output("y", Y, 3, "the batch")
     with pytest.raises(ValueError, match="output 'y' of the batch has 3 rows, expected 4"):
-        validator().validate_columns({"y": Y}, [2, 2])
+        validator().validate_output("y", Y, 4, "the batch")
     with pytest.raises(ValueError, match="output 'y' of the batch has shape"):
-        validator(strict=True).validate_columns({"y": Y[:, :1]}, [2, 1])
+        validator(strict=True).validate_output("y", Y[:, :1], 3, "the batch")
 
 
 def test_object_arrays_of_text_pass_where_they_are_encoded():

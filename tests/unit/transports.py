@@ -7,9 +7,9 @@ import contextlib
 import pytest
 
 from pytriton.client.aio import open_async_transport
+from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.sync import open_transport
-from pytriton.client.url import TritonUrl
 
 TOKEN = {"triton-access-token": "secret"}
 LIVE = Call("is_server_live", 5.0)

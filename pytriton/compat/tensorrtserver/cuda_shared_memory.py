@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
-from pytriton.compat.tensorrtserver.regions import as_array, as_chunks, raised_as
+from pytriton.compat.tensorrtserver.shared_memory import as_array, as_chunks, raised_as
 
 __all__ = [
     "CudaSharedMemoryException",

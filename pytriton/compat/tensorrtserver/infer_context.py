@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import threading
 import weakref
@@ -254,11 +255,12 @@ class InferContext(Context):
         """Send a request, and return ``answer``, which gets the result or the failure."""
         if self._streaming:
             with self._numbered(request.number):
-                sent = self._model.send(request)
+                sent = self._connection.send(request.arguments)
             sent.add_done_callback(lambda sent: self._fulfil(request, answer, sent.result))
             return answer
         try:
-            work = partial(self._fulfil, request, answer, partial(self._model.exchange, request))
+            receive = partial(self._connection.call, "infer", request.arguments, math.inf)
+            work = partial(self._fulfil, request, answer, receive)
             self._workers.submit(work, request.correlation_id)
         except RuntimeError:
             raise InferenceServerException("this InferContext is being closed; make a new one") from None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,7 +63,7 @@ class Answer:
 
 
 class ServedModel:
-    """Encodes requests, sends them, and decodes the answers, in any number of threads.
+    """Encodes requests and decodes the answers, in any number of threads.
 
     The constructor fetches the model's description.
 
@@ -125,19 +123,6 @@ class ServedModel:
             **options,
         }
         return Request(number, arguments, correlation_id, tensors, wanted, batch_size, start_ns, time.monotonic_ns())
-
-    def send(self, request: Request) -> Future[InferResponse]:
-        """Send a request over the stream; the future gets what :meth:`answer` takes, or any exception."""
-        return self._connection.send(request.arguments)
-
-    def exchange(self, request: Request) -> InferResponse:
-        """Send a request, and wait without a time limit for what :meth:`answer` takes.
-
-        Raises:
-            InferenceServerException: The request failed.
-        """
-        response: InferResponse = self._connection.call("infer", request.arguments, math.inf)
-        return response
 
     def answer(self, request: Request, response: InferResponse) -> Answer:
         """Decode and count the answer to a request.

@@ -16,7 +16,7 @@ from pytriton.client.tensors import InferResponse, InputTensor, OutputRequest
 from pytriton.client.tritonclients import cuda_contents
 from pytriton.compat.tensorrtserver import cuda_shared_memory, shared_memory
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
-from pytriton.compat.tensorrtserver.regions import SharedMemoryHandle, as_bytes
+from pytriton.compat.tensorrtserver.shared_memory import SharedMemoryHandle, as_bytes
 from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 

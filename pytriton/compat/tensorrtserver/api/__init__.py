@@ -28,6 +28,7 @@ from pytriton.compat.tensorrtserver.contexts import (
     ModelControlContext,
     ModelRepositoryContext,
     ServerHealthContext,
+    ServerStatusContext,
     SharedMemoryControlContext,
 )
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
@@ -39,8 +40,7 @@ from pytriton.compat.tensorrtserver.messages import (
     ServerStatus,
     SharedMemoryStatus,
 )
-from pytriton.compat.tensorrtserver.regions import serialize_string_tensor
-from pytriton.compat.tensorrtserver.server_status import ServerStatusContext
+from pytriton.compat.tensorrtserver.shared_memory import serialize_string_tensor
 
 __all__ = [
     "InferContext",

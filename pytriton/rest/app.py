@@ -1,0 +1,89 @@
+"""The ASGI application: its routes, and what all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pytriton.rest import docs, health
+from pytriton.rest.config import RestConfig
+from pytriton.rest.errors import RestError
+from pytriton.rest.inference import Inference
+from pytriton.rest.metrics import FrontMetrics
+from pytriton.rest.middleware import stack
+from pytriton.rest.predict import KServePredict, Predict
+from pytriton.rest.upstream import upstream_of
+
+__all__ = ["create_app"]
+
+CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 501: "UNSUPPORTED"}
+
+
+def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
+    """The front of a server.
+
+    Args:
+        server: A ``Triton``, ``RemoteTriton`` or ``pytriton.inprocess.Triton``, which need not run yet; the URL of a
+            server; or its ``ServerEndpoints``.
+        config: Options; those of the listening socket and of TLS have no effect here.
+
+    Raises:
+        PyTritonBadParameterError: An argument is wrong.
+    """
+    config = RestConfig() if config is None else config
+    config.validate()
+    upstream = upstream_of(server)
+    metrics = FrontMetrics()
+    inference = Inference(upstream, config)
+    predict, kserve = Predict(inference, config), KServePredict(inference, config)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await upstream.close()
+
+    app = Starlette(
+        routes=[
+            Route("/predict/{model}", predict),
+            Route("/predict/{model}/{version}", predict),
+            Route("/v1/models/{model}:predict", kserve),
+            Route("/v1/models/{model}/versions/{version}:predict", kserve),
+            *health.routes(upstream, metrics),
+            *docs.routes(inference.models.ready, config),
+        ],
+        middleware=stack(config, metrics),
+        exception_handlers={HTTPException: _on_http_exception, RestError: _on_error, Exception: _on_failure},
+        lifespan=lifespan,
+    )
+    app.state.metrics = metrics
+    return app
+
+
+async def _on_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RestError)
+    return Response(error.encoded(), error.status, error.headers, "application/json")
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = error.detail
+    if error.status_code == 404:
+        message = f"there is no route {request.url.path!r}; /docs lists all"
+    elif error.status_code == 405:
+        message = f"{request.method} is not allowed here"
+        if request.method == "OPTIONS":
+            return Response(None, 204, error.headers)
+    code = CODES.get(error.status_code, "INVALID_REQUEST")
+    return await _on_error(request, RestError(error.status_code, code, message, headers=error.headers))
+
+
+async def _on_failure(request: Request, error: Exception) -> Response:
+    """Say no more than that it failed: the server logs the error."""
+    return await _on_error(request, RestError(500, "INTERNAL", "the front failed; its log has the reason"))

@@ -1,0 +1,150 @@
+"""The bodies of requests within limits, and which media types a request has and wants."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Awaitable, Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytriton.rest.errors import RestError
+
+__all__ = [
+    "FORM",
+    "JSON",
+    "NDJSON",
+    "NPY",
+    "OCTETS",
+    "SSE",
+    "ClientDisconnectedError",
+    "Headers",
+    "Receive",
+    "accepted",
+    "media_type",
+    "read_body",
+    "read_npy",
+    "write_npy",
+]
+
+JSON, NDJSON, SSE = "application/json", "application/x-ndjson", "text/event-stream"
+NPY, OCTETS, FORM = "application/x-npy", "application/octet-stream", "multipart/form-data"
+
+# curl sends the first with -d, and pages of other origins may send the second without asking.
+SENT_AS_JSON = {"", "application/x-www-form-urlencoded", "text/plain", "text/json", JSON}
+SAME = {"application/ndjson": NDJSON, "application/jsonl": NDJSON, "application/npy": NPY, "application/x-numpy": NPY}
+ANY = {"*/*", "application/*", "text/*"}
+KNOWN = {JSON, NDJSON, SSE, NPY, OCTETS}
+MAGIC = b"\x93NUMPY"
+
+Receive = Callable[[], Awaitable[Any]]
+Headers = Mapping[bytes, bytes]
+
+
+class ClientDisconnectedError(Exception):
+    """The client went away; nobody reads an answer."""
+
+
+async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
+    """All of a body.
+
+    Args:
+        receive: Of ASGI.
+        headers: Of the request.
+        limit: In bytes.
+
+    Raises:
+        RestError: It is longer.
+        ClientDisconnectedError: It did not come to its end.
+    """
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared[:20]) > limit:
+        raise _too_large(limit)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnectedError
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+        if not message.get("more_body"):
+            return part if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(limit: int) -> RestError:
+    text = f"the body is longer than {limit} bytes, the front's max_body_bytes"
+    return RestError(413, "BODY_TOO_LARGE", text, headers={"Connection": "close"})
+
+
+def media_type(headers: Headers) -> str:
+    """The type of a request's body; JSON if it says nothing that matters."""
+    declared = headers.get(b"content-type", b"")
+    if declared == b"application/json":
+        return JSON
+    name = declared.partition(b";")[0].strip().lower().decode("latin-1")
+    if name in SENT_AS_JSON or name.endswith("+json"):
+        return JSON
+    return SAME.get(name, name)
+
+
+def accepted(headers: Headers) -> str:
+    """The type that a request wants its response to have: one of ours, of an image, or empty for any."""
+    header = headers.get(b"accept", b"")
+    if header in (b"", b"*/*"):
+        return ""
+    wanted = []
+    for each in header.decode("latin-1").lower().split(","):
+        name, *parameters = (part.strip() for part in each.split(";"))
+        weight = next((part[2:] for part in parameters if part.startswith("q=")), "1")
+        wanted.append((_number(weight), SAME.get(name, name)))
+    for preference, name in sorted(wanted, key=lambda each: -each[0]):
+        if preference and (name in KNOWN or name.startswith("image/")):
+            return name
+        if preference and name in ANY:
+            return ""
+    return ""
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def is_npy(data: bytes) -> bool:
+    """Whether it is a file of NumPy."""
+    return data.startswith(MAGIC)
+
+
+def read_npy(data: bytes) -> NDArray[Any]:
+    """The array of an ``.npy`` file: a view.
+
+    Raises:
+        ValueError: It is no such file, or has Python's objects.
+    """
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"version {version} of .npy files is not understood")
+    shape, is_fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("Python's objects are not read")
+    if not dtype.itemsize or prod(shape) * dtype.itemsize != len(data) - file.tell():
+        raise ValueError(f"it has {len(data) - file.tell()} bytes of data, which are no {dtype} of shape {shape}")
+    flat = np.frombuffer(data, dtype, offset=file.tell())
+    return flat.reshape(shape, order="F" if is_fortran else "C")
+
+
+def write_npy(array: NDArray[Any]) -> bytes:
+    """An ``.npy`` file with an array of numbers."""
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, allow_pickle=False)
+    return file.getvalue()

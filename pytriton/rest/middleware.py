@@ -1,0 +1,228 @@
+"""What every request passes before its route: its id, the log, the metrics, access and limits. All is pure ASGI."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import os
+import re
+import time
+from asyncio import CancelledError
+from collections.abc import Iterable
+
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pytriton.rest.config import RestConfig
+from pytriton.rest.errors import RETRY_AFTER_S, RestError, send_error
+from pytriton.rest.metrics import FrontMetrics
+
+__all__ = ["ACCESS_LOGGER", "request_id", "stack", "trace_headers"]
+
+ACCESS_LOGGER = logging.getLogger("pytriton.rest.access")
+
+HEALTH = "/health"
+UNLIMITED = (HEALTH, "/metrics")  # what watches a busy front
+CLIENT_WENT_AWAY, FAILED = 499, 500
+EXPOSED = ("X-Request-ID", "Retry-After")
+
+REQUEST_ID = re.compile(rb"[!-~]{1,128}")
+TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
+TRACESTATE = re.compile(rb"[ -~]{1,512}")
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+def stack(config: RestConfig, metrics: FrontMetrics) -> list[Middleware]:
+    """The middleware of an application, the outermost first."""
+    layers = [Middleware(Observer, metrics, config.access_log)]
+    if config.root_path:
+        layers.append(Middleware(RootPath, config.root_path))
+    if config.cors:  # before access: a browser asks without the token whether it may send it
+        layers.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=[*config.cors],
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                expose_headers=EXPOSED,
+            )
+        )
+    if config.access_token is not None:
+        layers.append(Middleware(AccessToken, config.access_token))
+    layers.append(Middleware(RequestLimit, config.max_requests))
+    return layers
+
+
+def request_id(scope: Scope) -> str:
+    """The id of a request, as its response has it; for the server's log and for errors."""
+    return str(scope["state"]["request_id"])
+
+
+def trace_headers(scope: Scope) -> dict[str, str]:
+    """``traceparent`` and ``tracestate`` of a request, to be sent on; empty unless the first is well-formed."""
+    parent = state = None
+    for name, value in scope["headers"]:
+        if name == b"traceparent" and TRACEPARENT.fullmatch(value):
+            parent = value.decode()
+        elif name == b"tracestate" and TRACESTATE.fullmatch(value):
+            state = value.decode()
+    return {} if parent is None else {"traceparent": parent} | ({} if state is None else {"tracestate": state})
+
+
+class Observer:
+    """Gives each request an id, counts it, and logs it when it is answered.
+
+    Args:
+        app: The next application.
+        metrics: Where requests are counted.
+        logs: Whether each is logged, to ``pytriton.rest.access``.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: FrontMetrics, logs: bool) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._logs = logs
+        self._routes: dict[object, str] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Observe one request."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        began = time.perf_counter()
+        number = _given_id(scope["headers"]) or os.urandom(16).hex()
+        scope.setdefault("state", {})["request_id"] = number
+        status = received_bytes = sent_bytes = 0
+
+        async def counted_receive() -> Message:
+            nonlocal received_bytes
+            message = await receive()
+            received_bytes += len(message.get("body", b""))
+            return message
+
+        async def counted_send(message: Message) -> None:
+            nonlocal status, sent_bytes
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", number.encode())]}
+            else:
+                sent_bytes += len(message.get("body", b""))
+            await send(message)
+
+        self._metrics.begin()
+        try:
+            await self._app(scope, counted_receive, counted_send)
+        except CancelledError:
+            status = status or CLIENT_WENT_AWAY
+            raise
+        except BaseException:
+            status = status or FAILED  # which the server answers
+            raise
+        finally:
+            status = status or CLIENT_WENT_AWAY
+            duration_s = time.perf_counter() - began
+            self._metrics.end(*self._target(scope, status), status, duration_s, received_bytes, sent_bytes)
+            if self._logs:
+                client, path = scope.get("client"), json.dumps(scope["path"])
+                where = f"{client[0]}:{client[1]}" if client else "-"
+                milliseconds = duration_s * 1000
+                ACCESS_LOGGER.info("%s %s %s %d %.1f ms %s", where, scope["method"], path, status, milliseconds, number)
+
+    def _target(self, scope: Scope, status: int) -> tuple[str, str]:
+        """The route and the model of an answered request; names that the client made up are none."""
+        endpoint = scope.get("endpoint")
+        if endpoint is None:
+            return "", ""
+        if endpoint not in self._routes:
+            routes = {getattr(route, "endpoint", None): route for route in reversed(scope["app"].routes)}
+            self._routes[endpoint] = getattr(routes.get(endpoint), "path", "")
+        model = scope["state"].get("model") or scope.get("path_params", {}).get("model", "")
+        return self._routes[endpoint], "" if status == 404 else str(model)
+
+
+class RootPath:
+    """Serves below the path that a reverse proxy knows the front by, whether or not the proxy removes it.
+
+    Args:
+        app: The next application.
+        root_path: Such as ``/models``.
+    """
+
+    def __init__(self, app: ASGIApp, root_path: str) -> None:
+        self._app = app
+        self._root_path = root_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Put the path into the scope of one request."""
+        if scope["type"] == "http":
+            root, path = self._root_path, scope["path"]
+            scope["root_path"] = root + scope.get("root_path", "")
+            scope["path"] = path if path == root or path.startswith(f"{root}/") else root + path
+        await self._app(scope, receive, send)
+
+
+class AccessToken:
+    """Refuses requests without the token; health needs none.
+
+    Args:
+        app: The next application.
+        token: What ``Authorization: Bearer`` has to have.
+    """
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._token = token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check one request."""
+        if scope["type"] != "http" or _is_below(scope, HEALTH) or self._is_allowed(scope["headers"]):
+            return await self._app(scope, receive, send)
+        message = "this needs the access token, as the header 'Authorization: Bearer <token>'"
+        await send_error(send, RestError(401, "UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"}))
+
+    def _is_allowed(self, headers: Headers) -> bool:
+        given = next((value for name, value in headers if name == b"authorization"), b"")
+        scheme, _, token = given.partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+
+
+class RequestLimit:
+    """Refuses requests while too many others are in progress; health and metrics have no limit.
+
+    Args:
+        app: The next application.
+        most: How many may be in progress in this process.
+    """
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self._app = app
+        self._most = most
+        self._in_progress = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass one request on, or refuse it."""
+        if scope["type"] != "http" or any(_is_below(scope, path) for path in UNLIMITED):
+            return await self._app(scope, receive, send)
+        if self._in_progress >= self._most:
+            message = f"{self._in_progress} requests are in progress, as many as are allowed; try again later"
+            headers = {"Retry-After": str(RETRY_AFTER_S)}
+            return await send_error(send, RestError(429, "TOO_MANY_REQUESTS", message, headers=headers))
+        self._in_progress += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._in_progress -= 1
+
+
+def _given_id(headers: Headers) -> str:
+    """The id that the client gave, if it can be sent on; empty if not."""
+    given = next((value for name, value in headers if name == b"x-request-id"), b"")
+    return given.decode() if REQUEST_ID.fullmatch(given) else ""
+
+
+def _is_below(scope: Scope, path: str) -> bool:
+    """Whether a request is for a path of the application, or below it."""
+    own = scope["path"].removeprefix(scope.get("root_path", ""))
+    return bool(own == path or own.startswith(f"{path}/"))

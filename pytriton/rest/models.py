@@ -1,0 +1,181 @@
+"""What the front knows of the server's models: their configurations, and what they take and return as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pytriton.client.arguments import check_model
+from pytriton.client.exceptions import PyTritonClientValueError
+from pytriton.client.waiting import is_listed, suggestion
+from pytriton.exceptions import PyTritonError, PyTritonModelConfigError
+from pytriton.model_config.dtypes import triton_name
+from pytriton.model_config.tensor import TensorSpec
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.rest.errors import RestError, is_unknown_model, of_client, unavailable
+from pytriton.rest.upstream import Upstream
+from pytriton.signature.schema import ARRAYS, OBJECT, Schema, Signature
+
+__all__ = ["Model", "ModelDirectory"]
+
+FRESH_S = 2.0
+"""A configuration that was confirmed within this time is used without asking the server."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, as the routes see it.
+
+    Attributes:
+        config: Its configuration.
+        version: The version; empty for the highest.
+        signature: That of its typed function, or one made of its declared tensors.
+    """
+
+    config: TritonModelConfig
+    version: str
+    signature: Signature
+
+    @classmethod
+    def of(cls, config: TritonModelConfig, version: str = "") -> Model:
+        """The model of a configuration."""
+        return cls(config, version, Signature.of(config) or _of_tensors(config))
+
+
+def _of_tensors(config: TritonModelConfig) -> Signature:
+    """The signature of a model whose tensors were declared: each input and output is an array of one row."""
+    inputs = {each.name: each for each in config.inputs or ()}
+    return Signature(
+        inputs={name: _schema(each) for name, each in inputs.items()},
+        required=tuple(name for name, each in inputs.items() if not each.optional),
+        outputs={each.name: _schema(each) for each in config.outputs or ()},
+        present=tuple(each.name for each in config.outputs or ()),
+        passes=ARRAYS,
+        result=OBJECT,
+    )
+
+
+def _schema(tensor: TensorSpec) -> Schema:
+    return {"dtype": triton_name(tensor.dtype), "shape": list(tensor.shape)}
+
+
+class ModelDirectory:
+    """The models of a server by name and version, with what the routes keep of each.
+
+    A configuration is fetched when a model is first asked for. While it is used, it is confirmed in the background.
+
+    Args:
+        upstream: The server.
+        prepare: Makes what is kept of a model.
+    """
+
+    def __init__(self, upstream: Upstream, prepare: Callable[[Model], Any]) -> None:
+        self._upstream = upstream
+        self._prepare = prepare
+        self._known: dict[tuple[str, str], _Known] = {}
+        self._fetches: dict[tuple[str, str], asyncio.Task[_Known]] = {}
+
+    async def find(self, name: str, version: str = "") -> Any:
+        """What is kept of a model.
+
+        Raises:
+            RestError: There is no such model, it is not ready, or the server cannot be reached.
+        """
+        key = name, version
+        known = self._known.get(key)
+        if known is None:
+            known = await self._fetched(key)
+        elif time.monotonic() - known.confirmed > FRESH_S and key not in self._fetches:
+            self._start(key).add_done_callback(_ignore_result)
+        return known.prepared
+
+    async def is_outdated(self, name: str, version: str, prepared: Any) -> bool:
+        """Ask the server again; whether what was kept of a model is of another configuration than it has now."""
+        return (await self._fetched((name, version))).prepared is not prepared
+
+    async def ready(self) -> list[Model]:
+        """All models that are ready, each with its highest version, sorted by name.
+
+        Raises:
+            RestError: The server cannot be reached.
+        """
+        try:
+            index = await self._upstream.index()
+        except PyTritonError as error:
+            raise of_client(error) from error
+        names = sorted({entry["name"] for entry in index if entry.get("state") == "READY"})
+        keys = [(name, "") for name in names]
+        found = await asyncio.gather(*map(self._confirmed, keys), return_exceptions=True)
+        return [each.model for each in found if isinstance(each, _Known)]
+
+    async def _confirmed(self, key: tuple[str, str]) -> _Known:
+        known = self._known.get(key)
+        if known is None or time.monotonic() - known.confirmed > FRESH_S:
+            known = await self._fetched(key)
+        return known
+
+    async def _fetched(self, key: tuple[str, str]) -> _Known:
+        """The model as the server has it now; tasks that ask at the same time share the answer."""
+        task = self._fetches.get(key)
+        if task is None or task.get_loop() is not asyncio.get_running_loop():
+            task = self._start(key)
+        return await asyncio.shield(task)
+
+    def _start(self, key: tuple[str, str]) -> asyncio.Task[_Known]:
+        task = self._fetches[key] = asyncio.get_running_loop().create_task(self._fetch(key))
+        return task
+
+    async def _fetch(self, key: tuple[str, str]) -> _Known:
+        try:
+            _check_key(*key)
+            config = await self._upstream.model_config(*key)
+        except PyTritonError as error:
+            if isinstance(error, (RestError, PyTritonModelConfigError)) or is_unknown_model(error):
+                self._known.pop(key, None)
+            raise await self._explained(key, error) from error
+        finally:
+            self._fetches.pop(key, None)
+        known = self._known.get(key)
+        if known is None or known.model.config != config:
+            model = Model.of(config, key[1])
+            known = self._known[key] = _Known(model, self._prepare(model), 0.0)
+        known.confirmed = time.monotonic()
+        return known
+
+    async def _explained(self, key: tuple[str, str], error: PyTritonError) -> RestError:
+        """The error for a model whose configuration the server does not tell."""
+        name, version = key
+        if isinstance(error, (RestError, PyTritonModelConfigError)):
+            return of_client(error)
+        if not is_unknown_model(error):
+            return of_client(error)
+        try:
+            index = await self._upstream.index()
+        except PyTritonError:
+            return RestError(404, "NOT_FOUND", f"there is no model {name!r}")
+        text = f"there is no model {name!r}{f' of version {version}' if version else ''}"
+        if is_listed(index, name, version or None):
+            return unavailable(f"model {name!r} is not ready: {suggestion(index, name, version or None)}")
+        return RestError(404, "NOT_FOUND", f"{text}: {suggestion(index, name, version or None)}")
+
+
+@dataclass
+class _Known:
+    model: Model
+    prepared: Any
+    confirmed: float  # monotonic seconds
+
+
+def _check_key(name: str, version: str) -> None:
+    try:
+        check_model(name, version or None)
+    except PyTritonClientValueError as error:
+        raise RestError(404, "NOT_FOUND", str(error)) from error
+
+
+def _ignore_result(task: asyncio.Task[_Known]) -> None:
+    if not task.cancelled():
+        task.exception()

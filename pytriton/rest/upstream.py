@@ -1,0 +1,195 @@
+"""The server behind the front: calls to it over its network endpoints, or within this process."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Protocol
+
+from pytriton.client.aio import drive_async, open_async_transport
+from pytriton.client.arguments import InferRequest
+from pytriton.client.auth import TritonUrl
+from pytriton.client.codec import Arrays
+from pytriton.client.conversations import AsyncTransport, Call, Deadline
+from pytriton.client.exceptions import PyTritonClientError
+from pytriton.client.http_protocol import RequestWriter
+from pytriton.client.http_transports import ConnectionPool
+from pytriton.client.session import ModelSession
+from pytriton.client.waiting import model_arguments, repository_index
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
+from pytriton.model_config.parser import ModelConfigParser
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.server.endpoints import ServerEndpoints
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
+
+__all__ = ["Upstream", "upstream_of"]
+
+CONTROL_TIMEOUT_S = 10.0
+STREAM_HEADERS = {"triton_grpc_error": "true"}  # errors on streams have their code
+
+
+class StreamTransport(AsyncTransport, Protocol):
+    """A transport that also streams."""
+
+    def stream(self, call: Call) -> AsyncGenerator[Any, None]:
+        """Send a request, and yield the responses; closing the generator cancels it."""
+
+
+class Upstream:
+    """Calls to a server, for any number of tasks.
+
+    Args:
+        transport: For all calls but streams.
+        streams: For streams; None if the server can be reached over HTTP alone.
+        metrics: Reads the server's metrics.
+        stream_headers: Sent with each request of a stream.
+    """
+
+    def __init__(
+        self,
+        transport: AsyncTransport,
+        streams: StreamTransport | None,
+        metrics: Callable[[], Awaitable[str]],
+        stream_headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._transport = transport
+        self._streams = streams
+        self._metrics = metrics
+        self._stream_headers = dict(stream_headers or {})
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether decoupled models can be called."""
+        return self._streams is not None
+
+    async def infer(self, session: ModelSession, request: InferRequest) -> Arrays:
+        """One inference; cancelling it cancels the request as far as the protocol can.
+
+        Raises:
+            PyTritonClientError: As the clients raise it.
+        """
+        return await drive_async(session.infer(request), self._transport)
+
+    async def stream(self, session: ModelSession, request: InferRequest) -> AsyncGenerator[Arrays, None]:
+        """The responses to one request; closing the generator cancels the request.
+
+        Raises:
+            PyTritonClientError: As the clients raise it.
+        """
+        assert self._streams is not None
+        request.headers |= self._stream_headers
+        codec, call = await drive_async(session.stream(request), self._streams)
+        async with aclosing(self._streams.stream(call)) as responses:
+            async for response in responses:
+                yield codec.decode(response, sample=request.sample)
+
+    async def model_config(self, name: str, version: str) -> TritonModelConfig:
+        """The configuration of a model.
+
+        Raises:
+            PyTritonClientError: The server has no such model, or did not answer.
+            PyTritonModelConfigError: It cannot be understood.
+        """
+        answer = await self._transport.call(
+            Call("get_model_config", CONTROL_TIMEOUT_S, model_arguments(name, version or None))
+        )
+        try:
+            return ModelConfigParser.from_dict(answer)
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError) as error:
+            raise PyTritonModelConfigError(
+                f"the configuration of model {name!r} cannot be understood: {type(error).__name__} {error}"
+            ) from error
+
+    async def index(self) -> list[Mapping[str, str]]:
+        """The entries of the server's repository index; raises as the clients."""
+        return await drive_async(repository_index(Deadline(CONTROL_TIMEOUT_S)), self._transport)
+
+    async def is_live(self) -> bool:
+        """Whether the server answers."""
+        return await self._is("is_server_live")
+
+    async def is_ready(self) -> bool:
+        """Whether the server can serve all of its models."""
+        return await self._is("is_server_ready")
+
+    async def metrics(self) -> str:
+        """The server's metrics as Prometheus reads them; empty where there are none.
+
+        Raises:
+            OSError: The page cannot be reached.
+        """
+        return await self._metrics()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+        if self._streams is not None and self._streams is not self._transport:
+            await self._streams.close()
+
+    async def _is(self, question: str) -> bool:
+        try:
+            return bool(await self._transport.call(Call(question, CONTROL_TIMEOUT_S)))
+        except PyTritonClientError:
+            return False
+
+
+def upstream_of(server: Any) -> Upstream:
+    """The upstream of what :func:`pytriton.rest.create_app` takes.
+
+    Raises:
+        PyTritonBadParameterError: It is something else, or no endpoint for inference is open.
+        PyTritonClientInvalidUrlError: It is a URL that cannot be understood.
+    """
+    if type(server).__module__.startswith("pytriton.inprocess."):
+        return _in_process(getattr(server, "server", server))
+    if isinstance(server, str):
+        server = ServerEndpoints.of_other(server)
+    elif hasattr(server, "endpoints"):
+        server = server.endpoints()
+    if not isinstance(server, ServerEndpoints):
+        raise PyTritonBadParameterError(
+            f"create_app() takes a Triton, a RemoteTriton, a pytriton.inprocess.Triton, or the URL of a server, got "
+            f"{server!r:.100}"
+        )
+    return _over_network(server)
+
+
+def _over_network(server: ServerEndpoints) -> Upstream:
+    http = server.http and open_async_transport(TritonUrl.from_url(server.http), server.http_headers)
+    grpc: Any = server.grpc and open_async_transport(TritonUrl.from_url(server.grpc), server.grpc_headers)
+    transport = http or grpc
+    if not transport:
+        raise PyTritonBadParameterError("the server has neither HTTP nor gRPC open, one of which the front needs")
+    return Upstream(transport, grpc or None, partial(_metrics_page, server.metrics), STREAM_HEADERS)
+
+
+async def _metrics_page(url: str | None) -> str:
+    if url is None:
+        return ""
+    address, _, path = url.rpartition("/")
+    parsed = TritonUrl.from_url(address)
+    pool = ConnectionPool(parsed, 1, None)
+    try:
+        async with timeout(CONTROL_TIMEOUT_S):
+            response = await pool.exchange([RequestWriter(parsed).head(b"GET", path, {}, 0)])
+    finally:
+        await pool.close()
+    return response.body.decode()
+
+
+def _in_process(server: Any) -> Upstream:
+    transports = importlib.import_module("pytriton.inprocess.transport")  # for few programs
+    transport = transports.AsyncInprocessTransport(transports.ProtocolAdapter(server))
+
+    async def metrics() -> str:
+        return await asyncio.to_thread(server.metrics)
+
+    return Upstream(transport, transport, metrics)

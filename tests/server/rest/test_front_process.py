@@ -1,0 +1,419 @@
+"""The front in processes of its own: what it serves, asks for, limits, counts and logs."""
+
+import os
+import signal
+import socket
+import ssl
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonServerError, PyTritonValidationError
+from pytriton.rest import RestConfig
+from pytriton.triton import Triton
+from tests.server.conftest import local_config
+from tests.server.own_server import server_of
+from tests.server.processes import is_alive, wait_for
+from tests.server.rest.fronts import front_config, front_processes, fronted, url_of
+from tests.server.tls import Certificates
+from tests.server.traffic import Gate
+
+TOKEN = "secret-of-the-front"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+ORIGIN = "https://shop.example"
+
+
+def shout(text: str) -> str:
+    return text.upper()
+
+
+@pytest.fixture(scope="module")
+def rest():
+    """Options of a front with two processes, a token and an origin."""
+    with fronted(shout, processes=2, access_token=TOKEN, cors=[ORIGIN]) as triton:
+        yield triton._rest
+
+
+@pytest.fixture(scope="module")
+def front(rest):
+    return url_of(rest)
+
+
+def answer(front, text="hello", **headers):
+    return httpx.post(f"{front}/predict/shout", json={"text": text}, headers=BEARER | headers)
+
+
+def test_a_typed_function_answers_json(front):
+    response = answer(front)
+    assert response.status_code == 200
+    assert response.json() == {"result": "HELLO"}
+
+
+def test_all_processes_serve(front, rest):
+    pids = front_processes(rest)
+    assert len(pids) == 2
+    before = [sockets_of(pid) for pid in pids]
+    with ExitStack() as clients:
+        for _ in range(32):  # the kernel divides connections by their ports
+            client = clients.enter_context(httpx.Client())
+            assert client.get(f"{front}/health/live").status_code == 200
+        assert all(sockets_of(pid) > count for pid, count in zip(pids, before, strict=True))
+
+
+def sockets_of(pid):
+    """How many sockets a process has open."""
+    return len([each for each in Path(f"/proc/{pid}/fd").iterdir() if os.readlink(each).startswith("socket")])
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
+def test_the_token_is_needed(front, authorization):
+    response = httpx.post(f"{front}/predict/shout", json={"text": "a"}, headers={"Authorization": authorization})
+    assert response.status_code == 401
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+    assert response.json()["error"]["code"] == "UNAUTHORIZED"
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/no-such-route", "/healthy", "/health/../metrics"])
+def test_all_other_routes_need_the_token(front, path):
+    connection = httpx.get(f"{front}{path}")
+    assert connection.status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
+def test_health_needs_no_token(front, path):
+    assert httpx.get(f"{front}{path}").status_code == 200
+
+
+def test_the_token_is_not_on_a_command_line_or_in_an_environment(rest):
+    for pid in (os.getpid(), *front_processes(rest)):
+        for file in ("cmdline", "environ"):
+            with open(f"/proc/{pid}/{file}") as text:
+                assert TOKEN not in text.read()
+
+
+def test_a_page_of_an_allowed_origin_may_call(front):
+    asked = {"Origin": ORIGIN, "Access-Control-Request-Method": "POST"}
+    asked["Access-Control-Request-Headers"] = "authorization,content-type"
+    response = httpx.options(f"{front}/predict/shout", headers=asked)
+    assert response.status_code == 200
+    assert response.headers["Access-Control-Allow-Origin"] == ORIGIN
+    assert "authorization" in response.headers["Access-Control-Allow-Headers"]
+    called = answer(front, Origin=ORIGIN)
+    assert called.headers["Access-Control-Allow-Origin"] == ORIGIN
+    assert "X-Request-ID" in called.headers["Access-Control-Expose-Headers"]
+
+
+def test_a_page_of_another_origin_may_not(front):
+    asked = {"Origin": "https://other.example", "Access-Control-Request-Method": "POST"}
+    response = httpx.options(f"{front}/predict/shout", headers=asked)
+    assert response.status_code == 400
+    assert "Access-Control-Allow-Origin" not in response.headers
+
+
+def test_the_id_of_a_request_is_returned_and_made_where_it_is_missing_or_malformed(front):
+    assert answer(front, **{"X-Request-ID": "order-7"}).headers["X-Request-ID"] == "order-7"
+    made = {answer(front).headers["X-Request-ID"], answer(front, **{"X-Request-ID": "a b"}).headers["X-Request-ID"]}
+    assert len(made) == 2
+    assert all(len(each) == 32 for each in made)
+
+
+def metrics(front):
+    text = httpx.get(f"{front}/metrics", headers=BEARER).text
+    return dict(line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+
+
+def test_the_metrics_of_all_processes_follow_those_of_the_server(front):
+    name = 'pytriton_rest_requests_total{route="/predict/{model}",model="shout",status="200"}'
+    before = float(metrics(front).get(name, 0))
+    for _ in range(20):
+        assert answer(front).status_code == 200
+    for _ in range(5):  # whichever process is asked
+        found = metrics(front)
+        assert float(found[name]) == before + 20
+    assert any(each.startswith("nv_inference_request_success") for each in found)
+    assert 'pytriton_rest_request_duration_seconds_bucket{route="/predict/{model}",model="shout",le="+Inf"}' in found
+
+
+def test_the_counters_of_a_killed_process_go_on(front, rest):
+    answer(front)
+    name = 'pytriton_rest_requests_total{route="/predict/{model}",model="shout",status="200"}'
+    before = float(metrics(front)[name])
+    killed = front_processes(rest)
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not any(map(is_alive, killed)), "the front to die")
+    assert answer(front).status_code == 200  # waits in the kernel's queue for the next process
+    assert float(metrics(front)[name]) == before + 1
+
+
+def test_names_of_unknown_models_make_no_metrics(front):
+    assert httpx.post(f"{front}/predict/made-up", json={}, headers=BEARER).status_code == 404
+    assert not any("made-up" in name for name in metrics(front))
+
+
+def test_a_killed_front_is_started_again_and_no_connection_is_refused():
+    with fronted() as triton:
+        url = url_of(triton._rest)
+        for _ in range(2):
+            (pid,) = front_processes(triton._rest)
+            os.kill(pid, signal.SIGKILL)
+            response = httpx.post(f"{url}/predict/shout", json={"text": "a"}, timeout=60)
+            assert response.json() == {"result": "A"}
+        assert triton.is_alive()
+
+
+def test_a_front_that_dies_again_and_again_ends_serving(monkeypatch, caplog):
+    monkeypatch.setattr("pytriton.rest.front.MOST_RESTARTS", 1)
+    with fronted() as triton:
+        first, *_ = front_processes(triton._rest)
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: [pid for pid in front_processes(triton._rest) if pid != first], "the next process")
+        os.kill(front_processes(triton._rest)[0], signal.SIGKILL)
+        triton.serve(monitoring_period_s=0.1)
+    assert "the REST front died 2 times and is not started again: process" in caplog.text
+    assert "signal SIGKILL" in caplog.text
+
+
+def test_a_killed_server_is_503_until_it_is_launched_again():
+    with local_config() as config, fronted(config=config) as triton:
+        url = url_of(triton._rest)
+        predict = lambda: httpx.post(f"{url}/predict/shout", json={"text": "a"}, timeout=60)  # noqa: E731
+        assert predict().status_code == 200
+        statuses = set()
+        with triton._lock:  # so that it is not launched again before we have asked
+            os.kill(server_of(config), signal.SIGKILL)
+            wait_for(lambda: httpx.get(f"{url}/health/ready").status_code == 503, "not to be ready")
+            assert httpx.get(f"{url}/health/live").status_code == 200
+            response = predict()
+            assert response.status_code == 503
+            assert response.headers["Retry-After"] == "1"
+        wait_for(lambda: statuses.add(predict().status_code) or 200 in statuses, "the server to be launched again")
+        assert statuses <= {200, 503}
+        assert httpx.get(f"{url}/health/ready").status_code == 200
+
+
+def test_too_many_requests_are_refused_while_health_answers():
+    gate = Gate()
+
+    def held(text: str) -> str:
+        gate.wait()
+        return text
+
+    with fronted(held, max_requests=2) as triton, ThreadPoolExecutor(2) as pool:
+        url = url_of(triton._rest)
+        call = lambda: httpx.post(f"{url}/predict/held", json={"text": "a"}, timeout=60)  # noqa: E731
+        calls = [pool.submit(call) for _ in range(2)]
+        wait_for(lambda: in_progress(url) == 2, "two requests in progress")
+        refused = call()
+        assert refused.status_code == 429
+        assert refused.headers["Retry-After"] == "1"
+        assert refused.json()["error"]["code"] == "TOO_MANY_REQUESTS"
+        assert httpx.get(f"{url}/health/ready").status_code == 200
+        gate.open()
+        assert [each.result().status_code for each in calls] == [200, 200]
+        assert call().status_code == 200
+
+
+def in_progress(url):
+    """Requests in progress but the one that asks."""
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("pytriton_rest_requests_in_progress")) - 1
+
+
+def test_a_front_speaks_https(tmp_path):
+    files = Certificates.in_folder(tmp_path)
+    with fronted(certificate=files.chain, key=files.key) as triton:
+        url, trust = url_of(triton._rest), ssl.create_default_context(cafile=files.root)
+        with httpx.Client(verify=trust) as client:
+            assert client.post(f"{url}/predict/shout", json={"text": "a"}).json() == {"result": "A"}
+        with pytest.raises(httpx.RemoteProtocolError):
+            httpx.get(url.replace("https", "http"))
+
+
+@pytest.mark.parametrize("way", ["removed", "kept"])
+def test_a_front_is_served_below_the_path_of_a_proxy_that_removes_it_or_not(way):
+    with fronted(root_path="/models") as triton:
+        prefix = "" if way == "removed" else "/models"
+        response = httpx.post(f"{url_of(triton._rest)}{prefix}/predict/shout", json={"text": "a"})
+        assert response.json() == {"result": "A"}
+        assert httpx.get(f"{url_of(triton._rest)}{prefix}/health/ready").status_code == 200
+
+
+def test_each_request_is_logged_in_one_line(capfd):
+    with fronted(access_log=True) as triton:
+        url = url_of(triton._rest)
+        headers = {"X-Request-ID": "order-8"}
+        httpx.post(f"{url}/predict/shout?secret=1", json={"text": "a"}, headers=headers)
+        httpx.get(f"{url}/a%0AFAKE%22b", headers=headers)
+    lines = [line for line in capfd.readouterr().out.splitlines() if "order-8" in line]
+    assert len(lines) == 2
+    assert ' POST "/predict/shout" 200 ' in lines[0]
+    assert r' GET "/a\nFAKE\"b" 404 ' in lines[1]
+    assert "secret" not in lines[0]
+
+
+def test_a_port_that_is_taken_is_an_error_at_once():
+    with front_config() as rest, local_config() as config, socket.socket() as other:
+        other.bind((rest.address, rest.port))
+        other.listen()
+        triton = Triton(config=config, rest=rest)
+        with pytest.raises(
+            PyTritonServerError, match=f"cannot listen on 127.0.0.1:{rest.port}: Address already in use"
+        ):
+            triton.run()
+        triton.stop()
+        assert not front_processes(rest)
+
+
+def test_a_port_that_others_share_is_taken_too():
+    with front_config(processes=2) as rest, local_config() as config, socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind((rest.address, rest.port))
+        other.listen()
+        with (
+            pytest.raises(PyTritonServerError, match="Choose another port in RestConfig"),
+            Triton(config=config, rest=rest),
+        ):
+            pytest.fail("it has started")
+
+
+def test_a_port_of_the_server_is_an_error():
+    with (
+        local_config() as config,
+        pytest.raises(PyTritonServerError, match=r"RestConfig\.port and metrics_port are both"),
+    ):
+        Triton(config=config, rest=RestConfig(port=config.metrics_port))
+
+
+@pytest.mark.parametrize("files", [("root", "key"), ("chain", "root"), ("missing", "key")])
+def test_certificates_that_cannot_be_used_are_an_error(tmp_path, files):
+    Certificates.in_folder(tmp_path)
+    certificate, key = (tmp_path / f"{name}.pem" for name in files)
+    with pytest.raises(PyTritonValidationError, match="give PEM files of a certificate and of its key"):
+        Triton(rest=RestConfig(certificate=certificate, key=key))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"port": 0}, "port must be an integer from 1 to 65535, got 0"),
+        ({"processes": 0}, "processes must be an integer of at least 1, got 0"),
+        ({"access_token": "a b"}, "access_token must be printable ASCII"),
+        ({"address": 1}, "address must be one such as '127.0.0.1', got 1"),
+        ({"cors": "*"}, "cors must be a list of origins"),
+        ({"root_path": "models"}, "root_path must be like '/models'"),
+    ],
+)
+def test_options_out_of_range_are_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        Triton(rest=RestConfig(**options))
+
+
+def test_something_else_than_options_is_an_error():
+    with pytest.raises(PyTritonBadParameterError, match="rest must be True, False or a RestConfig, got 8080"):
+        Triton(rest=8080)
+
+
+def test_options_come_from_the_environment(monkeypatch):
+    with front_config() as rest, local_config() as config:
+        monkeypatch.setenv("PYTRITON_REST_PORT", str(rest.port))
+        monkeypatch.setenv("PYTRITON_REST_ADDRESS", rest.address)
+        with Triton(config=config) as triton:
+            triton.bind(shout)
+            triton.run()
+            assert httpx.get(url_of(rest, "/health/ready")).status_code == 200
+        with Triton(config=config, rest=False):
+            assert not front_processes(rest)
+
+
+def test_options_that_change_later_have_no_effect():
+    with front_config() as rest, local_config() as config:
+        given = replace(rest)
+        triton = Triton(config=config, rest=given)
+        given.port = 0
+        with triton:
+            wait_for(lambda: httpx.get(url_of(rest, "/health/live"), timeout=60).status_code == 200, "the front")
+
+
+def test_the_log_says_how_to_call_a_model(caplog):
+    caplog.set_level("INFO", "pytriton.triton")
+    with fronted(processes=1) as triton:
+        url = url_of(triton._rest)
+    assert f"REST front at {url}\n" in caplog.text
+    assert f"""curl {url}/predict/shout -d '{{"text": "text"}}'""" in caplog.text
+
+
+def test_stopping_loses_no_request_of_clients_that_connect_anew_or_stay():
+    with fronted(processes=2) as triton:
+        url, outcomes, stop = url_of(triton._rest), [], threading.Event()
+
+        def call_on(client):
+            while not stop.is_set():
+                try:
+                    response = client.post(f"{url}/predict/shout", json={"text": "a"}, timeout=60)
+                except httpx.ConnectError:
+                    return  # refused: the front is closed
+                outcomes.append(response.status_code)
+
+        def stay():
+            with httpx.Client() as client:
+                call_on(client)
+
+        threads = [threading.Thread(target=stay if index % 2 else lambda: call_on(httpx)) for index in range(6)]
+        failed = []
+        hook, threading.excepthook = threading.excepthook, lambda args: failed.append(args.exc_value)
+        try:
+            for thread in threads:
+                thread.start()
+            wait_for(lambda: len(outcomes) > 50, "requests to be answered")
+            triton.stop()
+            stop.set()
+            for thread in threads:
+                thread.join()
+        finally:
+            threading.excepthook = hook
+    assert failed == []
+    assert set(outcomes) == {200}
+
+
+def test_a_request_is_answered_to_its_end_while_the_front_drains():
+    started = threading.Event()
+
+    def slow(text: str) -> str:
+        started.set()
+        time.sleep(1.0)
+        return text
+
+    with fronted(slow) as triton, ThreadPoolExecutor(1) as pool:
+        url = url_of(triton._rest)
+        call = pool.submit(lambda: httpx.post(f"{url}/predict/slow", json={"text": "a"}, timeout=60))
+        assert started.wait(60)
+        triton.stop()
+        assert call.result().json() == {"result": "a"}
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{url}/health/live")
+    assert not front_processes(triton._rest)
+
+
+def test_requests_that_take_too_long_are_ended_with_the_front():
+    gate = Gate()
+
+    def held(text: str) -> str:
+        gate.wait()
+        return text
+
+    with local_config(exit_timeout_secs=1) as config, fronted(held, config) as triton, ThreadPoolExecutor(1) as pool:
+        url = url_of(triton._rest)
+        call = pool.submit(lambda: httpx.post(f"{url}/predict/held", json={"text": "a"}, timeout=60))
+        wait_for(lambda: in_progress(url) == 1, "the request to be in progress")
+        triton.stop()
+        gate.open()
+        failure = call.exception() or call.result().status_code
+        assert isinstance(failure, httpx.RemoteProtocolError) or failure >= 500
+    assert not front_processes(triton._rest)

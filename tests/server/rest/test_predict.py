@@ -1,0 +1,260 @@
+"""``/predict`` with JSON: objects and batches, in all ways to run the front."""
+
+import json
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from pytriton.decorators import batch
+from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
+from tests.server.rest.ways import Front
+
+LARGE = 2**63 - 1
+SPECIAL = [math.nan, math.inf, -math.inf]
+TEXTS = ["", "ä€😀", 'quote " backslash \\ slash /', "line\nend\ttab\0null", "\u2028", "x" * 10_000]
+
+
+class Tone(Enum):
+    GOOD = "good"
+    BAD = "bad"
+
+
+@dataclass
+class Sentiment:
+    label: Tone
+    score: float
+    words: list[str]
+
+
+class Order(BaseModel):
+    item: str
+    count: int = Field(1, ge=1)
+
+
+def sentiment(
+    text: str, threshold: Annotated[float, Field(ge=0, le=1)] = 0.5, tone: Tone = Tone.GOOD, note: str | None = None
+) -> Sentiment:
+    """How a text sounds."""
+    return Sentiment(tone, threshold, text.split() + ([note] if note else []))
+
+
+def scalars(i: int, f: float, b: bool, s: str, d: bytes) -> dict[str, Any]:
+    return {"i": i, "f": f, "b": b, "s": s, "d": d.hex()}
+
+
+def lists(i: list[int], f: list[float], s: list[str]) -> dict[str, Any]:
+    return {"i": i, "f": [repr(each) for each in f], "s": s}
+
+
+@dataclass
+class Plain:
+    i: int
+    f: float
+    b: bool
+    s: str
+    d: bytes
+    many: list[float]
+
+
+def echo(i: int, f: float, b: bool, s: str, d: bytes, many: list[float]) -> Plain:
+    return Plain(i, f, b, s, d, many)
+
+
+def total(orders: list[Order], factor: int = 1) -> int:
+    return factor * sum(order.count for order in orders)
+
+
+def count() -> int:
+    return 7
+
+
+@batch
+def double(x: NDArray[np.float32]) -> dict[str, np.ndarray]:
+    return {"y": x * 2}
+
+
+@batch
+def same(**arrays: np.ndarray) -> dict[str, np.ndarray]:
+    return {name.replace("in", "out"): array for name, array in arrays.items()}
+
+
+DTYPES = [np.bool_, np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64]
+DTYPES += [np.float16, np.float32, np.float64]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models(front: Front) -> None:
+    for function in (sentiment, scalars, lists, echo, total, count):
+        front.triton.bind(function)
+    front.triton.bind(double, example=[{"x": np.ones((1, 3), np.float32)}, {"x": np.ones((1, 4), np.float32)}])
+    for dtype in DTYPES:
+        tensors = [[Tensor(name=name, shape=(2, -1), dtype=dtype)] for name in ("in", "out")]
+        front.triton.bind(f"same_{np.dtype(dtype).name}", same, *tensors)
+    pair = [
+        [Tensor(name=f"{name}_t", shape=(-1,), dtype=bytes), Tensor(name=f"{name}_n", shape=(1,), dtype=np.int32)]
+        for name in ("in", "out")
+    ]
+    front.triton.bind("declared", same, *pair)
+
+
+def test_an_object_is_answered_with_an_object(front):
+    assert front.predict("sentiment", {"text": "what a day"}) == {
+        "label": "good", "score": 0.5, "words": ["what", "a", "day"]
+    }  # fmt: skip
+
+
+def test_a_version_can_be_named(front):
+    assert front.predict("sentiment/1", {"text": "a"})["words"] == ["a"]
+
+
+def test_a_result_that_is_no_record_is_called_result(front):
+    assert front.predict("total", {"orders": [{"item": "a", "count": 2}, {"item": "b"}]}) == {"result": 3}
+
+
+def test_optional_inputs_may_be_absent_or_null(front):
+    fields = {"text": "a", "threshold": 0.25, "tone": "bad", "note": None}
+    assert front.predict("sentiment", fields) == {"label": "bad", "score": 0.25, "words": ["a"]}
+
+
+def test_a_function_without_parameters_takes_an_empty_object(front):
+    assert front.predict("count", {}) == {"result": 7}
+
+
+@pytest.mark.parametrize("number", [0, -1, LARGE, -LARGE - 1, 2**53 + 1])
+def test_integers_of_64_bits_are_exact(front, number):
+    fields = {"i": number, "f": 0, "b": True, "s": "", "d": "", "many": []}
+    response = front.post("/predict/echo", content=json.dumps(fields))
+    assert f'"i":{number},' in response.text
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_is_exact(front, text):
+    fields = {"i": 1, "f": 1.5, "b": False, "s": text, "d": "AP8=", "many": [1]}
+    assert front.predict("echo", fields) == {**fields, "many": [1.0]}
+    assert front.predict("lists", {"i": [], "f": [], "s": [text]})["result"]["s"] == [text]
+
+
+def test_numbers_that_json_lacks_are_strings_both_ways(front):
+    fields = {"i": 1, "f": "-Infinity", "b": False, "s": "NaN", "d": "", "many": ["NaN", 1.0, "Infinity"]}
+    assert front.predict("echo", fields) == fields
+    assert front.predict("double", {"x": ["NaN", 1, "-Infinity"]}) == {"y": ["NaN", 2.0, "-Infinity"]}
+
+
+def test_numbers_that_json_lacks_are_strings_within_records_too(front):
+    assert front.predict("scalars", {"i": 1, "f": "NaN", "b": True, "s": "", "d": ""})["result"]["f"] == "NaN"
+
+
+def test_long_lists_of_numbers_are_exact(front):
+    numbers = [LARGE - each for each in range(1000)]
+    assert front.predict("lists", {"i": numbers, "f": [0.1, 1e300, -0.0], "s": []})["result"] == {
+        "i": numbers, "f": ["0.1", "1e+300", "-0.0"], "s": []
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+def test_arrays_of_each_dtype_are_nested_lists(front, dtype):
+    if dtype is np.bool_:
+        values = [[True, False, True], [False, False, True]]
+    elif np.dtype(dtype).kind == "f":
+        values = [[0.5, -1.0, 2.25], [0.0, 100.0, -0.125]]
+    else:
+        values = [[np.iinfo(dtype).min, 0, 1], [2, 3, np.iinfo(dtype).max]]
+        values = [[int(each) for each in row] for row in values]
+    assert front.predict(f"same_{np.dtype(dtype).name}", {"in": values}) == {"out": values}
+
+
+def test_arrays_may_be_empty(front):
+    assert front.predict("same_float32", {"in": [[], []]}) == {"out": [[], []]}
+
+
+def test_bytes_of_declared_tensors_are_text_or_an_object_with_base64(front):
+    answer = front.predict("declared", {"in_t": ["ä", {"b64": "/wA="}, {"b64": "YQ=="}], "in_n": 3})
+    assert answer == {"out_t": ["ä", {"b64": "/wA="}, "a"], "out_n": [3]}
+
+
+@pytest.mark.parametrize("length", [1, 3, 5000])
+def test_instances_are_answered_with_predictions(front, length):
+    instances = [{"x": [index, index + 0.5]} for index in range(length)]
+    answer = front.predict("double", {"instances": instances})
+    assert answer == {"predictions": [{"y": [2.0 * index, 2.0 * index + 1]} for index in range(length)]}
+
+
+def test_instances_may_differ_in_shape_and_in_optional_inputs(front):
+    answer = front.predict("double", {"instances": [{"x": [1, 2]}, {"x": [3]}, {"x": [4, 5]}]})
+    assert answer == {"predictions": [{"y": [2.0, 4.0]}, {"y": [6.0]}, {"y": [8.0, 10.0]}]}
+    answer = front.predict("sentiment", {"instances": [{"text": "a"}, {"text": "b", "tone": "bad"}, {"text": "c"}]})
+    assert [each["label"] for each in answer["predictions"]] == ["good", "bad", "good"]
+
+
+def test_instances_work_without_batch_axis(front):
+    assert front.predict("count", {"instances": [{}, {}]}) == {"predictions": [{"result": 7}] * 2}
+
+
+def test_concurrent_requests_are_merged_into_batches(front):
+    sizes = []
+
+    @batch
+    def measured(x: NDArray[np.float32]) -> dict[str, np.ndarray]:
+        sizes.append(len(x))
+        return {"y": x}
+
+    config = ModelConfig(max_batch_size=16, batcher=DynamicBatcher(max_queue_delay_microseconds=50_000))
+    front.triton.bind("measured", measured, example={"x": np.ones((1, 1), np.float32)}, config=config)
+    sizes.clear()
+    with ThreadPoolExecutor(16) as executor:
+        answers = [*executor.map(lambda number: front.predict("measured", {"x": [number]}), range(64))]
+    assert answers == [{"y": [float(number)]} for number in range(64)]
+    assert max(sizes) > 1
+    assert sum(sizes) == 64
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        "application/json; charset=utf-8",
+        "application/x-www-form-urlencoded",
+        "text/plain",
+        "application/vnd.api+json",
+    ],
+)
+def test_json_needs_no_content_type(front, kind):
+    headers = {} if kind is None else {"content-type": kind}
+    response = front.post("/predict/total", content=b'{"orders": []}', headers=headers)
+    assert response.json() == {"result": 0}
+    assert response.headers["content-type"] == "application/json"
+
+
+def test_kserve_v1_answers_objects_with_objects_and_bare_values_with_bare_values(front):
+    response = front.post("/v1/models/total:predict", {"instances": [{"orders": [{"item": "a"}], "factor": 3}]})
+    assert response.json() == {"predictions": [{"result": 3}]}
+    response = front.post("/v1/models/double:predict", {"instances": [[1, 2], [3, 4]]})
+    assert response.json() == {"predictions": [[2.0, 4.0], [6.0, 8.0]]}
+    response = front.post("/v1/models/double/versions/1:predict", {"instances": [[1]]})
+    assert response.json() == {"predictions": [[2.0]]}
+    status, error = front.refusal("/v1/models/double:predict", {"x": [1]})
+    assert (status, error["details"][0]["path"]) == (422, ["instances"])
+
+
+def test_a_model_that_is_replaced_is_seen_at_once(front):
+    def changing(a: int) -> int:
+        return a
+
+    front.triton.bind(changing)
+    assert front.predict("changing", {"a": 3}) == {"result": 3}
+
+    def other(b: str) -> str:
+        return b
+
+    front.triton.bind("changing", other, replace=True)
+    assert front.predict("changing", {"b": "x"}) == {"result": "x"}
+    assert front.refusal("/predict/changing", {"a": 3})[0] == 422
+    front.triton.unbind("changing")
+    assert front.refusal("/predict/changing", {"b": "x"})[0] == 404
