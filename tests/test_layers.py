@@ -58,21 +58,18 @@ LAYERS = {
         "worker",
     ],
     "workers": ["pool"],
-    "model": ["exceptions", "model_config", "pool", "server"],
+    "model": ["exceptions", "model_config", "pool", "server", "signature.functions", "worker"],
     "inprocess": [
         "base",
         "client",
         "exceptions",
         "forks",
-        "model",
         "model_config",
-        "server.capabilities",
-        "server.control",
+        "server.backends",
+        "server.drain",
         "server.installation",
         "server.launch",
-        "server.native_backend",
-        "server.python_backend",
-        "server.statistics",
+        "server.model_server",
         "utils.workspace",
         "wire",
         "worker",
@@ -87,23 +84,35 @@ LAYERS = {
         "model",
         "model_config",
         "pool",
+        "rest.config",
+        "rest.front",
         "server",
         "signals",
-        "signature.functions",
         "utils",
         "worker",
     ],
-    "rest": ["client", "exceptions", "model_config", "signature"],
-    "remote": ["base", "constants", "exceptions", "model", "server", "utils"],
+    "rest": [
+        "client",
+        "exceptions",
+        "forks",
+        "model_config",
+        "pool.supervisor",
+        "security",
+        "server.endpoints",
+        "server.launch",
+        "signals",
+        "signature",
+    ],
+    "remote": ["base", "constants", "exceptions", "model_config", "rest.config", "server", "utils"],
     "triton": [
         "base",
         "client",
         "config",
         "constants",
         "exceptions",
-        "model",
         "model_config",
         "remote",
+        "rest.config",
         "security",
         "server",
         "utils",
@@ -117,11 +126,14 @@ LAYERS = {
         "decorators",
         "exceptions",
         "model_config",
+        "rest.config",
+        "rest.front",
         "security",
         "server",
         "signals",
         "signature.functions",
         "triton",
+        "workers",
     ],
     "__main__": ["cli"],
 }
@@ -140,6 +152,8 @@ LAZY_IMPORTS = {
         "importlib.metadata": "takes longer than the rest of the package, and few programs ask for the version",
     },
     "pytriton.cli": {"pytriton.cli.app": "tells what to install if the extra is absent"},
+    "pytriton.rest": {"pytriton.rest.app": "tells what to install if the extra is absent"},
+    "pytriton.rest.upstream": {"INPROCESS_TRANSPORT": "few programs need it, and those that do have imported it"},
     "pytriton.cli.target": {"self.module": "the user's module"},
     "pytriton.client": {
         "f'{__name__}.{name}'": "a program needs one or two clients, and a server none",
@@ -180,13 +194,14 @@ LAZY_IMPORTS = {
         "glob": "the server starts before the guard needs it",
         "shutil": "the server starts before the guard needs it",
     },
-    "pytriton.server.server": {"http.client": "reads the metrics at the end alone"},
+    "pytriton.server.launched_server": {"http.client": "reads the metrics at the end alone"},
     "pytriton.worker.metrics": {"prometheus_client": OPTIONAL},
 }
 # Modules whose names are looked up by a function of theirs, `__getattr__`.
 LAZY_NAMES = {
     "pytriton": "the names of the README are imported when they are first used",
     "pytriton.client": "the same, for clients",
+    "pytriton.rest": "options of the front need none of its libraries",
 }
 
 # State of the process: names of modules that change, locks, context variables, counters and caches.
@@ -204,7 +219,6 @@ GLOBAL_STATE = {
         "_kept": "libraries that stay loaded",
         "_lock": "guards the loading",
     },
-    "pytriton.inprocess.dlpack": {"_exported": "tensors that other libraries hold"},
     "pytriton.inprocess.handle": {
         "DEFAULTS": "is not changed, though its class could be",
         "_process": "the process that has a server: forked ones lack its threads",
@@ -212,7 +226,14 @@ GLOBAL_STATE = {
         "_servers": "servers whose deletion is deferred",
     },
     "pytriton.inprocess.local_channel": {"_lock": "guards the loading", "_proxy": "loaded once"},
-    "pytriton.inprocess.memory": {"has_gpu": "the answer does not change"},
+    "pytriton.inprocess.memory": {
+        "_exported": "tensors that other libraries hold",
+        "has_gpu": "the answer does not change",
+    },
+    "pytriton.inprocess.messages": {
+        "_array_description": "forms of requests",
+        "_decode_description": "forms of responses",
+    },
     "pytriton.inprocess.native": {
         "_library": "loaded once",
         "_lock": "guards the loading",
@@ -226,13 +247,14 @@ GLOBAL_STATE = {
         "_thread_delivery": "the responses of blocking calls",
         "in_flight": "of native",
     },
-    "pytriton.inprocess.request": {"_array_description": "forms of requests"},
-    "pytriton.inprocess.response": {"_decode_description": "forms of responses"},
     "pytriton.proxy.telemetry": {"_lock": "guards the tracer", "_tracer": "the tracer of the process"},
     "pytriton.python_proxy.abi": {"_KEEP": "memory that NumPy's table of functions refers to"},
     "pytriton.server.installation": {"_warned": ONE_MESSAGE},
-    "pytriton.server.native_backend": {"_warned": ONE_MESSAGE, "build_mismatch": "reading the libraries takes long"},
-    "pytriton.server.python_backend": {"linked_libpython": "reading a stub takes some ms"},
+    "pytriton.server.backends": {
+        "_warned": ONE_MESSAGE,
+        "build_mismatch": "reading the libraries takes long",
+        "linked_libpython": "reading a stub takes some ms",
+    },
     "pytriton.signals": {
         "_installed": "signal handlers belong to the process",
         "_masks": "signals that a thread blocks during a fork",
@@ -268,7 +290,8 @@ DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "
 DEPENDENCIES |= {"tritonclient", "wrapt"}
 # Of the extra "cli".
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
-FRONT = {"orjson", "simdjson", "starlette", "uvicorn"}
+# Of the extra "rest".
+FRONT = {"orjson", "python_multipart", "simdjson", "starlette", "uvicorn"}
 BY_LAYER = {"cli": COMMAND_LINE, "rest": FRONT}
 PUBLIC = [
     "pytriton",
@@ -276,6 +299,7 @@ PUBLIC = [
     "pytriton.decorators",
     "pytriton.inprocess",
     "pytriton.model_config",
+    "pytriton.rest",
     "pytriton.triton",
     "pytriton.workers",
 ]

@@ -14,7 +14,7 @@ from pytriton.decorators import batch
 from pytriton.model_config import Tensor
 
 CLIENTS = 64
-REQUESTS = {"http": 120, "grpc": 40}  # of each client: 10,240 for each model
+REQUESTS = {"http": 60, "grpc": 20}  # of each client: 5,120 for each model
 COLUMNS = [16, 16, 16, 16, 16, 16, 16, 12_000]  # the last are 48 KB, which travel through the arena
 
 

@@ -5,7 +5,7 @@ import shutil
 import socket
 import struct
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import connections
 import load
@@ -26,7 +26,7 @@ def served(serve):
 
     def run():
         connection, _ = listener.accept()
-        with connection:
+        with connection, suppress(ConnectionError):  # the client hangs up when it likes
             serve(connection)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:

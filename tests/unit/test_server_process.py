@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from pytriton.server.backends import LIBRARY
 from pytriton.server.installation import PRELOADED
-from pytriton.server.native_backend import LIBRARY
 from pytriton.server.process import GUARD, TAIL_LINES, ServerProcess
 from tests.server.processes import command_line, is_alive, wait_for
 
@@ -315,6 +315,14 @@ def test_temporary_folders_of_the_server_are_removed_and_those_of_others_stay(la
         assert other.exists()
     finally:
         shutil.rmtree(other)
+
+
+@pytest.mark.parametrize(("setting", "told"), [("1", True), ("0", False)])
+def test_the_environment_can_have_temporary_folders_left_alone(launch, capfd, monkeypatch, setting, told):
+    monkeypatch.setenv("PYTRITON_NOTE_FOLDERS", setting)
+    launch.start(launch.script('echo "notes: $PYTRITON_TEMPORARY_FOLDERS"'))
+    launch.status()
+    assert (capfd.readouterr().out.strip() != "notes:") is told
 
 
 def test_commands_after_the_end_do_nothing(launch):
