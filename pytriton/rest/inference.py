@@ -138,10 +138,9 @@ class Inference:
         return question, self._stream(served, question.rows[0], details)
 
     async def _infer(self, served: Served, question: Question, details: CallDetails) -> list[Arrays]:
-        config = served.model.config
         if not question.is_batch:
             return await self._infer_group(served, Group((0,), question.rows[0]), details)
-        groups = group_rows(question.rows, config.max_batch_size if config.batching else 1)
+        groups = group_rows(question.rows, served.model.rows_of_a_request)
         answers: list[Any] = [None] * len(question.rows)
         for start in range(0, len(groups), MOST_AT_ONCE):
             await self._infer_groups(served, groups[start : start + MOST_AT_ONCE], details, answers)

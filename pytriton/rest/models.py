@@ -17,7 +17,7 @@ from pytriton.model_config.tensor import TensorSpec
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.rest.errors import RestError, is_unknown_model, of_client, unavailable
 from pytriton.rest.upstream import Upstream
-from pytriton.signature.schema import ARRAYS, OBJECT, Schema, Signature
+from pytriton.signature.schema import ARRAYS, OBJECT, VALUES, Schema, Signature
 
 __all__ = ["Model", "ModelDirectory"]
 
@@ -44,6 +44,16 @@ class Model:
         """The model of a configuration."""
         return cls(config, version, Signature.of(config) or _of_tensors(config))
 
+    @property
+    def rows_of_a_request(self) -> int:
+        """The most rows that one request may have.
+
+        A function that is called with the values of one row may return arrays or lists of another size for each, and
+        the outputs of a request are arrays: such rows travel as requests of their own, which the server merges.
+        """
+        sizes_differ = self.signature.passes == VALUES and any(map(_is_of_any_size, self.signature.outputs.values()))
+        return self.config.max_batch_size if self.config.batching and not sizes_differ else 1
+
 
 def _of_tensors(config: TritonModelConfig) -> Signature:
     """The signature of a model whose tensors were declared: each input and output is an array of one row."""
@@ -56,6 +66,12 @@ def _of_tensors(config: TritonModelConfig) -> Signature:
         passes=ARRAYS,
         result=OBJECT,
     )
+
+
+def _is_of_any_size(schema: Schema) -> bool:
+    if schema.get("encoding") == "json":
+        return False
+    return -1 in schema["shape"] if "shape" in schema else schema.get("type") == "array"
 
 
 def _schema(tensor: TensorSpec) -> Schema:
