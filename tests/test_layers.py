@@ -97,6 +97,7 @@ LAYERS = {
     ],
     "rest": [
         "client",
+        "constants",
         "exceptions",
         "forks",
         "model_config",
