@@ -23,7 +23,7 @@ from payloads import HOST, MODEL, WORKLOADS, LoadError
 from processes import descendants, end_descendants, end_with_parent, family, names, shared_memory, wait_gone
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.server.native_backend import uses_native
+from pytriton.server.backends import uses_native
 
 __all__ = ["LIMIT", "PYTHON_PROXY", "SYSTEMS", "BenchError", "Host", "System", "find_system"]
 

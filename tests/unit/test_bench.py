@@ -11,7 +11,7 @@ import sections
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.server.native_backend import LIBRARY
+from pytriton.server.backends import LIBRARY
 
 Spread = report.Spread
 
