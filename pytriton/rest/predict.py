@@ -67,7 +67,7 @@ class Predict:
 
     async def _post(self, scope: Any, receive: Any, send: Any) -> None:
         headers = dict(scope["headers"])
-        body = await read_body(receive, headers, self._config.max_body_bytes)
+        body = await read_body(receive, headers, self._config.max_body_bytes, self._config.timeout_s)
         params, query, wanted = scope["path_params"], scope["query_string"], accepted(headers)
         read = self._reader(headers, query, body)
         details = CallDetails(request_id(scope), trace_headers(scope))
