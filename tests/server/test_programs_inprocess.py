@@ -16,7 +16,7 @@ import pytest
 
 from tests.server.interpreters import ROOT, environment, interpreters
 from tests.server.proxies import native_part_only
-from tests.specifications.migration_table import entries
+from tests.specifications.compatibility_tables import entries
 
 pytestmark = [pytest.mark.either_proxy, native_part_only]
 

@@ -16,7 +16,7 @@ from tritonclient.utils import InferenceServerException
 from tests.server.conftest import Bind
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.tritonclients import Api
-from tests.specifications.migration_table import entries
+from tests.specifications.compatibility_tables import entries
 
 pytestmark = pytest.mark.either_proxy
 

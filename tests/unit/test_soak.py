@@ -1,6 +1,7 @@
 """What the callers of a soak report, and what is judged of it."""
 
 import callers
+import growth
 import pytest
 import soak
 from callers import Failure
@@ -9,7 +10,7 @@ from connections import CutError
 
 def sample(at_s, *, host=10, server=10, files=7, shared=0, workspace=3):
     rss = {"host": host << 20, "tritonserver": server << 20}
-    return soak.Sample(at_s, rss, dict.fromkeys(rss, files), shared << 20, workspace)
+    return growth.Sample(at_s, rss, dict.fromkeys(rss, files), shared << 20, workspace)
 
 
 def failure(what, began=11.0, ended=12.0, caller="raw http"):
@@ -101,17 +102,17 @@ def test_a_stop_excuses_no_closed_connection_of_a_request_that_was_sent_before()
 )
 def test_growth_since_a_life_has_settled_is_a_problem_of_what_lasts(later, complaint):
     samples = [sample(0, host=1), sample(60), sample(100, host=500), sample(120, **later)]
-    assert soak.grown(samples, lasting=["host"]) == ([complaint] if complaint else [])
+    assert growth.grown(samples, lasting=["host"]) == ([complaint] if complaint else [])
 
 
 def test_growth_of_every_process_counts_if_none_is_named():
-    assert soak.grown([sample(0), sample(30), sample(60, server=80)]) == ["tritonserver RSS MiB: 10.0, then 80.0"]
+    assert growth.grown([sample(0), sample(30), sample(60, server=80)]) == ["tritonserver RSS MiB: 10.0, then 80.0"]
 
 
 def test_a_host_has_settled_after_a_minute_or_half_of_a_shorter_load():
-    assert soak.settled([sample(at_s) for at_s in (0, 30, 60, 120, 180)]).at_s == 60
-    assert soak.settled([sample(at_s) for at_s in (0, 5, 10)]).at_s == 5
-    assert soak.settled([sample(3)]).at_s == 3
+    assert growth.settled([sample(at_s) for at_s in (0, 30, 60, 120, 180)]).at_s == 60
+    assert growth.settled([sample(at_s) for at_s in (0, 5, 10)]).at_s == 5
+    assert growth.settled([sample(3)]).at_s == 3
 
 
 def test_the_table_has_a_line_for_each_sort_of_attack_for_calls_and_for_quantities():
