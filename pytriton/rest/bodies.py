@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from math import prod
@@ -13,6 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.rest.errors import RestError
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
 
 __all__ = [
     "FORM",
@@ -51,16 +57,17 @@ class ClientDisconnectedError(Exception):
     """The client went away; nobody reads an answer."""
 
 
-async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
+async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: float) -> bytes:
     """All of a body.
 
     Args:
         receive: Of ASGI.
         headers: Of the request.
         limit: In bytes.
+        timeout_s: Longest wait for each piece of it.
 
     Raises:
-        RestError: It is longer.
+        RestError: It is longer, or a piece did not come in time.
         ClientDisconnectedError: It did not come to its end.
     """
     declared = headers.get(b"content-length", b"")
@@ -69,7 +76,12 @@ async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
-        message = await receive()
+        try:
+            async with timeout(timeout_s):
+                message = await receive()
+        except asyncio.TimeoutError:  # in Python 3.10 it is not the built-in TimeoutError
+            text = f"no more of the body came within {timeout_s:g} s"
+            raise RestError(408, "REQUEST_TIMEOUT", text, headers={"Connection": "close"}) from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnectedError
         part = message.get("body", b"")
@@ -90,8 +102,9 @@ async def _too_large(receive: Receive, limit: int, *, is_asked: bool) -> RestErr
     """
     has_ended = False
     if not is_asked:
-        with suppress(asyncio.TimeoutError):  # in Python 3.10 it is not the built-in TimeoutError
-            has_ended = await asyncio.wait_for(_read_rest(receive), REST_TIMEOUT_S)
+        with suppress(asyncio.TimeoutError):
+            async with timeout(REST_TIMEOUT_S):
+                has_ended = await _read_rest(receive)
     text = f"the body is longer than {limit} bytes, the front's max_body_bytes"
     return RestError(413, "BODY_TOO_LARGE", text, headers={} if has_ended else {"Connection": "close"})
 

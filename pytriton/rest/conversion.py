@@ -32,7 +32,7 @@ from pytriton.rest.json_arrays import (
     to_json,
 )
 from pytriton.rest.models import Model
-from pytriton.signature.schema import OBJECT, RESULT, Schema, tensor_of
+from pytriton.signature.schema import Schema, tensor_of
 from pytriton.signature.validation import (
     Path,
     Problem,
@@ -65,7 +65,6 @@ class Converter:
         self._required = frozenset(signature.required)
         self._present = frozenset(signature.present)
         self._definitions = signature.definitions
-        self._is_object = signature.result == OBJECT
 
     def row(self, fields: Any, lists: int = -1, path: Path = ()) -> Arrays:
         """The inputs of a request with one row.
@@ -137,10 +136,6 @@ class Converter:
             if (value is not None and value is not NULL) or name in self._present:
                 result[name] = value
         return result
-
-    def bare(self, result: dict[str, Any]) -> Any:
-        """The result of a function that returns a value; of others the object."""
-        return result if self._is_object else result.get(RESULT)
 
     def _one_of(self, name: str) -> str:
         listed = ", ".join(json.dumps(each, ensure_ascii=False) for each in self._inputs)

@@ -13,7 +13,7 @@ status code                    when
 404    NOT_FOUND               no such model, version or route; or the callable says so
 405    METHOD_NOT_ALLOWED      ``Allow`` lists the methods of the route
 406    NOT_ACCEPTABLE          the result has no form that ``Accept`` asks for
-408    REQUEST_TIMEOUT         the body did not come in time
+408    REQUEST_TIMEOUT         nothing of the body came within ``RestConfig.timeout_s``
 413    BODY_TOO_LARGE          the body is longer than ``RestConfig.max_body_bytes``
 415    UNSUPPORTED_MEDIA_TYPE  the model has no input for a body of this type
 422    INVALID_INPUT           values do not fit the model's inputs; ``details`` lists each

@@ -105,7 +105,7 @@ def plain(value: Any) -> Any:
 def depth_exceeds(value: Any, limit: int) -> bool:
     """Whether lists and dicts are nested deeper than a limit; looks at each, and does not recurse."""
     level = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         level = [
             inner
             for each in level

@@ -105,7 +105,7 @@ class ModelDirectory:
         if known is None:
             known = await self._fetched(key)
         elif time.monotonic() - known.confirmed > FRESH_S and key not in self._fetches:
-            self._start(key).add_done_callback(_ignore_result)
+            self._start(key)
         return known.prepared
 
     async def is_outdated(self, name: str, version: str, prepared: Any) -> bool:
@@ -142,6 +142,7 @@ class ModelDirectory:
 
     def _start(self, key: tuple[str, str]) -> asyncio.Task[_Known]:
         task = self._fetches[key] = asyncio.get_running_loop().create_task(self._fetch(key))
+        task.add_done_callback(_ignore_result)  # nobody may wait for it any more
         return task
 
     async def _fetch(self, key: tuple[str, str]) -> _Known:

@@ -31,7 +31,7 @@ from pytriton.rest.forms import fields_of, parse_form, parse_query, raw_array
 from pytriton.rest.inference import INSTANCES, CallDetails, Inference, Question, Read, Served
 from pytriton.rest.json_arrays import InvalidJsonError, dumps, has_member, is_list, is_object, parse
 from pytriton.rest.middleware import request_id, trace_headers
-from pytriton.rest.streams import cancelled_on_disconnect, send_stream
+from pytriton.rest.streams import CancelledOnDisconnect, send_stream
 from pytriton.signature.validation import Problem, ValueMismatchError, shown
 
 __all__ = ["KServePredict", "Predict"]
@@ -67,11 +67,11 @@ class Predict:
 
     async def _post(self, scope: Any, receive: Any, send: Any) -> None:
         headers = dict(scope["headers"])
-        body = await read_body(receive, headers, self._config.max_body_bytes)
+        body = await read_body(receive, headers, self._config.max_body_bytes, self._config.timeout_s)
         params, query, wanted = scope["path_params"], scope["query_string"], accepted(headers)
         read = self._reader(headers, query, body)
         details = CallDetails(request_id(scope), trace_headers(scope))
-        async with cancelled_on_disconnect(receive):
+        async with CancelledOnDisconnect(receive):
             served, question, answer = await self._inference.answer(
                 params["model"], params.get("version", ""), read, details
             )

@@ -64,3 +64,23 @@ def test_the_url_of_one_protocol_is_enough(protocol):
 def test_something_else_than_a_server_is_refused():
     with pytest.raises(PyTritonBadParameterError, match="create_app"):
         create_app(7)
+
+
+def test_a_body_that_stalls_is_late():
+    messages = []
+
+    async def call():
+        app = create_app(f"http://{LOCALHOST}:1", RestConfig(timeout_s=0.05))
+        pieces = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+        async def receive():
+            return next(pieces, None) or await asyncio.Event().wait()
+
+        async def send(message):
+            messages.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/predict/m", "query_string": b"", "headers": []}
+        await app(scope, receive, send)
+
+    asyncio.run(call())
+    assert messages[0]["status"] == 408
