@@ -55,6 +55,7 @@ class ModelRegistry:
         self._cleared = threading.Event()
         self._numbers = count()
         self._models: list[Model] = []
+        self._by_name: dict[str, list[Model]] = defaultdict(list)  # the same, by lower-case name
 
     def __iter__(self) -> Iterator[Model]:
         return iter(list(self._models))
@@ -69,8 +70,9 @@ class ModelRegistry:
             PyTritonInvalidOperationError: There is one that it may not replace; letter case does not count.
             PyTritonBadParameterError: It is another version of a model with another configuration.
         """
-        replaced = {model for model in self._models if replace and model.is_same_version(config)}
-        for model in self._models:
+        beside = self._by_name[config.model_name.lower()]
+        replaced = {model for model in beside if replace and model.is_same_version(config)}
+        for model in beside:
             if model not in replaced:
                 model.check_beside(config)
         return bool(replaced)
@@ -78,6 +80,7 @@ class ModelRegistry:
     def add(self, model: Model) -> None:
         """Take a model in."""
         self._models.append(model)
+        self._by_name[model.name.lower()].append(model)
 
     def versions(self, name: str, version: int | None = None) -> list[Model]:
         """The versions of a model, or the one that is asked for.
@@ -109,12 +112,15 @@ class ModelRegistry:
 
     def are_connected(self) -> bool:
         """Whether each model that the server is to serve has its proxies."""
-        return all(model.is_connected() for model in self if model.is_served_beside(self._models))
+        return all(model.is_connected() for model in self if self._is_served(model))
 
     def is_lost(self, model: Model) -> bool:
         """Whether the server was asked to serve a model, should have it, and has no proxy of it."""
-        is_served = model.loaded and model in self._models and model.is_served_beside(self._models)
-        return is_served and not model.is_connected()
+        return model.loaded and model in self._models and not model.is_connected() and self._is_served(model)
+
+    def _is_served(self, model: Model) -> bool:
+        """Whether the version policy has the server serve a model."""
+        return model.is_served_beside(self._by_name[model.name.lower()])
 
     def start(self, models: Iterable[Model] | None = None) -> None:
         """Write the files of models, by default of all, and start their workers, so that a server can load them."""
@@ -140,7 +146,7 @@ class ModelRegistry:
             self.start(models)
             server.load(models[0].name)
             for model in models:
-                if not model.is_served_beside(self._models):
+                if not self._is_served(model):
                     LOGGER.warning("model %s: its version policy leaves version %d out", model.name, model.version)
                 elif not server.is_model_ready(model.name, model.version):
                     raise PyTritonModelControlError(
@@ -308,6 +314,7 @@ class ModelRegistry:
         """End a model's workers, remove its files and forget it."""
         model.close()
         self._models.remove(model)
+        self._by_name[model.name.lower()].remove(model)
 
     def interrupt(self) -> None:
         """End all waits for starts and rebinds, as :meth:`Model.interrupt`. From any thread."""
@@ -325,6 +332,7 @@ class ModelRegistry:
     def clear(self) -> None:
         """Forget the models."""
         self._models.clear()
+        self._by_name.clear()
         self._cleared.set()
 
 

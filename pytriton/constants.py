@@ -32,3 +32,5 @@ def _home() -> Path:
 
 PYTRITON_HOME = _home()
 """Parent of temporary workspaces: ``$PYTRITON_HOME``, else ``$XDG_CACHE_HOME/pytriton``, else ``~/.cache/pytriton``."""
+ERROR_CODE_PARAMETER = "pytriton_error_code"
+"""A request with this parameter gets messages of errors that begin with their code, as streams carry nothing else."""

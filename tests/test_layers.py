@@ -84,13 +84,26 @@ LAYERS = {
         "model",
         "model_config",
         "pool",
+        "rest.config",
+        "rest.front",
         "server",
         "signals",
         "utils",
         "worker",
     ],
-    "rest": ["client", "exceptions", "model_config", "signature"],
-    "remote": ["base", "constants", "exceptions", "model_config", "server", "utils"],
+    "rest": [
+        "client",
+        "exceptions",
+        "forks",
+        "model_config",
+        "pool.supervisor",
+        "security",
+        "server.endpoints",
+        "server.launch",
+        "signals",
+        "signature",
+    ],
+    "remote": ["base", "constants", "exceptions", "model_config", "rest.config", "server", "utils"],
     "triton": [
         "base",
         "client",
@@ -99,6 +112,7 @@ LAYERS = {
         "exceptions",
         "model_config",
         "remote",
+        "rest.config",
         "security",
         "server",
         "utils",
@@ -112,11 +126,14 @@ LAYERS = {
         "decorators",
         "exceptions",
         "model_config",
+        "rest.config",
+        "rest.front",
         "security",
         "server",
         "signals",
         "signature.functions",
         "triton",
+        "workers",
     ],
     "__main__": ["cli"],
 }
@@ -135,6 +152,8 @@ LAZY_IMPORTS = {
         "importlib.metadata": "takes longer than the rest of the package, and few programs ask for the version",
     },
     "pytriton.cli": {"pytriton.cli.app": "tells what to install if the extra is absent"},
+    "pytriton.rest": {"pytriton.rest.app": "tells what to install if the extra is absent"},
+    "pytriton.rest.upstream": {"INPROCESS_TRANSPORT": "few programs need it, and those that do have imported it"},
     "pytriton.cli.target": {"self.module": "the user's module"},
     "pytriton.client": {
         "f'{__name__}.{name}'": "a program needs one or two clients, and a server none",
@@ -182,6 +201,7 @@ LAZY_IMPORTS = {
 LAZY_NAMES = {
     "pytriton": "the names of the README are imported when they are first used",
     "pytriton.client": "the same, for clients",
+    "pytriton.rest": "options of the front need none of its libraries",
 }
 
 # State of the process: names of modules that change, locks, context variables, counters and caches.
@@ -270,7 +290,8 @@ DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "
 DEPENDENCIES |= {"tritonclient", "wrapt"}
 # Of the extra "cli".
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
-FRONT = {"orjson", "simdjson", "starlette", "uvicorn"}
+# Of the extra "rest".
+FRONT = {"orjson", "python_multipart", "simdjson", "starlette", "uvicorn"}
 BY_LAYER = {"cli": COMMAND_LINE, "rest": FRONT}
 PUBLIC = [
     "pytriton",
@@ -278,6 +299,7 @@ PUBLIC = [
     "pytriton.decorators",
     "pytriton.inprocess",
     "pytriton.model_config",
+    "pytriton.rest",
     "pytriton.triton",
     "pytriton.workers",
 ]

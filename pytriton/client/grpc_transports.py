@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import queue
-import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from functools import partial
@@ -24,12 +22,7 @@ from pytriton.client.exceptions import (
 from pytriton.client.grpc_protocol import GrpcProtocol, compression, open_channel, refusal
 from pytriton.client.tensors import InferResponse
 from pytriton.client.threads import Watchdog
-from pytriton.client.transport import AsyncNetworkTransport, LoopConnection
-
-if sys.version_info >= (3, 11):
-    from asyncio import timeout
-else:
-    from async_timeout import timeout
+from pytriton.client.transport import AsyncNetworkTransport, LoopConnection, time_limit
 
 __all__ = ["AsyncGrpcTransport", "GrpcStream", "GrpcTransport", "StreamedResponses", "new_stub"]
 
@@ -333,7 +326,7 @@ class AsyncGrpcTransport(AsyncNetworkTransport):
         received = aiter(responses)
         try:
             while True:
-                async with timeout(None if math.isinf(call.timeout_s) else call.timeout_s):
+                async with time_limit(call.timeout_s):
                     try:
                         message = await anext(received)
                     except StopAsyncIteration:

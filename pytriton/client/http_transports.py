@@ -8,7 +8,6 @@ import queue
 import select
 import socket
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,12 +18,7 @@ from pytriton.client.auth import Tls, TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.client.http_protocol import HttpProtocol, HttpResponse, Part, ResponseReader
-from pytriton.client.transport import AsyncNetworkTransport
-
-if sys.version_info >= (3, 11):
-    from asyncio import timeout
-else:
-    from async_timeout import timeout
+from pytriton.client.transport import AsyncNetworkTransport, time_limit
 
 __all__ = [
     "HTTP_CONNECTIONS",
@@ -255,7 +249,7 @@ class AsyncHttpTransport(AsyncNetworkTransport):
         )
 
     async def _perform(self, connections: ConnectionPool, call: Call) -> Any:
-        async with timeout(None if math.isinf(call.timeout_s) else call.timeout_s):
+        async with time_limit(call.timeout_s):
             response = await connections.exchange(self._protocol.request(call))
         return self._protocol.answer(call, response)
 

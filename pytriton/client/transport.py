@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import math
 import ssl
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from pytriton import forks
 from pytriton.client.arguments import check_model
@@ -26,7 +28,12 @@ from pytriton.client.exceptions import (
 )
 from pytriton.exceptions import ErrorCode
 
-__all__ = ["AsyncNetworkTransport", "LoopConnection", "ProtocolAdapter", "server_exception"]
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
+
+__all__ = ["AsyncNetworkTransport", "LoopConnection", "ProtocolAdapter", "server_exception", "time_limit"]
 
 _UNAVAILABLE = {"503", "StatusCode.UNAVAILABLE"}
 _NOT_FOUND = {"404", "StatusCode.NOT_FOUND"}
@@ -158,11 +165,9 @@ def _is_about_tls(error: Exception) -> bool:
     )
 
 
-class Closable(Protocol):
-    """Connections of one event loop."""
-
-    async def close(self) -> None:
-        """Close them."""
+def time_limit(timeout_s: float) -> AbstractAsyncContextManager[object]:
+    """An asynchronous context manager that ends its body with a TimeoutError; infinity is no limit."""
+    return timeout(None if math.isinf(timeout_s) else timeout_s)
 
 
 class LoopConnection:
@@ -172,7 +177,7 @@ class LoopConnection:
     close leaves no connection behind, and no library warns.
 
     Args:
-        connections: Closed with this object.
+        connections: Has a coroutine function ``close``, which is called with that of this object.
 
     Attributes:
         connections: As given.
@@ -197,7 +202,7 @@ class LoopConnection:
             await self._holder.aclose()
 
 
-async def _held(connections: Closable) -> AsyncGenerator[None, None]:
+async def _held(connections: Any) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
@@ -214,7 +219,7 @@ class AsyncNetworkTransport(ABC):
 
     _replaces_failed_connections = False
 
-    def __init__(self, protocol: ProtocolAdapter, connect: Callable[[], Closable]) -> None:
+    def __init__(self, protocol: ProtocolAdapter, connect: Callable[[], Any]) -> None:
         self._protocol = protocol
         self._connect = connect
         self._connection: LoopConnection | None = None

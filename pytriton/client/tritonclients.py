@@ -7,9 +7,9 @@ changes them.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import math
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,13 +24,8 @@ from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import NETWORK_TIMEOUT_S, AsyncTransport, Call, Transport
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientValueError
 from pytriton.client.grpc_protocol import GrpcProtocol, plain_answer
-from pytriton.client.transport import AsyncNetworkTransport, ProtocolAdapter
+from pytriton.client.transport import ProtocolAdapter, time_limit
 from pytriton.client.warnings import NotSupportedTimeoutWarning
-
-if sys.version_info >= (3, 11):
-    from asyncio import timeout
-else:
-    from async_timeout import timeout
 
 __all__ = [
     "adopt_async_client",
@@ -191,7 +186,7 @@ def _gevent_limit(timeout_s: float) -> Iterator[None]:
             raise
 
 
-class _AsyncAdoptedTransport(AsyncNetworkTransport):
+class _AsyncAdoptedTransport:
     """Calls by the methods of a client for asyncio, which it leaves open.
 
     Args:
@@ -200,19 +195,23 @@ class _AsyncAdoptedTransport(AsyncNetworkTransport):
     """
 
     def __init__(self, protocol: ProtocolAdapter, client: Any) -> None:
-        super().__init__(protocol, lambda: _Lent(client))
+        self._protocol = protocol
+        self._client = client
 
-    async def _perform(self, connections: _Lent, call: Call) -> Any:
-        async with timeout(None if math.isinf(call.timeout_s) else call.timeout_s):
-            answer = await getattr(connections.client, call.method)(**_arguments(self._protocol, call))
-        return _answer(self._protocol, call, answer)
+    async def call(self, call: Call) -> Any:
+        """Perform one call."""
+        try:
+            async with time_limit(call.timeout_s):
+                answer = await getattr(self._client, call.method)(**_arguments(self._protocol, call))
+            return _answer(self._protocol, call, answer)
+        except PyTritonClientError:
+            raise
+        except Exception as error:
+            raise self._protocol.translate(call, error) from error
 
-
-class _Lent:
-    """A client of the program."""
-
-    def __init__(self, client: Any) -> None:
-        self.client = client
+    async def sleep(self, seconds: float) -> None:
+        """Pause."""
+        await asyncio.sleep(seconds)
 
     async def close(self) -> None:
         """Leave the client open."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -38,6 +40,8 @@ SAME = {"application/ndjson": NDJSON, "application/jsonl": NDJSON, "application/
 ANY = {"*/*", "application/*", "text/*"}
 KNOWN = {JSON, NDJSON, SSE, NPY, OCTETS}
 MAGIC = b"\x93NUMPY"
+MOST_REST_BYTES = 256 * 2**20
+REST_TIMEOUT_S = 5.0
 
 Receive = Callable[[], Awaitable[Any]]
 Headers = Mapping[bytes, bytes]
@@ -61,7 +65,7 @@ async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
     """
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared[:20]) > limit:
-        raise _too_large(limit)
+        raise await _too_large(receive, limit, is_asked=b"expect" in headers)
     parts: list[bytes] = []
     size = 0
     while True:
@@ -71,15 +75,38 @@ async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
         part = message.get("body", b"")
         size += len(part)
         if size > limit:
-            raise _too_large(limit)
+            parts.clear()
+            raise await _too_large(receive, limit, is_asked=False)
         parts.append(part)
         if not message.get("more_body"):
             return part if len(parts) == 1 else b"".join(parts)
 
 
-def _too_large(limit: int) -> RestError:
+async def _too_large(receive: Receive, limit: int, *, is_asked: bool) -> RestError:
+    """The error for a body that is too large, whose rest is read and forgotten, as far as that takes not too long.
+
+    A client that still sends would not see the answer of a server that closes the connection. One that asks before it
+    sends (``Expect: 100-continue``) is told at once.
+    """
+    has_ended = False
+    if not is_asked:
+        with suppress(asyncio.TimeoutError):  # in Python 3.10 it is not the built-in TimeoutError
+            has_ended = await asyncio.wait_for(_read_rest(receive), REST_TIMEOUT_S)
     text = f"the body is longer than {limit} bytes, the front's max_body_bytes"
-    return RestError(413, "BODY_TOO_LARGE", text, headers={"Connection": "close"})
+    return RestError(413, "BODY_TOO_LARGE", text, headers={} if has_ended else {"Connection": "close"})
+
+
+async def _read_rest(receive: Receive) -> bool:
+    """Whether a body has come to its end within ``MOST_REST_BYTES``."""
+    size = 0
+    while size < MOST_REST_BYTES:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnectedError
+        if not message.get("more_body"):
+            return True
+        size += len(message.get("body", b""))
+    return False
 
 
 def media_type(headers: Headers) -> str:

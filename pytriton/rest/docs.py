@@ -61,15 +61,19 @@ async def page(request: Request) -> Response:
     """The page itself."""
     if not FILES["swagger-ui-bundle.js"].is_file():
         raise HTTPException(501, MISSING)
-    root = escape(request.scope.get("root_path", "").rstrip("/"))
     return HTMLResponse(
-        PAGE.format(root=root),
+        PAGE.format(root=escape(_root_path(request))),
         headers={
             "Content-Security-Policy": POLICY,
             "X-Content-Type-Options": "nosniff",
             "Referrer-Policy": "no-referrer",
         },
     )
+
+
+def _root_path(request: Request) -> str:
+    """The path below which callers find the front: where it is mounted, and what a proxy in front of it removes."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 async def file(request: Request) -> Response:
@@ -88,7 +92,8 @@ def routes(models: Callable[[], Awaitable[Iterable[Model]]], config: RestConfig)
         config: Options of the front.
     """
 
-    async def description(_: Request) -> Response:
-        return Response(orjson.dumps(describe(await models(), config)), media_type="application/json")
+    async def description(request: Request) -> Response:
+        document = describe(await models(), config, _root_path(request))
+        return Response(orjson.dumps(document), media_type="application/json")
 
     return [Route("/openapi.json", description), Route("/docs", page), Route("/docs/{name}", file)]

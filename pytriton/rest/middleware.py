@@ -21,7 +21,8 @@ from pytriton.rest.metrics import FrontMetrics
 
 __all__ = ["ACCESS_LOGGER", "request_id", "stack", "trace_headers"]
 
-ACCESS_LOGGER = logging.getLogger("pytriton.rest.access")
+ACCESS_LOGGER = "pytriton.rest.access"
+LOGGER = logging.getLogger(ACCESS_LOGGER)
 
 HEALTH = "/health"
 UNLIMITED = (HEALTH, "/metrics")  # what watches a busy front
@@ -128,7 +129,7 @@ class Observer:
                 client, path = scope.get("client"), json.dumps(scope["path"])
                 where = f"{client[0]}:{client[1]}" if client else "-"
                 milliseconds = duration_s * 1000
-                ACCESS_LOGGER.info("%s %s %s %d %.1f ms %s", where, scope["method"], path, status, milliseconds, number)
+                LOGGER.info("%s %s %s %d %.1f ms %s", where, scope["method"], path, status, milliseconds, number)
 
     def _target(self, scope: Scope, status: int) -> tuple[str, str]:
         """The route and the model of an answered request; names that the client made up are none."""

@@ -170,6 +170,8 @@ class _Known:
 
 
 def _check_key(name: str, version: str) -> None:
+    if "\0" in name:  # which the server's C functions cannot take
+        raise RestError(404, "NOT_FOUND", f"there is no model {name!r}")
     try:
         check_model(name, version or None)
     except PyTritonClientValueError as error:

@@ -77,12 +77,13 @@ ERRORS = {
 }
 
 
-def describe(models: Iterable[Model], config: RestConfig) -> dict[str, Any]:
+def describe(models: Iterable[Model], config: RestConfig, root_path: str = "") -> dict[str, Any]:
     """The description of all routes.
 
     Args:
         models: Those of the server.
         config: Options of the front.
+        root_path: Path below which callers find the routes, such as ``/models``.
 
     Returns:
         An OpenAPI 3.1 document, as :mod:`json` takes it.
@@ -97,7 +98,7 @@ def describe(models: Iterable[Model], config: RestConfig) -> dict[str, Any]:
             "version": version("pytriton"),
             "description": "The models of a Triton Inference Server.",
         },
-        "servers": [{"url": config.root_path or "/"}],
+        "servers": [{"url": root_path or "/"}],
         "paths": {**writer.paths, **_server_paths()},
         "components": {
             "schemas": {**COMPONENTS, **writer.schemas},

@@ -55,9 +55,10 @@ def _log(spec: FrontSpec) -> None:
     if spec.config.access_log:
         handler = logging.StreamHandler(sys.stdout)
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
-        ACCESS_LOGGER.addHandler(handler)
-        ACCESS_LOGGER.setLevel(logging.INFO)
-        ACCESS_LOGGER.propagate = False
+        requests = logging.getLogger(ACCESS_LOGGER)
+        requests.addHandler(handler)
+        requests.setLevel(logging.INFO)
+        requests.propagate = False
 
 
 class FrontServer(uvicorn.Server):

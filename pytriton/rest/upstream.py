@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -15,12 +16,13 @@ from pytriton.client.arguments import InferRequest
 from pytriton.client.auth import TritonUrl
 from pytriton.client.codec import Arrays
 from pytriton.client.conversations import AsyncTransport, Call, Deadline
-from pytriton.client.exceptions import PyTritonClientError
+from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.client.http_protocol import RequestWriter
 from pytriton.client.http_transports import ConnectionPool
 from pytriton.client.session import ModelSession
 from pytriton.client.waiting import model_arguments, repository_index
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
+from pytriton.constants import ERROR_CODE_PARAMETER
+from pytriton.exceptions import ErrorCode, PyTritonBadParameterError, PyTritonModelConfigError
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.server.endpoints import ServerEndpoints
@@ -33,7 +35,9 @@ else:
 __all__ = ["Upstream", "upstream_of"]
 
 CONTROL_TIMEOUT_S = 10.0
+INPROCESS_TRANSPORT = "pytriton.inprocess.clients"  # the package of a server in this process is above this one
 STREAM_HEADERS = {"triton_grpc_error": "true"}  # errors on streams have their code
+CODE = re.compile(r"\[([A-Z_]+)\] (.*)", re.DOTALL)
 
 
 class StreamTransport(AsyncTransport, Protocol):
@@ -50,7 +54,7 @@ class Upstream:
         transport: For all calls but streams.
         streams: For streams; None if the server can be reached over HTTP alone.
         metrics: Reads the server's metrics.
-        stream_headers: Sent with each request of a stream.
+        carries_codes: Whether errors of streams have their code.
     """
 
     def __init__(
@@ -58,12 +62,12 @@ class Upstream:
         transport: AsyncTransport,
         streams: StreamTransport | None,
         metrics: Callable[[], Awaitable[str]],
-        stream_headers: Mapping[str, str] | None = None,
+        carries_codes: bool,
     ) -> None:
         self._transport = transport
         self._streams = streams
         self._metrics = metrics
-        self._stream_headers = dict(stream_headers or {})
+        self._carries_codes = carries_codes
 
     @property
     def can_stream(self) -> bool:
@@ -85,11 +89,20 @@ class Upstream:
             PyTritonClientError: As the clients raise it.
         """
         assert self._streams is not None
-        request.headers |= self._stream_headers
+        if not self._carries_codes:
+            request.parameters = {ERROR_CODE_PARAMETER: True}
         codec, call = await drive_async(session.stream(request), self._streams)
-        async with aclosing(self._streams.stream(call)) as responses:
-            async for response in responses:
-                yield codec.decode(response, sample=request.sample)
+        try:
+            async with aclosing(self._streams.stream(call)) as responses:
+                async for response in responses:
+                    yield codec.decode(response, sample=request.sample)
+        except PyTritonClientInferenceServerError as error:
+            match = CODE.fullmatch(error.message)
+            if error.code is not None or match is None or match[1] not in ErrorCode.__members__:
+                raise
+            told = PyTritonClientInferenceServerError(match[2])
+            told.code = ErrorCode(match[1])
+            raise told from error
 
     async def model_config(self, name: str, version: str) -> TritonModelConfig:
         """The configuration of a model.
@@ -168,7 +181,7 @@ def _over_network(server: ServerEndpoints) -> Upstream:
     transport = http or grpc
     if not transport:
         raise PyTritonBadParameterError("the server has neither HTTP nor gRPC open, one of which the front needs")
-    return Upstream(transport, grpc or None, partial(_metrics_page, server.metrics), STREAM_HEADERS)
+    return Upstream(transport, grpc or None, partial(_metrics_page, server.metrics), carries_codes=False)
 
 
 async def _metrics_page(url: str | None) -> str:
@@ -186,10 +199,10 @@ async def _metrics_page(url: str | None) -> str:
 
 
 def _in_process(server: Any) -> Upstream:
-    transports = importlib.import_module("pytriton.inprocess.clients")  # for few programs
+    transports = importlib.import_module(INPROCESS_TRANSPORT)
     transport = transports.AsyncInprocessTransport(transports.ProtocolAdapter(server))
 
     async def metrics() -> str:
         return await asyncio.to_thread(server.metrics)
 
-    return Upstream(transport, transport, metrics)
+    return Upstream(transport, transport, metrics, carries_codes=True)

@@ -21,6 +21,7 @@ __all__ = ["ServerProcess"]
 
 GUARD = Path(__file__).with_name("guard.py")
 HIDE_TOKEN_VARIABLE = "PYTRITON_HIDE_TOKEN"
+NOTE_FOLDERS_VARIABLE = "PYTRITON_NOTE_FOLDERS"
 TAIL_LINES = 50
 
 
@@ -32,7 +33,7 @@ class ServerProcess:
         environment: Of the server.
         shared_memory: Pattern of the shared-memory files to remove once the server has ended.
         notes: File in which the preloaded library, if it was compiled, notes the temporary folders that the server
-            makes; they are removed then, too.
+            makes; they are removed then, too. ``PYTRITON_NOTE_FOLDERS=0`` in the environment leaves them there.
         workspace: Folder that the guard removes if this process dies first.
         on_exit: Called with the exit status, on a thread of its own, when the server has ended.
         secrets: Values of arguments ``--name=...value`` that the guard overwrites in the server's command line, which
@@ -56,12 +57,13 @@ class ServerProcess:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._on_exit = on_exit
         self._leftovers = shared_memory, str(notes)
+        noted = {} if os.environ.get(NOTE_FOLDERS_VARIABLE) == "0" else {"PYTRITON_TEMPORARY_FOLDERS": str(notes)}
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", str(GUARD), *self._leftovers, str(workspace)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**environment, "PYTRITON_TEMPORARY_FOLDERS": str(notes)},
+            env={**environment, **noted},
             start_new_session=True,  # Ctrl+C in a terminal reaches this process alone
         )
         hidden = () if os.environ.get(HIDE_TOKEN_VARIABLE) == "0" else secrets

@@ -36,15 +36,17 @@ Line = tuple[int, str]
 """A level and a text."""
 
 
-def describe(error: BaseException, with_traceback: bool) -> dict[str, str]:
+def describe(error: BaseException, with_traceback: bool, with_code: bool = False) -> dict[str, str]:
     """An exception of a callable as the metadata of a reply: ``message`` and ``code``.
 
     Args:
         error: A PyTritonRequestError has both. For others, they are class and message, and the code INTERNAL.
         with_traceback: Add the traceback; never that of a PyTritonRequestError, which is meant for clients.
+        with_code: Begin the message with the code.
     """
     if isinstance(error, PyTritonRequestError):
-        return {"message": sendable(error.message), "code": error.code.value}
+        code = error.code.value
+        return {"message": sendable(f"[{code}] {error.message}" if with_code else error.message), "code": code}
     if with_traceback:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     else:

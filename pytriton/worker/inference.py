@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from numpy.typing import NDArray
 
+from pytriton.constants import ERROR_CODE_PARAMETER
 from pytriton.exceptions import PyTritonRequestError, PyTritonUnrecoverableError
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup
@@ -28,6 +29,8 @@ from pytriton.worker.requests import Cancellation, has_sequences, requests_of
 from pytriton.worker.results import Results, each_async
 
 LOGGER = logging.getLogger("pytriton.worker")
+
+WANTS_CODE = f'"{ERROR_CODE_PARAMETER}"'.encode()  # in the metadata of a frame
 
 
 @dataclass(frozen=True)
@@ -239,7 +242,7 @@ class Inference:
             except Exception as other:
                 error = other
         if isinstance(error, PyTritonUnrecoverableError):
-            LOGGER.error("model %s: PyTritonUnrecoverableError; the server stops", self._model, exc_info=error)
+            LOGGER.error("model %s: unrecoverable error, the server stops", self._model, exc_info=error)
             self._on_unrecoverable()
             return self.error(frame, error)
         cancelled = isinstance(error, asyncio.CancelledError)
@@ -271,8 +274,11 @@ class Inference:
 
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
         """The reply that fails all requests of a frame, or requests them again one by one."""
-        status = {**describe(error, self._options.send_traceback), "isolate": isolate}
+        status = {**self._described(frame, error), "isolate": isolate}
         return Frame(ERROR, frame.number, frame.requests, metadata=json.dumps(status).encode()), []
+
+    def _described(self, frame: Frame, error: BaseException) -> dict[str, str]:
+        return describe(error, self._options.send_traceback, WANTS_CODE in frame.metadata)
 
     def _log_failure(self, error: BaseException, what: str) -> None:
         if isinstance(error, PyTritonRequestError):  # meant for the client
@@ -300,7 +306,7 @@ class Inference:
         for index, response in enumerate(self._outputs.each(requests, responses, wanted)):
             if isinstance(response, BaseException):
                 self._log_failure(response, "the inference callable failed one request")
-                errors[index] = describe(response, self._options.send_traceback)
+                errors[index] = self._described(frame, response)
                 for observer in frame.observers:
                     observer.failed(response, index)
             else:

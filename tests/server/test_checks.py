@@ -7,6 +7,8 @@ from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.model_config import Tensor
 from tests.server.arrays import assert_same, filled
 
+pytestmark = pytest.mark.either_proxy
+
 X = filled(1, 2)
 OUTPUTS = [
     Tensor(name="y", shape=(4,), dtype=np.float32),

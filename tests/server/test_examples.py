@@ -46,6 +46,33 @@ OUTPUTS = {
         {'mean': array([127.5], dtype=float32)}
         ['once 0', 'once 1', 'once 2']
     """,
+    "rest_digits": """\
+        it is a 1: {"digit":1}
+        it is a 7: {"digit":7}
+        it is a 4: {"digit":4}
+        {"error":{"code":"INVALID_INPUT","message":"[\\"picture\\"]: expected one of the inputs \\"image\\", got \
+another name; [\\"image\\"]: expected bytes (base64 in JSON), got nothing","details":[{"path":["picture"],\
+"expected":"one of the inputs \\"image\\"","got":"another name"},{"path":["image"],"expected":"bytes (base64 in \
+JSON)","got":"nothing"}]}}
+    """,
+    "rest_pipeline": """\
+        {"result":700.0}
+        ['flat', 'area_m2']: expected a number above 0, got nothing
+        ['flat', 'city']: expected one of "Bonn", "Ulm", got "Rome"
+        ['flat', 'rooms']: expected an integer of at least 1 and of at most 20, got 0
+    """,
+    "rest_stream": """\
+        {'label': 'positive', 'score': 0.25}
+        {'predictions': [{'label': 'positive', 'score': 1.0}, {'label': 'neutral', 'score': 0.0}]}
+        ["text"]: expected a string, got 3; ["threshold"]: expected a number, got "high"
+        {"result":"Once 0"}
+        {"result":"Once 1"}
+        {"result":"Once 2"}
+        data: {"result":"Once 0"}
+
+        event: end
+        data: {}
+    """,
     "notebook": """\
         double: [2. 4. 6.]
         square: [1. 4. 9.]
@@ -101,7 +128,7 @@ def assert_nothing_left(environment: dict[str, str]) -> None:
 
 
 def test_each_example_is_tested_here():
-    servers = {"quickstart", "quickstart_client", "fastapi_front", "streaming"}
+    servers = {"quickstart", "quickstart_client", "fastapi_front", "rest_in_fastapi", "rest_unit_test", "streaming"}
     workers = {"tokenizer", "thumbnails", "sentence_embeddings", "torch_per_gpu", "cupy_per_gpu"}
     tested = {*OUTPUTS, *servers, *workers, "digits", "futures_client", "async_callable", "bulk_scoring"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
@@ -110,7 +137,7 @@ def test_each_example_is_tested_here():
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_an_example_prints_its_results_and_leaves_nothing(name, environment):
     lines = [line.strip() for line in OUTPUTS[name].splitlines() if line.strip()]
-    assert run(name, environment).splitlines() == lines
+    assert [line for line in run(name, environment).splitlines() if line] == lines
     assert_nothing_left(environment)
 
 
@@ -235,6 +262,34 @@ def posted(environment: dict[str, str], terms: dict[str, list[float]]) -> tuple[
         connection.request("POST", "/add", json.dumps(terms), {"content-type": "application/json"})
         response = connection.getresponse()
         return response.status, json.load(response)
+
+
+def test_the_front_is_mounted_in_an_application_with_routes_and_rules_of_its_own(environment):
+    with started("rest_in_fastapi", environment) as application:
+        assert any("Uvicorn running" in line for line in application.stderr)
+        with closing(HTTPConnection("127.0.0.1", int(environment["PORT"]), timeout=DEADLINE_S)) as connection:
+
+            def asked(method: str, path: str, body: str | None = None, **headers: str) -> tuple[int, Any]:
+                connection.request(method, path, body, headers)
+                response = connection.getresponse()
+                return response.status, json.load(response)
+
+            predict = "/models/predict/shout", '{"text": "hello"}'
+            assert asked("POST", *predict)[0] == 401
+            assert asked("POST", *predict, **{"X-User": "ada"}) == (200, {"result": "HELLO"})
+            assert asked("GET", "/greeting/ada") == (200, {"greeting": "HELLO ADA"})
+            status, description = asked("GET", "/models/openapi.json")
+            assert (status, description["servers"]) == (200, [{"url": "/models"}])
+        application.send_signal(signal.SIGINT)
+        application.communicate(timeout=DEADLINE_S)
+    assert application.returncode == 0
+    assert_nothing_left(environment)
+
+
+def test_a_service_has_unit_tests_without_a_network(environment):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / "rest_unit_test.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, cwd="/")
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_web_application_answers_with_the_model_until_that_is_gone(environment):

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from interpreters import ROOT, environment, interpreters
 
 from pytriton.server.backends import LIBRARY
+from tests.server.interpreters import ROOT, environment, interpreters
 from tests.server.processes import Host
 
 pytestmark = pytest.mark.either_proxy

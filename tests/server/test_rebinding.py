@@ -20,7 +20,9 @@ from tests.server.gated import Gated
 from tests.server.multipliers import IN, OUT, answer, answer_of_version, times
 from tests.server.processes import DEADLINE_S, wait_for
 
-REQUESTS, CLIENTS, REQUESTS_PER_CALLABLE = 10_000, 6, 200
+pytestmark = pytest.mark.either_proxy
+
+REQUESTS, CLIENTS, REQUESTS_PER_CALLABLE = 4_000, 6, 200
 
 
 @pytest.fixture(scope="module")

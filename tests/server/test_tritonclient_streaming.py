@@ -120,12 +120,13 @@ def test_a_coupled_model_gives_one_response_which_is_the_last(api, doubling):
 @only_grpc
 def test_coupled_and_decoupled_models_share_a_stream(api, counting, doubling):
     # The second waits for the first's answer: Triton 2.51 aborts with ``byte_buffer->Valid()`` when a coupled and a
-    # decoupled request are under way at once on one stream.
+    # decoupled request are under way at once on one stream. And the end of the requests waits for all answers: else the
+    # stream may never end.
     with Stream(api) as stream:
         stream.send(doubling, number(4), request_id="coupled")
         answer = stream.answer()
         stream.send(counting, number(2), request_id="decoupled")
-        replies = [answer, *stream.finish()]
+        replies = [answer, stream.answer(), stream.answer(), *stream.finish()]
     assert [(reply.response["id"], reply["y"][0, 0]) for reply in replies] == [
         ("coupled", 8),
         ("decoupled", 0),
@@ -183,7 +184,7 @@ def test_two_streams_are_independent(api, counting):
 
 @only_grpc
 def test_a_stream_that_lasts_too_long_ends(api, endless):
-    with Stream(api, stream_timeout=0.3) as stream:
+    with Stream(api, stream_timeout=2) as stream:
         stream.send(endless.model, number(1))
         assert first_error(stream).status() == "StatusCode.DEADLINE_EXCEEDED"
         assert endless.closed.wait(DEADLINE_S)

@@ -71,6 +71,24 @@ def utilities(monkeypatch):
     return utilities
 
 
+def test_a_stub_is_left_as_it_is_where_the_environment_says_so(monkeypatch):
+    monkeypatch.setenv(abi.ADAPT_VARIABLE, "0")
+    monkeypatch.setattr(abi, "IS_NUMPY_2", False)
+    utilities = Utilities()
+    before = dict(vars(utilities.Tensor))
+    adapt(utilities, utilities.Tensor)
+    assert vars(utilities.Tensor) == before
+    assert [*vars(utilities)] == ["Tensor"]
+
+
+def test_a_stub_that_is_left_as_it_is_runs_no_models_under_numpy_2(monkeypatch):
+    monkeypatch.setenv(abi.ADAPT_VARIABLE, "0")
+    monkeypatch.setattr(abi, "IS_NUMPY_2", True)
+    utilities = Utilities()
+    with pytest.raises(RuntimeError, match="Install numpy<2"):
+        adapt(utilities, utilities.Tensor)
+
+
 @numpy_2
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_descriptor_shows_its_item_size_only_while_it_is_entered(dtype):

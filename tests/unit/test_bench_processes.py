@@ -7,6 +7,8 @@ import threading
 import processes
 import pytest
 
+from tests.unit.children import in_child
+
 ROLLUP = """5581c0a000-7ffc0e000 ---p 00000000 00:00 0    [rollup]
 Rss:                2048 kB
 Pss:                1024 kB
@@ -74,19 +76,26 @@ def test_a_living_process_has_memory_and_open_files(child):
 
 
 def test_a_socket_counts_until_it_is_closed_and_another_file_never(tmp_path):
-    before = processes.open_sockets(os.getpid())
-    with socket.socket(), (tmp_path / "file").open("w"):
-        assert processes.open_sockets(os.getpid()) == before + 1
-    assert processes.open_sockets(os.getpid()) == before
+    def counted():
+        before = processes.open_sockets(os.getpid())
+        with socket.socket(), (tmp_path / "file").open("w"):
+            during = processes.open_sockets(os.getpid())
+        return during - before, processes.open_sockets(os.getpid()) - before
+
+    assert in_child(counted) == (1, 0)  # where no other thread opens and closes any
 
 
 def test_a_thread_counts_while_it_runs():
-    before, ending = processes.threads(os.getpid()), threading.Event()
-    thread = threading.Thread(target=ending.wait)
-    thread.start()
-    assert processes.threads(os.getpid()) == before + 1
-    ending.set()
-    thread.join()
+    def counted():
+        before, ending = processes.threads(os.getpid()), threading.Event()
+        thread = threading.Thread(target=ending.wait)
+        thread.start()
+        during = processes.threads(os.getpid())
+        ending.set()
+        thread.join()
+        return during - before
+
+    assert in_child(counted) == 1  # where no other thread begins and ends
 
 
 def test_waiting_for_the_end_returns_who_still_runs(child):

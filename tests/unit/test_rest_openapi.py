@@ -187,7 +187,7 @@ def test_every_reference_leads_somewhere_and_all_of_it_is_json():
 
 
 def test_a_token_is_part_of_the_description_but_for_health():
-    document = describe([], RestConfig(access_token="secret", root_path="/models"))
+    document = describe([], RestConfig(access_token="secret"), "/models")
     assert document["security"] == [{"token": []}]
     assert document["paths"]["/health/live"]["get"]["security"] == []
     assert document["servers"] == [{"url": "/models"}]

@@ -317,6 +317,14 @@ def test_temporary_folders_of_the_server_are_removed_and_those_of_others_stay(la
         shutil.rmtree(other)
 
 
+@pytest.mark.parametrize(("setting", "told"), [("1", True), ("0", False)])
+def test_the_environment_can_have_temporary_folders_left_alone(launch, capfd, monkeypatch, setting, told):
+    monkeypatch.setenv("PYTRITON_NOTE_FOLDERS", setting)
+    launch.start(launch.script('echo "notes: $PYTRITON_TEMPORARY_FOLDERS"'))
+    launch.status()
+    assert (capfd.readouterr().out.strip() != "notes:") is told
+
+
 def test_commands_after_the_end_do_nothing(launch):
     process = launch.start(launch.script("exit 0"))
     launch.status()

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,6 +24,8 @@ from tests.server.processes import is_alive, wait_for
 from tests.server.rest.fronts import front_config, front_processes, fronted, url_of
 from tests.server.tls import Certificates
 from tests.server.traffic import Gate
+
+pytestmark = pytest.mark.either_proxy
 
 TOKEN = "secret-of-the-front"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -46,7 +49,7 @@ def front(rest):
 
 
 def answer(front, text="hello", **headers):
-    return httpx.post(f"{front}/predict/shout", json={"text": text}, headers=BEARER | headers)
+    return httpx.post(f"{front}/predict/shout", json={"text": text}, headers=BEARER | headers, timeout=60)
 
 
 def test_a_typed_function_answers_json(front):
@@ -73,7 +76,9 @@ def sockets_of(pid):
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
 def test_the_token_is_needed(front, authorization):
-    response = httpx.post(f"{front}/predict/shout", json={"text": "a"}, headers={"Authorization": authorization})
+    response = httpx.post(
+        f"{front}/predict/shout", json={"text": "a"}, headers={"Authorization": authorization}, timeout=60
+    )
     assert response.status_code == 401
     assert response.headers["WWW-Authenticate"] == "Bearer"
     assert response.json()["error"]["code"] == "UNAUTHORIZED"
@@ -81,13 +86,13 @@ def test_the_token_is_needed(front, authorization):
 
 @pytest.mark.parametrize("path", ["/metrics", "/no-such-route", "/healthy", "/health/../metrics"])
 def test_all_other_routes_need_the_token(front, path):
-    connection = httpx.get(f"{front}{path}")
+    connection = httpx.get(f"{front}{path}", timeout=60)
     assert connection.status_code == 401
 
 
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
 def test_health_needs_no_token(front, path):
-    assert httpx.get(f"{front}{path}").status_code == 200
+    assert httpx.get(f"{front}{path}", timeout=60).status_code == 200
 
 
 def test_the_token_is_not_on_a_command_line_or_in_an_environment(rest):
@@ -124,7 +129,7 @@ def test_the_id_of_a_request_is_returned_and_made_where_it_is_missing_or_malform
 
 
 def metrics(front):
-    text = httpx.get(f"{front}/metrics", headers=BEARER).text
+    text = httpx.get(f"{front}/metrics", headers=BEARER, timeout=60).text
     return dict(line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
 
 
@@ -153,7 +158,7 @@ def test_the_counters_of_a_killed_process_go_on(front, rest):
 
 
 def test_names_of_unknown_models_make_no_metrics(front):
-    assert httpx.post(f"{front}/predict/made-up", json={}, headers=BEARER).status_code == 404
+    assert httpx.post(f"{front}/predict/made-up", json={}, headers=BEARER, timeout=60).status_code == 404
     assert not any("made-up" in name for name in metrics(front))
 
 
@@ -188,14 +193,14 @@ def test_a_killed_server_is_503_until_it_is_launched_again():
         statuses = set()
         with triton._lock:  # so that it is not launched again before we have asked
             os.kill(server_of(config), signal.SIGKILL)
-            wait_for(lambda: httpx.get(f"{url}/health/ready").status_code == 503, "not to be ready")
-            assert httpx.get(f"{url}/health/live").status_code == 200
+            wait_for(lambda: httpx.get(f"{url}/health/ready", timeout=60).status_code == 503, "not to be ready")
+            assert httpx.get(f"{url}/health/live", timeout=60).status_code == 200
             response = predict()
             assert response.status_code == 503
             assert response.headers["Retry-After"] == "1"
         wait_for(lambda: statuses.add(predict().status_code) or 200 in statuses, "the server to be launched again")
         assert statuses <= {200, 503}
-        assert httpx.get(f"{url}/health/ready").status_code == 200
+        assert httpx.get(f"{url}/health/ready", timeout=60).status_code == 200
 
 
 def test_too_many_requests_are_refused_while_health_answers():
@@ -214,7 +219,7 @@ def test_too_many_requests_are_refused_while_health_answers():
         assert refused.status_code == 429
         assert refused.headers["Retry-After"] == "1"
         assert refused.json()["error"]["code"] == "TOO_MANY_REQUESTS"
-        assert httpx.get(f"{url}/health/ready").status_code == 200
+        assert httpx.get(f"{url}/health/ready", timeout=60).status_code == 200
         gate.open()
         assert [each.result().status_code for each in calls] == [200, 200]
         assert call().status_code == 200
@@ -222,7 +227,7 @@ def test_too_many_requests_are_refused_while_health_answers():
 
 def in_progress(url):
     """Requests in progress but the one that asks."""
-    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    lines = httpx.get(f"{url}/metrics", timeout=60).text.splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("pytriton_rest_requests_in_progress")) - 1
 
 
@@ -233,24 +238,24 @@ def test_a_front_speaks_https(tmp_path):
         with httpx.Client(verify=trust) as client:
             assert client.post(f"{url}/predict/shout", json={"text": "a"}).json() == {"result": "A"}
         with pytest.raises(httpx.RemoteProtocolError):
-            httpx.get(url.replace("https", "http"))
+            httpx.get(url.replace("https", "http"), timeout=60)
 
 
 @pytest.mark.parametrize("way", ["removed", "kept"])
 def test_a_front_is_served_below_the_path_of_a_proxy_that_removes_it_or_not(way):
     with fronted(root_path="/models") as triton:
         prefix = "" if way == "removed" else "/models"
-        response = httpx.post(f"{url_of(triton._rest)}{prefix}/predict/shout", json={"text": "a"})
+        response = httpx.post(f"{url_of(triton._rest)}{prefix}/predict/shout", json={"text": "a"}, timeout=60)
         assert response.json() == {"result": "A"}
-        assert httpx.get(f"{url_of(triton._rest)}{prefix}/health/ready").status_code == 200
+        assert httpx.get(f"{url_of(triton._rest)}{prefix}/health/ready", timeout=60).status_code == 200
 
 
 def test_each_request_is_logged_in_one_line(capfd):
     with fronted(access_log=True) as triton:
         url = url_of(triton._rest)
         headers = {"X-Request-ID": "order-8"}
-        httpx.post(f"{url}/predict/shout?secret=1", json={"text": "a"}, headers=headers)
-        httpx.get(f"{url}/a%0AFAKE%22b", headers=headers)
+        httpx.post(f"{url}/predict/shout?secret=1", json={"text": "a"}, headers=headers, timeout=60)
+        httpx.get(f"{url}/a%0AFAKE%22b", headers=headers, timeout=60)
     lines = [line for line in capfd.readouterr().out.splitlines() if "order-8" in line]
     assert len(lines) == 2
     assert ' POST "/predict/shout" 200 ' in lines[0]
@@ -327,7 +332,7 @@ def test_options_come_from_the_environment(monkeypatch):
         with Triton(config=config) as triton:
             triton.bind(shout)
             triton.run()
-            assert httpx.get(url_of(rest, "/health/ready")).status_code == 200
+            assert httpx.get(url_of(rest, "/health/ready"), timeout=60).status_code == 200
         with Triton(config=config, rest=False):
             assert not front_processes(rest)
 
@@ -397,8 +402,37 @@ def test_a_request_is_answered_to_its_end_while_the_front_drains():
         triton.stop()
         assert call.result().json() == {"result": "a"}
         with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{url}/health/live")
+            httpx.get(f"{url}/health/live", timeout=60)
     assert not front_processes(triton._rest)
+
+
+def test_a_stream_is_sent_to_its_end_while_the_front_drains():
+    gate = Gate()
+
+    def tell(word: str) -> Iterator[str]:
+        yield word
+        gate.wait()
+        yield word.upper()
+
+    with fronted(tell) as triton, httpx.Client(timeout=60) as client:
+        url = url_of(triton._rest)
+        with client.stream("POST", f"{url}/predict/tell", json={"word": "a"}) as stream:
+            lines = stream.iter_lines()
+            assert next(lines) == '{"result":"a"}'
+            stopping = threading.Thread(target=triton.stop)
+            stopping.start()
+            wait_for(lambda: refuses(url), "the port to be closed")
+            gate.open()
+            assert [*lines] == ['{"result":"A"}']
+        stopping.join()
+
+
+def refuses(url):
+    try:
+        httpx.get(f"{url}/health/live", timeout=60)
+    except httpx.ConnectError:
+        return True
+    return False
 
 
 def test_requests_that_take_too_long_are_ended_with_the_front():

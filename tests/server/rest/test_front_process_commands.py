@@ -10,6 +10,8 @@ from tests.server.command import Command, run
 from tests.server.ports import reserved_ports
 from tests.server.processes import is_worker, wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 SLOW_START_S = 60.0  # of two interpreters, a server and a front, one after the other, on a busy machine
 
 PROGRAM = """

@@ -10,6 +10,8 @@ import pytest
 from tests.server.processes import Host, is_alive, wait_for
 from tests.server.rest.fronts import front_config, front_processes, url_of
 
+pytestmark = pytest.mark.either_proxy
+
 
 class FrontedHost:
     """host.py with a front, which it takes from its environment."""

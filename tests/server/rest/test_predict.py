@@ -16,6 +16,8 @@ from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from tests.server.rest.ways import Front
 
+pytestmark = pytest.mark.either_proxy
+
 LARGE = 2**63 - 1
 SPECIAL = [math.nan, math.inf, -math.inf]
 TEXTS = ["", "ä€😀", 'quote " backslash \\ slash /', "line\nend\ttab\0null", "\u2028", "x" * 10_000]

@@ -1,0 +1,217 @@
+"""Bodies that are no JSON, and responses that are none: forms, files, arrays."""
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from pytriton.decorators import batch
+from pytriton.model_config import Tensor
+from tests.server.rest.ways import Front
+
+NPY, OCTETS = "application/x-npy", "application/octet-stream"
+
+
+def size(image: Image.Image, factor: int = 1, note: str = "") -> dict[str, Any]:
+    return {"size": [each * factor for each in image.size], "note": note}
+
+
+def grey(image: Image.Image) -> Image.Image:
+    return image.convert("L")
+
+
+def backwards(content: bytes) -> bytes:
+    return content[::-1]
+
+
+def joined(words: list[str], numbers: list[int]) -> dict[str, Any]:
+    return {"words": words, "numbers": numbers}
+
+
+def member(order: dict[str, Any]) -> list[str]:
+    return sorted(order)
+
+
+@batch
+def double(x: NDArray[np.float32]) -> dict[str, np.ndarray]:
+    return {"y": x * 2}
+
+
+@batch
+def both(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
+    return {"plus": a + b, "minus": a - b}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models(front: Front) -> None:
+    for function in (size, grey, backwards, joined, member):
+        front.triton.bind(function)
+    matrix = [[Tensor(name=name, shape=(2, 3), dtype=np.float32)] for name in ("x", "y")]
+    front.triton.bind("double", double, *matrix)
+    row = [[Tensor(name=name, shape=(-1,), dtype=np.float32)] for name in ("x", "y")]
+    front.triton.bind("double_row", double, *row)
+    pairs = [
+        [Tensor(name=name, shape=(-1,), dtype=np.int64) for name in names] for names in (("a", "b"), ("plus", "minus"))
+    ]
+    front.triton.bind("both", both, *pairs)
+
+
+def png(width: int = 3, height: int = 2) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (width, height), (250, 10, 10)).save(file, "PNG")
+    return file.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def test_an_image_can_be_uploaded_with_a_form(front):
+    response = front.post(
+        "/predict/size", files={"image": ("a.png", png(), "image/png")}, data={"factor": "2", "note": "ä"}
+    )
+    assert response.json() == {"result": {"size": [6, 4], "note": "ä"}}
+
+
+def test_an_image_can_be_the_whole_body_with_the_rest_in_the_url(front):
+    response = front.post("/predict/size?factor=3&note=a%20b", content=png(), headers={"content-type": "image/png"})
+    assert response.json() == {"result": {"size": [9, 6], "note": "a b"}}
+
+
+def test_an_image_is_answered_as_a_file_on_demand(front):
+    response = front.post("/predict/grey", content=png(), headers={"content-type": "image/png", "accept": "image/png"})
+    assert response.headers["content-type"] == "image/png"
+    assert Image.open(io.BytesIO(response.content)).mode == "L"
+
+
+def test_what_is_no_image_names_the_input(front):
+    status, error = front.refusal("/predict/size", files={"image": ("a.png", b"no image")})
+    assert status == 422
+    assert error["details"][0]["path"] == ["image"]
+
+
+def test_bytes_come_and_go_raw(front):
+    content = bytes(range(256)) * 10
+    headers = {"content-type": OCTETS, "accept": OCTETS}
+    response = front.post("/predict/backwards", content=content, headers=headers)
+    assert response.content == content[::-1]
+    assert response.headers["content-type"] == OCTETS
+    response = front.post("/predict/backwards", files={"content": content}, headers={"accept": OCTETS})
+    assert response.content == content[::-1]
+
+
+def test_lists_are_parts_of_one_name_or_json(front):
+    parts = [("words", (None, "a")), ("words", (None, "[b")), ("numbers", (None, "1")), ("numbers", (None, "2"))]
+    assert front.post("/predict/joined", files=parts).json() == {"result": {"words": ["a", "[b"], "numbers": [1, 2]}}
+    parts = [("words", (None, '["a"]')), ("numbers", (None, "[]"))]
+    assert front.post("/predict/joined", files=parts).json() == {"result": {"words": ["a"], "numbers": []}}
+
+
+def test_an_object_is_json_in_a_form(front):
+    response = front.post("/predict/member", files={"order": (None, '{"b": 1, "a": [1]}')})
+    assert response.json() == {"result": ["a", "b"]}
+
+
+def test_a_form_that_is_none_is_refused(front):
+    for content, kind in (
+        (b"", "multipart/form-data"),
+        (b"", "multipart/form-data; boundary=x"),
+        (b"--x\r\n\r\nno name\r\n--x--\r\n", "multipart/form-data; boundary=x"),
+        (b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\ncut", "multipart/form-data; boundary=x"),
+    ):
+        status, error = front.refusal("/predict/size", content=content, headers={"content-type": kind})
+        assert (status, error["code"]) == (400, "INVALID_REQUEST")
+
+
+def test_arrays_are_files_of_numpy(front):
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    response = front.post("/predict/double", content=npy(array), headers={"content-type": NPY, "accept": NPY})
+    assert response.headers["content-type"] == NPY
+    np.testing.assert_array_equal(np.load(io.BytesIO(response.content)), array * 2)
+    response = front.post("/predict/double", content=npy(np.asfortranarray(array)), headers={"content-type": NPY})
+    assert response.json() == {"y": (array * 2).tolist()}
+    response = front.post("/predict/double", {"x": array.tolist()}, headers={"accept": NPY})
+    np.testing.assert_array_equal(np.load(io.BytesIO(response.content)), array * 2)
+
+
+def test_an_array_with_one_more_dimension_is_a_batch(front):
+    arrays = np.arange(60, dtype=np.float32).reshape(10, 2, 3)
+    response = front.post("/predict/double", content=npy(arrays), headers={"content-type": NPY, "accept": NPY})
+    np.testing.assert_array_equal(np.load(io.BytesIO(response.content)), arrays * 2)
+    response = front.post("/predict/double", content=npy(arrays), headers={"content-type": NPY})
+    assert response.json() == {"predictions": [{"y": each.tolist()} for each in arrays * 2]}
+
+
+def test_arrays_are_raw_bytes(front):
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    headers = {"content-type": OCTETS, "accept": OCTETS}
+    response = front.post("/predict/double", content=array.tobytes(), headers=headers)
+    assert response.content == (array * 2).tobytes()
+    assert (response.headers["x-shape"], response.headers["x-dtype"]) == ("2,3", "float32")
+    response = front.post("/predict/double_row", content=array.tobytes(), headers={"content-type": OCTETS})
+    assert response.json() == {"y": (array * 2).ravel().tolist()}
+    two = front.post("/predict/double", content=array.tobytes() * 2, headers={"content-type": OCTETS})
+    assert two.json() == {"predictions": [{"y": (array * 2).tolist()}] * 2}
+
+
+def test_arrays_can_be_parts_of_a_form(front):
+    array = np.arange(3)
+    files = {"a": ("a.npy", npy(array), OCTETS), "b": ("b.bin", array.tobytes(), OCTETS)}
+    response = front.post("/predict/both", files=files)
+    assert response.json() == {"plus": [0, 2, 4], "minus": [0, 0, 0]}
+    assert front.post("/predict/both", files={"a": (None, "[1]"), "b": (None, "[2]")}).json() == {
+        "plus": [3],
+        "minus": [-1],
+    }
+
+
+def test_one_of_several_outputs_is_chosen_in_the_url(front):
+    fields = {"a": [3], "b": [1]}
+    response = front.post("/predict/both?output=minus", fields, headers={"accept": NPY})
+    assert np.load(io.BytesIO(response.content)).tolist() == [2]
+    for path in ("/predict/both", "/predict/both?output=none"):
+        status, error = front.refusal(path, fields, headers={"accept": NPY})
+        assert (status, error["code"]) == (406, "NOT_ACCEPTABLE")
+        assert "'minus'" in error["message"]
+
+
+HUGE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999,), }"
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        (b"abc", OCTETS, 422),
+        (b"", OCTETS, 422),
+        (b"no file", NPY, 400),
+        (npy(np.zeros((2, 3), np.float32))[:-1], NPY, 400),
+        (b"\x93NUMPY\x01\x00\x02\x00{}", NPY, 400),
+        (b"\x93NUMPY\x01\x00\x76\x00" + HUGE.ljust(117) + b"\n", NPY, 400),
+        (npy(np.zeros((3, 2), np.float32)), NPY, 422),
+        (npy(np.zeros((2, 3), np.complex64)), NPY, 422),
+        (npy(np.zeros((2, 3), "U4")), NPY, 422),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(front, content, kind, status):
+    assert front.refusal("/predict/double", content=content, headers={"content-type": kind})[0] == status
+
+
+def test_a_body_of_another_type_is_refused(front):
+    for path, kind in (("double", "application/xml"), ("both", OCTETS), ("joined", NPY), ("double", "image/png")):
+        status, error = front.refusal(f"/predict/{path}", content=b"x", headers={"content-type": kind})
+        assert (status, error["code"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
+
+
+@pytest.mark.parametrize(
+    "accept", ["application/json", "text/html,*/*;q=0.8", "application/x-npy;q=0, */*", "garbage", ""]
+)
+def test_json_is_the_answer_to_all_who_want_nothing_else_that_we_have(front, accept):
+    response = front.post("/predict/double_row", {"x": [1]}, headers={"accept": accept})
+    assert response.headers["content-type"] == "application/json"
+    assert json.loads(response.content) == {"y": [2.0]}
