@@ -24,7 +24,7 @@ from pytriton.model import Model, ModelSpec
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.pool.pool import Infer
 from pytriton.rest.config import RestConfig
-from pytriton.rest.front import Front, checked
+from pytriton.rest.front import Front
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.model_server import ModelServer, ServerCapabilities
@@ -54,16 +54,16 @@ class TritonBase(ABC):
     Args:
         workspace: As for :class:`pytriton.triton.Triton`.
         connect_on_enter: Whether entering the context connects.
-        rest: As for :class:`pytriton.triton.Triton`.
+        rest: Options of a REST front, which were checked; None for no front.
     """
 
     def __init__(
         self,
         workspace: Workspace | str | Path | None = None,
         connect_on_enter: bool = True,
-        rest: RestConfig | bool | None = False,
+        rest: RestConfig | None = None,
     ) -> None:
-        self._rest = checked(rest)
+        self._rest = rest
         self._front: Front | None = None
         self._front_announced = False
         self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)

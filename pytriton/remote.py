@@ -16,6 +16,7 @@ from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.rest.config import RestConfig
+from pytriton.rest.front import checked
 from pytriton.server.access import Access
 from pytriton.server.backends import NO_PYTHON_BACKEND
 from pytriton.server.endpoints import ServerEndpoints
@@ -166,7 +167,7 @@ class RemoteTriton(TritonBase):
     ) -> None:
         self._access = Access.to_other(url, access_token)
         self._init_timeout_s = init_timeout_s
-        super().__init__(workspace, rest=rest)
+        super().__init__(workspace, rest=checked(rest))
 
     def is_alive(self) -> bool:
         """Whether there is a server, which is asked if nothing was bound yet, and every bound model can be served."""

@@ -24,6 +24,7 @@ from pytriton.exceptions import PyTritonServerError
 from pytriton.model_config.validation import checked_copy
 from pytriton.remote import RemoteTriton
 from pytriton.rest.config import RestConfig
+from pytriton.rest.front import checked
 from pytriton.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
     TRITON_ACCESS_HEADER,
@@ -147,9 +148,10 @@ class Triton(TritonBase):
         self._announced = False
         default = VertextAILifecyclePolicy if self._config.allow_vertex_ai else DefaultTritonLifecyclePolicy
         self._policy = triton_lifecycle_policy or default
-        super().__init__(workspace, self._policy.launch_triton_on_startup, rest)
-        if self._rest is not None:
-            check_ports_differ(self._config, "RestConfig.port", self._rest.port)
+        front = checked(rest)
+        if front is not None:
+            check_ports_differ(self._config, "RestConfig.port", front.port)
+        super().__init__(workspace, self._policy.launch_triton_on_startup, front)
 
     def run(self) -> None:
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""

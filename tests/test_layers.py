@@ -93,6 +93,7 @@ LAYERS = {
     ],
     "rest": [
         "client",
+        "constants",
         "exceptions",
         "forks",
         "model_config",
@@ -103,7 +104,7 @@ LAYERS = {
         "signals",
         "signature",
     ],
-    "remote": ["base", "constants", "exceptions", "model_config", "rest.config", "server", "utils"],
+    "remote": ["base", "constants", "exceptions", "model_config", "rest.config", "rest.front", "server", "utils"],
     "triton": [
         "base",
         "client",
@@ -113,6 +114,7 @@ LAYERS = {
         "model_config",
         "remote",
         "rest.config",
+        "rest.front",
         "security",
         "server",
         "utils",
