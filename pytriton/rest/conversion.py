@@ -113,11 +113,6 @@ class Converter:
             raise ValueMismatchError(found)
         return arrays
 
-    def only_input(self) -> str | None:
-        """The name of the input, if there is one, or one that is required."""
-        names = [*self._inputs] if len(self._inputs) == 1 else [*self._required]
-        return names[0] if len(names) == 1 else None
-
     def result(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """The outputs of one row as an object for :func:`pytriton.rest.json_arrays.dumps`.
 
@@ -212,6 +207,11 @@ def _number(value: Any, path: Path) -> Any:
     return SPECIAL_NUMBERS.get(value, value) if isinstance(value, str) else value
 
 
+def _integer(value: Any, path: Path) -> Any:
+    """An integer also where it is written as 1.0 or 1e3, which JSON does not tell apart."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _bytes(value: Any, path: Path) -> Any:
     if isinstance(value, str):
         try:
@@ -223,17 +223,15 @@ def _bytes(value: Any, path: Path) -> Any:
 
 def _array_reader(schema: Schema) -> Callable[[Any, Path], Any]:
     shape: list[int] = schema["shape"]
-    is_text = schema["dtype"] == "BYTES"
-    leaf = _element if is_text else _number
     is_single = shape in ([], [1])
-    convert = is_text or np.dtype(from_triton_name(schema["dtype"])).kind == "f"
+    leaf = LEAVES.get(np.dtype(from_triton_name(schema["dtype"])).kind)
 
     def read(value: Any, path: Path) -> Any:
         if isinstance(value, np.ndarray):
             return value
         if is_single and shape and not isinstance(value, list):
             value = [value]
-        if convert:
+        if leaf is not None:
             value = _each(value, leaf, len(shape), path)
         return array_of(schema, value, path)
 
@@ -255,6 +253,8 @@ def _element(value: Any, path: Path) -> Any:
         raise ValueMismatchError([Problem(path, 'a string, or {"b64": ...}', shown(value))])
     return value
 
+
+LEAVES = {"f": _number, "i": _integer, "u": _integer, "S": _element}  # by the kind of the dtype
 
 # Outputs.
 

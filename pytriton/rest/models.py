@@ -45,6 +45,14 @@ class Model:
         return cls(config, version, Signature.of(config) or _of_tensors(config))
 
     @property
+    def only_input(self) -> str | None:
+        """The name of the input, if there is one, or one that is required."""
+        names = [*self.signature.inputs]
+        if len(names) > 1:
+            names = [*self.signature.required]
+        return names[0] if len(names) == 1 else None
+
+    @property
     def rows_of_a_request(self) -> int:
         """The most rows that one request may have.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytriton.rest.config import RestConfig
 from pytriton.rest.models import Model
-from pytriton.signature.schema import OBJECT, RESULT, Schema
+from pytriton.signature.schema import OBJECT, RESULT, Schema, is_native
 
 __all__ = ["describe"]
 
@@ -20,6 +20,7 @@ FLOATS = ("FP16", "FP32", "FP64", "BF16")
 NON_FINITE = "NonFinite"
 ENCODED = "EncodedBytes"
 ERROR = "Error"
+BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 COMPONENTS: dict[str, Schema] = {
     NON_FINITE: {
@@ -30,7 +31,7 @@ COMPONENTS: dict[str, Schema] = {
     ENCODED: {
         "description": "Bytes that are not text in UTF-8.",
         "type": "object",
-        "properties": {"b64": {"type": "string", "contentEncoding": "base64"}},
+        "properties": {"b64": {"type": "string", "contentEncoding": "base64", "pattern": BASE64}},
         "required": ["b64"],
         "additionalProperties": False,
     },
@@ -66,8 +67,8 @@ ERRORS = {
     "400": "The body is not JSON, or not what its content type says.",
     "401": "The access token is missing or wrong.",
     "404": "There is no such model.",
-    "406": "The result has no form that `Accept` asks for.",
-    "408": "Nothing of the body came for too long.",
+    "406": "The answer has no form that `Accept` asks for.",
+    "408": "The body did not come in time.",
     "413": "The body is too large.",
     "415": "The content type is not among those of the model.",
     "422": "Values do not fit the model's inputs; `details` names each.",
@@ -144,10 +145,11 @@ class _Writer:
         }
         self.paths[route] = {"post": {key: value for key, value in operation.items() if value != ""}}
         if not model.version and not model.config.decoupled and takes_instances(model):
-            self.paths[f"/v1/models/{name}:predict"] = {"post": self._kserve(name, prefix, example)}
+            self.paths[f"/v1/models/{name}:predict"] = {"post": self._kserve(model, prefix, example)}
 
     def _request_contents(self, model: Model, prefix: str, example: Any) -> dict[str, Any]:
-        one, many = _reference(f"{prefix}_input"), _instances(f"{prefix}_input", "instances")
+        one = _reference(f"{prefix}_input")
+        many = _instances(one, "instances")
         schema = {"anyOf": [one, many]} if takes_instances(model) else one
         contents: dict[str, Any] = {"application/json": {"schema": schema}}
         if example is not None:
@@ -157,7 +159,8 @@ class _Writer:
         return contents
 
     def _answer(self, model: Model, prefix: str, example: Any) -> dict[str, Any]:
-        one, many = _reference(f"{prefix}_output"), _instances(f"{prefix}_output", "predictions")
+        one = _reference(f"{prefix}_output")
+        many = _instances(one, "predictions")
         if model.config.decoupled:
             text = "The answers, one after the other."
             return {
@@ -172,8 +175,16 @@ class _Writer:
             content["example"] = example["output"]
         return {"description": "The answer.", "content": {"application/json": content}}
 
-    def _kserve(self, name: str, prefix: str, example: Any) -> dict[str, Any]:
-        request: dict[str, Any] = {"schema": _instances(f"{prefix}_input", "instances")}
+    def _kserve(self, model: Model, prefix: str, example: Any) -> dict[str, Any]:
+        name, only = model.config.model_name, model.only_input
+        instance, prediction = _reference(f"{prefix}_input"), _reference(f"{prefix}_output")
+        if only is not None and is_native(
+            model.signature.inputs[only]
+        ):  # bare values of it are answered with bare values of the only output
+            instance = {"anyOf": [instance, self.schemas[f"{prefix}_input"]["properties"][only]]}
+            outputs = self.schemas[f"{prefix}_output"]["properties"]
+            prediction = {"anyOf": [prediction, *outputs.values()]} if len(outputs) == 1 else prediction
+        request: dict[str, Any] = {"schema": _instances(instance, "instances")}
         if example is not None:
             request["example"] = {"instances": [example["input"]]}
         return {
@@ -184,7 +195,7 @@ class _Writer:
             "responses": {
                 "200": {
                     "description": "The answers.",
-                    "content": {"application/json": {"schema": _instances(f"{prefix}_output", "predictions")}},
+                    "content": {"application/json": {"schema": _instances(prediction, "predictions")}},
                 },
                 **_errors(*ERRORS),
             },
@@ -226,6 +237,8 @@ def _of_values(schema: Schema, is_input: bool) -> Schema:
     kind = schema.get("type")
     if kind == "array":
         return {**schema, "items": _of_values(schema["items"], is_input)}
+    if "contentEncoding" in schema:
+        return {**schema, "pattern": BASE64}
     if kind == "integer" and "enum" not in schema:
         return {"minimum": -(2**63), "maximum": 2**63 - 1, **schema}
     if kind == "number" and not is_input and "enum" not in schema:
@@ -276,8 +289,8 @@ def _object(properties: Mapping[str, Schema], required: Iterable[str], additiona
     return schema if additional else {**schema, "additionalProperties": False}
 
 
-def _instances(name: str, member: str) -> Schema:
-    rows = {"type": "array", "items": _reference(name), "minItems": 1}
+def _instances(each: Schema, member: str) -> Schema:
+    rows = {"type": "array", "items": each, "minItems": 1}
     return _object({member: rows}, [member], additional=member == "predictions")
 
 
@@ -293,7 +306,7 @@ def _form(model: Model) -> Schema:
         else {"type": "string", **({"description": each["description"]} if "description" in each else {})}
         for name, each in model.signature.inputs.items()
     }
-    return _object(parts, model.signature.required)
+    return _object(parts, model.signature.required, additional=False)
 
 
 def _reference(name: str) -> Schema:

@@ -157,7 +157,7 @@ def _instances(served: Served, value: Any, lists: int, *, bare: bool) -> Questio
         raise ValueMismatchError(
             [*found, Problem((INSTANCES,), "a list of objects, with one or more", _kind(instances))]
         )
-    only = served.converter.only_input() if bare else None
+    only = served.model.only_input if bare else None
     is_bare = False
     for index, each in enumerate(instances):
         if only is not None and not is_object(each):

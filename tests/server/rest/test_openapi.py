@@ -79,6 +79,8 @@ def test_the_page_has_all_that_it_needs(front):
 def test_generated_requests_get_the_answers_that_are_described(process, tmp_path, kind):
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{url_of(process)}/openapi.json", "--no-color"]
     command += ["--include-path-regex", f"/{kind}(:predict)?$", "--max-examples", str(CASES), "--checks", "all"]
+    if kind == "picture":  # a schema cannot say which bytes are an image
+        command += ["--exclude-checks", "positive_data_acceptance"]
     command += ["--phases", "examples,coverage,fuzzing", "--suppress-health-check", "all", "--seed", "21"]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "NO_PROXY": "*"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=540)
@@ -91,7 +93,8 @@ def test_generated_requests_get_the_answers_that_are_described(process, tmp_path
 def test_a_generated_client_calls_the_models(process, tmp_path):
     (tmp_path / "openapi.json").write_text(process.get("/openapi.json").text)
     command = [sys.executable, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--meta", "none"]
-    command += ["--output-path", "front", "--fail-on-warning"]
+    command += ["--output-path", "front", "--fail-on-warning", "--config", "config.yaml"]
+    (tmp_path / "config.yaml").write_text("post_hooks: []")  # they would format it
     made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
     assert made.returncode == 0, made.stdout + made.stderr
     program = tmp_path / "program.py"
