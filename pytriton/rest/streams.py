@@ -73,7 +73,7 @@ async def disconnected(receive: Receive) -> None:
 async def send_stream(
     results: AsyncGenerator[bytes, None], media_type: str, receive: Receive, send: Send, heartbeat_s: float
 ) -> None:
-    """Answer a request with a stream. Nothing is sent before the first result, or for ``heartbeat_s``.
+    """Answer a request with a stream. Nothing is sent before the first result, or the first heartbeat.
 
     Args:
         results: Texts of JSON. They are closed in any case.
@@ -97,7 +97,9 @@ async def send_stream(
                 raise ClientDisconnectedError
             is_end = False
             if not pending.done():
-                text = b": heartbeat\n\n" if is_sse else b""
+                if not is_sse:
+                    continue
+                text = b": heartbeat\n\n"
             else:
                 try:
                     result = pending.result()
