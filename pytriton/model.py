@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import InstanceGroup, ModelConfig, SequenceBatcher, Tensor
@@ -15,10 +16,12 @@ from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
 from pytriton.model_config.validation import check_integer, groups_of_callables, validate_for_bind
 from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
-from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
 from pytriton.pool.threads import ThreadWorkerPool
 from pytriton.server.repository import remove_model, write_model
+
+if TYPE_CHECKING:
+    from pytriton.pool.process_pool import ProcessWorkerPool
 
 __all__ = ["Model", "describe"]
 
@@ -90,9 +93,14 @@ class Model:
             raise PyTritonValidationError(
                 f"model {self.name!r} has several instance_groups, so that wait_for must be {ALL!r}"
             )
-        self._pool: WorkerPool = (
-            ProcessWorkerPool(infer, served) if isinstance(infer, Processes) else ThreadWorkerPool(infer, served)
-        )
+        self._pool: WorkerPool
+        self._processes: ProcessWorkerPool | None = None  # the same pool, if it is one of processes
+        if isinstance(infer, Processes):
+            from pytriton.pool.process_pool import ProcessWorkerPool
+
+            self._pool = self._processes = ProcessWorkerPool(infer, served)
+        else:
+            self._pool = ThreadWorkerPool(infer, served)
         self._instances = self._pool.workers
         self._max_batches_in_flight = served.options.max_batches_in_flight
         self._traced = traced
@@ -186,30 +194,31 @@ class Model:
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """
         groups = self.config.instance_groups or ()
-        if not isinstance(self._pool, ProcessWorkerPool) or len(groups) != 1:
+        pool = self._processes
+        if pool is None or len(groups) != 1:
             raise PyTritonInvalidOperationError(
                 f"model {self.name!r} cannot be scaled; bind it with pytriton.workers.Processes, and without "
                 "instance_groups or with one"
             )
-        before = len(self._pool.workers) or len(self._pool.processes.resources())
-        self._pool.scale_up(count)
+        before = len(pool.workers) or len(pool.processes.resources())
+        pool.scale_up(count)
         try:
             self._configure(count)
             reload()
         except BaseException:
             self._configure(before)
-            self._pool.scale_down(before)
+            pool.scale_down(before)
             raise
-        self._pool.scale_down(count)
+        pool.scale_down(count)
 
     def has_late_workers(self) -> bool:
         """Whether there are workers that the start did not wait for, as ``wait_for`` says."""
-        return isinstance(self._pool, ProcessWorkerPool) and self._pool.has_late_workers()
+        return self._processes is not None and self._processes.has_late_workers()
 
     def wait_for_late_workers(self) -> int:
         """Wait for them; returns how many workers the model can be scaled to then, 0 if the model ends."""
-        assert isinstance(self._pool, ProcessWorkerPool)
-        return self._pool.wait_for_late_workers()
+        assert self._processes is not None
+        return self._processes.wait_for_late_workers()
 
     def _configure(self, count: int) -> None:
         (group,) = self.config.instance_groups or (InstanceGroup(),)

@@ -194,6 +194,12 @@ LAZY_IMPORTS = {
         "opentelemetry.trace": OPTIONAL,
         "opentelemetry.trace.propagation.tracecontext": OPTIONAL,
     },
+    "pytriton.model": {"pytriton.pool.process_pool": "most models have no worker processes"},
+    "pytriton.pool.inspection": {
+        "pytriton.pool.messages": "most models have no worker processes",
+        "pytriton.pool.supervisor": "most models have no worker processes",
+        "pytriton.pool.worker_process": "most models have no worker processes",
+    },
     "pytriton.python_proxy.abi": {"numpy.core.multiarray": "must be looked up by the name that pybind11 uses"},
     "pytriton.server.guard": {
         "glob": "the server starts before the guard needs it",
