@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from pytriton import forks
 from pytriton.binding import ModelRegistry
@@ -27,7 +27,6 @@ from pytriton.pool.pool import Infer, ServedModel
 from pytriton.pool.processes import Processes
 from pytriton.pool.threads import callables
 from pytriton.rest.config import RestConfig
-from pytriton.rest.front import Front, checked
 from pytriton.server.capabilities import ServerCapabilities
 from pytriton.server.control import ModelControl
 from pytriton.server.endpoints import ServerEndpoints
@@ -43,6 +42,9 @@ from pytriton.worker.interfaces import Accept
 from pytriton.worker.metrics import CallableMetrics, load_prometheus
 from pytriton.worker.observation import Observation
 from pytriton.worker.spans import traces
+
+if TYPE_CHECKING:
+    from pytriton.rest.front import Front
 
 __all__ = ["MONITORING_PERIOD_S", "TritonBase"]
 
@@ -75,7 +77,7 @@ class TritonBase(ABC):
         connect_on_enter: bool = True,
         rest: RestConfig | bool | None = False,
     ) -> None:
-        self._rest = checked(rest)
+        self._rest = _checked_rest(rest)
         self._front: Front | None = None
         self._front_announced = False
         self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
@@ -304,6 +306,8 @@ class TritonBase(ABC):
             if self._control is None:
                 try:
                     if self._rest is not None:  # it starts while the server does
+                        from pytriton.rest.front import Front
+
                         self._front = Front(self._rest, self.endpoints(), self._stop_soon)
                     self._control = self._reach()
                 except BaseException as error:
@@ -631,6 +635,15 @@ class TritonBase(ABC):
     def _is_lost(self, model: Model) -> bool:
         """Whether a model should have its proxies, and has not."""
         return self._is_running() and self._models.is_lost(model)
+
+
+def _checked_rest(rest: RestConfig | bool | None) -> RestConfig | None:
+    """As :func:`pytriton.rest.front.checked`, whose module a program without a front does not import."""
+    if rest is False or (rest is None and "PYTRITON_REST_PORT" not in os.environ):
+        return None
+    from pytriton.rest.front import checked
+
+    return checked(rest)
 
 
 def _named(model_name: Any, infer_func: Any) -> tuple[str, Infer]:
