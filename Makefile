@@ -35,7 +35,7 @@ coverage: $(READY)
 
 # Sets up what the tests above skip otherwise: each interpreter of this machine.
 interpreters: $(READY)
-	$(BIN)/python scripts/interpreters.py
+	$(BIN)/python tests/server/interpreters.py
 	$(BIN)/python -m pytest tests/server/test_interpreters.py
 
 lint: $(READY)

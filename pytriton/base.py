@@ -9,42 +9,31 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from pytriton import forks
 from pytriton.binding import ModelRegistry
 from pytriton.client.exceptions import PyTritonClientTimeoutError
-from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S, TRITON_LOCAL_IP
-from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError, PyTritonWorkerError
-from pytriton.model import Model, describe
+from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerError
+from pytriton.model import Model, ModelSpec
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.model_config.validation import checked_copy
-from pytriton.pool.inspection import tensors_of
-from pytriton.pool.pool import Infer, ServedModel
-from pytriton.pool.processes import Processes
-from pytriton.pool.threads import callables
+from pytriton.pool.pool import Infer
 from pytriton.rest.config import RestConfig
-from pytriton.server.capabilities import ServerCapabilities
-from pytriton.server.control import ModelControl
+from pytriton.rest.front import Front
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.metrics_page import MetricsPage
-from pytriton.server.native_backend import uses_native
+from pytriton.server.model_server import ModelServer, ServerCapabilities
 from pytriton.server.statistics import ModelStatistics
 from pytriton.signals import ending_signals
-from pytriton.signature.functions import name_of
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext, current_binding
-from pytriton.worker.inference import Options
-from pytriton.worker.interfaces import Accept
 from pytriton.worker.metrics import CallableMetrics, load_prometheus
 from pytriton.worker.observation import Observation
-from pytriton.worker.spans import traces
-
-if TYPE_CHECKING:
-    from pytriton.rest.front import Front
 
 __all__ = ["MONITORING_PERIOD_S", "TritonBase"]
 
@@ -57,9 +46,6 @@ METRICS_PORT = 8003
 MONITORING_PERIOD_S = 10.0
 READY_POLL_S = 0.02
 UNLOAD_TIMEOUT_S = 30.0
-END_TIMEOUT_S = 30.0
-DEATH_GRACE_S = 0.05
-DISMISSAL_GRACE_S = 0.5
 
 
 class TritonBase(ABC):
@@ -68,25 +54,25 @@ class TritonBase(ABC):
     Args:
         workspace: As for :class:`pytriton.triton.Triton`.
         connect_on_enter: Whether entering the context connects.
-        rest: As for :class:`pytriton.triton.Triton`.
+        rest: Options of a REST front, which were checked; None for no front.
     """
 
     def __init__(
         self,
         workspace: Workspace | str | Path | None = None,
         connect_on_enter: bool = True,
-        rest: RestConfig | bool | None = False,
+        rest: RestConfig | None = None,
     ) -> None:
-        self._rest = _checked_rest(rest)
+        self._rest = rest
         self._front: Front | None = None
         self._front_announced = False
         self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-        self._models = ModelRegistry(self._workspace, self._on_disconnect, self._stop_soon, self._on_loaded)
-        self._control: ModelControl | None = None
+        self._server: ModelServer | None = None
         self._connect_on_enter = connect_on_enter
         self._observation = Observation()
         self._metrics_page: MetricsPage | None = None
         self._lock = threading.RLock()
+        self._models = ModelRegistry(self._workspace, self._lock, self._running_server, self._stop_soon)
         self._started = False
         self._stopping = False
         self._stopping_lock = threading.Lock()
@@ -159,45 +145,21 @@ class TritonBase(ABC):
             PyTritonModelControlError: The server refused the model.
             PyTritonWorkerError: A worker process could not be started.
         """
-        name, infer_func = _named(model_name, infer_func)
         server = self._capabilities()
-        config = ModelConfig() if config is None else checked_copy(config)
-        infer = infer_func if isinstance(infer_func, Processes) else callables(infer_func)
-        instances = len(infer.resources() if isinstance(infer, Processes) else infer)
-        derived = tensors_of(infer, inputs, outputs, config, example)
-        config = derived.config
-        described = describe(name, model_version, derived.inputs, derived.outputs, config, instances)
-        described.backend_parameters |= derived.parameters
-        native = uses_native(config.proxy, ours=server.has_native_backend)
-        if not native:
-            self._check_python_backend()
-        traced = traces(name, trace_config, server.trace_config)
-        options = Options(
-            strict,
-            config.isolate_errors,
-            config.send_traceback,
-            config.max_batches_in_flight,
-            config.model_warmup or (),
-            server.forwards_headers,
-        )
-        served = ServedModel(
-            described,
-            self.triton_context,
-            options,
-            self._observation,
-            server.trace_config if trace_config is None else trace_config,
-            self._listen_locally,
-        )
+        given = model_name, infer_func, inputs, outputs, model_version, config, strict, trace_config, example
+        spec = ModelSpec.of(*given, server, self.triton_context, self._observation)
+        described = spec.served.config
+        name = described.model_name
         with self._changing(f"bind model {name!r}"):
             replaces = self._models.check_new(described, replace)
             for ignored in server.ignored_options(described):
                 LOGGER.warning("model %s: %s", name, ignored)
-            model = Model(infer, served, traced, native)
+            model = Model(*spec)
             if replaces:
                 self.unbind(name, model_version)
             self._models.add(model)
-            if self._control is not None:
-                self._load(self._control)
+            if self._server is not None:
+                self._load(self._server)
 
     @overload
     def model(self, infer_func: FunctionT, /) -> FunctionT: ...
@@ -262,9 +224,7 @@ class TritonBase(ABC):
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """
         with self._changing(f"scale model {model_name!r}"):
-            control = self._control
-            model = self._models.only_version(model_name, None, ", which all have as many instances")
-            model.scale(count, lambda: control.load(model_name) if control is not None and model.loaded else None)
+            self._models.scale(model_name, count, self._server)
 
     def unbind(self, model_name: str, model_version: int | None = None) -> None:
         """Serve a model no longer; requests in flight are answered first, which may take up to 30 s.
@@ -285,12 +245,12 @@ class TritonBase(ABC):
                     f"a callable of model {model_name!r} cannot unbind it: its own request has to be answered first; "
                     "do it from another thread"
                 )
-            if self._control is None:
+            if self._server is None:
                 for model in models:
                     self._models.remove(model)
             else:
-                is_idle = self._wait_received({model_name}, UNLOAD_TIMEOUT_S)
-                self._models.unload(self._control, models, UNLOAD_TIMEOUT_S, is_idle)
+                is_idle = self._server.wait_received({model_name}, UNLOAD_TIMEOUT_S)
+                self._models.unload(self._server, models, UNLOAD_TIMEOUT_S, is_idle)
 
     def connect(self) -> None:
         """Start the server or wait for it, unless that has happened, and load the models that are not loaded yet.
@@ -303,13 +263,11 @@ class TritonBase(ABC):
         """
         with self._changing("connect"):
             self._started = True
-            if self._control is None:
+            if self._server is None:
                 try:
                     if self._rest is not None:  # it starts while the server does
-                        from pytriton.rest.front import Front
-
                         self._front = Front(self._rest, self.endpoints(), self._stop_soon)
-                    self._control = self._reach()
+                    self._server = self._start_server()
                 except BaseException as error:
                     if self._front is not None:
                         self._front.close()
@@ -317,7 +275,7 @@ class TritonBase(ABC):
                         raise
                     raise PyTritonInvalidOperationError("stopped before the server was ready") from error
             try:
-                self._load(self._control)
+                self._load(self._server)
             except PyTritonWorkerError as error:
                 if self._is_wanted():
                     raise
@@ -339,7 +297,7 @@ class TritonBase(ABC):
             raise TypeError("give monitoring_period_s or monitoring_period_sec, not both")
         given = monitoring_period_s if monitoring_period_s is not None else monitoring_period_sec
         period = MONITORING_PERIOD_S if given is None else given
-        with ending_signals(self._on_signal, self._kill_all):
+        with ending_signals(self._on_signal, self._on_second_signal):
             try:
                 self._begin_serving()
             except PyTritonInvalidOperationError:
@@ -375,15 +333,17 @@ class TritonBase(ABC):
         try:
             with self._lock:  # a start ends early; loads and unloads go on to their end
                 pass
-            if self._control is not None:
-                deadline = time.monotonic() + self._exit_timeout_s()
+            if self._server is not None:
+                deadline = time.monotonic() + self._server.exit_timeout_s
                 if self._front is not None:
                     self._front.drain(deadline - time.monotonic())
-                self._end(self._control, deadline)
+                wait_drained = partial(self._models.wait_drained, self._server)
+                self._server.end(self._models.names(loaded=True), wait_drained, deadline)
         finally:  # also after Ctrl+C while waiting
             if self._front is not None:
                 self._front.close()
-            self._kill()
+            if self._server is not None:
+                self._server.kill()
             self._models.disconnect()
             if self._metrics_page is not None:
                 self._metrics_page.close()
@@ -391,7 +351,7 @@ class TritonBase(ABC):
             self._models.clear()
             self._stopped.set()
             self._wake.set()
-        return self._control is not None
+        return self._server is not None
 
     def after_fork(self) -> None:
         """In a forked child, be stopped: server, workers and files are those of the process that made this object."""
@@ -419,7 +379,7 @@ class TritonBase(ABC):
             PyTritonInvalidOperationError: This object was stopped.
         """
         deadline = time.monotonic() + timeout_s
-        while not (self.is_connected() and self._models.are_connected() and self._control and self._control.is_ready()):
+        while not (self.is_connected() and self._models.are_connected() and self._server and self._server.is_ready()):
             self._check_running("wait")
             if time.monotonic() > deadline:
                 raise PyTritonClientTimeoutError(f"the server and its models were not ready within {timeout_s:g} s")
@@ -436,9 +396,9 @@ class TritonBase(ABC):
             PyTritonModelControlError: There is no such model.
         """
         self._check_running("read statistics")
-        if self._control is None:
+        if self._server is None:
             raise PyTritonInvalidOperationError("cannot read statistics: there is no server yet; call connect() first")
-        return self._control.statistics(model_name)
+        return self._server.statistics(model_name)
 
     def serve_metrics(self, port: int = METRICS_PORT, address: str | None = None, registry: Any = None) -> str:
         """Serve metrics of the callables, and those that they make themselves, for Prometheus, until :meth:`stop`.
@@ -466,7 +426,7 @@ class TritonBase(ABC):
                 raise PyTritonInvalidOperationError(f"metrics are served already, at {self._metrics_page.url}")
             self._started = True
             handler = prometheus.MetricsHandler.factory(registry)
-            self._metrics_page = MetricsPage(handler, address or self._metrics_address(), port)
+            self._metrics_page = MetricsPage(handler, address or self._capabilities().metrics_address, port)
             self._observation.metrics = CallableMetrics.of(registry)
             return self._metrics_page.url
 
@@ -481,43 +441,12 @@ class TritonBase(ABC):
     # What differs between servers:
 
     @abstractmethod
-    def _reach(self) -> ModelControl:
+    def _start_server(self) -> ModelServer:
         """Start the server, or wait for it."""
 
-    @abstractmethod
-    def _check_python_backend(self) -> None:
-        """Raise PyTritonServerError if it is known that the server's Python backend can run no models."""
-
-    @abstractmethod
-    def _revive(self, control: ModelControl, model: Model) -> None:
-        """Have the server load a model again whose proxy has gone by itself."""
-
-    @abstractmethod
-    def _end(self, control: ModelControl, deadline: float) -> None:
-        """Wait for the requests in flight, unload the models and end the server, if it is ours.
-
-        Args:
-            control: Of the server.
-            deadline: For the requests, in :func:`time.monotonic` seconds.
-        """
-
-    @abstractmethod
-    def _kill(self) -> None:
-        """End the server, if it is ours, and the connections to it at once."""
-
-    def _exit_timeout_s(self) -> float:
-        """How long requests in flight may hold up the end."""
-        return END_TIMEOUT_S
-
     def _capabilities(self) -> ServerCapabilities:
+        """What the server can do for models, also before it has started."""
         return ServerCapabilities()
-
-    def _listen_locally(self, path: str, accept: Accept) -> Callable[[], None]:
-        """Have proxies in this process, if there are any, connect to a worker by a path; returns what ends that."""
-        return lambda: None
-
-    def _metrics_address(self) -> str:
-        return TRITON_LOCAL_IP
 
     def _begin_serving(self) -> None:
         self.connect()
@@ -527,21 +456,12 @@ class TritonBase(ABC):
         """Launch our server again if it has died, and raise as :meth:`_check_running`."""
         self._check_running(what)
 
-    def _load(self, control: ModelControl) -> None:
-        """Have the server load the models that it has not loaded yet."""
-        self._models.load(control)
-
-    def _wait_received(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:
-        """Before models are unloaded, wait for requests that the server is receiving, for a part of ``timeout_s``.
-
-        Returns:
-            Whether the server has handed all requests that it had then to these models, as far as can be seen.
-        """
-        return lambda: True
-
     def _is_running(self) -> bool:
         """Whether the server can be expected to answer."""
-        return self._control is not None and not self._stopping
+        return self._server is not None and not self._stopping
+
+    def _running_server(self) -> ModelServer | None:
+        return self._server if self._is_running() else None
 
     def _check_running(self, what: str) -> None:
         """Raise PyTritonInvalidOperationError if this object was stopped or belongs to another process.
@@ -559,6 +479,11 @@ class TritonBase(ABC):
             raise PyTritonInvalidOperationError(f"cannot {what}: this {kind} object was stopped; create a new one")
 
     # What is the same for all:
+
+    def _load(self, server: ModelServer) -> None:
+        """Have the server load the models that it has not loaded yet."""
+        self._models.load(server)
+        server.load_others(self._models.names())
 
     @contextmanager
     def _changing(self, what: str, *, starts_threads: bool = True) -> Iterator[None]:
@@ -587,10 +512,12 @@ class TritonBase(ABC):
         # On a thread of its own: the signal may have interrupted the main thread while it held a lock that this needs.
         threading.Thread(target=self._models.interrupt, name="pytriton-interrupt").start()
 
-    def _kill_all(self) -> None:
+    def _on_second_signal(self) -> None:
         if self._front is not None:
             self._front.kill()
-        self._kill()
+        if self._server is not None:
+            self._server.kill()
+        threading.Thread(target=self._models.disconnect, name="pytriton-disconnect").start()
 
     def _announce_front(self) -> None:
         """Log where the REST front is, if there is one, once it accepts requests; raises as :meth:`connect`."""
@@ -601,59 +528,3 @@ class TritonBase(ABC):
 
     def _stop_soon(self) -> None:
         threading.Thread(target=self.stop, name="pytriton-stop").start()
-
-    def _on_loaded(self, model: Model) -> None:
-        """Add the workers that the start of a model did not wait for."""
-        if model.has_late_workers():
-            name = f"pytriton-join-{model.name}"
-            threading.Thread(target=self._add_late_workers, args=(model,), name=name, daemon=True).start()
-
-    def _add_late_workers(self, model: Model) -> None:
-        count = model.wait_for_late_workers()
-        with self._lock:
-            if not count or model not in self._models or not model.has_late_workers():  # unbound or scaled meanwhile
-                return
-            try:
-                self.scale(model.name, count)
-            except PyTritonInvalidOperationError as error:  # it has several versions, or the server has just ended
-                LOGGER.warning("the other workers of model %s cannot join the first one: %s", model.name, error)
-            except Exception:
-                LOGGER.exception("the other workers of model %s cannot join the first one", model.name)
-
-    def _on_disconnect(self, model: Model) -> None:
-        if model.loaded and self._is_running():
-            name = "pytriton-revive"
-            threading.Thread(target=self._revive_if_lost, args=(model,), name=name, daemon=True).start()
-
-    def _revive_if_lost(self, model: Model) -> None:
-        """Revive a model unless the server replaces its proxy: the server calls it ready, but its requests fail."""
-        time.sleep(DISMISSAL_GRACE_S if model.was_dismissed() else DEATH_GRACE_S)
-        control = self._control
-        if control is not None and self._is_lost(model):
-            self._revive(control, model)
-
-    def _is_lost(self, model: Model) -> bool:
-        """Whether a model should have its proxies, and has not."""
-        return self._is_running() and self._models.is_lost(model)
-
-
-def _checked_rest(rest: RestConfig | bool | None) -> RestConfig | None:
-    """As :func:`pytriton.rest.front.checked`, whose module a program without a front does not import."""
-    if rest is False or (rest is None and "PYTRITON_REST_PORT" not in os.environ):
-        return None
-    from pytriton.rest.front import checked
-
-    return checked(rest)
-
-
-def _named(model_name: Any, infer_func: Any) -> tuple[str, Infer]:
-    """The name and the callable that ``bind`` was given, of which the one may be in the other's place or missing."""
-    if infer_func is None and not isinstance(model_name, str):
-        model_name, infer_func = None, model_name
-    if infer_func is None:
-        raise PyTritonValidationError(f"model {model_name!r} has no infer_func; give bind() a callable")
-    if model_name is None:
-        if isinstance(infer_func, Processes):
-            raise PyTritonValidationError("Processes have no name for a model; give bind() a model_name too")
-        model_name = name_of(infer_func)
-    return model_name, infer_func

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -14,7 +14,7 @@ from itertools import count
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonModelControlError
 from pytriton.model import Model
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.server.control import ModelControl
+from pytriton.server.model_server import ModelServer
 from pytriton.utils.workspace import Workspace
 
 __all__ = ["ModelRegistry"]
@@ -25,31 +25,34 @@ PARALLEL_LOADS = 8
 QUIET_S = 1.0
 POLL_S = 0.02
 STATE_POLL_S = 0.1
+DEATH_GRACE_S, DISMISSAL_GRACE_S = 0.05, 0.5
+REVIVAL_PAUSE_S, LONGEST_REVIVAL_PAUSE_S = 0.1, 5.0
 
 
 class ModelRegistry:
-    """Models, in the order in which they were bound. Its owner has one thread at a time change it.
+    """Models, in the order in which they were bound.
 
     Args:
         workspace: For the models' files and sockets.
-        on_disconnect: Called when the server's side of one of a model's instances has gone.
+        lock: Held by callers of the methods that change something, and by the threads of this object.
+        running_server: The server, while it can be expected to answer.
         on_unrecoverable: Called when a callable asks to stop the server.
-        on_loaded: Called when the server has loaded a model.
     """
 
     def __init__(
         self,
         workspace: Workspace,
-        on_disconnect: Callable[[Model], None],
+        lock: threading.RLock,
+        running_server: Callable[[], ModelServer | None],
         on_unrecoverable: Callable[[], None],
-        on_loaded: Callable[[Model], None],
     ) -> None:
         self._store = workspace.model_store_path
         self._sockets = workspace.path / "sockets"
         self._sockets.mkdir(mode=0o700)
-        self._on_disconnect = on_disconnect
+        self._lock = lock
+        self._running_server = running_server
         self._on_unrecoverable = on_unrecoverable
-        self._on_loaded = on_loaded
+        self._cleared = threading.Event()
         self._numbers = count()
         self._models: list[Model] = []
         self._by_name: dict[str, list[Model]] = defaultdict(list)  # the same, by lower-case name
@@ -126,12 +129,8 @@ class ModelRegistry:
                 sockets = self._sockets / str(next(self._numbers))
                 model.start(self._store, sockets, self._on_disconnect, self._on_unrecoverable)
 
-    def load(self, control: ModelControl, preloaded: Collection[str] = ()) -> None:
+    def load(self, server: ModelServer) -> None:
         """Load the models that are not loaded yet, in parallel; forget those that the server refuses.
-
-        Args:
-            control: Of the server.
-            preloaded: Names of models that the server has loaded while it started.
 
         Raises:
             PyTritonModelControlError: The server refused one.
@@ -140,19 +139,16 @@ class ModelRegistry:
         for model in self._models:
             if not model.loaded:
                 by_name[model.name].append(model)
-        _call_in_parallel(
-            [partial(self._load_versions, control, versions, name in preloaded) for name, versions in by_name.items()]
-        )
+        _call_in_parallel([partial(self._load_versions, server, versions) for versions in by_name.values()])
 
-    def _load_versions(self, control: ModelControl, models: Sequence[Model], is_preloaded: bool) -> None:
+    def _load_versions(self, server: ModelServer, models: Sequence[Model]) -> None:
         try:
             self.start(models)
-            if not is_preloaded:
-                control.load(models[0].name)
+            server.load(models[0].name)
             for model in models:
                 if not self._is_served(model):
                     LOGGER.warning("model %s: its version policy leaves version %d out", model.name, model.version)
-                elif not control.is_model_ready(model.name, model.version):
+                elif not server.is_model_ready(model.name, model.version):
                     raise PyTritonModelControlError(
                         f"model {model.name!r}, version {model.version}, did not get ready; the server's log has more"
                     )
@@ -162,56 +158,97 @@ class ModelRegistry:
             raise
         for model in models:
             model.loaded = True
-            LOGGER.info(control.announcement(model.config))
-            self._on_loaded(model)
+            LOGGER.info(server.announcement(model.config))
+            if model.has_late_workers():
+                _start_thread(f"pytriton-join-{model.name}", self._add_late_workers, model)
 
-    def reload(self, control: ModelControl, preloaded: Collection[str] = ()) -> None:
-        """Load all models into a server that has lost them; arguments and errors as for :meth:`load`."""
-        names = [name for name in self.names(loaded=True) if name not in preloaded]
-        _call_in_parallel([partial(control.load, name) for name in names])
+    def reload(self, server: ModelServer) -> None:
+        """Load all models into a server that has lost them; errors as for :meth:`load`."""
+        _call_in_parallel([partial(server.load, name) for name in self.names(loaded=True)])
 
-    def revive(self, control: ModelControl, model: Model, reason: str, *, if_unloaded: bool) -> None:
-        """Load a model again that has lost its proxies; forget it if another process has replaced it in the server.
+    def scale(self, name: str, count: int, server: ModelServer | None) -> None:
+        """Change the number of a model's worker processes; errors as for :meth:`pytriton.base.TritonBase.scale`."""
+        model = self.only_version(name, None, ", which all have as many instances")
+        model.scale(count, lambda: server.load(name) if server is not None and model.loaded else None)
 
-        Args:
-            control: Of the server.
-            model: One for which :meth:`is_lost` is true.
-            reason: What happened to it, for the log.
-            if_unloaded: Also load a model that was unloaded, or that is being loaded again.
+    def _add_late_workers(self, model: Model) -> None:
+        """Add the workers that the start of a model did not wait for."""
+        count = model.wait_for_late_workers()
+        with self._lock:
+            if not count or model not in self._models or not model.has_late_workers():  # unbound or scaled meanwhile
+                return
+            try:
+                self.scale(model.name, count, self._running_server())
+            except PyTritonInvalidOperationError as error:  # it has several versions
+                LOGGER.warning("the other workers of model %s cannot join the first one: %s", model.name, error)
+            except Exception:
+                LOGGER.exception("the other workers of model %s cannot join the first one", model.name)
 
-        Raises:
-            PyTritonModelControlError: The server refused.
+    def _on_disconnect(self, model: Model) -> None:
+        if model.loaded and self._running_server() is not None:
+            _start_thread("pytriton-revive", self._revive_if_lost, model)
+
+    def _revive_if_lost(self, model: Model) -> None:
+        """Have the server load a model again whose proxies have gone by themselves: its requests fail."""
+        time.sleep(DISMISSAL_GRACE_S if model.was_dismissed() else DEATH_GRACE_S)
+        pause_s, problem = REVIVAL_PAUSE_S, ""
+        while (server := self._running_server()) is not None and self.is_lost(model):
+            if server.is_alive():
+                before, problem = problem, self._revive(server, model)
+                if problem and problem != before:
+                    LOGGER.warning("model %s cannot be loaded again: %s", model.name, problem)
+                pause_s = min(2 * pause_s, LONGEST_REVIVAL_PAUSE_S) if problem else REVIVAL_PAUSE_S
+            if not server.is_shared:
+                return
+            self._cleared.wait(pause_s)
+
+    def _revive(self, server: ModelServer, model: Model) -> str:
+        """Load a lost model again; forget it if another process has replaced it in the server.
+
+        A model that was unloaded, or is being loaded again, is only loaded into a server that others share.
+
+        Returns:
+            Why that was not possible, or nothing.
         """
-        if control.is_model_ready(model.name, model.version):
-            if not control.is_own(model.name):
-                LOGGER.warning(
-                    "model %s: another process has loaded a model of this name into the server at %s; it is not bound "
-                    "here any more",
-                    model.name,
-                    control.url,
-                )
-                for version in self.versions(model.name):
-                    self.remove(version)
-                return
-            if model.was_dismissed() and not if_unloaded:
-                return
-            LOGGER.warning("model %s: %s", model.name, reason)
-            control.unload(model.name)
-        elif not if_unloaded:
-            return
-        else:
-            LOGGER.warning("model %s: %s", model.name, reason)
-        control.load(model.name)
+        with self._lock:
+            if self._running_server() is not server or not self.is_lost(model):
+                return ""
+            try:
+                if server.is_model_ready(model.name, model.version):
+                    if not server.is_own(model.name):
+                        self._forget_replaced(server, model)
+                        return ""
+                    if model.was_dismissed() and not server.is_shared:
+                        return ""
+                    server.unload(model.name)
+                elif not server.is_shared:
+                    return ""
+                lost_by = f"the server at {server.url} lost it" if server.is_shared else "its proxy in the server died"
+                LOGGER.warning("model %s: %s; loading it again", model.name, lost_by)
+                server.load(model.name)
+            except PyTritonModelControlError as error:
+                return str(error) if server.is_ready() else ""  # else the server has gone, or is going
+        return ""
+
+    def _forget_replaced(self, server: ModelServer, model: Model) -> None:
+        LOGGER.warning(
+            "model %s: another process has loaded a model of this name into the server at %s; it is not bound here any "
+            "more",
+            model.name,
+            server.url,
+        )
+        for version in self.versions(model.name):
+            self.remove(version)
 
     def unload(
-        self, control: ModelControl, models: Sequence[Model], timeout_s: float, is_idle: Callable[[], bool]
+        self, server: ModelServer, models: Sequence[Model], timeout_s: float, is_idle: Callable[[], bool]
     ) -> None:
         """Have the server refuse new requests to versions of one model and answer those it has; then forget them.
 
         They are forgotten even if the server refuses, or has gone.
 
         Args:
-            control: Of the server.
+            server: The server.
             models: The versions.
             timeout_s: The longest wait for requests in flight.
             is_idle: As for :meth:`wait_drained`.
@@ -224,10 +261,10 @@ class ModelRegistry:
             if others:
                 for model in models:
                     model.remove_files()
-                control.load(name)  # without the versions whose files have gone
+                server.load(name)  # without the versions whose files have gone
             else:
-                control.unload(name)
-            if not self.wait_drained(control, time.monotonic() + timeout_s, is_idle, models):
+                server.unload(name)
+            if not self.wait_drained(server, time.monotonic() + timeout_s, is_idle, models):
                 LOGGER.warning("model %s: its requests in flight were ended after %.0f s", name, timeout_s)
         finally:
             for model in models:
@@ -235,7 +272,7 @@ class ModelRegistry:
 
     def wait_drained(
         self,
-        control: ModelControl,
+        server: ModelServer,
         deadline: float,
         is_idle: Callable[[], bool],
         unloaded: Sequence[Model] | None = None,
@@ -247,7 +284,7 @@ class ModelRegistry:
         it is also enough if the instances had nothing to do for a second, and nothing else is under way.
 
         Args:
-            control: Of the server.
+            server: The server.
             deadline: In :func:`time.monotonic` seconds.
             is_idle: Whether nothing is under way, as far as can be seen from outside.
             unloaded: The models; default: all.
@@ -267,7 +304,7 @@ class ModelRegistry:
             if now > next_state_poll:
                 next_state_poll = now + STATE_POLL_S
                 with suppress(PyTritonModelControlError):  # the server ends, and its proxies with it
-                    if control.are_unloaded([(model.name, model.version) for model in models]):
+                    if server.are_unloaded([(model.name, model.version) for model in models]):
                         break
             soon = min(deadline, time.monotonic() + POLL_S)
             all(model.wait_disconnected(soon) for model in models)
@@ -296,6 +333,11 @@ class ModelRegistry:
         """Forget the models."""
         self._models.clear()
         self._by_name.clear()
+        self._cleared.set()
+
+
+def _start_thread(name: str, target: Callable[[Model], None], model: Model) -> None:
+    threading.Thread(target=target, args=(model,), name=name, daemon=True).start()
 
 
 def _call_in_parallel(calls: Sequence[Callable[[], object]]) -> None:

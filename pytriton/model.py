@@ -5,25 +5,31 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import InstanceGroup, ModelConfig, SequenceBatcher, Tensor
 from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
-from pytriton.model_config.validation import check_integer, groups_of_callables, validate_for_bind
+from pytriton.model_config.validation import check_integer, checked_copy, groups_of_callables, validate_for_bind
+from pytriton.pool.inspection import tensors_of
 from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
+from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
-from pytriton.pool.threads import ThreadWorkerPool
+from pytriton.pool.threads import ThreadWorkerPool, callables
+from pytriton.server.backends import uses_native
+from pytriton.server.model_server import ServerCapabilities
 from pytriton.server.repository import remove_model, write_model
+from pytriton.signature.functions import name_of
+from pytriton.worker.context import TritonContext
+from pytriton.worker.inference import Options
+from pytriton.worker.observation import Observation
+from pytriton.worker.spans import traces
 
-if TYPE_CHECKING:
-    from pytriton.pool.process_pool import ProcessWorkerPool
-
-__all__ = ["Model", "describe"]
+__all__ = ["Model", "ModelSpec", "describe"]
 
 MAX_BATCHES_IN_FLIGHT = 2**16  # each is a thread's or a task's worth of memory
 MAX_NAME = 200  # it is a folder's name, with additions
@@ -70,6 +76,75 @@ def describe(
     return described
 
 
+class ModelSpec(NamedTuple):
+    """What :class:`Model` is made of."""
+
+    infer: Sequence[InferFunc] | Processes
+    served: ServedModel
+    traced: bool
+    native: bool
+
+    @classmethod
+    def of(
+        cls,
+        model_name: str | Infer | None,
+        infer_func: Infer | None,
+        inputs: Sequence[Tensor] | None,
+        outputs: Sequence[Tensor] | None,
+        model_version: int,
+        config: ModelConfig | None,
+        strict: bool,
+        trace_config: list[str] | None,
+        example: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+        server: ServerCapabilities,
+        context: TritonContext,
+        observation: Observation,
+    ) -> ModelSpec:
+        """That of the arguments of :meth:`pytriton.base.TritonBase.bind`, which raises the same.
+
+        Args:
+            server: The server that shall serve it.
+            context: Shared by the callables of all models.
+            observation: Of the callables.
+        """
+        name, infer_func = _named(model_name, infer_func)
+        config = ModelConfig() if config is None else checked_copy(config)
+        infer = infer_func if isinstance(infer_func, Processes) else callables(infer_func)
+        instances = len(infer.resources() if isinstance(infer, Processes) else infer)
+        derived = tensors_of(infer, inputs, outputs, config, example)
+        config = derived.config
+        described = describe(name, model_version, derived.inputs, derived.outputs, config, instances)
+        described.backend_parameters |= derived.parameters
+        native = uses_native(config.proxy, ours=server.has_native_backend)
+        if not native:
+            server.check_python_backend()
+        options = Options(
+            strict,
+            config.isolate_errors,
+            config.send_traceback,
+            config.max_batches_in_flight,
+            config.model_warmup or (),
+            server.forwards_headers,
+        )
+        traced = traces(name, trace_config, server.trace_config)
+        trace = server.trace_config if trace_config is None else trace_config
+        served = ServedModel(described, context, options, observation, trace, server.listen_locally)
+        return cls(infer, served, traced, native)
+
+
+def _named(model_name: Any, infer_func: Any) -> tuple[str, Infer]:
+    """The name and the callable that ``bind`` was given, of which the one may be in the other's place or missing."""
+    if infer_func is None and not isinstance(model_name, str):
+        model_name, infer_func = None, model_name
+    if infer_func is None:
+        raise PyTritonValidationError(f"model {model_name!r} has no infer_func; give bind() a callable")
+    if model_name is None:
+        if isinstance(infer_func, Processes):
+            raise PyTritonValidationError("Processes have no name for a model; give bind() a model_name too")
+        model_name = name_of(infer_func)
+    return model_name, infer_func
+
+
 class Model:
     """One version of a model.
 
@@ -93,14 +168,9 @@ class Model:
             raise PyTritonValidationError(
                 f"model {self.name!r} has several instance_groups, so that wait_for must be {ALL!r}"
             )
-        self._pool: WorkerPool
-        self._processes: ProcessWorkerPool | None = None  # the same pool, if it is one of processes
-        if isinstance(infer, Processes):
-            from pytriton.pool.process_pool import ProcessWorkerPool
-
-            self._pool = self._processes = ProcessWorkerPool(infer, served)
-        else:
-            self._pool = ThreadWorkerPool(infer, served)
+        self._pool: WorkerPool = (
+            ProcessWorkerPool(infer, served) if isinstance(infer, Processes) else ThreadWorkerPool(infer, served)
+        )
         self._instances = self._pool.workers
         self._max_batches_in_flight = served.options.max_batches_in_flight
         self._traced = traced
@@ -194,31 +264,30 @@ class Model:
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """
         groups = self.config.instance_groups or ()
-        pool = self._processes
-        if pool is None or len(groups) != 1:
+        if not isinstance(self._pool, ProcessWorkerPool) or len(groups) != 1:
             raise PyTritonInvalidOperationError(
                 f"model {self.name!r} cannot be scaled; bind it with pytriton.workers.Processes, and without "
                 "instance_groups or with one"
             )
-        before = len(pool.workers) or len(pool.processes.resources())
-        pool.scale_up(count)
+        before = len(self._pool.workers) or len(self._pool.processes.resources())
+        self._pool.scale_up(count)
         try:
             self._configure(count)
             reload()
         except BaseException:
             self._configure(before)
-            pool.scale_down(before)
+            self._pool.scale_down(before)
             raise
-        pool.scale_down(count)
+        self._pool.scale_down(count)
 
     def has_late_workers(self) -> bool:
         """Whether there are workers that the start did not wait for, as ``wait_for`` says."""
-        return self._processes is not None and self._processes.has_late_workers()
+        return isinstance(self._pool, ProcessWorkerPool) and self._pool.has_late_workers()
 
     def wait_for_late_workers(self) -> int:
         """Wait for them; returns how many workers the model can be scaled to then, 0 if the model ends."""
-        assert self._processes is not None
-        return self._processes.wait_for_late_workers()
+        assert isinstance(self._pool, ProcessWorkerPool)
+        return self._pool.wait_for_late_workers()
 
     def _configure(self, count: int) -> None:
         (group,) = self.config.instance_groups or (InstanceGroup(),)

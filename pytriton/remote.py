@@ -2,26 +2,133 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
-from pytriton.base import END_TIMEOUT_S, TritonBase
+from pytriton.base import TritonBase
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonModelControlError
-from pytriton.model import Model
+from pytriton.model_config.generator import ModelConfigGenerator
+from pytriton.model_config.parser import ModelConfigParser
 from pytriton.rest.config import RestConfig
+from pytriton.rest.front import checked
 from pytriton.server.access import Access
-from pytriton.server.control import ModelControl, RemoteModelControl
+from pytriton.server.backends import NO_PYTHON_BACKEND
 from pytriton.server.endpoints import ServerEndpoints
+from pytriton.server.model_server import MESSAGE_END, OWNER, ModelServer, WaitDrained
+from pytriton.server.repository import CONFIG_FILE
 from pytriton.utils.workspace import Workspace
 
-__all__ = ["RemoteTriton"]
+__all__ = ["RemoteServer", "RemoteTriton"]
 
-LOGGER = logging.getLogger(__name__)
+LOGGER = logging.getLogger("pytriton.triton")
 
 SETTLE_TIMEOUT_S = 10.0
-POLL_S, LONGEST_PAUSE_S = 0.1, 5.0
+ACCESS_POLL_S = 1.0
+LIVE_TIMEOUT_S = 5.0
+RESTRICTED = "restricted"
+ADVICE = {
+    RESTRICTED: "give RemoteTriton the server's access_token",
+    "explicit model load / unload is not allowed": "start that server with --model-control-mode=explicit",
+    NO_PYTHON_BACKEND: "RemoteTriton needs Triton's Python backend, which this server has not. If it belongs to a "
+    "Triton object, start that with an interpreter whose shared library is installed and that the server has a stub "
+    "for (pytriton env tells); or bind the model in that process",
+}
+
+
+class RemoteServer(ModelServer):
+    """A server that does not see the model repository, because another process launched it: loads send the files.
+
+    Args:
+        access: To the server.
+        store: The repository.
+    """
+
+    is_shared = True
+
+    def __init__(self, access: Access, store: Path) -> None:
+        super().__init__(access)
+        self._store = store
+        self.id = uuid4().hex
+
+    def is_alive(self) -> bool:
+        """As :meth:`ModelServer.is_alive`."""
+        return self.is_ready()
+
+    def is_live(self) -> bool:
+        """Whether the server answers within some seconds."""
+        try:
+            return bool(self._call("is_server_live", LIVE_TIMEOUT_S))
+        except PyTritonModelControlError:
+            return False
+
+    def check_ready(self, timeout_s: float, keep_waiting: Callable[[], bool] = lambda: True) -> None:
+        """Wait until the server is live, whether or not its other models are ready.
+
+        Raises:
+            PyTritonClientTimeoutError: The server was not live in time; also a TimeoutError.
+            PyTritonModelControlError: The server wants another access token.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (answer := self.wait_ready(min(ACCESS_POLL_S, timeout_s), keep_waiting, live=True)) is not None:
+            self._check_token()
+            if time.monotonic() >= deadline or not keep_waiting():
+                raise self._not_ready(timeout_s, answer)
+        self._check_token()
+
+    def _check_token(self) -> None:
+        try:
+            self.version_states()
+        except PyTritonModelControlError as error:
+            if ADVICE[RESTRICTED] in str(error):
+                raise
+
+    def load(self, name: str) -> None:
+        """Load a model, with its configuration and files, in place of one of that name."""
+        with suppress(PyTritonModelControlError):  # loading it shows the problem
+            if self.is_model_ready(name) and not self.is_own(name):
+                LOGGER.warning(
+                    "model %s: the server at %s serves a model of this name already; it is replaced", name, self.url
+                )
+        folder = self._store / name
+        config_file = folder / CONFIG_FILE
+        config = ModelConfigGenerator(ModelConfigParser.from_file(config_path=config_file)).get_config()
+        config.setdefault("parameters", {})[OWNER] = {"string_value": self.id}
+        files = {
+            f"file:{path.relative_to(folder).as_posix()}": path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file() and path != config_file
+        }
+        self._call("load_model", model_name=name, config=json.dumps(config), files=files)
+
+    def unload(self, name: str) -> None:
+        """As :meth:`ModelServer.unload`, unless the model of this name is not the one that this object loaded."""
+        if self.is_own(name):
+            super().unload(name)
+
+    def end(self, models: Sequence[str], wait_drained: WaitDrained, deadline: float) -> None:
+        """As :meth:`ModelServer.end`."""
+        try:
+            for name in models:
+                self.unload(name)
+        except PyTritonModelControlError as error:
+            LOGGER.warning("models cannot be unloaded from the server at %s: %s", self.url, error)
+            return
+        if not wait_drained(deadline, lambda: True):
+            LOGGER.warning("requests in flight were ended after %.0f s", self.exit_timeout_s)
+        if models:  # else a model that it has refused would be all that keeps it from being ready
+            self.wait_ready(SETTLE_TIMEOUT_S, lambda: True)
+
+    def _explain(self, message: str) -> str:
+        for text, advice in ADVICE.items():
+            if text in message:
+                return f"{message.rstrip(MESSAGE_END)}; {advice} (the server at {self.url})"
+        return message
 
 
 class RemoteTriton(TritonBase):
@@ -60,12 +167,12 @@ class RemoteTriton(TritonBase):
     ) -> None:
         self._access = Access.to_other(url, access_token)
         self._init_timeout_s = init_timeout_s
-        super().__init__(workspace, rest=rest)
+        super().__init__(workspace, rest=checked(rest))
 
     def is_alive(self) -> bool:
         """Whether there is a server, which is asked if nothing was bound yet, and every bound model can be served."""
-        if self._control is None and not self._stopping and not [*self._models]:
-            return self._new_control().is_live()
+        if self._server is None and not self._stopping and not [*self._models]:
+            return self._new_server().is_live()
         return super().is_alive()
 
     def is_connected(self) -> bool:
@@ -76,63 +183,11 @@ class RemoteTriton(TritonBase):
         """The endpoint of the server that this object was given."""
         return ServerEndpoints.of_access(self._access)
 
-    def _reach(self) -> ModelControl:
-        control = self._new_control()
-        control.check_ready(self._init_timeout_s, self._is_wanted)
-        LOGGER.info("connected to the Triton Inference Server at %s", control.url)
-        return control
+    def _start_server(self) -> ModelServer:
+        server = self._new_server()
+        server.check_ready(self._init_timeout_s, self._is_wanted)
+        LOGGER.info("connected to the Triton Inference Server at %s", server.url)
+        return server
 
-    def _new_control(self) -> RemoteModelControl:
-        return RemoteModelControl(self._access, self._workspace.model_store_path)
-
-    def _check_python_backend(self) -> None:
-        pass  # loading the model shows it
-
-    def _load(self, control: ModelControl) -> None:
-        new = {*self._models.names()} - {*self._models.names(loaded=True)}
-        if new:
-            with suppress(PyTritonModelControlError):  # loading them shows the problem
-                for name in sorted(filter(control.is_model_ready, new)):
-                    LOGGER.warning(
-                        "model %s: the server at %s serves a model of this name already; it is replaced",
-                        name,
-                        control.url,
-                    )
-        super()._load(control)
-
-    def _revive(self, control: ModelControl, model: Model) -> None:
-        pause_s, problem = POLL_S, ""
-        while self._is_lost(model):
-            if control.is_ready():
-                before, problem = problem, self._load_again(control, model)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if problem else POLL_S
-                if problem and problem != before:
-                    LOGGER.warning("model %s cannot be loaded yet: %s", model.name, problem)
-            self._stopped.wait(pause_s)
-
-    def _load_again(self, control: ModelControl, model: Model) -> str:
-        """Load a model that the server has lost; returns why that was not possible, or nothing."""
-        with self._lock:
-            if self._is_lost(model):
-                try:
-                    reason = f"the server at {control.url} lost it; loading it again"
-                    self._models.revive(control, model, reason, if_unloaded=True)
-                except PyTritonModelControlError as error:  # the server may be going again
-                    return str(error)
-        return ""
-
-    def _end(self, control: ModelControl, deadline: float) -> None:
-        loaded = self._models.names(loaded=True)
-        try:
-            for name in loaded:
-                control.unload(name)
-        except PyTritonModelControlError as error:
-            LOGGER.warning("models cannot be unloaded from the server at %s: %s", control.url, error)
-            return
-        if not self._models.wait_drained(control, deadline, lambda: True):
-            LOGGER.warning("requests in flight were ended after %.0f s", END_TIMEOUT_S)
-        if loaded:  # else a model that it has refused would be all that keeps it from being ready
-            control.wait_ready(SETTLE_TIMEOUT_S, lambda: True)
-
-    def _kill(self) -> None:
-        self._models.disconnect()
+    def _new_server(self) -> RemoteServer:
+        return RemoteServer(self._access, self._workspace.model_store_path)

@@ -6,9 +6,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from pytriton.base import MONITORING_PERIOD_S, TritonBase
@@ -22,11 +20,11 @@ from pytriton.constants import (
     MODEL_URL,
     WAIT_FORM_MODEL_TIMEOUT_S,
 )
-from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
-from pytriton.model import Model
+from pytriton.exceptions import PyTritonServerError
 from pytriton.model_config.validation import checked_copy
 from pytriton.remote import RemoteTriton
 from pytriton.rest.config import RestConfig
+from pytriton.rest.front import checked
 from pytriton.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
     TRITON_ACCESS_HEADER,
@@ -34,19 +32,12 @@ from pytriton.security import (
     TritonSecurityConfig,
 )
 from pytriton.server.access import Restrictions
-from pytriton.server.capabilities import ServerCapabilities
-from pytriton.server.control import ModelControl
 from pytriton.server.endpoints import ServerEndpoints
-from pytriton.server.installation import find_installation, warn_exposed
-from pytriton.server.launch import (
-    check_ports,
-    check_ports_differ,
-    endpoints,
-    metrics_address,
-    with_vertex_ai_settings,
-)
-from pytriton.server.server import RECEIVING_SHARE, Server
-from pytriton.server.user_repository import UserRepository
+from pytriton.server.installation import find_installation
+from pytriton.server.launch import check_ports, check_ports_differ, with_vertex_ai_settings
+from pytriton.server.launched_server import LaunchedServer
+from pytriton.server.model_server import ServerCapabilities
+from pytriton.server.repository import UserRepository
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext
 
@@ -149,18 +140,18 @@ class Triton(TritonBase):
         self._security = TritonSecurityConfig() if security_config is None else checked_copy(security_config)
         self._restrictions = Restrictions.merge(self._config, self._security)
         self._installation = find_installation()
-        self._server: Server | None = None
+        self._server: LaunchedServer | None = None
         self._user_repository = UserRepository(self._installation, self._config.model_repository)
-        self._preloaded: list[str] = []
         self._restarts: deque[float] = deque(maxlen=MOST_RESTARTS)  # times of the last ones
         self._restarting = False
         self._gave_up = False
         self._announced = False
         default = VertextAILifecyclePolicy if self._config.allow_vertex_ai else DefaultTritonLifecyclePolicy
         self._policy = triton_lifecycle_policy or default
-        super().__init__(workspace, self._policy.launch_triton_on_startup, rest)
-        if self._rest is not None:
-            check_ports_differ(self._config, "RestConfig.port", self._rest.port)
+        front = checked(rest)
+        if front is not None:
+            check_ports_differ(self._config, "RestConfig.port", front.port)
+        super().__init__(workspace, self._policy.launch_triton_on_startup, front)
 
     def run(self) -> None:
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""
@@ -184,47 +175,23 @@ class Triton(TritonBase):
     def _begin_serving(self) -> None:
         self.run()
 
-    def _reach(self) -> ModelControl:
-        self._server = self._start_server()
-        return self._server.control
+    def _capabilities(self) -> ServerCapabilities:
+        return ServerCapabilities.of(self._config, self._installation)
 
-    def _start_server(self) -> Server:
-        self._preloaded = []
+    def _start_server(self) -> LaunchedServer:
         if self._policy.local_model_store:
             self._models.start()
-            self._preloaded = self._models.names()
-        server = Server(
+        return LaunchedServer(
             self._config,
             self._installation,
             self._workspace.path,
             self._workspace.model_store_path,
             self._on_server_exit,
             self._restrictions,
-            [*self._preloaded, *self._user_repository.preloaded(self._config)],
+            self._user_repository,
+            self._models.names() if self._policy.local_model_store else (),
             self._is_wanted,
         )
-        LOGGER.info("Triton Inference Server is ready: %s", server.endpoints())
-        warn_exposed(self._installation, [address for address, _ in endpoints(self._config).values()])
-        self._warn_verbose()
-        return server
-
-    def _check_python_backend(self) -> None:
-        self._installation.python_backend()
-
-    def _capabilities(self) -> ServerCapabilities:
-        return ServerCapabilities.of(self._config)
-
-    def _metrics_address(self) -> str:
-        return metrics_address(self._config)
-
-    def _load(self, control: ModelControl) -> None:
-        self._models.load(control, self._preloaded)
-        if self._config.model_repository is not None:
-            self._user_repository.load(control, self._models.names())
-
-    def _warn_verbose(self) -> None:
-        if self._config.log_verbose:
-            LOGGER.warning("the server runs with log_verbose=%d, which slows inference down", self._config.log_verbose)
 
     def is_connected(self) -> bool:
         """Whether there is a server, and every bound model was loaded; false while a server is launched again."""
@@ -246,26 +213,7 @@ class Triton(TritonBase):
             self._restart(self._server)
             self._check_running(what)
 
-    def _exit_timeout_s(self) -> float:
-        return super()._exit_timeout_s() if self._server is None else self._server.exit_timeout_s
-
-    def _end(self, control: ModelControl, deadline: float) -> None:
-        if self._server is not None and self._server.is_alive():  # else another process may listen on its ports
-            self._user_repository.unload(control, deadline)
-            self._server.end(self._models.names(loaded=True), partial(self._models.wait_drained, control), deadline)
-            self._warn_verbose()
-
-    def _wait_received(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:
-        assert self._server is not None
-        server, drain = self._server, self._server.drain()
-        drain.wait_received(timeout_s * RECEIVING_SHARE)
-        return lambda: drain.has_parsed() and not server.pending(models)
-
-    def _kill(self) -> None:
-        if self._server is not None:
-            self._server.kill()
-
-    def _on_server_exit(self, server: Server) -> None:
+    def _on_server_exit(self, server: LaunchedServer) -> None:
         with self._lock:  # a thread that starts a server holds it, and notices the server's end itself
             if not self._stopping and (server is not self._server or self._restart(server)):
                 return
@@ -273,7 +221,7 @@ class Triton(TritonBase):
         if not self._stopping:
             self.stop()
 
-    def _restart(self, server: Server) -> bool:
+    def _restart(self, server: LaunchedServer) -> bool:
         """Launch a server again, with all its models, if it has died; with the lock held.
 
         Returns:
@@ -304,9 +252,8 @@ class Triton(TritonBase):
             try:
                 self._wait_for_ports()
                 server = self._server = self._start_server()
-                self._control = server.control
-                self._models.reload(server.control, self._preloaded)
-                self._load(server.control)
+                self._models.reload(server)
+                self._load(server)
                 return
             except Exception as error:  # serve() must not wait for ever
                 if server is not None and server.ends_within(DEATH_NOTICE_S):
@@ -344,16 +291,3 @@ class Triton(TritonBase):
                 return check_ports(self._config)
             except PyTritonServerError:
                 time.sleep(PORTS_POLL_S)
-
-    def _revive(self, control: ModelControl, model: Model) -> None:
-        with self._lock:
-            if self._control is not control or not self._is_lost(model):
-                return
-            if self._server is None or not self._server.is_alive():  # another process may listen on its ports
-                return
-            try:
-                reason = "its proxy in the server died; loading the model again"
-                self._models.revive(control, model, reason, if_unloaded=False)  # a client may have unloaded it
-            except PyTritonModelControlError as error:
-                if control.is_ready():  # else the server has gone, which has its own message
-                    LOGGER.warning("model %s cannot be loaded again: %s", model.name, error)

@@ -11,6 +11,17 @@
     in process, beside clients over HTTP      bench.py --rounds 5 --sections inprocess
     first answer, stop, 400 models            bench.py --rounds 5 --sections start
     the limit of the server's front end       bench.py --rounds 5 --sections serving ids --systems ours limit
+
+To add a section:
+
+1. A function ``measure(run)`` and an entry of ``SECTIONS`` in ``sections.py``, with the names of the systems that it
+   can measure. ``run.load(Case("http", 16, "64 B"), ...)`` puts loads on the running host, ``run.program`` runs another
+   program of this folder, ``run.put`` adds values. Rounds, order, medians, ratios and table follow from that.
+2. A new sort of request: an entry of ``WORKLOADS`` in ``payloads.py``, or for another protocol of HTTP, such as JSON
+   bodies, two functions there (the bytes of a request, the outputs in a response) and an entry of ``PROTOCOLS`` in
+   ``connections.py``, whose name is then that of the ``Case`` and of the system that answers it first.
+3. A new system: its name in ``SYSTEMS`` and a ``System`` in ``find_system``, both in ``hosts.py``, and a program in
+   ``hosts/`` that takes three ports and the names of models, and ends with status 0 on SIGTERM.
 """
 
 from __future__ import annotations
@@ -23,27 +34,21 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hosts import LIMIT, PYTHON_PROXY, SYSTEMS, BenchError, System, find_system
+from hosts import SYSTEMS, BenchError, System, find_system
 from processes import adopt_orphans, end_descendants
 from report import Row, compare, rounds_table
-from rounds import Plan, Round, Timing
+from rounds import Plan, Round
 from sections import BARE, SECTIONS
-from soak import Soak, soak, soak_table, trends
-
-from pytriton.server.native_backend import PROXIES
 
 __all__ = ["main", "parse"]
 
-COLUMNS = ["ours", PYTHON_PROXY, "raw", LIMIT, BARE, "peer"]
-QUICK = Timing(seconds=1, warmup_s=0.2)
-QUICK_CLIENTS = 20
-_Outcome = tuple[dict[str, Any], dict[str, list[str]]]  # what was found, as JSON has it, and problems by system
+COLUMNS = [*SYSTEMS[:-1], BARE, SYSTEMS[-1]]
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -54,27 +59,30 @@ def main() -> int:
         signal.signal(number, _leave)
     adopt_orphans()
     try:
-        systems = [find_system(name, chosen.peer_python, chosen.proxy) for name in chosen.systems]
+        systems = [find_system(name, chosen.peer_python) for name in chosen.systems]
         about = _about(chosen, systems)
         for subject, facts in about.items():
             print(f"{subject}: {json.dumps(facts)}", flush=True)
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-            found, problems = (_soak if chosen.soak else _compare)(chosen, systems, Path(folder))
+            rows, rounds = _compare(chosen, systems, Path(folder))
     except BenchError as error:
         print(error, file=sys.stderr)
         return 1
     finally:
         end_descendants(grace_s=0)
-    for name, complaints in problems.items():
-        for complaint in complaints:
-            print(f"PROBLEM {name}: {complaint}")
+    problems: dict[str, list[str]] = {}
+    for each in rounds:
+        problems.setdefault(each.system, []).extend(each.problems)
+        for complaint in each.problems:
+            print(f"PROBLEM {each.system}: {complaint}")
     if chosen.json:
+        found = {"rows": [asdict(each) for each in rows], "rounds": [asdict(each) for each in rounds]}
         chosen.json.write_text(json.dumps({**about, **found, "problems": problems}, indent=2) + "\n")
     return 1 if any(complaints for name, complaints in problems.items() if name != "peer") else 0
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line; ``systems``, ``sections``, ``rounds``, ``timing`` and ``clients`` are filled in."""
+    """The command line; ``systems`` is filled in."""
     parser = argparse.ArgumentParser(description="Compare pytriton with what else can serve a Python function.")
     parser.add_argument(
         "--sections", nargs="+", choices=list(SECTIONS), default=["serving"], help="what is measured (serving)"
@@ -83,63 +91,41 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3, help="of each load (3)")
     parser.add_argument("--warmup", type=float, default=1, metavar="SECONDS", help="before each load (1)")
     parser.add_argument("--clients", type=int, default=1000, help="of each kind, which churn opens and closes (1000)")
-    parser.add_argument(
-        "--memory-requests", type=int, default=0, metavar="COUNT", help="in process, over which memory is looked at (0)"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="one round, short and with few clients: does it work at all?"
-    )
     parser.add_argument("--peer-python", metavar="PATH", help="interpreter of an environment with nvidia-pytriton")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, help="default: ours and raw; peer, if there is one")
     parser.add_argument("--only", default="", metavar="TEXT", help="loads on servers whose titles contain this")
-    parser.add_argument("--proxy", choices=PROXIES, help="of ours (what PYTRITON_PROXY says, else auto)")
-    parser.add_argument("--soak", type=float, metavar="MINUTES", help="instead of rounds, one long load of each system")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     chosen = parser.parse_args(arguments)
-    durations = [chosen.seconds, *([] if chosen.soak is None else [chosen.soak])]
-    if min(chosen.rounds, chosen.clients) < 1 or min(durations) <= 0 or chosen.warmup < 0:
-        parser.error("--rounds, --clients, --seconds and --soak must be positive, and --warmup not negative")
+    if min(chosen.rounds, chosen.clients) < 1 or chosen.seconds <= 0 or chosen.warmup < 0:
+        parser.error("--rounds, --clients and --seconds must be positive, and --warmup not negative")
     if chosen.systems is None:
         chosen.systems = ["ours", "raw", *(["peer"] if chosen.peer_python else [])]
-    if "ours" not in chosen.systems and {"clients", "churn"} & set(chosen.sections):
-        parser.error("the sections clients and churn need ours among the --systems")
+    for name in chosen.sections:
+        if not set(chosen.systems) & set(SECTIONS[name].systems):
+            parser.error(f"the section {name} measures none of these systems, but {', '.join(SECTIONS[name].systems)}")
     chosen.sections = list(dict.fromkeys(chosen.sections))
-    chosen.rounds = 1 if chosen.quick else chosen.rounds
-    chosen.clients = min(QUICK_CLIENTS, chosen.clients) if chosen.quick else chosen.clients
-    chosen.timing = QUICK if chosen.quick else Timing(chosen.seconds, chosen.warmup)
     return chosen
 
 
-def _compare(chosen: argparse.Namespace, systems: Sequence[System], folder: Path) -> _Outcome:
+def _compare(chosen: argparse.Namespace, systems: Sequence[System], folder: Path) -> tuple[list[Row], list[Round]]:
     plan = Plan(
-        systems, chosen.rounds, chosen.timing, chosen.clients, folder, _say, chosen.memory_requests, chosen.only
+        systems=systems,
+        rounds=chosen.rounds,
+        seconds=chosen.seconds,
+        warmup_s=chosen.warmup,
+        clients=chosen.clients,
+        folder=folder,
+        say=lambda line: print(line, file=sys.stderr, flush=True),
+        only=chosen.only,
     )
-    rounds: list[Round] = []
     rows: list[Row] = []
+    rounds: list[Round] = []
     for section in chosen.sections:
         found = SECTIONS[section].rounds(section, plan)
         compared = compare(sorted(found, key=lambda each: COLUMNS.index(each.system)))
         print(f"{section}\n{rounds_table(compared)}", flush=True)
-        rounds += found
-        rows += compared
-    return {"rows": [asdict(each) for each in rows], "rounds": [asdict(each) for each in rounds]}, _problems(rounds)
-
-
-def _soak(chosen: argparse.Namespace, systems: Sequence[System], folder: Path) -> _Outcome:
-    soaks: list[Soak] = []
-    for system in systems:
-        soaks.append(soak(system, chosen.soak, folder / system.name, _say))
-        print(soak_table(soaks[-1]), flush=True)
-    found = [{**asdict(each), "trends": {k: asdict(v) for k, v in trends(each.samples).items()}} for each in soaks]
-    return {"soaks": found}, _problems(soaks)
-
-
-def _problems(found: Iterable[Round | Soak]) -> dict[str, list[str]]:
-    """What went wrong, by system."""
-    result: dict[str, list[str]] = {}
-    for each in found:
-        result.setdefault(each.system, []).extend(each.problems)
-    return result
+        rows, rounds = rows + compared, rounds + found
+    return rows, rounds
 
 
 def _about(chosen: argparse.Namespace, systems: Sequence[System]) -> dict[str, Any]:
@@ -151,24 +137,10 @@ def _about(chosen: argparse.Namespace, systems: Sequence[System]) -> dict[str, A
             "architecture": platform.machine(),
             "load_average": os.getloadavg()[0],
         },
-        "generators": {
-            "http": "wrk" if shutil.which("wrk") else "ours",
-            "grpc": "ours",
-        },
-        "settings": {
-            "sections": chosen.sections,
-            "rounds": chosen.rounds,
-            **asdict(chosen.timing),
-            "clients": chosen.clients,
-            "memory_requests": chosen.memory_requests,
-            "soak_minutes": chosen.soak,
-        },
+        "generators": {"http": "wrk" if shutil.which("wrk") else "ours", "grpc": "ours"},
+        "settings": {name: getattr(chosen, name) for name in ("sections", "rounds", "seconds", "warmup", "clients")},
         "systems": {system.name: system.versions for system in systems},
     }
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

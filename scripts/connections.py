@@ -1,20 +1,33 @@
-"""Connections of HTTP/1.1 and of gRPC for a load: requests that were encoded once, and one in flight on each."""
+"""Connections of HTTP/1.1 and of gRPC for a load: requests that were encoded once, and one in flight on each.
+
+``PROTOCOLS`` says which connection, encoder and decoder a protocol has.
+"""
 
 from __future__ import annotations
 
 import re
-import selectors
 import socket
 import struct
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import closing, suppress
 from itertools import count, cycle
 from time import perf_counter_ns
+from typing import NamedTuple
 
-from payloads import HOST, ID, LoadError, Workload, grpc_outputs, grpc_request, http_outputs, http_request
-from tally import Tally
+from payloads import (
+    HOST,
+    ID,
+    LoadError,
+    Workload,
+    check_outputs,
+    grpc_outputs,
+    grpc_request,
+    http_outputs,
+    http_request,
+)
 
-__all__ = ["GRPC_PATH", "TIMEOUT_S", "CutError", "GrpcConnection", "HttpConnection", "connect", "drive"]
+__all__ = ["GRPC_PATH", "PROTOCOLS", "TIMEOUT_S", "CutError", "GrpcConnection", "HttpConnection", "Protocol"]
+__all__ += ["check", "connect"]
 
 GRPC_PATH = "/inference.GRPCInferenceService/ModelInfer"
 TIMEOUT_S = 60
@@ -34,6 +47,7 @@ class HttpConnection:
     Args:
         port: The server's port.
         requests: Whole requests, which are sent in rotation; :data:`payloads.ID` in them becomes a new id each time.
+        timeout_s: Of each wait for the server, while the socket is blocking.
 
     Attributes:
         sent_ns: When the request in flight was started.
@@ -41,22 +55,23 @@ class HttpConnection:
         wants_write: Whether a part of the request waits for the socket.
     """
 
-    def __init__(self, port: int, requests: Sequence[bytes]) -> None:
-        self.socket = socket.create_connection((HOST, port), TIMEOUT_S)
+    def __init__(self, port: int, requests: Sequence[bytes], timeout_s: float = TIMEOUT_S) -> None:
+        self.socket = socket.create_connection((HOST, port), timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A timeout of Python's own would cost a poll before each read.
         self.socket.settimeout(None)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", TIMEOUT_S, 0))
+        self.socket.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
+        )
         self._rotation = cycle([(bytearray(each), each.find(ID)) for each in requests])
-        self._buffer = bytearray(BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
+        self._view = memoryview(bytearray(BUFFER_BYTES))
+        self._filled = self._begin = self._end = 0
         self.sent_ns, self.good, self.wants_write = 0, False, False
 
     def start(self) -> None:
         """Start the next request; sends what the socket takes at once."""
         request, position = next(self._rotation)
-        if position >= 0:
-            request[position : position + len(ID)] = b"%08d" % (next(_IDS) % 10**8)
+        _put_id(request, position)
         self._filled = self._begin = self._end = 0
         self.sent_ns = perf_counter_ns()
         self._unsent = memoryview(request)
@@ -76,26 +91,27 @@ class HttpConnection:
             ConnectionError: The connection ended before it.
             LoadError: The server did not answer in time.
         """
-        try:
-            read = self.socket.recv_into(self._view[self._filled :])
-        except ConnectionError as error:
-            if self._filled:
-                raise CutError(f"the connection was reset after {self._filled} bytes") from error
-            raise
-        except BlockingIOError as error:
-            raise LoadError(f"no answer in {TIMEOUT_S} s") from error
-        if not read:
-            if self._filled:
-                raise CutError(f"the connection was closed after {self._filled} bytes")
-            raise ConnectionResetError("the server closed the connection")
-        self._filled += read
-        if not self._end and (head := self._buffer.find(b"\r\n\r\n", 0, self._filled)) >= 0:
+        self._filled += self._read(cut=self._filled > 0)
+        if not self._end and (head := self._view.obj.find(b"\r\n\r\n", 0, self._filled)) >= 0:
             self.good, self._begin = self._number(_STATUS, head) == 200, head + 4
             self._end = self._begin + self._number(_BODY_BYTES, head)
-            if self._end > len(self._buffer):
-                self._view = memoryview(self._buffer + bytes(self._end - len(self._buffer)))
-                self._buffer = self._view.obj
+            if self._end > len(self._view):
+                self._view = memoryview(self._view.obj + bytes(self._end - len(self._view)))
         return 0 < self._end <= self._filled
+
+    def _read(self, cut: bool) -> int:
+        """Read into the rest of the buffer; returns the number of bytes. ``cut``: within a response."""
+        try:
+            read = self.socket.recv_into(self._view[self._filled :])
+        except BlockingIOError as error:
+            raise LoadError("no answer in time") from error
+        except ConnectionError as error:
+            if cut:
+                raise CutError(f"the connection was reset within a response: {error}") from error
+            raise
+        if not read:
+            raise (CutError if cut else ConnectionResetError)("the server closed the connection")
+        return read
 
     def exchange(self) -> None:
         """Send a request and wait for the response, on a blocking socket."""
@@ -105,21 +121,16 @@ class HttpConnection:
         while not self.receive():
             pass
 
-    def infer(self) -> dict[str, bytes]:
-        """Send a request, on a blocking socket, and return the bytes of the outputs."""
+    def fetch(self) -> tuple[bytes, bytes]:
+        """Send a request, on a blocking socket; returns head and body, or raises LoadError if it is an error."""
         self.exchange()
         head, body = bytes(self._view[: self._begin]), bytes(self._view[self._begin : self._end])
         if not self.good:
             raise LoadError(f"the server answered {head[:100]!r}: {body[:500]!r}")
-        return http_outputs(head, body)
-
-    @property
-    def body(self) -> bytes:
-        """The body of the last response."""
-        return bytes(self._view[self._begin : self._end])
+        return head, body
 
     def _number(self, pattern: re.Pattern[bytes], end: int) -> int:
-        found = pattern.search(self._buffer, 0, end)
+        found = pattern.search(self._view.obj, 0, end)
         if not found:
             raise LoadError(f"the response lacks {pattern.pattern!r}: {bytes(self._view[:end])!r}")
         return int(found[1])
@@ -139,8 +150,8 @@ class GrpcConnection(HttpConnection):
     _FRAME = 16384
     _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 
-    def __init__(self, port: int, requests: Sequence[bytes]) -> None:
-        super().__init__(port, ())
+    def __init__(self, port: int, requests: Sequence[bytes], timeout_s: float = TIMEOUT_S) -> None:
+        super().__init__(port, (), timeout_s)
         # HPACK: indexed method and scheme, literals without indexing for the other fields.
         block = b"\x83\x86" + b"".join(
             bytes([*name, len(value)]) + value
@@ -152,7 +163,7 @@ class GrpcConnection(HttpConnection):
             )
         )
         self._encoded = cycle([self._encode(block, each) for each in requests])
-        self._stream, self._stream_window, self._filled = -1, 0, 0
+        self._stream, self._stream_window = -1, 0
         self._window = self._initial_window = 65535
         self._received = self._limit = self._sent = 0
         settings = struct.pack(">HIHI", 4, self._WINDOW, 5, 1 << 20)  # initial window, longest frame
@@ -181,8 +192,7 @@ class GrpcConnection(HttpConnection):
         self._stream += 2
         for start, _ in self._frames:
             struct.pack_into(">I", request, start + 5, self._stream)
-        if position >= 0:
-            request[position : position + len(ID)] = b"%08d" % (next(_IDS) % 10**8)
+        _put_id(request, position)
         self._stream_window, self._body_bytes = self._initial_window, 0
         self._sent = self._limit = self._next = 0
         self._message.clear()
@@ -211,15 +221,9 @@ class GrpcConnection(HttpConnection):
             self._limit = self._frames[self._next][0] if self._next < len(self._frames) else len(self._unsent)
 
     def receive(self) -> bool:
-        """Read once; true when the call is complete."""
-        try:
-            read = self.socket.recv_into(self._view[self._filled :])
-        except BlockingIOError as error:
-            raise LoadError(f"no answer in {TIMEOUT_S} s") from error
-        if not read:
-            raise LoadError("the server closed the connection")
-        self._filled += read
-        position, complete, buffer = 0, False, self._buffer
+        """Read once; true when the call is complete. Raises as that of HTTP does."""
+        self._filled += self._read(cut=self._body_bytes > 0)
+        position, complete, buffer = 0, False, self._view.obj
         while self._filled - position >= 9:
             length = buffer[position] << 16 | buffer[position + 1] << 8 | buffer[position + 2]
             end = position + 9 + length
@@ -238,7 +242,7 @@ class GrpcConnection(HttpConnection):
 
     def _handle(self, kind: int, flags: int, start: int, end: int) -> bool:
         """Handle a frame, from its stream number on; true when it completes the call."""
-        stream, payload = int.from_bytes(self._buffer[start : start + 4], "big"), self._buffer[start + 4 : end]
+        stream, payload = int.from_bytes(self._view[start : start + 4], "big"), self._view[start + 4 : end]
         if kind == self._DATA:
             self._received += len(payload)
             self._body_bytes += len(payload)
@@ -250,7 +254,7 @@ class GrpcConnection(HttpConnection):
             elif stream == self._stream:
                 self._stream_window += int.from_bytes(payload, "big")
         elif kind == self._PING and not flags & 1:
-            self._control += self._frame(self._PING, 1, 0, payload)
+            self._control += self._frame(self._PING, 1, 0, bytes(payload))
         elif kind == self._SETTINGS and not flags & 1:
             for name, value in struct.iter_unpack(">HI", payload):
                 if name == 4:
@@ -264,56 +268,55 @@ class GrpcConnection(HttpConnection):
             return True
         return False
 
-    def infer(self) -> dict[str, bytes]:
-        """Make a call, on a blocking socket, and return the bytes of the outputs."""
+    def fetch(self) -> tuple[bytes, bytes]:
+        """Make a call, on a blocking socket; returns no head and the message, or raises LoadError if it failed."""
         self._keep = True
         self.exchange()
         self._keep = False
         if not self.good:
             raise LoadError("the call failed")
-        return grpc_outputs(bytes(self._message[5:]))
+        return b"", bytes(self._message[5:])
 
 
-def connect(protocol: str, port: int, workload: Workload) -> HttpConnection:
+def _put_id(request: bytearray, position: int) -> None:
+    """Put the next id at its position; a negative one is none."""
+    if position >= 0:
+        request[position : position + len(ID)] = b"%08d" % (next(_IDS) % 10**8)
+
+
+class Protocol(NamedTuple):
+    """How a load speaks to a server.
+
+    Attributes:
+        connection: A class with the methods of HttpConnection.
+        encode: Port, workload and number of rows to the bytes of a request.
+        decode: Head and body of a response to the bytes of its outputs, by their names.
+    """
+
+    connection: type[HttpConnection]
+    encode: Callable[[int, Workload, int], bytes]
+    decode: Callable[[bytes, bytes], dict[str, bytes]]
+
+
+PROTOCOLS = {
+    "http": Protocol(HttpConnection, http_request, http_outputs),
+    "grpc": Protocol(GrpcConnection, grpc_request, grpc_outputs),
+}
+
+
+def connect(protocol: str, port: int, workload: Workload, timeout_s: float = TIMEOUT_S) -> HttpConnection:
     """A connection that sends the requests of a workload in rotation."""
-    if protocol == "http":
-        return HttpConnection(port, [http_request(port, workload, rows) for rows in workload.rows])
-    return GrpcConnection(port, [grpc_request(workload, rows) for rows in workload.rows])
+    connection, encode, _ = PROTOCOLS[protocol]
+    return connection(port, [encode(port, workload, rows) for rows in workload.rows], timeout_s)
 
 
-def drive(open_connection: Callable[[], HttpConnection], connections: int, tally: Tally) -> None:
-    """Keep one request in flight on each connection until the time of the tally is over."""
-    with ExitStack() as closing:
-        opened = [open_connection() for _ in range(connections)]
-        for each in opened:
-            closing.callback(each.close)
-        if connections == 1:
-            only, going = opened[0], True
-            while going:
-                only.exchange()
-                going = tally.add(only.sent_ns, only.good)
-        else:
-            _drive_all(opened, tally)
+def check(protocol: str, port: int, workload: Workload, copies: bool = False, timeout_s: float = TIMEOUT_S) -> None:
+    """Send each request of a workload once, and check its outputs.
 
-
-def _drive_all(connections: Sequence[HttpConnection], tally: Tally) -> None:
-    with selectors.DefaultSelector() as selector:
-        for each in connections:
-            each.socket.setblocking(False)
-            each.start()
-            selector.register(each.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, each)
-        going = True
-        while going:
-            ready = selector.select(TIMEOUT_S)
-            if not ready:
-                raise LoadError(f"no answer in {TIMEOUT_S} s")
-            for key, events in ready:
-                connection: HttpConnection = key.data
-                if events & selectors.EVENT_WRITE and connection.wants_write:
-                    connection.send()
-                if events & selectors.EVENT_READ and connection.receive():
-                    going = tally.add(connection.sent_ns, connection.good)
-                    connection.start()
-                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.wants_write else 0)
-                if wanted != key.events:
-                    selector.modify(key.fileobj, wanted, connection)
+    Raises:
+        LoadError: An answer is wrong or an error.
+        OSError: No server listens there.
+    """
+    with closing(connect(protocol, port, workload, timeout_s)) as connection:
+        for rows in workload.rows:
+            check_outputs(PROTOCOLS[protocol].decode(*connection.fetch()), workload.outputs(rows, copies))

@@ -1,8 +1,8 @@
 """Hooks of mkdocs for the site of the documents.
 
 The site has the same folders as the repository, so that the links in the documents work in both. A linked file that is
-not a document gets a page with its text, and a linked folder one with its list of files. The pages of the API are made
-from ``__all__`` of the public modules.
+not a document gets a page with its text, and a linked folder one with its list of files. mkdocstrings makes the pages
+of the API from ``__all__`` of the public modules.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,47 +20,31 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("*.md", "docs/*.md", "pytriton/*/README.md", "scripts/README.md")
-API = ("pytriton", "triton", "model_config", "decorators", "workers", "client", "client.exceptions", "exceptions")
-API += ("inprocess",)
+DOCUMENTS = ("*.md", "docs/*.md", "docs/site/*", "pytriton/*/README.md", "scripts/README.md")
+API = ("triton", "model_config", "decorators", "workers", "client", "client.exceptions", "exceptions", "inprocess")
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".json": "json", ".py": "python"}
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]*)(#[^)\s]*)?(?=\))")
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|exc):`~?([^`]+)`")
 LITERAL_BLOCK = re.compile(r"( ?)::$", re.MULTILINE)  # "text::" ends in a colon, "text ::" does not
 SHIM = re.compile(r"https://[^\"]*/iframe-worker/shim")  # which the theme would load from the network
+WORKER = "docs/site/file_worker.js"  # in its place
 LOADED = re.compile(r'<(?:img|iframe|link|script)\b[^>]*(?:href|src)="?https?:[^>]*>')
-WORKER = """\
-// Browsers refuse workers, in which the search runs, to pages of a file system: there, run it in a frame.
-if (location.protocol === "file:") window.Worker = class extends EventTarget {
-  constructor(url) {
-    super()
-    const frame = document.createElement("iframe")
-    frame.hidden = true
-    document.body.appendChild(frame)
-    this.inner = frame.contentWindow
-    this.inner.postMessage = data => this.dispatchEvent(new MessageEvent("message", { data }))
-    this.loaded = new Promise(done => {
-      const script = this.inner.document.createElement("script")
-      script.src = url
-      script.onload = done
-      this.inner.document.head.appendChild(script)
-    })
-  }
-  postMessage(data) { this.loaded.then(() => this.inner.dispatchEvent(new MessageEvent("message", { data }))) }
-  terminate() {}
-}
+API_PAGE = """\
+# pytriton.{module}
+
+::: pytriton.{module}
+    options: {{members: false, show_root_heading: false, show_root_toc_entry: false}}
+
 """
-STYLE = """\
-.md-typeset table:not([class]) th:empty { padding: 0; min-width: 0; }
-.md-typeset table:not([class]) { font-size: .7rem; }
-@media (max-width: 45em) {
-  .md-typeset table:not([class]) :is(td, th) { min-width: 0; padding: .5em .6em; }
-  .md-typeset table:not([class]) td:first-child:has(code) { min-width: 6.4rem; }
-  .md-typeset table:not([class]) td:last-child { min-width: 8rem; }
-  .md-typeset table:not([class]) td code { overflow-wrap: anywhere; }
-}
-@media (min-width: 45em) { .md-typeset table:not([class]) td:first-child code { white-space: nowrap; } }
+OVERVIEW = """\
+# API
+
+The public modules are on the following pages. `pytriton` itself has the names that most programs need:
+`from pytriton import Triton`.
+
+| from `pytriton` | defined in |
+|---|---|
 """
 
 
@@ -79,16 +64,13 @@ def on_files(files: Files, config: Any) -> Files:
     documents = [path for pattern in DOCUMENTS for path in sorted(ROOT.glob(pattern))]
     for path in documents:
         site.append(File(path.relative_to(ROOT).as_posix(), str(ROOT), config.site_dir, config.use_directory_urls))
-    for target in sorted({target for path in documents for target in linked_files(path)} | {"examples"}):
+    linked = {target for path in documents if path.suffix == ".md" for target in linked_files(path)}
+    examples = {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.py")}
+    for target in sorted(linked | examples | {"examples"}):
         site.append(File.generated(config, page_of(target), content=source_page(ROOT / target)))
-    for target in sorted(file.as_posix() for file in Path("examples").glob("*.py")):
-        if site.get_file_from_path(page_of(target)) is None:
-            site.append(File.generated(config, page_of(target), content=source_page(ROOT / target)))
+    site.append(File.generated(config, "api/index.md", content=overview()))
     for module in API:
-        name = "index" if module == "pytriton" else module
-        site.append(File.generated(config, f"api/{name}.md", content=api_page(module)))
-    site.append(File.generated(config, "site.css", content=STYLE))
-    site.append(File.generated(config, "file_worker.js", content=WORKER))
+        site.append(File.generated(config, f"api/{module}.md", content=api_page(module)))
     return site
 
 
@@ -109,7 +91,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
     """Have pages load nothing from the network."""
-    output = SHIM.sub(posixpath.relpath("file_worker.js", posixpath.dirname(page.file.dest_uri) or "."), output)
+    output = SHIM.sub(posixpath.relpath(WORKER, posixpath.dirname(page.file.dest_uri) or "."), output)
     if loaded := LOADED.search(output):
         raise PluginError(f"{page.file.src_uri} loads from the network: {loaded[0]}")
     return output
@@ -117,7 +99,7 @@ def on_post_page(output: str, page: Any, **_: Any) -> str:
 
 def on_post_template(output_content: str, **_: Any) -> str:
     """The same for the page that is shown for pages that do not exist."""
-    return SHIM.sub("/file_worker.js", output_content)
+    return SHIM.sub(f"/{WORKER}", output_content)
 
 
 def linked_files(document: Path) -> Iterator[str]:
@@ -147,49 +129,15 @@ def summary(path: Path) -> str:
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0].replace("\n", " ")
 
 
-OVERVIEW = """\
-# API
-
-The public modules are on the following pages. `pytriton` itself has the names that most programs need:
-`from pytriton import Triton`.
-
-| from `pytriton` | defined in |
-|---|---|
-"""
-PAGE = """\
-# pytriton.{module}
-
-::: pytriton.{module}
-    options:
-      members: false
-      show_root_heading: false
-      show_root_toc_entry: false
-
-"""
-NAME = """\
-::: pytriton.{module}.{name}
-    options:
-      inherited_members: {inherited}
-
-"""
-
-
 def api_page(module: str) -> str:
     """A page with the public names of a module."""
-    if module == "pytriton":
-        homes = {name: other for other in API[1:] for name in public_names(other)}
-        rows = ((name, homes[name]) for name in public_names(module) if name in homes)
-        return OVERVIEW + "".join(f"| [`{n}`][pytriton.{of}.{n}] | [`pytriton.{of}`]({of}.md) |\n" for n, of in rows)
-    inherited = "false" if module.endswith("exceptions") else "true"
-    names = (NAME.format(module=module, name=name, inherited=inherited) for name in public_names(module))
-    return PAGE.format(module=module) + "".join(names)
+    options = f"    options: {{inherited_members: {str(not module.endswith('exceptions')).lower()}}}\n\n"
+    names = import_module(f"pytriton.{module}").__all__
+    return API_PAGE.format(module=module) + "".join(f"::: pytriton.{module}.{name}\n{options}" for name in names)
 
 
-def public_names(module: str) -> list[str]:
-    """``__all__`` of a module, read from its source."""
-    path = ROOT / "pytriton" / ("" if module == "pytriton" else module.replace(".", "/"))
-    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    for node in ast.parse(source.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return list(ast.literal_eval(node.value))
-    raise ValueError(f"{source} has no __all__")
+def overview() -> str:
+    """The names of the package itself, and the modules that define them."""
+    homes = {name: module for module in API for name in import_module(f"pytriton.{module}").__all__}
+    rows = ((name, homes[name]) for name in import_module("pytriton").__all__ if name in homes)
+    return OVERVIEW + "".join(f"| [`{n}`][pytriton.{of}.{n}] | [`pytriton.{of}`]({of}.md) |\n" for n, of in rows)

@@ -16,15 +16,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 from typing import Any
 
-from load import infer_once
-from payloads import HOST, MODEL, WORKLOADS, LoadError, check_outputs
+from connections import check
+from payloads import HOST, MODEL, WORKLOADS, LoadError
 from processes import descendants, end_descendants, end_with_parent, family, names, shared_memory, wait_gone
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.server.native_backend import uses_native
+from pytriton.server.backends import uses_native
 
 __all__ = ["LIMIT", "PYTHON_PROXY", "SYSTEMS", "BenchError", "Host", "System", "find_system"]
 
@@ -56,28 +55,32 @@ class BenchError(RuntimeError):
 
 @dataclass(frozen=True)
 class System:
-    """An interpreter and the script that it runs to host a server.
+    """What is compared: a program that hosts a server, and the interpreter of its clients.
 
     Attributes:
+        name: One of SYSTEMS.
+        command: An interpreter and a script. The three ports and the models are appended.
+        environment: Of the program.
         versions: Of the interpreter and of the packages that matter, and what else distinguishes the system.
+        protocol: In which the first answer is asked for, one of ``connections.PROTOCOLS``.
     """
 
     name: str
     command: list[str]
     environment: dict[str, str]
     versions: dict[str, str]
+    protocol: str = "http"
 
 
-def find_system(name: str, peer_python: str | None = None, proxy: str | None = None) -> System:
+def find_system(name: str, peer_python: str | None = None) -> System:
     """One of SYSTEMS.
 
     Args:
         name: Of the system.
         peer_python: Interpreter of the environment with nvidia-pytriton; all others run under this one.
-        proxy: The proxy of ours, ``native``, ``python`` or ``auto``; None: as the environment has it.
 
     Raises:
-        BenchError: The interpreter does not run, or lacks nvidia-pytriton; or there is no such proxy.
+        BenchError: The interpreter does not run, or lacks nvidia-pytriton; or PYTRITON_PROXY names no proxy.
     """
     environment = dict(os.environ)
     if name == "peer":
@@ -92,9 +95,8 @@ def find_system(name: str, peer_python: str | None = None, proxy: str | None = N
         versions["malloc"] = "as in ours" if os.environ.get("BENCH_RAW_MALLOC") else "without pytriton's settings"
         versions["tensors"] = "plain" if plain else "through pytriton.python_proxy.abi, as NumPy 2 needs it"
         return System(name, raw, environment, versions)
-    proxy = "python" if name == PYTHON_PROXY else proxy
-    if proxy:
-        environment["PYTRITON_PROXY"] = proxy
+    if name == PYTHON_PROXY:
+        environment["PYTRITON_PROXY"] = "python"
     try:
         versions["proxy"] = "native" if uses_native("auto", ours=True, environment=environment) else "python"
     except PyTritonValidationError as error:
@@ -129,13 +131,22 @@ def _find_peer(python: str | None, environment: dict[str, str]) -> System:
     return System("peer", [python, str(_HOSTS / "served.py")], environment, versions)
 
 
+def _describe(python: str, environment: dict[str, str]) -> dict[str, str]:
+    try:
+        ran = subprocess.run([python, "-c", _DESCRIBE], env=environment, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise BenchError(f"{python} does not run: {error}") from error
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
 class Host:
     """A hosting process in a folder of its own; on leaving the context, it and its family are gone.
 
     Args:
         system: What to start.
         folder: An empty one, for the log, temporary files and ``PYTRITON_HOME``.
-        models: What it serves; the last one is asked for the first answer, and must be ``double``.
+        models: What it serves; ``double`` must be the last one, which is asked for the first answer.
         ports: Of HTTP, gRPC and metrics; default: free ones.
 
     Attributes:
@@ -148,12 +159,13 @@ class Host:
     def __init__(
         self, system: System, folder: Path, models: Sequence[str] = (MODEL,), ports: Sequence[int] = ()
     ) -> None:
-        self.copies = system.name == LIMIT
+        self.copies, self._protocol = system.name == LIMIT, system.protocol
         self._log, self.home, self._temporary = folder / "log", folder / "home", folder / "tmp"
         self.home.mkdir(parents=True)
         self._temporary.mkdir()
         ports = ports or _free_ports(3)
         self.ports = dict(zip(("http", "grpc", "metrics"), ports, strict=True))
+        self.ports.setdefault(system.protocol, ports[0])
         self._seen_shared_memory: set[str] = set()
         places = {"PYTRITON_HOME": str(self.home), "TMPDIR": str(self._temporary)}
         with self._log.open("wb") as log:
@@ -173,9 +185,7 @@ class Host:
     def __enter__(self) -> Host:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Kill what still runs, and remove shared memory that it left."""
         self.family()
         self._process.kill()
@@ -192,16 +202,14 @@ class Host:
         return pids
 
     def wait_first_answer(self) -> float:
-        """Wait for a right answer over HTTP; returns the seconds since the process was started.
+        """Wait for a right answer; returns the seconds since the process was started.
 
         Raises:
             BenchError: The process ended, or none came in time.
         """
-        workload = WORKLOADS["64 B"]
-        expected = workload.outputs(1, self.copies)
         while self._process.poll() is None and perf_counter() - self._began < START_TIMEOUT_S:
             with suppress(LoadError, OSError):
-                check_outputs(infer_once("http", self.ports["http"], workload), expected)
+                check(self._protocol, self.ports[self._protocol], WORKLOADS["64 B"], self.copies)
                 return perf_counter() - self._began
             time.sleep(POLL_S)
         raise BenchError(f"no right answer (exit status {self._process.poll()}); the last lines:\n{self.tail()}")
@@ -230,7 +238,7 @@ class Host:
             others: Processes which this one has started besides, and which may go on.
         """
         found = self._process.poll()
-        problems = [] if found == status else [f"exit status {found}"]
+        problems = [] if found == status else [f"exit status {found}; the last lines:\n{self.tail()}"]
         left = names([os.getpid(), *(pid for pid in descendants() if pid not in others)])
         problems += [f"process left: {name}" for name in left.values()][1:]
         problems += [f"shared memory left: {path}" for path in sorted(self.shared_memory())]
@@ -244,15 +252,6 @@ class Host:
     def output(self) -> str:
         """All that it has written."""
         return self._log.read_text(errors="replace")
-
-
-def _describe(python: str, environment: dict[str, str]) -> dict[str, str]:
-    try:
-        ran = subprocess.run([python, "-c", _DESCRIBE], env=environment, check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise BenchError(f"{python} does not run: {error}") from error
-    found: dict[str, Any] = json.loads(ran.stdout)
-    return found
 
 
 def _free_ports(count: int) -> list[int]:

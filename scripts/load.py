@@ -1,67 +1,94 @@
-"""The load generator: one program for every kind of load on a server of this machine; prints one line of JSON.
+"""The load generator: keeps one request in flight on each of some connections to a server of this machine.
 
-    python scripts/load.py server http --port 8000 --workload "1-4 rows, ids" --connections 16 --seconds 10
+    python scripts/load.py http --port 8000 --workload "1-4 rows, ids" --connections 16 --seconds 10
 
-``server`` costs the client as little as possible, to show the server: a closed loop over keep-alive connections, of
-requests that were encoded before. HTTP over several connections is wrk's where it is installed (about 8 us of a core
-per request) and an epoll loop of ours otherwise (14 us); gRPC is ours (20 us), since no program varies its requests.
-wrk corrects its percentiles for coordinated omission. Responses are checked before and after the load. The other
-kinds call through clients (clients.py), and ``checked`` checks every answer until SIGTERM comes (checked.py).
+It costs the cores as little as possible, to show the server: keep-alive connections, and requests that were encoded
+before. HTTP over several connections is wrk's where it is installed (about 8 us of a core per request) and an epoll
+loop of ours otherwise (14 us); gRPC is ours (20 us), since no program varies its requests. wrk corrects its percentiles
+for coordinated omission. Responses are checked before and after the load. Prints one line of JSON.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import math
+import os
+import selectors
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack, closing
-from dataclasses import asdict, replace
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from time import perf_counter_ns
 
-from connections import TIMEOUT_S, connect, drive
-from payloads import HOST, ID, MODEL, WORKLOADS, LoadError, Workload, check_outputs, http_request
-from tally import Result, Tally
+import numpy as np
+from connections import PROTOCOLS, TIMEOUT_S, HttpConnection, check, connect
+from numpy.typing import ArrayLike
+from payloads import HOST, WORKLOADS, LoadError, Workload
 
-__all__ = ["infer_once", "load", "warmed", "wrk"]
+__all__ = ["Tally", "Values", "drive", "figures", "load", "quantiles", "warmed", "wrk"]
 
-WRK = """
-local folder, count, ids = "{folder}", {count}, {ids}
-local requests, n = {{}}, 0
-for i = 1, count do
-  local file = assert(io.open(folder .. "/" .. i, "rb"))
-  local text = file:read("*a")
-  file:close()
-  local at = ids and text:find("{id}", 1, true)
-  requests[i] = at and {{text:sub(1, at - 1), text:sub(at + {id_bytes})}} or text
-end
-function request()
-  n = n + 1
-  local each = requests[n % count + 1]
-  return ids and each[1] .. string.format("%08d", n) .. each[2] or each
-end
-function done(summary, latency)
-  local errors, file = summary.errors, assert(io.open(folder .. "/result", "w"))
-  file:write(string.format("%d %d %d %d %d %d", summary.requests - errors.status, summary.duration,
-    errors.status + errors.connect + errors.read + errors.write + errors.timeout,
-    latency:percentile(50), latency:percentile(90), latency:percentile(99)))
-  file:close()
-end
-"""
-WRK_SAME = """
-local text = requests[1]
-local at = text:find("\\r\\n\\r\\n", 1, true)
-wrk.method = "POST"
-wrk.headers["Inference-Header-Content-Length"] = text:match("Inference%-Header%-Content%-Length: (%d+)")
-wrk.body = text:sub(at + 4)
-request = wrk.request
-"""
+WRK_SCRIPT = Path(__file__).with_name("wrk.lua")
+Values = dict[str, float]
+
+
+def quantiles(latencies: ArrayLike) -> tuple[float, float]:
+    """The 50th and the 99th percentile, each a latency that occurred."""
+    p50, p99 = np.percentile(latencies, [50, 99], method="inverted_cdf")
+    return float(p50), float(p99)
+
+
+def figures(latencies_ns: Sequence[int], seconds: float, errors: int, answered: int) -> Values:
+    """The figures of a load.
+
+    Args:
+        latencies_ns: Of the requests that were answered well in the time measured.
+        seconds: The time measured.
+        errors: Requests that failed in the whole run.
+        answered: Requests answered well in the whole run, warm-up included: what the CPU time was spent on.
+
+    Raises:
+        LoadError: No request was answered well in the time measured.
+    """
+    if not len(latencies_ns):
+        raise LoadError(f"no request was answered well in {seconds} s, errors: {errors}")
+    p50_ns, p99_ns = quantiles(latencies_ns)
+    times = {"p50 us": p50_ns / 1000, "p99 us": p99_ns / 1000}
+    return {"requests/s": len(latencies_ns) / seconds, **times, "errors": errors, "answered": answered}
+
+
+class Tally:
+    """Latencies of the requests that end in the ``seconds`` after the warm-up, and the number of all that failed.
+
+    If no request ends in that time, those in flight at its end count, and the time until they have ended.
+    """
+
+    def __init__(self, warmup_s: float, seconds: float) -> None:
+        self._seconds, self._answered, self._errors, self._latencies_ns = seconds, 0, 0, array("q")
+        self._begin_ns = perf_counter_ns() + int(warmup_s * 1e9)
+        self._end_ns, self._late = self._begin_ns + int(seconds * 1e9), 0
+
+    def add(self, sent_ns: int, good: bool) -> bool:
+        """Count a request that ends now; false when the time is over."""
+        now_ns = perf_counter_ns()
+        self._answered += good
+        self._errors += not good
+        if now_ns < self._end_ns:
+            if good and now_ns >= self._begin_ns:
+                self._latencies_ns.append(now_ns - sent_ns)
+            return True
+        if good and len(self._latencies_ns) == self._late:
+            self._latencies_ns.append(now_ns - sent_ns)
+            self._seconds, self._late = (now_ns - self._begin_ns) / 1e9, self._late + 1
+        return False
+
+    def figures(self) -> Values:
+        """What was measured; raises LoadError if nothing was."""
+        return figures(self._latencies_ns, self._seconds, self._errors, self._answered)
 
 
 def load(
@@ -72,11 +99,11 @@ def load(
     seconds: float,
     warmup_s: float = 1,
     copies: bool = False,
-) -> Result:
+) -> Values:
     """Keep one request in flight on each connection for ``warmup_s + seconds``; wrk rounds both up to whole seconds.
 
     Args:
-        protocol: ``http`` or ``grpc``.
+        protocol: One of PROTOCOLS.
         port: The server's port.
         workload: The requests.
         connections: Their number.
@@ -87,99 +114,95 @@ def load(
     Raises:
         LoadError: A response before or after the load is wrong, or a connection broke.
     """
-    _check(protocol, port, workload, copies)
-    if protocol == "http" and connections > 1 and shutil.which("wrk"):
-        result = warmed(partial(wrk, port, workload, connections), warmup_s, seconds)
+    check(protocol, port, workload, copies)
+    if PROTOCOLS[protocol].connection is HttpConnection and connections > 1 and shutil.which("wrk"):
+        found = warmed(partial(wrk, protocol, port, workload, connections), warmup_s, seconds)
     else:
-        tally = Tally(warmup_s, seconds)
-        drive(lambda: connect(protocol, port, workload), connections, tally)
-        result = tally.result("ours")
-    _check(protocol, port, workload, copies)
-    return result
+        found = drive(lambda: connect(protocol, port, workload), connections, lambda: Tally(warmup_s, seconds))
+    check(protocol, port, workload, copies)
+    return found
 
 
-def _check(protocol: str, port: int, workload: Workload, copies: bool) -> None:
-    for rows in workload.rows:
-        check_outputs(infer_once(protocol, port, replace(workload, rows=(rows,))), workload.outputs(rows, copies))
+def drive(open_connection: Callable[[], HttpConnection], connections: int, begin: Callable[[], Tally]) -> Values:
+    """Keep one request in flight on each connection until the time of the tally is over, then wait for the last ones.
 
-
-def infer_once(protocol: str, port: int, workload: Workload) -> dict[str, bytes]:
-    """The outputs of one request over a connection of its own.
-
-    Raises:
-        LoadError: The answer is an error.
-        OSError: No server listens there.
+    A connection that is closed with a request in flight cancels the request. Triton 2.51 bears that badly over gRPC: it
+    may crash, or wait at its exit for a request that it has lost.
     """
-    with closing(connect(protocol, port, workload)) as connection:
-        return connection.infer()
+    with ExitStack() as closing:
+        opened = [open_connection() for _ in range(connections)]
+        for each in opened:
+            closing.callback(each.close)
+        tally, going = begin(), True
+        if connections == 1:
+            while going:
+                opened[0].exchange()
+                going = tally.add(opened[0].sent_ns, opened[0].good)
+        else:
+            _drive_all(opened, tally)
+        return tally.figures()
 
 
-def warmed(run: Callable[[float], Result], warmup_s: float, seconds: float) -> Result:
+def _drive_all(connections: Sequence[HttpConnection], tally: Tally) -> None:
+    with selectors.DefaultSelector() as selector:
+        for each in connections:
+            each.socket.setblocking(False)
+            each.start()
+            selector.register(each.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, each)
+        in_flight, going = len(connections), True
+        while in_flight:
+            ready = selector.select(TIMEOUT_S)
+            if not ready:
+                raise LoadError(f"no answer in {TIMEOUT_S} s")
+            for key, events in ready:
+                connection: HttpConnection = key.data
+                if events & selectors.EVENT_WRITE and connection.wants_write:
+                    connection.send()
+                if events & selectors.EVENT_READ and connection.receive():
+                    going = tally.add(connection.sent_ns, connection.good)
+                    if going:
+                        connection.start()
+                    else:
+                        in_flight -= 1
+                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.wants_write else 0)
+                if wanted != key.events:
+                    selector.modify(key.fileobj, wanted, connection)
+
+
+def warmed(run: Callable[[float], Values], warmup_s: float, seconds: float) -> Values:
     """A run after a warm-up whose errors count too; raises LoadError if the run had no good answer."""
-    warm, measured = run(warmup_s), run(seconds)
-    if not measured.requests:
-        raise LoadError(f"{measured.generator} got no answer in {seconds} s, errors: {measured.errors}")
-    return replace(measured, answered=warm.answered + measured.answered, errors=warm.errors + measured.errors)
+    warm, found = run(warmup_s), run(seconds)
+    if not found["answered"]:
+        raise LoadError(f"no request was answered well in {seconds} s, errors: {found['errors']:.0f}")
+    return {**found, **{name: warm[name] + found[name] for name in ("errors", "answered")}}
 
 
-def wrk(port: int, workload: Workload, connections: int, seconds: float) -> Result:
+def wrk(protocol: str, port: int, workload: Workload, connections: int, seconds: float) -> Values:
     """Load over HTTP/1.1 by wrk, with the requests in rotation."""
     with tempfile.TemporaryDirectory() as folder:
         for number, rows in enumerate(workload.rows, 1):
-            Path(folder, str(number)).write_bytes(http_request(port, workload, rows))
-        same = len(workload.rows) == 1 and not workload.ids  # wrk then encodes the request once, however large it is
-        script = WRK.format(
-            folder=folder, count=len(workload.rows), ids=str(workload.ids).lower(), id=ID.decode(), id_bytes=len(ID)
-        )
-        path = f"/v2/models/{workload.model}/infer"
-        Path(folder, "script.lua").write_text(script + (WRK_SAME if same else ""))
+            Path(folder, str(number)).write_bytes(PROTOCOLS[protocol].encode(port, workload, rows))
         size = ["--threads=1", f"--connections={connections}", f"--duration={max(1, math.ceil(seconds))}s"]
-        place = [f"--script={folder}/script.lua", f"http://{HOST}:{port}{path}"]
-        subprocess.run(["wrk", *size, f"--timeout={TIMEOUT_S}s", *place], check=True, stdout=subprocess.DEVNULL)
-        requests, duration_us, errors, *latencies_us = map(int, Path(folder, "result").read_text().split())
-    return Result("wrk", requests, requests, errors, requests / duration_us * 1e6, *latencies_us)
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    kinds = ["server", "blocking", "asyncio", "stream", "churn", "inprocess", "checked"]
-    parser.add_argument("kind", choices=kinds)
-    parser.add_argument("protocol", choices=["http", "grpc"])
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--model", default=MODEL, help="that the clients call (double)")
-    parser.add_argument("--workload", choices=list(WORKLOADS), default="64 B", help="of server (64 B)")
-    parser.add_argument("--copies", type=int, default=0, help="1: the server copies inputs instead of doubling them")
-    parser.add_argument("--connections", type=int, default=1, help="or requests in flight of asyncio")
-    parser.add_argument("--seconds", type=float, default=5, help="of the measurement (5)")
-    parser.add_argument("--warmup", type=float, default=1, help="seconds before the measurement (1)")
-    parser.add_argument("--client", default="", help="of stream: pytriton or tritonclient; of churn: the class")
-    parser.add_argument("--count", type=int, default=500, help="responses of a stream, clients of churn (500)")
-    parser.add_argument("--memory-requests", type=int, default=0, help="in process, while memory is looked at (0)")
-    parser.add_argument("--calls", default="blocking", help="of checked: blocking, asyncio, streams, stopped or bad")
-    parser.add_argument("--timeout", type=float, default=5, help="of checked calls, in seconds (5)")
-    return parser.parse_args()
+        command = ["wrk", *size, f"--timeout={TIMEOUT_S}s", f"--script={WRK_SCRIPT}", f"http://{HOST}:{port}"]
+        environment = {**os.environ, "WRK_REQUESTS": folder}
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        answered, duration_us, errors, p50_us, p99_us = map(int, Path(folder, "result").read_text().split())
+    times = {"p50 us": p50_us, "p99 us": p99_us}
+    return {"requests/s": answered / duration_us * 1e6, **times, "errors": errors, "answered": answered}
 
 
 def main() -> None:
-    """Run one load; the modules of other kinds are imported only here, as the peer's interpreter lacks some."""
-    chosen = _parse()
-    if chosen.kind == "checked":
-        import checked
-
-        return checked.run(chosen.calls, chosen.protocol, chosen.port, chosen.timeout)
-    found: Any
-    if chosen.kind == "server":
-        workload = WORKLOADS[chosen.workload]
-        times = (chosen.seconds, chosen.warmup)
-        found = asdict(load(chosen.protocol, chosen.port, workload, chosen.connections, *times, bool(chosen.copies)))
-    else:
-        import clients
-
-        with ExitStack() as stack:
-            found = getattr(clients, f"run_{chosen.kind}")(chosen, stack)
-            found = asyncio.run(found) if asyncio.iscoroutine(found) else found
-    print(json.dumps(found))
-    return None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("protocol", choices=PROTOCOLS)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--workload", choices=WORKLOADS, default="64 B", help="what is sent (64 B)")
+    parser.add_argument("--copies", type=int, default=0, help="1: the server copies inputs instead of doubling them")
+    parser.add_argument("--connections", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=5, help="of the measurement (5)")
+    parser.add_argument("--warmup", type=float, default=1, help="seconds before the measurement (1)")
+    chosen = vars(parser.parse_args())
+    chosen |= {"workload": WORKLOADS[chosen["workload"]], "warmup_s": chosen.pop("warmup")}
+    print(json.dumps(load(**chosen)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The requests of a load: their tensors, ids and parameters, as bytes of HTTP and of gRPC."""
+"""The requests of a load: tensors, ids and parameters, as bytes of HTTP and of gRPC; and the outputs of answers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Workload:
             inputs["INPUT_2"] = random.integers(0, 1 << 40, (rows, 3), np.int64)
         return inputs
 
-    def outputs(self, rows: int, copies: bool) -> dict[str, bytes]:
+    def outputs(self, rows: int, copies: bool = False) -> dict[str, bytes]:
         """The bytes of the outputs; ``copies`` is for a server that copies inputs instead of doubling them."""
         return {
             name.replace("INPUT", "OUTPUT"): encode(each if copies or self.strings else 2 * each)
@@ -121,24 +121,11 @@ def http_request(port: int, workload: Workload, rows: int) -> bytes:
         outputs.append({"name": name.replace("INPUT", "OUTPUT"), "parameters": {"binary_data": True}})
     head: dict[str, Any] = {"id": ID.decode()} if workload.ids else {}
     head |= {"parameters": PARAMETERS} if workload.parameters else {}
-    head |= {"inputs": inputs, "outputs": outputs}
-    body = json.dumps(head).encode()
+    body = json.dumps({**head, "inputs": inputs, "outputs": outputs}).encode()
     return (
         f"POST /v2/models/{workload.model}/infer HTTP/1.1\r\nHost: {HOST}:{port}\r\n"
         f"Inference-Header-Content-Length: {len(body)}\r\nContent-Length: {len(body) + len(data)}\r\n\r\n"
     ).encode() + (body + data)
-
-
-def grpc_request(workload: Workload, rows: int) -> bytes:
-    """A serialized ``ModelInferRequest``."""
-    request = service_pb2.ModelInferRequest(model_name=workload.model, id=ID.decode() if workload.ids else "")
-    for name, value in (PARAMETERS if workload.parameters else {}).items():
-        field = {bool: "bool_param", int: "int64_param", str: "string_param"}[type(value)]
-        setattr(request.parameters[name], field, value)
-    for name, values in workload.inputs(rows).items():
-        request.inputs.add(name=name, datatype=_DATATYPES[values.dtype.kind], shape=values.shape)
-        request.raw_input_contents.append(encode(values))
-    return bytes(request.SerializeToString())
 
 
 def http_outputs(head: bytes, body: bytes) -> dict[str, bytes]:
@@ -154,9 +141,21 @@ def http_outputs(head: bytes, body: bytes) -> dict[str, bytes]:
     return outputs
 
 
-def grpc_outputs(message: bytes) -> dict[str, bytes]:
+def grpc_request(port: int, workload: Workload, rows: int) -> bytes:
+    """A serialized ``ModelInferRequest``."""
+    request = service_pb2.ModelInferRequest(model_name=workload.model, id=ID.decode() if workload.ids else "")
+    for name, value in (PARAMETERS if workload.parameters else {}).items():
+        field = {bool: "bool_param", int: "int64_param", str: "string_param"}[type(value)]
+        setattr(request.parameters[name], field, value)
+    for name, values in workload.inputs(rows).items():
+        request.inputs.add(name=name, datatype=_DATATYPES[values.dtype.kind], shape=values.shape)
+        request.raw_input_contents.append(encode(values))
+    return bytes(request.SerializeToString())
+
+
+def grpc_outputs(head: bytes, body: bytes) -> dict[str, bytes]:
     """The bytes of the outputs in a serialized ``ModelInferResponse``."""
-    response = service_pb2.ModelInferResponse.FromString(message)
+    response = service_pb2.ModelInferResponse.FromString(body)
     return {each.name: data for each, data in zip(response.outputs, response.raw_output_contents, strict=True)}
 
 

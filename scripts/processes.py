@@ -37,12 +37,8 @@ def family(pid: int) -> list[int]:
     """A process and its descendants, less those that have ended."""
     if _read(pid, "stat").rpartition(")")[2][:2] in ("", " Z"):
         return []
-    found = [pid]
-    with suppress(*_GONE):
-        for path in Path(f"/proc/{pid}/task").iterdir():
-            for child in _read(pid, f"task/{path.name}/children").split():
-                found += family(int(child))
-    return found
+    children = (_read(pid, f"task/{thread}/children").split() for thread in _listed(pid, "task"))
+    return [pid, *(each for found in children for child in found for each in family(int(child)))]
 
 
 def names(pids: Sequence[int]) -> dict[int, str]:
@@ -100,28 +96,21 @@ def resident_bytes(pid: int) -> int:
 
 def open_files(pid: int) -> int:
     """Number of open file descriptors."""
-    try:
-        return len(os.listdir(f"/proc/{pid}/fd"))
-    except _GONE:
-        return 0
+    return len(_listed(pid, "fd"))
 
 
 def open_sockets(pid: int) -> int:
     """Number of open file descriptors that are sockets, connected or not."""
     found = 0
-    with suppress(*_GONE):
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            with suppress(*_GONE):
-                found += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
+    for name in _listed(pid, "fd"):
+        with suppress(*_GONE):
+            found += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
     return found
 
 
 def threads(pid: int) -> int:
     """Number of threads, those that Python does not know included."""
-    try:
-        return len(os.listdir(f"/proc/{pid}/task"))
-    except _GONE:
-        return 0
+    return len(_listed(pid, "task"))
 
 
 def shared_memory(pid: int) -> set[str]:
@@ -134,7 +123,12 @@ def wait_gone(pids: Iterable[int], timeout_s: float) -> list[int]:
     """Wait for the end of processes; returns those that still run after the timeout."""
     deadline, left = time.monotonic() + timeout_s, []
     with ExitStack() as closing:
-        for pid, descriptor in _descriptors(pids, closing).items():
+        descriptors = {}  # which refer to no later process of the same number
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                descriptors[pid] = os.pidfd_open(pid)
+                closing.callback(os.close, descriptors[pid])
+        for pid, descriptor in descriptors.items():
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
@@ -167,14 +161,12 @@ def end_descendants(grace_s: float) -> None:
         wait_gone(left, KILL_TIMEOUT_S)
 
 
-def _descriptors(pids: Iterable[int], closing: ExitStack) -> dict[int, int]:
-    """A descriptor of each process that exists, which refers to no later process of that number."""
-    found = {}
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            found[pid] = os.pidfd_open(pid)
-            closing.callback(os.close, found[pid])
-    return found
+def _listed(pid: int, name: str) -> list[str]:
+    """The entries of a folder of /proc; none if the process is gone."""
+    try:
+        return os.listdir(f"/proc/{pid}/{name}")
+    except _GONE:
+        return []
 
 
 def _read(pid: int, name: str) -> str:

@@ -1,15 +1,14 @@
-"""Statistics over the rounds, their table and their JSON form."""
+"""Statistics over the rounds, and their table."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from rounds import Round
 
-__all__ = ["Row", "Spread", "align", "compare", "number", "ratio", "rounds_table", "rows_as_json", "spread"]
+__all__ = ["Row", "Spread", "align", "compare", "number", "ratio", "rounds_table", "spread"]
 
 
 @dataclass(frozen=True)
@@ -56,26 +55,21 @@ def ratio(ours: dict[int, float], theirs: dict[int, float]) -> Spread | None:
 
 
 def compare(rounds: Sequence[Round]) -> list[Row]:
-    """A row for each measure, in the order in which they first occur."""
+    """A row for each measure; groups, measures and systems are in the order in which they first occur."""
     systems = list(dict.fromkeys(each.system for each in rounds))
-    keys: dict[str, dict[str, None]] = {}  # groups and measures, in order
+    found: dict[str, dict[str, dict[str, dict[int, float]]]] = {}  # by group, measure, system and round
     for each in rounds:
         for group, measures in each.values.items():
-            keys.setdefault(group, {}).update(dict.fromkeys(measures))
-    return [_row(rounds, systems, group, measure) for group, measures in keys.items() for measure in measures]
-
-
-def _row(rounds: Sequence[Round], systems: Sequence[str], group: str, measure: str) -> Row:
-    values: dict[str, dict[int, float]] = {}
-    for system in systems:
-        mine = [each for each in rounds if each.system == system and measure in each.values.get(group, {})]
-        values[system] = {each.number: each.values[group][measure] for each in mine}
-    spreads = {system: spread(list(found.values())) for system, found in values.items() if found}
-    ratios = {}
-    for other in systems:
-        if other != "ours" and (found := ratio(values.get("ours", {}), values[other])):
-            ratios[f"ours/{other}"] = found
-    return Row(group, measure, spreads, ratios)
+            for measure, value in measures.items():
+                by_system = found.setdefault(group, {}).setdefault(measure, {name: {} for name in systems})
+                by_system[each.system][each.number] = value
+    rows = []
+    for group, by_measure in found.items():
+        for measure, values in by_measure.items():
+            ratios = {f"ours/{name}": ratio(values.get("ours", {}), values[name]) for name in systems if name != "ours"}
+            spreads = {name: spread(list(each.values())) for name, each in values.items() if each}
+            rows.append(Row(group, measure, spreads, {name: each for name, each in ratios.items() if each}))
+    return rows
 
 
 def rounds_table(rows: Sequence[Row]) -> str:
@@ -96,21 +90,12 @@ def rounds_table(rows: Sequence[Row]) -> str:
 def align(lines: Iterable[Sequence[str]]) -> str:
     """Text in columns: the first to the left, the others to the right; a line of one cell is a heading."""
     lines = list(lines)
-    full = [line for line in lines if len(line) > 1]
-    widths = [max(map(len, column)) for column in zip(*full, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*(line for line in lines if len(line) > 1), strict=True)]
     text = []
-    for line in lines:
-        if len(line) == 1:
-            text.append(line[0])
-        else:
-            cells = [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
-            text.append("  ".join([line[0].ljust(widths[0]), *cells]).rstrip())
+    for first, *others in lines:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=False)]
+        text.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
     return "\n".join(text)
-
-
-def rows_as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """The rows as JSON has them."""
-    return [asdict(row) for row in rows]
 
 
 def number(value: float) -> str:

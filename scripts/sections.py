@@ -1,33 +1,26 @@
-"""What each section of the benchmark measures."""
+"""What each section of the benchmark measures: ``SECTIONS``. ``bench.py`` says how to add one."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
-from urllib.request import urlopen
 
-from hosts import BenchError, Host, System
+from hosts import LIMIT, PYTHON_PROXY, SYSTEMS, Host, System
+from load import Values
 from payloads import MODEL, STREAM, WORKLOADS
-from processes import cpu_s, family, memory, names
-from rounds import IDLE_S, Case, Run, Section, Values, read_program, start_load, used_cpu_us, values_of
-from tally import Result
+from processes import cpu_s, memory, names
+from rounds import Case, Run, Section, used_cpu_us
 
-__all__ = ["BARE", "MODELS", "SECTIONS"]
+__all__ = ["BARE", "MODELS", "SECTIONS", "cases"]
 
 MODELS = 400
 RESPONSES = 500  # of a stream
 BARE = "tritonclient"
 LOOPS = 400_000  # of Python, about 10 ms: server and clients need some 2 % of that on the same cores
-KILL_LEAD_S, RESTART_S, RESTART_TIMEOUT_S, POLL_S = 1.0, 3.0, 60.0, 0.005
-READY = "is ready after"
 _IMPORTS = "import numpy, tritonclient"
 
 
@@ -52,53 +45,50 @@ def _serving(run: Run) -> None:
     times |= {f"{_IMPORTS} s": imports_s, "first answer less imports s": times["first answer s"] - imports_s}
     for title, loads in (("small", cases("64 B")), ("large", [*cases("1 MiB", [2]), *cases("16 MiB", [2])])):
         run.load(*loads)
-        run.put(run.system.name, f"memory after {title} loads, MiB", _memory_mib(run.host))
+        run.put(f"memory after {title} loads, MiB", _memory_mib(run.host))
 
 
-def _load(*workloads: str, connections: Sequence[int] = (1, 16, 64)) -> Callable[[Run], None]:
-    return lambda run: run.load(*(case for workload in workloads for case in cases(workload, connections)))
+def _load(workload: str, connections: Sequence[int] = (1, 16, 64)) -> Callable[[Run], None]:
+    return lambda run: run.load(*cases(workload, connections))
 
 
 def _start(run: Run) -> None:
     """Hosts with one model and, of ours, with many: until the first answer, and from SIGTERM until all is gone."""
     for count in (1, MODELS) if run.system.name == "ours" else (1,):
+        title = "start and stop" + (f", {count} models" if count > 1 else "")
         models = [*(f"{MODEL}-{number}" for number in range(count - 1)), MODEL]
-        with Host(run.system, run.folder / str(count), models) as run.host:
-            title = "start and stop" + (f", {count} models" if count > 1 else "")
-            run.put(run.system.name, title, {"first answer s": run.host.wait_first_answer()})
-            time.sleep(IDLE_S)
-            run.put(run.system.name, title, {"stop s": run.host.stop()})
-            run.own.problems += run.host.left_behind()
+        with Host(run.system, run.folder / str(count), models) as host:
+            run.put(title, {"first answer s": host.wait_first_answer()})
+            run.stop(host, title=title)
 
 
 def _clients(run: Run) -> None:
     for protocol in ("http", "grpc"):
         for caller in run.plan.callers(run.number):
             title = f"ModelClient, {protocol} 1 x 64 B"
-            if found := run.try_program(caller, "blocking", protocol):
-                client, bare = Result(**found["pytriton"]), Result(**found[BARE])
-                run.put(caller.name, title, {**values_of(client), f"p50 / {BARE}'s": client.p50_us / bare.p50_us})
+            if found := run.try_program(caller, "clients.py", "blocking", protocol):
+                client, bare = _measures(found["pytriton"]), _measures(found[BARE])
+                run.put(title, {**client, f"p50 / {BARE}'s": client["p50 us"] / bare["p50 us"]}, caller.name)
                 if caller.name == "ours":  # the peer's process has a tritonclient of its own
-                    run.put(BARE, title, values_of(bare))
-            if found := run.try_program(caller, "asyncio", protocol, connections=64):
-                cpu = {"client CPU us": found.pop("client_cpu_us")}
-                run.put(caller.name, f"AsyncioModelClient, {protocol} 64 x 64 B", values_of(Result(**found)) | cpu)
+                    run.put(title, bare, BARE)
+            if found := run.try_program(caller, "clients.py", "asyncio", protocol, connections=64):
+                run.put(f"AsyncioModelClient, {protocol} 64 x 64 B", _measures(found), caller.name)
+
+
+def _measures(found: Values) -> Values:
+    """The figures of a load without the number of its answers."""
+    return {name: value for name, value in found.items() if name != "answered"}
 
 
 def _streams(run: Run) -> None:
     def measure(caller: System, client: str, name: str, title: str) -> None:
         before = cpu_s(run.host.family())
-        found = run.try_program(caller, "stream", "grpc", model=STREAM, count=RESPONSES, client=client)
-        if found:
-            values = {
-                "responses/s": found["responses_per_s"],
-                "first response p50 us": found["first_p50_us"],
-                "first response p99 us": found["first_p99_us"],
-                "client CPU us": found["client_cpu_us"],
-            }
-            run.put(name, title, values | used_cpu_us(run.host, before, found["responses"]))
+        options = {"model": STREAM, "count": RESPONSES, "client": client}
+        if found := run.try_program(caller, "clients.py", "stream", "grpc", **options):
+            run.put(title, _measures(found) | used_cpu_us(run.host, before, found["answered"]), name)
 
-    measure(run.plan.ours, BARE, run.system.name, f"stream of {RESPONSES} x 64 B to {BARE}")
+    ours = next((system for system in run.plan.systems if system.name == "ours"), run.system)
+    measure(ours, BARE, run.system.name, f"stream of {RESPONSES} x 64 B to {BARE}")
     for caller in run.plan.callers(run.number) if run.system.name == "ours" else []:
         measure(caller, "pytriton", caller.name, f"stream of {RESPONSES} x 64 B from ours to DecoupledModelClient")
 
@@ -108,26 +98,17 @@ def _churn(run: Run) -> None:
     for kind, protocol in [*kinds, ("DecoupledModel", "grpc"), ("AsyncioDecoupledModel", "grpc")]:
         options = {"client": f"{kind}Client", "count": run.plan.clients}
         options |= {"model": STREAM} if "Decoupled" in kind else {}
-        if found := run.try_program(run.system, "churn", protocol, timeout_s=run.plan.clients, **options):
-            values: Values = {}
-            for when in ("before", "after"):
-                values |= {f"{what} {when}": found[when][what] for what in ("threads", "sockets")}
-                values[f"RSS {when}, MiB"] = found[when]["rss_bytes"] / 2**20
-            title = f"{run.plan.clients} x {kind}Client, {protocol}"
-            run.put(run.system.name, title, {"ms per client": found["client_ms"], **values})
+        if found := run.try_program(run.system, "clients.py", "churn", protocol, **options):
+            run.put(f"{run.plan.clients} x {kind}Client, {protocol}", found)
 
 
 def _inprocess(run: Run) -> None:
     run.load(Case("http", 1), Case("grpc", 1), Case("http", 1, "1 MiB"), Case("http", 16))
-    found = run.program(run.system, "asyncio", "http", connections=16)
     client, over_asyncio = "ModelClient, http 1 x 64 B", "AsyncioModelClient, http 16 x 64 B"
-    run.put(run.system.name, over_asyncio, {"requests/s": found["requests_per_s"], "p50 us": found["p50_us"]})
-    requests = run.plan.memory_requests if run.number == run.plan.rounds else 0
-    printed = run.program(run.system, "inprocess", "http", requests / 2000, memory_requests=requests)
-    for title, values in printed.items():
-        run.put(run.system.name, title, values)
-    values = run.own.values
-    ratios = {}
+    run.put(over_asyncio, _measures(run.program(run.system, "clients.py", "asyncio", "http", connections=16)))
+    for title, values in run.program(run.system, "clients.py", "inprocess", "http").items():
+        run.put(title, _measures(values))
+    values, ratios = run.own.values, {}
     for name, what, mine, other in (
         ("64 B p50", "p50 us", "in process 1 x 64 B", "http 1 x 64 B"),
         ("64 B p50, over ModelClient", "p50 us", "in process 1 x 64 B", client),
@@ -136,112 +117,62 @@ def _inprocess(run: Run) -> None:
         ("16 in flight requests/s", "requests/s", "in process 16 x 64 B", "http 16 x 64 B"),
         ("16 in flight requests/s, over AsyncioModelClient", "requests/s", "in process 16 x 64 B", over_asyncio),
     ):
-        if other in values:  # or it was left out
+        if other in values:  # or --only left it out
             ratios[name] = values[mine][what] / values[other][what]
-    run.put(run.system.name, "in process / HTTP", ratios)
-
-
-class _WorkerHosts:
-    """Hosts with options of served.py, for one run."""
-
-    def __init__(self, run: Run) -> None:
-        self._run, self._count = run, 0
-
-    def start(self, options: str) -> Host:
-        """A host, to be used as a context."""
-        self._count += 1
-        command = [*self._run.system.command, *options.split()]
-        return Host(replace(self._run.system, command=command), self._run.folder / str(self._count))
-
-    def compare(self, options: Mapping[str, str], case: Case, measure: str) -> Values:
-        """The mean of a load's measure on hosts that run at the same time, each measured twice: there and back."""
-        timing, found = self._run.plan.timing, {name: list[float]() for name in options}
-        with ExitStack() as stack:
-            hosts = {name: stack.enter_context(self.start(each)) for name, each in options.items()}
-            for host in hosts.values():
-                host.wait_first_answer()
-            for name in [*hosts, *reversed(hosts)]:
-                load = start_load(hosts[name], case, timing.seconds, timing.warmup_s)
-                result = Result(**read_program(hosts[name], load))
-                found[name].append(getattr(result, measure))
-                if result.errors:
-                    self._run.own.problems.append(f"{name}, {case.title}: {result.errors} errors")
-            self._run.stop(*hosts.values())
-        return {name: fmean(values) for name, values in found.items()}
+    run.put("in process / HTTP", ratios)
 
 
 def _workers(run: Run) -> None:
-    """What worker processes gain, cost and lose, each beside what they are compared with."""
-    hosts, one, several = _WorkerHosts(run), Case("http", 1), Case("http", 16)
+    """What worker processes gain and cost, each beside what they are compared with."""
+    several = Case("http", 16)
     counts = {f"{count} workers requests/s": f"--workers={count} --loops={LOOPS}" for count in (1, 2)}
-    values = hosts.compare(counts, several, "requests_per_s")
+    values = _compare(run, counts, several, "requests/s")
     first, second = values.values()
-    run.put(run.system.name, "a callable of Python alone", {"2 workers / 1": second / first, **values})
-    for case in (one, several, Case("grpc", 1), Case("grpc", 16)):
-        kinds = {"thread requests/s": "", "1 worker requests/s": "--workers=1"}
-        values = hosts.compare(kinds, case, "requests_per_s")
+    run.put("a callable of Python alone", {"2 workers / 1": second / first, **values})
+    for case in (Case("http", 1), several, Case("grpc", 1), Case("grpc", 16)):
+        values = _compare(run, {"thread requests/s": "", "1 worker requests/s": "--workers=1"}, case, "requests/s")
         first, second = values.values()
-        run.put(run.system.name, f"a trivial callable, {case.title}", {"1 worker / thread": second / first, **values})
+        run.put(f"a trivial callable, {case.title}", {"1 worker / thread": second / first, **values})
     values = {}
     for name, options in (("thread", ""), ("1 worker", "--workers=1")):  # a busy thread needs the machine for itself
-        quiet, busy = (hosts.compare({"": options + more}, one, "p50_us")[""] for more in ("", " --busy"))
+        quiet, busy = (_compare(run, {"": options + more}, Case("http", 1), "p50 us")[""] for more in ("", " --busy"))
         values |= {f"{name} busy / quiet": busy / quiet, f"{name} quiet p50 us": quiet, f"{name} busy p50 us": busy}
-    run.put(run.system.name, "beside a busy thread of the hosting process", values)
-    run.put(run.system.name, "one of two workers is killed", _kill_worker(run, hosts, several))
+    run.put("beside a busy thread of the hosting process", values)
 
 
-def _kill_worker(run: Run, hosts: _WorkerHosts, case: Case) -> Values:
-    """Kill one of two workers under load.
+def _compare(run: Run, options: Mapping[str, str], case: Case, measure: str) -> Values:
+    """The mean of a load's measure on hosts that run at the same time, each measured twice: there and back.
 
-    The throughput is what the server counts, before the kill, and from then on until the new worker has worked as long.
-    What is missing then, divided by what one worker answers, is for how long there was one worker less.
+    Args:
+        run: Of ours.
+        options: Options of served.py, by the name of what is compared.
+        case: The load.
+        measure: One of its figures.
     """
-
-    def count() -> tuple[float, int]:
-        with urlopen(f"http://127.0.0.1:{host.ports['http']}/v2/models/{MODEL}/stats") as answer:
-            (model,) = json.load(answer)["model_stats"]
-        return time.perf_counter(), int(model["inference_stats"]["success"]["count"])
-
-    seconds = run.plan.timing.seconds
-    with hosts.start(f"--workers=2 --loops={LOOPS}") as host:
-        host.wait_first_answer()
-        load = start_load(host, case, KILL_LEAD_S + 2 * seconds + RESTART_S, 0)
-        time.sleep(KILL_LEAD_S)
-        began_s, before = count()
-        time.sleep(seconds)
-        (killed_s, answered), ready = count(), host.output().count(READY)
-        rate = (answered - before) / (killed_s - began_s)
-        os.kill(_workers_of(host)[0], signal.SIGKILL)
-        began = time.perf_counter()
-        while host.output().count(READY) <= ready:
-            if time.perf_counter() > began + RESTART_TIMEOUT_S:
-                raise BenchError(f"no worker was ready {RESTART_TIMEOUT_S} s after the kill:\n{host.tail()}")
-            time.sleep(POLL_S)
-        restart_s = time.perf_counter() - began
-        time.sleep(seconds)
-        ended_s, after = count()
-        found = Result(**read_program(host, load))
-        run.stop(host)
-    missing = rate * (ended_s - killed_s) - (after - answered)
-    values = {"requests/s before": rate, "failed requests": found.errors, "restart s": restart_s}
-    return values | {"one worker's seconds lost": missing / (rate / 2)}
+    found, folder = {name: list[float]() for name in options}, run.folder / f"{time.monotonic_ns()}"
+    with ExitStack() as stack:
+        hosts = {}
+        for number, (name, each) in enumerate(options.items()):
+            system = replace(run.system, command=[*run.system.command, *each.split()])
+            hosts[name] = stack.enter_context(Host(system, folder / str(number)))
+        for host in hosts.values():
+            host.wait_first_answer()
+        for name in [*hosts, *reversed(hosts)]:
+            values = run.measure(hosts[name], case)
+            found[name].append(values[measure])
+            if values["errors"]:
+                run.own.problems.append(f"{name}, {case.title}: {values['errors']:.0f} errors")
+        run.stop(*hosts.values())
+    return {name: fmean(values) for name, values in found.items()}
 
 
-def _workers_of(host: Host) -> list[int]:
-    """The worker processes, oldest first."""
-    found = []
-    for pid in sorted(family(host.pid)):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            if b"worker_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
-
-
+OURS = ["ours", PYTHON_PROXY]
+SERVERS = [name for name in SYSTEMS if name != LIMIT]
 SECTIONS = {
-    "serving": Section(_serving, limit=True),
-    "start": Section(_start, models=(), limit=True),
+    "serving": Section(_serving, SYSTEMS),
+    "start": Section(_start, SYSTEMS, models=()),
     **{
-        name: Section(_load(workload), tuple(dict.fromkeys([WORKLOADS[workload].model, MODEL])), limit=True)
+        name: Section(_load(workload), SYSTEMS, tuple(dict.fromkeys([WORKLOADS[workload].model, MODEL])))
         for name, workload in {
             "rows": "1-4 rows",
             "ids": "1-4 rows, ids",
@@ -251,10 +182,10 @@ SECTIONS = {
             "256k": "256 KiB",
         }.items()
     },
-    "strings": Section(_load("1000 strings", connections=(1, 16)), ("echo", MODEL), limit=True),
-    "clients": Section(_clients, compared=False),
-    "streams": Section(_streams, (STREAM, MODEL)),
-    "churn": Section(_churn, (STREAM, MODEL), compared=False, once=True),
-    "workers": Section(_workers, (), compared=False),
-    "inprocess": Section(_inprocess, compared=False),
+    "strings": Section(_load("1000 strings", (1, 16)), SYSTEMS, ("echo", MODEL)),
+    "clients": Section(_clients, ["ours"]),
+    "streams": Section(_streams, SERVERS, (STREAM, MODEL)),
+    "churn": Section(_churn, ["ours"], (STREAM, MODEL), once=True),
+    "workers": Section(_workers, OURS, models=()),
+    "inprocess": Section(_inprocess, OURS),
 }

@@ -23,6 +23,7 @@ from pytriton import constants
 from pytriton.cli.examples import Say, run_add_sub, run_add_sub_script
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonError
+from pytriton.server.backends import LIBRARY, PythonBackend, choose_proxy
 from pytriton.server.installation import (
     BUNDLED_VERSION,
     Installation,
@@ -30,8 +31,6 @@ from pytriton.server.installation import (
     server_version,
     weaknesses_of,
 )
-from pytriton.server.native_backend import LIBRARY, choose_proxy
-from pytriton.server.python_backend import PythonBackend
 
 __all__ = ["PRIVACY", "check", "describe_environment", "distribution_version", "is_secret"]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.model_config.dtypes import from_triton_name, triton_name
 
-__all__ = ["InferResponse", "InputTensor", "OutputRequest", "serialize_bytes"]
+__all__ = ["InferResponse", "InputTensor", "OutputRequest", "deserialize_bytes", "serialize_bytes"]
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _LENGTH_BYTES = 4  # before each element of BYTES
@@ -165,6 +165,28 @@ def serialize_bytes(elements: Sequence[bytes]) -> bytes:
     return b"".join([part for element in elements for part in (pack(len(element)), element)])
 
 
+def deserialize_bytes(data: memoryview | bytes, count: int) -> NDArray[Any]:
+    """Inverse of :func:`serialize_bytes`: an array of ``count`` objects of ``bytes``.
+
+    Raises:
+        ValueError: There are more or fewer.
+    """
+    if len(data) < count * _LENGTH_BYTES:
+        raise ValueError(f"its {len(data)} bytes are too few for {count} BYTES")
+    # Slices of bytes are cheaper than those of views, if copying all of them is cheap.
+    content = data if len(data) > count * _LONG_ELEMENT_BYTES else bytes(data)
+    end, elements = 0, []
+    for _ in range(count):
+        begin = end + _LENGTH_BYTES
+        end = begin + int.from_bytes(content[begin - _LENGTH_BYTES : begin], "little")
+        elements.append(bytes(content[begin:end]))
+    if end != len(content):
+        raise ValueError(f"its {count} BYTES have {end} bytes, but {len(content)} came")
+    array = np.empty(count, object)
+    array[:] = elements
+    return array
+
+
 def _not_understood(reason: str) -> PyTritonClientInferenceServerError:
     return PyTritonClientInferenceServerError(f"the server's response cannot be understood: {reason}")
 
@@ -190,7 +212,7 @@ def _array(datatype: str, shape: Sequence[int], data: memoryview | bytes | list[
     if isinstance(data, list):
         array = _from_values(data, dtype)
     elif dtype.hasobject:
-        array = _from_elements(data, count)
+        array = deserialize_bytes(data, count)
     elif len(data) != count * dtype.itemsize:
         raise ValueError(f"it has {len(data)} bytes, but {datatype} of shape {sizes} have {count * dtype.itemsize}")
     else:
@@ -198,24 +220,6 @@ def _array(datatype: str, shape: Sequence[int], data: memoryview | bytes | list[
         if dtype.kind == "b" and count and array.view(np.uint8).max() > 1:
             raise ValueError("a BOOL is neither 0 nor 1")
     return array.reshape(sizes)
-
-
-def _from_elements(data: memoryview | bytes, count: int) -> NDArray[Any]:
-    """Elements of BYTES, each after its length; exactly ``count`` of them."""
-    if len(data) < count * _LENGTH_BYTES:
-        raise ValueError(f"its {len(data)} bytes are too few for {count} BYTES")
-    # Slices of bytes are cheaper than those of views, if copying all of them is cheap.
-    content = data if len(data) > count * _LONG_ELEMENT_BYTES else bytes(data)
-    end, elements = 0, []
-    for _ in range(count):
-        begin = end + _LENGTH_BYTES
-        end = begin + int.from_bytes(content[begin - _LENGTH_BYTES : begin], "little")
-        elements.append(bytes(content[begin:end]))
-    if end != len(content):
-        raise ValueError(f"its {count} BYTES have {end} bytes, but {len(content)} came")
-    array = np.empty(count, object)
-    array[:] = elements
-    return array
 
 
 def _from_values(values: list[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -260,7 +260,7 @@ class _Wait:
         """Whether the server says yes."""
         # The first attempts are short, so that the log soon tells of a server that does not answer.
         timeout_s = min(NETWORK_TIMEOUT_S, max(_FIRST_REPORT_S, self._deadline.elapsed_s()))
-        self.error = None
+        previous, self.error = self.error, None
         try:
             return bool((yield self._deadline.call(method, arguments, timeout_s)))
         except PyTritonClientTlsError:
@@ -270,8 +270,9 @@ class _Wait:
                 raise PyTritonClientInferenceServerError(
                     f"{error.message}; give the client the server's access_token"
                 ) from error
-            # Connections are refused and reset while a server starts.
-            self.error = error
+            # Connections are refused and reset while a server starts. An attempt that the deadline cut short tells less
+            # than the one before.
+            self.error = error if self._deadline.left_s() or previous is None else previous
         return False
 
     def pause(self, reserve_s: float = 0.0) -> Conversation[None]:

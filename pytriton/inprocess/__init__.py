@@ -14,14 +14,7 @@ Python callables are bound to it as to any other server. The server's threads ca
             print(client.infer_sample(image))
 """
 
-from pytriton.inprocess.clients import (
-    AsyncioDecoupledModelClient,
-    AsyncioModelClient,
-    DecoupledModelClient,
-    FuturesModelClient,
-    ModelClient,
-)
-from pytriton.inprocess.enums import (
+from pytriton.inprocess.capi import (
     DataType,
     DLDeviceType,
     InstanceGroupKind,
@@ -33,6 +26,13 @@ from pytriton.inprocess.enums import (
     ModelControlMode,
     ModelTxnPropertyFlag,
     RateLimitMode,
+)
+from pytriton.inprocess.clients import (
+    AsyncioDecoupledModelClient,
+    AsyncioModelClient,
+    DecoupledModelClient,
+    FuturesModelClient,
+    ModelClient,
 )
 from pytriton.inprocess.exceptions import (
     AlreadyExistsError,
@@ -47,13 +47,11 @@ from pytriton.inprocess.exceptions import (
     UnsupportedError,
 )
 from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer, default_memory_allocators
+from pytriton.inprocess.messages import InferenceRequest, InferenceResponse
 from pytriton.inprocess.metrics import Metric, MetricFamily
-from pytriton.inprocess.model import Model, ModelDictionary
 from pytriton.inprocess.options import ModelLoadDeviceLimit, Options, RateLimiterResource
 from pytriton.inprocess.pending import AsyncResponseIterator, ResponseIterator
-from pytriton.inprocess.request import InferenceRequest
-from pytriton.inprocess.response import InferenceResponse
-from pytriton.inprocess.server import Server
+from pytriton.inprocess.server import Model, ModelDictionary, Server
 from pytriton.inprocess.tensor import Tensor
 from pytriton.inprocess.triton import Triton
 

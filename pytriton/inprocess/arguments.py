@@ -126,7 +126,6 @@ def parameters(api: Api, values: Mapping[str, Any]) -> Iterator[Any]:
     """An array of pointers to parameters of the C API, which exist until the context ends.
 
     Args:
-        api: Functions of the server.
         values: Texts, integers, booleans or bytes by name.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The server as a library of this process: found, loaded once, and its C API as Python functions, through ctypes.
+"""The server as a library of this process: found, loaded once, and its C API: enumerations, and functions by ctypes.
 
 ctypes and not cffi: per call, cffi is some tenths of a microsecond faster, which is less than the variation of a
 request, and would be one more dependency whose declarations are parsed at each start.
@@ -16,28 +16,33 @@ import ctypes
 import json
 import threading
 from collections.abc import Callable
-from ctypes import (
-    byref,
-    c_bool,
-    c_char_p,
-    c_double,
-    c_int,
-    c_int64,
-    c_size_t,
-    c_uint,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
+from ctypes import byref, c_size_t, c_uint32, c_void_p
+from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import Any
 
 from pytriton.exceptions import PyTritonServerError
 from pytriton.inprocess.exceptions import UnavailableError, UnsupportedError, error_of
+from pytriton.server.backends import LIBRARY, build_mismatch
 from pytriton.server.installation import BUNDLED, Installation, find_installation
-from pytriton.server.native_backend import LIBRARY, build_mismatch
 
-__all__ = ["REQUESTS_LIBRARY", "Api", "installation", "load"]
+__all__ = [
+    "REQUESTS_LIBRARY",
+    "Api",
+    "DLDeviceType",
+    "DataType",
+    "InstanceGroupKind",
+    "LogFormat",
+    "MemoryType",
+    "MetricFormat",
+    "MetricKind",
+    "ModelBatchFlag",
+    "ModelControlMode",
+    "ModelTxnPropertyFlag",
+    "RateLimitMode",
+    "installation",
+    "load",
+]
 
 REQUESTS_LIBRARY = LIBRARY.with_name("libpytriton_requests.so")
 LINK_LIBRARY = LIBRARY.with_name("libpytriton_inprocess.so")
@@ -47,75 +52,155 @@ _lock = threading.Lock()
 _api: Api | None = None
 _kept: list[ctypes.CDLL] = []  # companions and backends, which stay loaded
 
+
+class MemoryType(IntEnum):
+    """Type of a buffer's memory."""
+
+    CPU = 0
+    CPU_PINNED = 1
+    GPU = 2
+
+
+class DataType(IntEnum):
+    """Type of a tensor's elements; BYTES are strings of any length."""
+
+    INVALID = 0
+    BOOL = 1
+    UINT8 = 2
+    UINT16 = 3
+    UINT32 = 4
+    UINT64 = 5
+    INT8 = 6
+    INT16 = 7
+    INT32 = 8
+    INT64 = 9
+    FP16 = 10
+    FP32 = 11
+    FP64 = 12
+    BYTES = 13
+    BF16 = 14
+
+
+class ModelControlMode(IntEnum):
+    """What decides which models are loaded: all at the start, changes in the repository, or ``load`` and ``unload``."""
+
+    NONE = 0
+    POLL = 1
+    EXPLICIT = 2
+
+
+class RateLimitMode(IntEnum):
+    """Whether instances of models wait for resources, by priority, before they execute."""
+
+    OFF = 0
+    EXEC_COUNT = 1
+
+
+class LogFormat(IntEnum):
+    """Format of the begin of a line in the server's log."""
+
+    DEFAULT = 0
+    ISO8601 = 1
+
+
+class MetricFormat(IntEnum):
+    """Format of the text of metrics."""
+
+    PROMETHEUS = 0
+
+
+class ModelBatchFlag(IntFlag):
+    """Whether the first axis of a model's tensors is the batch."""
+
+    UNKNOWN = 1
+    FIRST_DIM = 2
+
+
+class ModelTxnPropertyFlag(IntFlag):
+    """Number of responses to a request: exactly one, or any number."""
+
+    ONE_TO_ONE = 1
+    DECOUPLED = 2
+
+
+class InstanceGroupKind(IntEnum):
+    """Kind of device that the instances of a model use."""
+
+    AUTO = 0
+    CPU = 1
+    GPU = 2
+    MODEL = 3
+
+
+class MetricKind(IntEnum):
+    """Whether a metric's value can only grow, or can be set."""
+
+    COUNTER = 0
+    GAUGE = 1
+
+
+class DLDeviceType(IntEnum):
+    """Type of a buffer's memory in DLPack."""
+
+    kDLCPU = 1
+    kDLCUDA = 2
+    kDLCUDAHost = 3
+
+
 TYPES = {
     "p": c_void_p,  # an object, a buffer, or the address of a result
-    "s": c_char_p,
-    "b": c_bool,
-    "i": c_int,
-    "u": c_uint,
-    "l": c_int64,
-    "q": c_uint64,
+    "s": ctypes.c_char_p,
+    "b": ctypes.c_bool,
+    "i": ctypes.c_int,
+    "u": ctypes.c_uint,
+    "l": ctypes.c_int64,
+    "q": ctypes.c_uint64,
     "z": c_size_t,
-    "d": c_double,
+    "d": ctypes.c_double,
     "": None,
 }
 
-# Functions that return an error or NULL, by their arguments.
-CHECKED = {
-    name: arguments
-    for arguments, names in {
-        "p": (
-            "MessageDelete MetricsDelete ServerOptionsNew ServerOptionsDelete ServerDelete ServerStop "
-            "ServerPollModelRepository MetricFamilyDelete MetricDelete"
-        ),
-        "pb": (
-            "ServerOptionsSetCpuMetrics ServerOptionsSetEnablePeerAccess ServerOptionsSetExitOnError "
-            "ServerOptionsSetGpuMetrics ServerOptionsSetLogError ServerOptionsSetLogInfo ServerOptionsSetLogWarn "
-            "ServerOptionsSetMetrics ServerOptionsSetModelNamespacing ServerOptionsSetStrictModelConfig "
-            "ServerOptionsSetStrictReadiness"
-        ),
-        "pd": "ServerOptionsSetMinSupportedComputeCapability MetricIncrement MetricSet",
-        "pi": (
-            "ServerOptionsSetLogFormat ServerOptionsSetLogVerbose ServerOptionsSetModelControlMode "
-            "ServerOptionsSetRateLimiterMode"
-        ),
-        "piid": "ServerOptionsSetModelLoadDeviceLimit",
-        "pipp": "MetricsFormatted",
-        "piq": "ServerOptionsSetCudaMemoryPoolByteSize",
-        "piss": "MetricFamilyNew",
-        "pp": "ApiVersion ServerNew ServerIsLive ServerIsReady ServerMetadata ServerMetrics MetricValue",
-        "ppp": "MessageSerializeToJson",
-        "pppq": "MetricNew",
-        "pq": (
-            "ServerOptionsSetMetricsInterval ServerOptionsSetPinnedMemoryPoolByteSize "
-            "InferenceRequestSetCorrelationId InferenceRequestSetPriorityUInt64 "
-            "InferenceRequestSetTimeoutMicroseconds"
-        ),
-        "ps": (
-            "ServerOptionsSetBackendDirectory ServerOptionsSetCacheDirectory ServerOptionsSetLogFile "
-            "ServerOptionsSetModelRepositoryPath ServerOptionsSetRepoAgentDirectory ServerOptionsSetServerId "
-            "ServerOptionsSetStartupModel ServerUnloadModel ServerUnloadModelAndDependents "
-            "ServerUnregisterModelRepository InferenceRequestSetCorrelationIdString"
-        ),
-        "psb": "InferenceRequestSetBoolParameter",
-        "psd": "InferenceRequestSetDoubleParameter",
-        "psl": "InferenceRequestSetIntParameter",
-        "pslp": "ServerModelIsReady ServerModelMetadata ServerModelStatistics",
-        "pslpp": "ServerModelBatchProperties ServerModelTransactionProperties",
-        "pslup": "ServerModelConfig",
-        "pspq": "ServerLoadModelWithParameters",
-        "pspu": "ServerRegisterModelRepository",
-        "pss": "ServerOptionsSetCacheConfig InferenceRequestSetStringParameter",
-        "psss": "ServerOptionsSetBackendConfig ServerOptionsSetHostPolicy ServerOptionsSetMetricsConfig",
-        "pszi": "ServerOptionsAddRateLimiterResource",
-        "pu": (
-            "ServerOptionsSetBufferManagerThreadCount ServerOptionsSetExitTimeout "
-            "ServerOptionsSetModelLoadRetryCount ServerOptionsSetModelLoadThreadCount InferenceRequestSetFlags"
-        ),
-        "pup": "ServerModelIndex",
-    }.items()
-    for name in names.split()
-}
+# Functions that return an error or NULL, after the types of their arguments.
+_CHECKED = """
+    p     MessageDelete MetricsDelete ServerOptionsNew ServerOptionsDelete ServerDelete ServerStop
+    p     ServerPollModelRepository MetricFamilyDelete MetricDelete
+    pb    ServerOptionsSetCpuMetrics ServerOptionsSetEnablePeerAccess ServerOptionsSetExitOnError
+    pb    ServerOptionsSetGpuMetrics ServerOptionsSetLogError ServerOptionsSetLogInfo ServerOptionsSetLogWarn
+    pb    ServerOptionsSetMetrics ServerOptionsSetModelNamespacing ServerOptionsSetStrictModelConfig
+    pb    ServerOptionsSetStrictReadiness
+    pd    ServerOptionsSetMinSupportedComputeCapability MetricIncrement MetricSet
+    pi    ServerOptionsSetLogFormat ServerOptionsSetLogVerbose ServerOptionsSetModelControlMode
+    pi    ServerOptionsSetRateLimiterMode
+    piid  ServerOptionsSetModelLoadDeviceLimit
+    pipp  MetricsFormatted
+    piq   ServerOptionsSetCudaMemoryPoolByteSize
+    piss  MetricFamilyNew
+    pp    ApiVersion ServerNew ServerIsLive ServerIsReady ServerMetadata ServerMetrics MetricValue
+    ppp   MessageSerializeToJson
+    pppq  MetricNew
+    pq    ServerOptionsSetMetricsInterval ServerOptionsSetPinnedMemoryPoolByteSize
+    pq    InferenceRequestSetCorrelationId InferenceRequestSetPriorityUInt64
+    pq    InferenceRequestSetTimeoutMicroseconds
+    ps    ServerOptionsSetBackendDirectory ServerOptionsSetCacheDirectory ServerOptionsSetLogFile
+    ps    ServerOptionsSetModelRepositoryPath ServerOptionsSetRepoAgentDirectory ServerOptionsSetServerId
+    ps    ServerOptionsSetStartupModel ServerUnloadModel ServerUnloadModelAndDependents
+    ps    ServerUnregisterModelRepository InferenceRequestSetCorrelationIdString
+    psb   InferenceRequestSetBoolParameter
+    psd   InferenceRequestSetDoubleParameter
+    psl   InferenceRequestSetIntParameter
+    pslp  ServerModelIsReady ServerModelMetadata ServerModelStatistics
+    pslpp ServerModelBatchProperties ServerModelTransactionProperties
+    pslup ServerModelConfig
+    pspq  ServerLoadModelWithParameters
+    pspu  ServerRegisterModelRepository
+    pss   ServerOptionsSetCacheConfig InferenceRequestSetStringParameter
+    psss  ServerOptionsSetBackendConfig ServerOptionsSetHostPolicy ServerOptionsSetMetricsConfig
+    pszi  ServerOptionsAddRateLimiterResource
+    pu    ServerOptionsSetBufferManagerThreadCount ServerOptionsSetExitTimeout ServerOptionsSetModelLoadRetryCount
+    pu    ServerOptionsSetModelLoadThreadCount InferenceRequestSetFlags
+    pup   ServerModelIndex
+"""
+CHECKED = {name: types for types, *names in map(str.split, _CHECKED.strip().splitlines()) for name in names}
 # Arguments and result of the others.
 UNCHECKED = {
     "ErrorNew": ("is", "p"),

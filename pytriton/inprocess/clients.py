@@ -5,14 +5,47 @@ They check, raise and return the same. Headers and compression have no effect he
 
 from __future__ import annotations
 
+import asyncio
+import math
+import sys
+import time
+from collections.abc import AsyncGenerator
 from types import ModuleType
 from typing import Any
 
+from numpy.typing import NDArray
+
 from pytriton import client
+from pytriton.client.conversations import Call
+from pytriton.client.exceptions import (
+    PyTritonClientClosedError,
+    PyTritonClientConnectionError,
+    PyTritonClientError,
+    PyTritonClientInferenceServerError,
+    PyTritonClientQueueTimeoutError,
+    PyTritonClientServerUnavailableError,
+    PyTritonClientTimeoutError,
+)
 from pytriton.client.session import BaseModelClient, ClientT
-from pytriton.inprocess.exceptions import UnsupportedError
-from pytriton.inprocess.server import Server
-from pytriton.inprocess.transport import AsyncInprocessTransport, InprocessTransport, ProtocolAdapter
+from pytriton.inprocess.capi import DataType
+from pytriton.inprocess.exceptions import (
+    InvalidArgumentError,
+    NotFoundError,
+    TritonError,
+    UnavailableError,
+    UnsupportedError,
+    code_of,
+)
+from pytriton.inprocess.handle import NOT_STARTED
+from pytriton.inprocess.messages import InferenceRequest, InferenceResponse
+from pytriton.inprocess.pending import AsyncResponseIterator, PendingRequest
+from pytriton.inprocess.server import LATEST, Model, Server
+from pytriton.inprocess.tensor import array_view
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
 
 __all__ = [
     "AsyncioDecoupledModelClient",
@@ -23,6 +56,268 @@ __all__ = [
 ]
 
 NO_URL = "http://in-this-process"
+
+
+class InferResult:
+    """A response without an error."""
+
+    def __init__(self, response: InferenceResponse) -> None:
+        self._outputs = response.outputs
+
+    def as_numpy(self, name: str) -> NDArray[Any] | None:
+        """A read-only view of an output, or for BYTES an array of ``bytes``; None if the response does not have it."""
+        tensor = self._outputs.get(name)
+        if tensor is None:
+            return None
+        if tensor.data_type == DataType.BYTES:
+            return tensor.to_bytes_array()
+        array = array_view(tensor)
+        array.flags.writeable = False
+        return array
+
+
+class ProtocolAdapter:
+    """Translates calls, which have the names and arguments of tritonclient's, results and errors."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._models: dict[tuple[str, str], Model] = {}
+
+    def call(self, call: Call) -> Any:
+        """Perform a call that is not an inference.
+
+        Raises:
+            PyTritonClientError: The server refuses it.
+        """
+        given = call.arguments
+        name = given.get("model_name", "")
+        try:
+            match call.method:
+                case "is_server_live":
+                    return self._server.live()
+                case "is_server_ready":
+                    return self._server.ready()
+                case "is_model_ready":
+                    return self._model(call).is_served()
+                case "get_model_config":
+                    return self._model(call).config()
+                case "get_inference_statistics":
+                    return self._model(call).statistics()
+                case "get_model_repository_index":
+                    return [each for each in self._server.model_index() if each.get("version")]
+                case "load_model":
+                    config = {} if given.get("config") is None else {"config": given["config"]}
+                    return self._server.load(name, {**config, **(given.get("files") or {})} or None)
+                case "unload_model":
+                    return self._server.unload(name)
+        except TritonError as error:
+            raise self.error(call, error) from error
+        raise PyTritonClientInferenceServerError(f"a server in this process knows no {call.method}")
+
+    def request(self, call: Call) -> InferenceRequest:
+        """The request of an inference."""
+        given = call.arguments
+        return InferenceRequest(
+            self._model(call),
+            given["request_id"],
+            priority=given.get("priority", 0),
+            timeout=given.get("timeout", 0),
+            inputs={tensor.name: tensor.array for tensor in given["inputs"]},
+            parameters=given["parameters"] or {},
+        )
+
+    def result(self, call: Call, response: InferenceResponse | None) -> InferResult:
+        """The result of a response; None if it did not come in time.
+
+        Raises:
+            PyTritonClientTimeoutError: It did not come in time.
+            PyTritonClientError: The response is an error.
+        """
+        if response is None:
+            raise PyTritonClientTimeoutError(
+                f"the server in this process did not answer {call.method} within {call.timeout_s:g} s; the request is "
+                "cancelled"
+            )
+        if response.error is not None:
+            raise self.error(call, response.error) from response.error
+        return InferResult(response)
+
+    def error(self, call: Call, error: TritonError) -> PyTritonClientError:
+        """The client's error for an error of the server, as over a network."""
+        text = str(error)
+        if isinstance(error, InvalidArgumentError) and text == NOT_STARTED:
+            return PyTritonClientConnectionError(f"{call.method} was not possible: {text}")
+        refusal = PyTritonClientInferenceServerError(text)
+        if isinstance(error, UnavailableError) and "timeout expired" in text.lower():
+            refusal = PyTritonClientQueueTimeoutError(text)
+        elif isinstance(error, UnavailableError) or (isinstance(error, NotFoundError) and "unknown model" in text):
+            refusal = PyTritonClientServerUnavailableError(text)
+        refusal.code = code_of(error)
+        return refusal
+
+    def _model(self, call: Call) -> Model:
+        """The same object for each call: it remembers the layouts of responses."""
+        key = name, version = call.arguments["model_name"], call.arguments.get("model_version", "")
+        model = self._models.get(key)
+        if model is None:
+            model = self._models[key] = self._server.model(name, int(version) if version else LATEST)
+        return model
+
+
+class InprocessTransport:
+    """Calls a server from threads. A stream of responses must end before the next begins, as over a network."""
+
+    def __init__(self, adapter: ProtocolAdapter) -> None:
+        self._adapter = adapter
+        self._stream: _Stream | None = None
+
+    def call(self, call: Call) -> Any:
+        """Perform one call. Its timeout applies to inferences alone: other calls do not wait."""
+        if call.method != "infer":
+            return self._adapter.call(call)
+        pending = _send(self._adapter, call)
+        response = None
+        try:
+            response = pending.next(call.timeout_s)
+            return self._adapter.result(call, response)
+        finally:
+            if response is None or not response.final:
+                pending.cancel()
+
+    def stream(self, call: Call) -> _Stream:
+        """Send a request; the result gives its responses one by one.
+
+        Raises:
+            PyTritonClientInferenceServerError: The responses to an earlier request have not all been received.
+            PyTritonClientError: The server refuses the request.
+        """
+        if self._stream is not None and not self._stream.ended:
+            raise PyTritonClientInferenceServerError(
+                "the responses to an earlier request have not all been received; take them all, or close() their "
+                "iterator, or use one client for each stream"
+            )
+        self._stream = _Stream(self._adapter, call)
+        return self._stream
+
+    def sleep(self, seconds: float) -> None:
+        """Pause."""
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        """Cancel the stream, if there is one: its ``next`` raises PyTritonClientClosedError then."""
+        if self._stream is not None:
+            self._stream.close(by_client=True)
+
+
+class _Stream:
+    """The responses to one request, which the constructor sends.
+
+    Attributes:
+        ended: Whether there are no more.
+    """
+
+    def __init__(self, adapter: ProtocolAdapter, call: Call) -> None:
+        self.ended = self._closed_by_client = False
+        self._adapter = adapter
+        self._call = call
+        self._pending = _send(adapter, call)
+
+    def next(self) -> InferResult | None:
+        """Wait for the next response; None at the end.
+
+        Raises:
+            PyTritonClientError: It did not come in time, it is an error, or the client was closed.
+        """
+        if self.ended and not self._closed_by_client:
+            return None
+        try:
+            response = self._pending.next(self._call.timeout_s)
+            if response is not None and self._closed_by_client:
+                raise PyTritonClientClosedError("the client was closed before all responses had been received")
+            result = self._adapter.result(self._call, response)
+        except BaseException:
+            self.close()
+            raise
+        assert response is not None
+        self.ended = response.final
+        # A last response without outputs only marks the end.
+        return None if response.final and not response.outputs else result
+
+    def close(self, by_client: bool = False) -> None:
+        """Cancel the request, unless its last response has come; ``by_client``: because the client is closed."""
+        if not self.ended:
+            self.ended, self._closed_by_client = True, by_client
+            self._pending.cancel()
+
+
+def _send(adapter: ProtocolAdapter, call: Call) -> PendingRequest:
+    try:
+        pending = PendingRequest(adapter.request(call))
+        pending.send()
+    except TritonError as error:
+        raise adapter.error(call, error) from error
+    return pending
+
+
+class AsyncInprocessTransport:
+    """Calls a server from coroutines, any number at once."""
+
+    def __init__(self, adapter: ProtocolAdapter) -> None:
+        self._adapter = adapter
+
+    async def call(self, call: Call) -> Any:
+        """Perform one call; if it is cancelled, so is the request in the server."""
+        if call.method in ("load_model", "unload_model"):
+            return await asyncio.get_running_loop().run_in_executor(None, self._adapter.call, call)
+        if call.method != "infer":
+            return self._adapter.call(call)
+        responses = self._send(call)
+        try:
+            return self._adapter.result(call, await self._receive(call, responses))
+        finally:
+            responses.cancel()
+
+    async def stream(self, call: Call) -> AsyncGenerator[InferResult, None]:
+        """Send a request, and yield the responses. Closing the generator cancels the request.
+
+        Raises:
+            PyTritonClientError: A response did not come in time, or is an error.
+        """
+        responses = self._send(call)
+        try:
+            final = False
+            while not final:
+                response = await self._receive(call, responses)
+                result = self._adapter.result(call, response)
+                assert response is not None
+                final = response.final
+                if response.outputs or not final:
+                    yield result
+        finally:
+            responses.cancel()
+
+    def _send(self, call: Call) -> AsyncResponseIterator:
+        try:
+            return AsyncResponseIterator(self._adapter.request(call))
+        except TritonError as error:
+            raise self._adapter.error(call, error) from error
+
+    async def _receive(self, call: Call, responses: AsyncResponseIterator) -> InferenceResponse | None:
+        try:
+            async with timeout(None if math.isinf(call.timeout_s) else call.timeout_s):
+                return await anext(responses)
+        except asyncio.TimeoutError:  # in Python 3.10 it is not the built-in TimeoutError
+            return None
+
+    async def sleep(self, seconds: float) -> None:
+        """Pause."""
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+# Clients
 
 
 class _InprocessClient(BaseModelClient):
@@ -65,19 +360,11 @@ class _InprocessClient(BaseModelClient):
         return client
 
     def get_lib(self) -> ModuleType:
-        """Tritonclient has no module for a server in this process.
-
-        Raises:
-            UnsupportedError: Always.
-        """
+        """UnsupportedError: tritonclient has no module for a server in this process."""
         raise UnsupportedError("tritonclient has no module for a server in this process; use the server itself")
 
     def create_client_from_url(self, url: str, network_timeout_s: float | None = None) -> Any:
-        """Tritonclient has no client of a server in this process.
-
-        Raises:
-            UnsupportedError: Always.
-        """
+        """UnsupportedError, as :meth:`get_lib`."""
         raise UnsupportedError("tritonclient has no client of a server in this process; use the server itself")
 
 

@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from pytriton.exceptions import PyTritonError
+from pytriton.exceptions import ErrorCode, PyTritonError
 
 __all__ = [
     "AlreadyExistsError",
@@ -30,6 +30,7 @@ __all__ = [
     "UnavailableError",
     "UnknownError",
     "UnsupportedError",
+    "code_of",
     "error_of",
 ]
 
@@ -85,6 +86,12 @@ _CLASSES: tuple[type[TritonError], ...] = (
     AlreadyExistsError,
     CancelledError,
 )
+_CODES = dict(zip(_CLASSES, ErrorCode, strict=True))
+
+
+def code_of(error: TritonError) -> ErrorCode | None:
+    """The code that clients get for an error; None for a subclass of those that the C API knows."""
+    return _CODES.get(type(error))
 
 
 def error_of(code: int, message: str) -> TritonError:

@@ -6,6 +6,7 @@ import atexit
 import os
 import shlex
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,16 +21,29 @@ from pytriton.inprocess.capi import Api, installation, load
 from pytriton.inprocess.exceptions import InvalidArgumentError, UnavailableError
 from pytriton.inprocess.native import RequestsLibrary, requests_library
 from pytriton.inprocess.options import Options, settings
-from pytriton.inprocess.thread_states import wait_until_threads_sleep
+from pytriton.server.backends import STUB
+from pytriton.server.drain import thread_states
 from pytriton.server.installation import Installation, overlay, server_environment
 from pytriton.server.launch import has_gpu_driver
-from pytriton.server.python_backend import STUB
 from pytriton.utils.workspace import Workspace
 
-__all__ = ["NOT_STARTED", "DeferredDeletion", "ServerHandle", "check_process", "is_forked"]
+__all__ = [
+    "NOT_STARTED",
+    "SERVER_VERSION",
+    "DeferredDeletion",
+    "ServerHandle",
+    "check_process",
+    "is_forked",
+    "thread_states",
+    "wait_until_threads_sleep",
+]
 
 NOT_STARTED = "the server is not started; call start() first"
 DEFAULTS = Options()
+SERVER_VERSION = "2.51.0"  # needs wait_until_threads_sleep(); a test tells when the bundled server has another version
+WAIT_VARIABLE = "PYTRITON_UNLOAD_WAIT"
+WAIT_LIMIT_S = 0.1  # other threads of the program may compute for ever
+WAIT_POLL_S = 0.0005
 
 
 class DeferredDeletion:
@@ -225,3 +239,25 @@ def _make_backends(installation: Installation, folder: Path) -> None:
     stub.unlink()
     stub.write_text("\n".join(["#!/bin/sh", *lines, f'exec {shlex.quote(str(python.stub))} "$@"', ""]))
     stub.chmod(0o755)
+
+
+def wait_until_threads_sleep() -> bool:
+    """Magic: wait, for 0.1 s at most, until all other threads of this process sleep, before a model is unloaded.
+
+    Without the wait, an unload may end the process. The server (2.51) deletes a model through a list of its instances.
+    The thread of an instance empties that list while it loads or executes, and restores it a moment after it has
+    reported that it is done. If the thread loses the processor in that moment, which happens where processors are
+    scarce, the server reads an instance that is not there: SIGSEGV. No function of the C API tells when the list is
+    whole again. A thread that sleeps has restored it.
+
+    Returns:
+        Whether they sleep; True as well if ``PYTRITON_UNLOAD_WAIT=0`` in the environment turns the wait off.
+    """
+    if os.environ.get(WAIT_VARIABLE) == "0":
+        return True
+    end, own = time.monotonic() + WAIT_LIMIT_S, str(threading.get_native_id())
+    while is_running := any(state == "R" for thread, state in thread_states("self") if thread != own):
+        if time.monotonic() >= end:
+            break
+        time.sleep(WAIT_POLL_S)
+    return not is_running

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.inprocess.handle import is_forked
-from pytriton.server.native_backend import LIBRARY
+from pytriton.inprocess.memory import address_of
+from pytriton.server.backends import LIBRARY
 from pytriton.wire.channel import PeerGoneError
 from pytriton.wire.frames import BYE, INLINE_LIMIT_BYTES, KIND, NO_REGION, REQUEST, Frame, pack, unpack
 from pytriton.wire.tensors import FrameError, Tensor, data_bytes
@@ -58,7 +59,7 @@ _memoryview = ctypes.PYFUNCTYPE(py_object, c_void_p, c_size_t, c_int)(("PyMemory
 
 
 class LocalChannel:
-    """Sends and receives frames. At most one thread receives; any may send.
+    """A :class:`pytriton.worker.interfaces.LocalChannel`. At most one thread receives; any may send.
 
     Inputs are copied once, into memory that the callable may keep. Outputs of more than INLINE_LIMIT_BYTES are read
     where they are.
@@ -83,7 +84,7 @@ class LocalChannel:
         self._busy = self._ended = self._notified = False
 
     def answer_with(self, answer: Answer, ended: Callable[[], None]) -> None:
-        """As :meth:`pytriton.worker.interfaces.LocalChannel.answer_with`."""
+        """As the interface's."""
         self._answer, self._on_end = answer, ended
 
     def take(self, message: bytearray) -> bytes | None:
@@ -138,11 +139,7 @@ class LocalChannel:
         return b""
 
     def send(self, frame: Frame, tensors: Sequence[Tensor] = ()) -> None:
-        """Send a frame. The proxy has processed it when this returns.
-
-        Raises:
-            PeerGoneError: The proxy is gone.
-        """
+        """As the interface's. The proxy has processed the frame when this returns."""
         if data_bytes(tensors) <= INLINE_LIMIT_BYTES:
             addresses = None
         else:
@@ -153,23 +150,18 @@ class LocalChannel:
             raise PeerGoneError("the server let the model go")
 
     def receive(self) -> Frame:
-        """Wait for the next frame; batches that :meth:`answer_with` has answered do not come this way.
-
-        Raises:
-            PeerGoneError: The proxy is gone.
-        """
+        """As the interface's; batches that :meth:`answer_with` has answered do not come this way."""
         return self._checked(self._arrived.get())
 
     def receive_ready(self) -> Frame | None:
-        """The next frame if there is one, else None; raises as :meth:`receive`."""
+        """As the interface's."""
         with suppress(queue.Empty):
             return self._checked(self._arrived.get_nowait())
-        if self._signal < 0:
-            return None
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._signal)
-        with suppress(queue.Empty):  # a frame that came before the signal was read
-            return self._checked(self._arrived.get_nowait())
+        if self._signal >= 0:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._signal)
+            with suppress(queue.Empty):  # a frame that came before the signal was read
+                return self._checked(self._arrived.get_nowait())
         return None
 
     def _checked(self, frame: Frame | None) -> Frame:
@@ -183,7 +175,7 @@ class LocalChannel:
         return False
 
     def fileno(self) -> int:
-        """A descriptor, readable when there is a frame."""
+        """As the interface's."""
         with self._lock:
             if self._signal < 0:
                 self._signal = os.eventfd(int(not self._arrived.empty()), os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -204,7 +196,7 @@ class LocalChannel:
             self._on_end()
 
     def abandon(self) -> None:
-        """As :meth:`pytriton.worker.interfaces.LocalChannel.abandon`."""
+        """As the interface's."""
         self._proxy, self._lock, self._ended = _MissingProxy(), threading.Lock(), True
 
     def close(self) -> None:
@@ -234,8 +226,7 @@ def _address(tensor: Tensor) -> int:
     if len(tensor.parts) != 1:
         raise FrameError("a tensor in several parts has no address")
     (part,) = tensor.parts
-    array: NDArray[Any] = np.frombuffer(part, np.uint8) if isinstance(part, bytes) else part
-    return int(array.__array_interface__["data"][0])
+    return address_of(np.frombuffer(part, np.uint8) if isinstance(part, bytes) else part)
 
 
 class Interpreter(ctypes.Structure):

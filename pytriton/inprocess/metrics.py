@@ -9,8 +9,7 @@ from ctypes import byref, c_double, c_void_p
 from typing import Any
 
 from pytriton.inprocess.arguments import encode, mapping, parameters, python_value
-from pytriton.inprocess.capi import load
-from pytriton.inprocess.enums import MetricKind
+from pytriton.inprocess.capi import MetricKind, load
 from pytriton.inprocess.exceptions import InvalidTypeError
 
 __all__ = ["Metric", "MetricFamily"]

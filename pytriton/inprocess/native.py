@@ -31,8 +31,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pytriton.inprocess.capi import REQUESTS_LIBRARY, Api
-from pytriton.inprocess.enums import MemoryType
+from pytriton.inprocess.capi import REQUESTS_LIBRARY, Api, MemoryType
 from pytriton.inprocess.exceptions import InternalError, UnavailableError
 from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer
 
@@ -88,7 +87,6 @@ class NotificationQueue:
     """Numbers of requests that something happened to. Threads of the server put them; they do not wait for Python.
 
     Args:
-        library: The C++ library.
         handle: Called with each number.
 
     Attributes:
@@ -137,10 +135,6 @@ class RequestsLibrary:
     """The library's functions. Those of ``PyDLL`` keep the interpreter lock: they do not wait.
 
     ``new`` and ``send`` return an error of the C API, or None.
-
-    Args:
-        api: The server's functions.
-        path: The library.
 
     Raises:
         UnavailableError: There is no library, or the server lacks a function.

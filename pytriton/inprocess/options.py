@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pytriton.inprocess.arguments import integer, number, python_value
-from pytriton.inprocess.enums import InstanceGroupKind, LogFormat, ModelControlMode, RateLimitMode
+from pytriton.inprocess.capi import InstanceGroupKind, LogFormat, ModelControlMode, RateLimitMode
 from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError
 
 __all__ = ["ModelLoadDeviceLimit", "Options", "RateLimiterResource", "Setting", "settings"]

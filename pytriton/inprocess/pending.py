@@ -21,9 +21,15 @@ from pytriton.inprocess.arguments import encode_name
 from pytriton.inprocess.exceptions import InvalidTypeError
 from pytriton.inprocess.handle import check_process, is_forked
 from pytriton.inprocess.memory import choose_allocator, place_of
+from pytriton.inprocess.messages import (
+    InferenceRequest,
+    InferenceResponse,
+    decode_response,
+    encode_request,
+    has_details,
+    set_details,
+)
 from pytriton.inprocess.native import Buffers, NotificationQueue, RequestsLibrary, in_flight
-from pytriton.inprocess.request import InferenceRequest, encode_request, has_details, set_details
-from pytriton.inprocess.response import InferenceResponse, decode_response
 
 __all__ = ["AsyncResponseIterator", "PendingRequest", "ResponseIterator"]
 
@@ -35,7 +41,6 @@ class PendingRequest:
     """A request as it is now; :meth:`send` sends it.
 
     Args:
-        request: The request.
         notifications: Gets the number with each response; None: :meth:`next` may wait for responses.
 
     Attributes:

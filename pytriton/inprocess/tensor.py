@@ -6,16 +6,15 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from struct import Struct
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pytriton.inprocess.dlpack import CODES, capsule_of, describe, make_capsule
-from pytriton.inprocess.enums import DataType, DLDeviceType, MemoryType
+from pytriton.client.tensors import deserialize_bytes, serialize_bytes
+from pytriton.inprocess.capi import DataType, DLDeviceType, MemoryType
 from pytriton.inprocess.exceptions import InvalidArgumentError, InvalidTypeError, UnsupportedError
-from pytriton.inprocess.memory import MemoryBuffer, Place, copy, place_of
+from pytriton.inprocess.memory import CODES, MemoryBuffer, Place, copy, describe, make_capsule, place_of
 from pytriton.wire.tensors import DTYPES as WIRE_DTYPES
 
 __all__ = ["DATA_TYPES", "Tensor", "array_view", "tensor_of"]
@@ -23,7 +22,6 @@ __all__ = ["DATA_TYPES", "Tensor", "array_view", "tensor_of"]
 DTYPES = [WIRE_DTYPES.get(data_type) for data_type in DataType]  # by number
 DATA_TYPES = {dtype: DataType(number) for number, dtype in enumerate(DTYPES) if dtype is not None}
 TEXTS = "OSUT"  # kinds of dtypes of BYTES; T is StringDType of NumPy 2
-_LENGTH = Struct("<I")
 
 
 @dataclass
@@ -67,9 +65,7 @@ class Tensor:
         Raises:
             InvalidArgumentError: It has no ``__dlpack__``, an unsupported dtype, or is not in C order.
         """
-        capsule = capsule_of(obj)
-        found = describe(capsule)
-        return Tensor(found.data_type, found.shape, MemoryBuffer.from_capsule(capsule, obj))
+        return Tensor(*describe(obj))
 
     @staticmethod
     def from_bytes_array(bytes_array: Sequence[str | bytes] | npt.NDArray[Any]) -> Tensor:
@@ -85,7 +81,8 @@ class Tensor:
         array = np.array(bytes_array, np.object_) if isinstance(bytes_array, list) else bytes_array
         if not isinstance(array, np.ndarray) or array.dtype.kind not in TEXTS:
             raise InvalidTypeError(f"{bytes_array!r:.200} is no list or array of texts or bytes")
-        return Tensor(DataType.BYTES, array.shape, MemoryBuffer.from_array(_encode_strings(array)))
+        data = serialize_bytes([*map(_encoded, array.ravel())])
+        return Tensor(DataType.BYTES, array.shape, MemoryBuffer.from_array(np.frombuffer(data, np.uint8)))
 
     @staticmethod
     def from_string_array(string_array: Sequence[str] | npt.NDArray[Any]) -> Tensor:
@@ -96,12 +93,16 @@ class Tensor:
         """The elements of a BYTES tensor as ``bytes``, in an array of the tensor's shape.
 
         Raises:
-            InvalidArgumentError: It has another data type.
+            InvalidArgumentError: It has another data type, or its memory does not hold as many elements.
         """
         if self.data_type != DataType.BYTES:
             raise InvalidArgumentError(f"a tensor of {self.data_type.name} holds no bytes; use numpy.from_dlpack")
         host = self.to_host()
-        return _decode_strings(ctypes.string_at(host.data_ptr, host.size), tuple(self.shape))
+        try:
+            elements = deserialize_bytes(ctypes.string_at(host.data_ptr, host.size), prod(self.shape))
+        except ValueError as error:
+            raise InvalidArgumentError(f"the tensor of shape {tuple(self.shape)} is damaged: {error}") from error
+        return elements.reshape(self.shape)
 
     def to_string_array(self) -> npt.NDArray[np.str_]:
         """The elements of a BYTES tensor as texts, from UTF-8. NumPy drops NULs at the end of a text.
@@ -232,40 +233,8 @@ def _array_of(value: Any) -> npt.NDArray[Any]:
     return found
 
 
-def _encode_strings(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The memory of a BYTES tensor: for each element four bytes with its length, little-endian, and its bytes.
-
-    Args:
-        array: Texts, which are encoded in UTF-8, or bytes; of any shape, in C order.
-
-    Raises:
-        InvalidTypeError: An element is neither.
-    """
-    parts = []
-    for element in array.ravel():
-        data = element.encode() if isinstance(element, str) else element
-        if not isinstance(data, bytes):
-            raise InvalidTypeError(f"an element is {element!r:.200}; give texts or bytes")
-        parts += [_LENGTH.pack(len(data)), data]
-    return np.frombuffer(b"".join(parts), np.uint8)
-
-
-def _decode_strings(memory: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.object_]:
-    """The elements of a BYTES tensor, as ``bytes``.
-
-    Raises:
-        InvalidArgumentError: The memory does not hold as many elements as the shape.
-    """
-    result = np.empty(shape, np.object_)
-    flat, position = result.reshape(-1), 0
-    for index in range(flat.size):
-        start = position + _LENGTH.size
-        if start > len(memory):
-            raise InvalidArgumentError(f"the memory ends within element {index} of {flat.size}")
-        position = start + _LENGTH.unpack_from(memory, position)[0]
-        if position > len(memory):
-            raise InvalidArgumentError(f"the memory ends within element {index} of {flat.size}")
-        flat[index] = memory[start:position]
-    if position != len(memory):
-        raise InvalidArgumentError(f"{len(memory) - position} bytes follow the last element")
-    return result
+def _encoded(element: object) -> bytes:
+    data = element.encode() if isinstance(element, str) else element
+    if not isinstance(data, bytes):
+        raise InvalidTypeError(f"an element is {element!r:.200}; give texts or bytes")
+    return data

@@ -10,7 +10,7 @@ namespace pytriton {
 namespace {
 
 // The block consists of these structures, each followed by its texts, and of the outputs' addresses, without padding.
-// pytriton/inprocess/response.py decodes it. No structure has padding.
+// pytriton/inprocess/messages.py decodes it. No structure has padding.
 struct ResponseHeader {
   uint64_t size;
   int64_t version;

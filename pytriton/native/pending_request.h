@@ -48,7 +48,7 @@ struct AllocatedBuffer {
 using AllocateInPython = TRITONSERVER_Error* (*)(uint64_t number, size_t size, int32_t memory, int64_t device,
                                                  AllocatedBuffer*);
 
-// The begin of a request as pytriton/inprocess/request.py encodes it; the request's id, if it has one, and the inputs
+// The begin of a request as pytriton/inprocess/messages.py encodes it; the request's id, if it has one, and the inputs
 // follow.
 struct RequestHeader {
   static constexpr uint32_t kHold = 1, kAllocate = 2;

@@ -10,7 +10,7 @@ first), and outputs with 0 bytes. Two changes within the stub's process correct 
   descriptor's flags hold the item size. No other array has this descriptor, so no other code sees these flags.
 
 The proxies call :func:`adapt`, for servers that run elsewhere. Where we launch the server,
-:mod:`pytriton.server.python_backend` has every stub call it before the stub imports the model.
+:mod:`pytriton.server.backends` has every stub call it before the stub imports the model.
 
 pybind11 also copies each input, since it does not know the owner of the server's shared memory. :func:`lend_inputs`
 avoids that, through the same table.

@@ -19,6 +19,7 @@ import uvicorn
 from pytriton.rest.app import create_app
 from pytriton.rest.config import READY, FrontSpec
 from pytriton.rest.middleware import ACCESS_LOGGER
+from pytriton.rest.protocol import FrontProtocol
 from pytriton.signals import ignored_signals
 
 __all__ = ["main"]
@@ -76,7 +77,7 @@ class FrontServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="uvloop",
-                http="httptools",
+                http=FrontProtocol,
                 ws="none",
                 log_config=None,
                 access_log=False,

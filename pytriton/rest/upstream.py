@@ -35,8 +35,7 @@ else:
 __all__ = ["Upstream", "upstream_of"]
 
 CONTROL_TIMEOUT_S = 10.0
-INPROCESS_TRANSPORT = "pytriton.inprocess.transport"  # the package of a server in this process is above this one
-STREAM_HEADERS = {"triton_grpc_error": "true"}  # errors on streams have their code
+INPROCESS_TRANSPORT = "pytriton.inprocess.clients"  # the package of a server in this process is above this one
 CODE = re.compile(r"\[([A-Z_]+)\] (.*)", re.DOTALL)
 
 

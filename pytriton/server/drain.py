@@ -1,7 +1,7 @@
 """Draining a server: whether it has answered the requests that its clients had begun to send when it was asked to stop.
 
 The server counts a request from the moment in which all of it has come until its answer is handed to the HTTP or gRPC
-library; :meth:`pytriton.server.control.ModelControl.are_unloaded` tells of that. The kernel tells of the time before
+library; ``ModelServer.are_unloaded`` (``model_server.py``) tells of that. The kernel tells of the time before
 and after: how many bytes went in each direction of a connection, and whether the server's threads sleep.
 
 ``PYTRITON_DRAIN_THREADS=0`` ignores the threads: an answer then is complete once nothing has moved for 50 ms.
@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Connection", "Drain", "open_connections"]
+__all__ = ["Connection", "Drain", "open_connections", "thread_states"]
 
 THREADS_VARIABLE = "PYTRITON_DRAIN_THREADS"
 POLL_S = 0.01
@@ -174,14 +174,14 @@ class ServerThreads:
     """
 
     def __init__(self, pid: int | None) -> None:
-        self._folder = Path(f"/proc/{pid}/task")
+        self._pid = pid
         self.polls = 0
         self._asleep: dict[str, list[int]] = {}  # of each thread, the numbers of the last polls that saw it asleep
 
     def poll(self) -> None:
         """See which threads sleep."""
         self.polls += 1
-        states = dict(self._states())
+        states = dict(thread_states(self._pid))
         self._asleep = {thread: self._asleep.get(thread, [])[-POLLS_ASLEEP:] for thread in states}
         for thread, state in states.items():
             if state == "S":
@@ -192,12 +192,17 @@ class ServerThreads:
         seen_asleep = all(len(polls) >= POLLS_ASLEEP and polls[-POLLS_ASLEEP] > poll for polls in self._asleep.values())
         return seen_asleep and self.polls >= poll + POLLS_ASLEEP
 
-    def _states(self) -> Iterator[tuple[str, str]]:
-        """Ids of the threads, with the letters of their states as in ``man proc_pid_stat``."""
-        with suppress(OSError):  # the process has ended, or belongs to another namespace
-            for thread in self._folder.iterdir():
-                with suppress(OSError):  # the thread has ended
-                    yield thread.name, (thread / "stat").read_text().rpartition(")")[2].split()[0]
+
+def thread_states(process: int | str | None) -> Iterator[tuple[str, str]]:
+    """Ids of a process's threads, with the letters of their states as in ``man proc_pid_stat``.
+
+    Args:
+        process: Its id, or ``self``. Nothing is known of a process that has ended, or is in another namespace.
+    """
+    with suppress(OSError):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            with suppress(OSError):  # the thread has ended; its name, in parentheses, may contain anything
+                yield thread.name, (thread / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
 
 
 @dataclass(frozen=True)

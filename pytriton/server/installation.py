@@ -22,8 +22,7 @@ from threading import Timer
 
 from pytriton.config import ENVIRONMENT_PREFIX
 from pytriton.exceptions import PyTritonServerError
-from pytriton.server.native_backend import BACKEND, LIBRARY, PROXY_VARIABLE
-from pytriton.server.python_backend import PythonBackend
+from pytriton.server.backends import BACKEND, LIBRARY, PROXY_VARIABLE, PythonBackend
 
 __all__ = [
     "BUNDLED",

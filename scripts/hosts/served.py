@@ -5,6 +5,8 @@ Usage: ``python served.py <HTTP port> <gRPC port> <metrics port> <model>...``; S
 """
 
 import argparse
+import logging
+import signal
 import sys
 import threading
 import time
@@ -72,38 +74,50 @@ def config_of(http_port, grpc_port, metrics_port):
     return TritonConfig(http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port, **places)
 
 
+def serve_model(triton, name, chosen):
+    """Bind a model as the command line has it."""
+    infer_func = partial(make, kind(name), chosen.loops)
+    if chosen.workers:
+        from pytriton.workers import Processes
+
+        endless = {"max_requests": MAX_REQUESTS, "restart_period_s": 0.01} if chosen.restart else {}
+        infer_func = Processes(infer_func, count=chosen.workers, **endless)
+    else:
+        infer_func = infer_func()
+    bind(triton, name, infer_func, 1 if chosen.loops else MAX_BATCH_SIZE)
+
+
+def rebind(triton, chosen):
+    """Unbind each model, and bind it again."""
+    for name in chosen.models:
+        triton.unbind(name)
+        serve_model(triton, name, chosen)
+    print("bound again", flush=True)
+
+
 def main():
     """Serve until a signal."""
     parser = argparse.ArgumentParser()
     parser.add_argument("ports", type=int, nargs=3)
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--restart", action="store_true", help="launch a server that has died again")
+    parser.add_argument("--restart", action="store_true", help="a server that died; SIGUSR1 rebinds the models")
     parser.add_argument("--workers", type=int, default=0, help="processes for each model; 0 is a thread")
     parser.add_argument("--loops", type=int, default=0, help="of Python for each request, which is not batched then")
     parser.add_argument("--busy", action="store_true", help="a thread beside the server that computes without end")
     chosen = parser.parse_args()
     options = {}
-    if chosen.restart or chosen.workers or chosen.busy:
-        import logging
-
-        from pytriton.triton import TritonLifecyclePolicy, TritonSecurityConfig
+    if chosen.restart:
+        from pytriton.triton import TritonLifecyclePolicy
 
         logging.basicConfig(level=logging.INFO)
-        options["security_config"] = TritonSecurityConfig(restricted_endpoints=[])  # the benchmark asks for statistics
-        options["triton_lifecycle_policy"] = TritonLifecyclePolicy(restart_server=chosen.restart)
+        options["triton_lifecycle_policy"] = TritonLifecyclePolicy(restart_server=True)
     if chosen.busy:
         threading.Thread(target=lambda: [None for _ in count()], daemon=True).start()
     with Triton(config=config_of(*chosen.ports), **options) as triton:
         for name in chosen.models:
-            infer_func = partial(make, kind(name), chosen.loops)
-            if chosen.workers:
-                from pytriton.workers import Processes
-
-                endless = {"max_requests": MAX_REQUESTS, "restart_period_s": 0.01} if chosen.restart else {}
-                infer_func = Processes(infer_func, count=chosen.workers, **endless)
-            else:
-                infer_func = infer_func()
-            bind(triton, name, infer_func, 1 if chosen.loops else MAX_BATCH_SIZE)
+            serve_model(triton, name, chosen)
+        if chosen.restart:
+            signal.signal(signal.SIGUSR1, lambda *_: threading.Thread(target=rebind, args=(triton, chosen)).start())
         triton.serve()
 
 

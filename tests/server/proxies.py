@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytriton.server.native_backend import LIBRARY, uses_native
+from pytriton.server.backends import LIBRARY, uses_native
 
 IS_NATIVE = uses_native("auto", ours=True)
 

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.either_proxy
 
 BENCH = Path(__file__).parents[2] / "scripts" / "bench.py"
-CHAOS = BENCH.with_name("chaos.py")
+SOAK = BENCH.with_name("soak.py")
 
 
 def bench(folder: Path, *arguments: str) -> dict[str, Any]:
@@ -25,11 +25,33 @@ def bench(folder: Path, *arguments: str) -> dict[str, Any]:
     return json.loads(result.read_text())
 
 
-def test_a_short_soak_of_ours_and_raw_finds_no_problems(tmp_path):
-    found = bench(tmp_path, "--soak", "0.01")
-    assert found["problems"] == {"ours": [], "raw": []}
-    assert all(min(soak["requests"].values()) > 0 for soak in found["soaks"])
-    assert all("tritonserver" in sample["rss_bytes"] for soak in found["soaks"] for sample in soak["samples"])
+def soak(folder: Path, *arguments: str) -> dict[str, Any]:
+    """What a soak without problems finds."""
+    result = folder / "result.json"
+    ran = subprocess.run(
+        [sys.executable, str(SOAK), *arguments, "--json", str(result)], capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = json.loads(result.read_text())
+    assert found["problems"] == []
+    return found
+
+
+@pytest.mark.parametrize("system", ["ours", "raw"])
+def test_a_short_soak_finds_no_problems(tmp_path, system):
+    found = soak(tmp_path, "--minutes", "0.01", "--system", system)
+    assert found["calls"]["right"] > 0
+    assert found["failures"] == []
+    assert ("right: several at once" in found["calls"]) == (system == "ours")
+    assert all("tritonserver" in sample["rss_bytes"] for life in found["lives"] for sample in life)
+
+
+@pytest.mark.parametrize("attack", ["kill worker", "stop host"])
+def test_a_soak_with_an_attack_finds_no_problems(tmp_path, attack):
+    deed = attack.partition(" ")[0]
+    found = soak(tmp_path, "--minutes", "0.01", "--workers", "2", "--attacks", deed, "--seed", "28", "--back", "30")
+    assert [each["what"] for each in found["attacks"]] == [attack]
+    assert found["calls"]["right"] > 0
 
 
 @pytest.mark.skipif(not shutil.which("c++"), reason="there is no C++ compiler for the backend of the limit")
@@ -80,14 +102,3 @@ def test_clients_streams_and_churn_are_measured_without_problems(tmp_path):
     assert values["ModelClient, grpc 1 x 64 B", "p50 us"]["tritonclient"]["median"] > 0
     sockets = [spreads["ours"]["median"] for (_, measure), spreads in values.items() if measure == "sockets after"]
     assert len(sockets) == 8
-
-
-def test_a_short_chaos_with_worker_processes_finds_no_problems(tmp_path):
-    result = tmp_path / "result.json"
-    how = ["--serve", "processes", "--minutes", "0.01", "--seed", "28", "--back", "30", "--json", str(result)]
-    ran = subprocess.run([sys.executable, str(CHAOS), *how], capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = json.loads(result.read_text())
-    assert found["attacks"] == {"kill worker": 1}
-    assert found["problems"] == []
-    assert found["calls"]["right"] > 0

@@ -242,13 +242,13 @@ def test_the_wait_before_an_unload_is_for_this_version_of_the_server_whose_threa
     write_echo(tmp_path)
     done = run(
         "import sys\nimport numpy as np\n"
-        "from pytriton.inprocess import Server, thread_states\n"
-        "thread_states.LIMIT_S = 30.0\n"
+        "from pytriton.inprocess import Server, handle\n"
+        "handle.WAIT_LIMIT_S = 30.0\n"
         "with Server(model_repository=sys.argv[1]) as server:\n"
         "    for _ in range(10): next(server.model('echo').infer(inputs={'in_FP32': np.ones((1, 3), np.float32)}))\n"
-        "    threads = len([*thread_states.THREADS.iterdir()])\n"
+        "    threads = len([*handle.thread_states('self')])\n"
         "    version = server.metadata()['version']\n"
-        "    print(version == thread_states.SERVER_VERSION, threads > 1, thread_states.wait_until_threads_sleep())",
+        "    print(version == handle.SERVER_VERSION, threads > 1, handle.wait_until_threads_sleep())",
         str(tmp_path),
     )
     assert done.stdout == "True True True\n", done.stderr

@@ -127,15 +127,15 @@ def test_a_request_that_outlasts_the_question_whether_its_model_has_gone_is_answ
         name = held.bind(models, "plain")
         sent = models.send(name, row(1))
         assert held.gate.entered.wait(DEADLINE_S)
-        control = models.triton._control
-        ask = control.version_states
+        server = models.triton._server
+        ask = server.version_states
 
         def version_states() -> dict[tuple[str, str], str]:
             states = ask()
             held.gate.open()
             return states
 
-        monkeypatch.setattr(control, "version_states", version_states)
+        monkeypatch.setattr(server, "version_states", version_states)
         models.triton.unbind(name)
         assert {first(response) for response in sent if response.outputs} == {1}
 

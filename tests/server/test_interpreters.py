@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from interpreters import ROOT, environment, interpreters
 
-from pytriton.server.native_backend import LIBRARY
+from pytriton.server.backends import LIBRARY
+from tests.server.interpreters import ROOT, environment, interpreters
 from tests.server.processes import Host
 
 pytestmark = pytest.mark.either_proxy
@@ -25,7 +25,7 @@ ENVIRONMENT |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
 LACKING = """
 from pytriton.exceptions import PyTritonServerError
 from pytriton.server.installation import find_installation
-from pytriton.server.python_backend import PythonBackend
+from pytriton.server.backends import PythonBackend
 try:
     PythonBackend.find(find_installation().home)
 except PyTritonServerError as error:

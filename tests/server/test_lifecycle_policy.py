@@ -84,6 +84,13 @@ def test_a_server_that_loads_models_at_its_start_loads_each_once(free_config, tm
                 assert np.array_equal(client.infer_batch(X)["y"], X * 2)
 
 
+def test_a_model_that_the_server_loaded_at_its_start_is_bound_again(free_config):
+    with serving(free_config, triton_lifecycle_policy=STORE) as triton:
+        triton.unbind("m")
+        triton.bind("m", lambda requests: [{"y": request["x"] * 3} for request in requests], *TENSORS)
+        assert np.array_equal(infer(free_config), X * 3)
+
+
 def test_a_model_that_cannot_be_loaded_at_the_start_fails_it_in_the_servers_words(free_config, tmp_path):
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "config.pbtxt").write_text('backend: "python"')

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from connections import GrpcConnection, HttpConnection
-from payloads import Workload, grpc_request, http_request
+from connections import PROTOCOLS
+from payloads import Workload
 
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
@@ -38,10 +38,9 @@ def count_right(protocol, client, port, model):
         Numbered(COLUMNS[(client + number) % len(COLUMNS)], model=model, start=client * 100_000 + number * 100)
         for number in range(REQUESTS[protocol])
     ]
-    encode = http_request if protocol == "http" else lambda _, *request: grpc_request(*request)
-    kind = HttpConnection if protocol == "http" else GrpcConnection
+    kind, encode, decode = PROTOCOLS[protocol]
     with closing(kind(port, [encode(port, workload, 1) for workload in workloads])) as connection:
-        return sum(connection.infer() == workload.outputs(1, copies=False) for workload in workloads)
+        return sum(decode(*connection.fetch()) == workload.outputs(1) for workload in workloads)
 
 
 @pytest.mark.parametrize("form", ["requests", "batch"])

@@ -198,7 +198,7 @@ def test_a_broken_model_that_a_client_loads_later_is_known_to_be_served(free_con
     write(tmp_path, "copy", CONFIG, BROKEN_MODEL)
     with beside(free_config, tmp_path) as triton:
         (tmp_path / "copy" / "1" / "model.py").write_text(BACKEND_MODEL)
-        triton._control.load("copy")
+        triton._server.load("copy")
         bind(triton)
         bind(triton, "another")
         assert np.array_equal(infer(free_config, "copy"), X)

@@ -7,8 +7,8 @@ import pytest
 
 from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.model_config import ModelConfig
+from pytriton.server.backends import LIBRARY, PROXY_VARIABLE
 from pytriton.server.installation import BUNDLED, HOME_VARIABLE
-from pytriton.server.native_backend import LIBRARY, PROXY_VARIABLE
 from pytriton.triton import RemoteTriton, Triton, TritonSecurityConfig
 from tests.server.command import run
 from tests.server.other_server import PROTOCOLS, answer

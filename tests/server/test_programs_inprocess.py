@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from interpreters import ROOT, environment, interpreters
-from migration_table import entries
 
+from tests.server.interpreters import ROOT, environment, interpreters
 from tests.server.proxies import native_part_only
+from tests.specifications.compatibility_tables import entries
 
 pytestmark = [pytest.mark.either_proxy, native_part_only]
 

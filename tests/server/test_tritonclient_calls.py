@@ -11,12 +11,12 @@ from urllib.request import ProxyHandler, Request, build_opener
 import numpy as np
 import pytest
 import tritonclient.utils.shared_memory as shm
-from migration_table import entries
 from tritonclient.utils import InferenceServerException
 
 from tests.server.conftest import Bind
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.tritonclients import Api
+from tests.specifications.compatibility_tables import entries
 
 pytestmark = pytest.mark.either_proxy
 

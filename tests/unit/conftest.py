@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from tritonclient.grpc import service_pb2
 
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.server.python_backend import VERSION
+from pytriton.server.backends import VERSION
 from pytriton.worker.context import Binding, TritonContext, attach, current_binding
 from tests.server.processes import wait_for
 from tests.unit.batches import DECOUPLED

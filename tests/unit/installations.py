@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytriton.server.python_backend import STUB, UTILITIES, VERSION
+from pytriton.server.backends import STUB, UTILITIES, VERSION
 
 
 def make_stub(folder: Path, version: str = VERSION) -> None:

@@ -8,11 +8,10 @@ import pytest
 import report
 import rounds
 import sections
-import soak
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.server.native_backend import LIBRARY
+from pytriton.server.backends import LIBRARY
 
 Spread = report.Spread
 
@@ -24,10 +23,6 @@ def measured(system, number, **values):
 def row(*found, name="p50 us"):
     (only,) = [each for each in report.compare(found) if each.measure == name]
     return only
-
-
-def sample(at_s, rss_mib, workspace_files=3):
-    return soak.Sample(at_s, {"host": rss_mib << 20}, {"host": 7}, 1 << 20, workspace_files)
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1))
@@ -126,11 +121,9 @@ def test_the_peer_is_measured_when_its_interpreter_is_known():
     assert bench.parse(["--peer-python", "/x", "--systems", "peer"]).systems == ["peer"]
 
 
-def test_ours_has_the_proxy_that_is_asked_for_and_python_proxy_always_pythons(monkeypatch):
+def test_ours_has_the_proxy_of_the_environment_and_python_proxy_always_pythons(monkeypatch):
     monkeypatch.setenv("PYTRITON_PROXY", "auto")
-    found = hosts.find_system("ours", proxy="python")
-    assert (found.environment["PYTRITON_PROXY"], found.versions["proxy"]) == ("python", "python")
-    found = hosts.find_system(hosts.PYTHON_PROXY, proxy="native")
+    found = hosts.find_system(hosts.PYTHON_PROXY)
     assert (found.environment["PYTRITON_PROXY"], found.versions["proxy"]) == ("python", "python")
     assert hosts.find_system("ours").environment["PYTRITON_PROXY"] == "auto"
 
@@ -146,28 +139,22 @@ def test_a_proxy_that_cannot_be_used_has_no_result(monkeypatch):
         hosts.find_system("ours")
 
 
-def test_quick_is_one_round_of_short_loads():
-    slow, quick = bench.parse(["--rounds", "5", "--seconds", "4"]), bench.parse(["--rounds", "5", "--quick"])
-    assert (slow.rounds, slow.timing) == (5, rounds.Timing(4.0, 1.0))
-    assert (quick.rounds, quick.timing) == (1, bench.QUICK)
-
-
-def test_quick_has_few_clients_and_without_it_there_are_a_thousand():
-    assert bench.parse([]).clients == 1000
-    assert bench.parse(["--quick"]).clients == bench.QUICK_CLIENTS
-    assert bench.parse(["--quick", "--clients", "3"]).clients == 3
-
-
 def test_serving_is_measured_unless_other_sections_are_named():
     assert bench.parse([]).sections == ["serving"]
     assert bench.parse(["--sections", "streams", "clients", "streams"]).sections == ["streams", "clients"]
 
 
-@pytest.mark.parametrize("section", ["clients", "churn"])
-def test_clients_cannot_be_measured_without_ours(section, capsys):
+@pytest.mark.parametrize("section", ["clients", "churn", "inprocess", "workers"])
+def test_what_is_measured_of_ours_alone_cannot_be_measured_of_raw(section, capsys):
     with pytest.raises(SystemExit):
         bench.parse(["--sections", section, "--systems", "raw"])
-    assert "need ours" in capsys.readouterr().err
+    assert f"the section {section} measures none of these systems, but ours" in capsys.readouterr().err
+
+
+def test_every_section_measures_systems_that_there_are_and_every_system_has_a_column():
+    for section in sections.SECTIONS.values():
+        assert {*section.systems} <= {*hosts.SYSTEMS}
+    assert {*bench.COLUMNS} == {*hosts.SYSTEMS, sections.BARE}
 
 
 @pytest.mark.parametrize(
@@ -176,8 +163,6 @@ def test_clients_cannot_be_measured_without_ours(section, capsys):
         ["--rounds", "0"],
         ["--seconds", "0"],
         ["--warmup", "-1"],
-        ["--soak", "-1"],
-        ["--soak", "0"],
         ["--clients", "0"],
     ],
 )
@@ -185,27 +170,3 @@ def test_durations_and_counts_must_be_positive(arguments, capsys):
     with pytest.raises(SystemExit):
         bench.parse(arguments)
     assert "must be positive" in capsys.readouterr().err
-
-
-def test_a_trend_starts_after_the_first_minute():
-    found = soak.trends([sample(0, 10), sample(30, 50), sample(60, 100), sample(120, 102), sample(180, 104)])
-    assert found["host RSS MiB"] == soak.Trend(100, 104, pytest.approx(2.0))
-    assert found["host open files"] == soak.Trend(7, 7, pytest.approx(0.0))
-    assert found["/dev/shm MiB"] == soak.Trend(1, 1, pytest.approx(0.0))
-
-
-def test_the_trend_of_a_short_soak_starts_halfway():
-    found = soak.trends([sample(0, 10), sample(5, 20), sample(10, 21)])
-    assert found["host RSS MiB"] == soak.Trend(20, 21, pytest.approx(12.0))
-
-
-def test_a_trend_of_one_sample_is_flat():
-    assert soak.trends([sample(3, 10)])["workspace files"] == soak.Trend(3, 3, 0.0)
-
-
-def test_the_soak_table_has_a_line_for_each_quantity_and_load():
-    found = soak.Soak("ours", 10, {"http 4 x 64 B": 123}, [sample(0, 10), sample(60, 20), sample(120, 20)])
-    lines = soak.soak_table(found).splitlines()
-    assert lines[0].split() == ["ours,", "10.0", "min", "settled", "end", "per", "min"]
-    assert len(lines) == 1 + 4 + 1
-    assert lines[-1].split()[-1] == "123"

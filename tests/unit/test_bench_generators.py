@@ -1,5 +1,7 @@
 """What the load generator sends and counts."""
 
+import json
+import shutil
 import socket
 import struct
 import threading
@@ -10,7 +12,6 @@ import load
 import numpy as np
 import payloads
 import pytest
-import tally
 from connections import CutError, GrpcConnection, HttpConnection
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
@@ -101,9 +102,9 @@ def test_a_response_may_come_in_pieces_and_its_status_counts():
     with served(serve) as port:
         connection = HttpConnection(port, [b"."])
         connection.exchange()
-        assert (connection.good, connection.body) == (True, b"hi")
+        assert connection.good
         with pytest.raises(payloads.LoadError, match="500 no"):
-            connection.infer()
+            connection.fetch()
         assert not connection.good
         connection.close()
 
@@ -131,8 +132,7 @@ def test_a_response_may_be_larger_than_the_buffer(monkeypatch):
 
     with served(serve) as port:
         connection = HttpConnection(port, [b"."])
-        connection.exchange()
-        assert connection.body == body
+        assert connection.fetch()[1] == body
         connection.close()
 
 
@@ -204,9 +204,9 @@ def test_pings_and_settings_are_acknowledged():
     assert answers == [(SETTINGS, 1), (PING, 1)]
 
 
-def test_several_connections_are_driven_at_once():
-    """Each server answers only when all have a request."""
-    barrier, ports = threading.Barrier(3, timeout=30), []
+def test_several_connections_are_driven_at_once_and_each_request_is_answered_before_the_end():
+    """Each server answers only when all have a request; the first request ends after the time that is measured."""
+    barrier, unread = threading.Barrier(3, timeout=30), []
 
     def serve(listener):
         connection, _ = listener.accept()
@@ -214,20 +214,18 @@ def test_several_connections_are_driven_at_once():
             receive(connection, 1)
             barrier.wait()
             connection.sendall(OK)
-            with suppress(ConnectionResetError):  # the client may close with the answer unread
-                connection.recv(1)
+            unread.append(connection.recv(1))
 
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     threads = [threading.Thread(target=serve, args=(each,)) for each in listeners]
     for thread in threads:
         thread.start()
     ports = iter([each.getsockname()[1] for each in listeners])
-    counted = tally.Tally(0, 0)
-    connections.drive(lambda: HttpConnection(next(ports), [b"."]), 3, counted)
+    found = load.drive(lambda: HttpConnection(next(ports), [b"."]), 3, lambda: load.Tally(0, 0))
     for each in [*threads, *listeners]:
         each.join(30) if isinstance(each, threading.Thread) else each.close()
-    with pytest.raises(payloads.LoadError, match="errors: 0"):
-        counted.result("x")  # all of it was after the end
+    assert (found["answered"], found["errors"]) == (3, 0)
+    assert unread == [b""] * 3  # neither another request nor a reset
 
 
 def test_a_warm_up_counts_for_errors_and_answers_but_not_for_the_speed():
@@ -235,28 +233,64 @@ def test_a_warm_up_counts_for_errors_and_answers_but_not_for_the_speed():
 
     def run(duration_s):
         seconds.append(duration_s)
-        return tally.Result("x", 10, 10, 2, 10 / duration_s, 1, 2, 3)
+        return {"requests/s": 10 / duration_s, "errors": 2, "answered": 10}
 
-    assert load.warmed(run, 0.5, 2) == tally.Result("x", 10, 20, 4, 5.0, 1, 2, 3)
+    assert load.warmed(run, 0.5, 2) == {"requests/s": 5.0, "errors": 4, "answered": 20}
     assert seconds == [0.5, 2]
 
 
 def test_a_run_without_a_good_answer_is_an_error():
-    with pytest.raises(payloads.LoadError, match="x got no answer in 2 s, errors: 7"):
-        load.warmed(lambda duration_s: tally.Result("x", 0, 0, 7, 0, 0, 0, 0), 0, 2)
+    with pytest.raises(payloads.LoadError, match="no request was answered well in 2 s, errors: 7"):
+        load.warmed(lambda duration_s: {"errors": 7, "answered": 0}, 0, 2)
 
 
 def test_quantiles_are_latencies_that_occurred():
-    assert tally.quantiles(np.array([10, 20, 30, 1000])) == [20.0, 1000.0, 1000.0]
+    assert load.quantiles(np.array([10, 20, 30, 1000])) == (20.0, 1000.0)
 
 
 def test_a_tally_leaves_out_warm_up_and_failures():
-    warming, measuring, over = tally.Tally(3600, 3600), tally.Tally(0, 3600), tally.Tally(0, 0)
+    warming, measuring = load.Tally(3600, 3600), load.Tally(0, 3600)
     assert warming.add(0, good=True)
     with pytest.raises(payloads.LoadError, match="no request was answered well"):
-        warming.result("x")
+        warming.figures()
     assert measuring.add(0, good=True)
     assert measuring.add(0, good=False)
-    result = measuring.result("x")
-    assert (result.requests, result.answered, result.errors) == (1, 1, 1)
-    assert not over.add(0, good=True)
+    found = measuring.figures()
+    assert (found["requests/s"], found["answered"], found["errors"]) == (1 / 3600, 1, 1)
+
+
+def test_a_tally_counts_the_requests_in_flight_at_the_end_if_none_has_ended_before():
+    tally = load.Tally(0, 0)
+    assert [tally.add(0, good) for good in (False, True, True)] == [False] * 3
+    found = tally.figures()
+    assert (found["answered"], found["errors"]) == (2, 1)
+    assert found["requests/s"] > 0
+
+
+@pytest.mark.skipif(not shutil.which("wrk"), reason="wrk is not installed")
+@pytest.mark.parametrize("name", ["64 B", "1-4 rows, ids"])
+def test_wrk_sends_the_requests_in_rotation_each_with_its_id(name):
+    workload, seen, served = payloads.WORKLOADS[name], [], threading.Event()
+
+    def serve(listener):
+        while len(seen) < 8:
+            connection, _ = listener.accept()
+            with connection:  # wrk first looks whether a server is there
+                while len(seen) < 8 and (data := connection.recv(1 << 16)):
+                    seen.append(data)
+                    connection.sendall(OK)
+        served.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        port = listener.getsockname()[1]
+        found = load.wrk("http", port, workload, 1, 1)
+        thread.join(30)
+    requests = [payloads.http_request(port, workload, rows) for rows in workload.rows]
+    assert served.is_set()
+    assert found["answered"] == 8
+    assert sorted({len(each) for each in seen}) == sorted({len(each) for each in requests})
+    if workload.ids:
+        ids = [int(json.loads(b"{" + each.partition(b"{")[2].partition(b"}}]}")[0] + b"}}]}")["id"]) for each in seen]
+        assert ids == [*range(ids[0], ids[0] + 8)]

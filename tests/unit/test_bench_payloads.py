@@ -38,7 +38,7 @@ def test_both_protocols_send_the_same_inputs(name):
     workload = WORKLOADS[name]
     for rows in workload.rows:
         head, data = described(payloads.http_request(1, workload, rows))
-        message = service_pb2.ModelInferRequest.FromString(payloads.grpc_request(workload, rows))
+        message = service_pb2.ModelInferRequest.FromString(payloads.grpc_request(1, workload, rows))
         assert message.model_name == workload.model
         assert b"".join(message.raw_input_contents) == data
         assert [each["name"] for each in head["inputs"]] == [each.name for each in message.inputs]
@@ -53,7 +53,7 @@ def test_both_protocols_send_the_same_inputs(name):
 def test_the_place_of_an_id_is_found_in_each_request(name):
     workload = WORKLOADS[name]
     for rows in workload.rows:
-        requests = payloads.http_request(1, workload, rows), payloads.grpc_request(workload, rows)
+        requests = payloads.http_request(1, workload, rows), payloads.grpc_request(1, workload, rows)
         changed = [request.replace(payloads.ID, b"12345678", 1) for request in requests]
         assert described(changed[0])[0]["id"] == service_pb2.ModelInferRequest.FromString(changed[1]).id == "12345678"
 
@@ -93,7 +93,7 @@ def test_outputs_are_found_in_responses_of_both_protocols():
     message = service_pb2.ModelInferResponse(raw_output_contents=[first, second])
     for name, _ in outputs:
         message.outputs.add(name=name)
-    assert payloads.grpc_outputs(message.SerializeToString()) == dict(outputs)
+    assert payloads.grpc_outputs(b"", message.SerializeToString()) == dict(outputs)
 
 
 def test_a_wrong_or_missing_output_is_refused():

@@ -1,9 +1,6 @@
 """What rounds and sections make of what hosts and load programs do."""
 
-import signal
-import subprocess
 import sys
-from types import SimpleNamespace
 
 import hosts
 import pytest
@@ -11,33 +8,13 @@ import rounds
 import sections
 
 OURS, RAW, LIMIT, PEER = (hosts.System(name, [sys.executable], {}, {}) for name in ("ours", "raw", "limit", "peer"))
-TIMING = rounds.Timing(0.1, 0)
-RESULT = {
-    "generator": "x",
-    "requests": 9,
-    "answered": 9,
-    "errors": 0,
-    "requests_per_s": 9,
-    "p50_us": 11,
-    "p90_us": 12,
-    "p99_us": 13,
-}
+RESULT = {"requests/s": 9, "p50 us": 11, "p99 us": 13, "errors": 0, "answered": 9}
 PRINTED = {
-    "server": RESULT,
-    "blocking": {"pytriton": RESULT, "tritonclient": {**RESULT, "p50_us": 10}},
-    "asyncio": {**RESULT, "client_cpu_us": 5},
-    "stream": {
-        "responses": 1500,
-        "responses_per_s": 1000,
-        "first_p50_us": 1,
-        "first_p99_us": 2,
-        "client_cpu_us": 3,
-    },
-    "churn": {
-        "before": {"threads": 2, "sockets": 3, "rss_bytes": 1 << 20},
-        "after": {"threads": 4, "sockets": 5, "rss_bytes": 2 << 20},
-        "client_ms": 7,
-    },
+    "load.py": RESULT,
+    "blocking": {"pytriton": RESULT, "tritonclient": {**RESULT, "p50 us": 10}},
+    "asyncio": {**RESULT, "client CPU us": 5},
+    "stream": {"responses/s": 1000, "client CPU us": 3, "answered": 1500},
+    "churn": {"ms per client": 7, "threads before": 2, "threads after": 4},
     "inprocess": {
         "in process 1 x 64 B": {"p50 us": 22},
         "ModelClient, http 1 x 64 B": {"p50 us": 44},
@@ -56,7 +33,7 @@ class Host:
     left: tuple[str, ...] = ()
     copies = False
 
-    def __init__(self, system, folder, models=("double",)):
+    def __init__(self, system, folder, models=("double",), ports=()):
         self.system, self.ports = system, {"http": 1, "grpc": 2}
 
     def __enter__(self):
@@ -86,15 +63,20 @@ class Programs:
     def __init__(self, *failing):
         self.failing, self.ran = failing, []
 
-    def start(self, host, caller, kind, protocol, **options):
+    def start(self, host, caller, script, *arguments, **options):
+        kind, protocol = ([script, *arguments])[-2:]
         self.ran.append((kind, caller.name or host.system.name, protocol, options))
         return kind, caller.name or host.system.name
 
     def read(self, host, program, timeout_s=0):
         if program in self.failing:
             raise hosts.BenchError(f"{program[0]} failed")
-        printed = PRINTED[program[0]]
-        return {**printed}
+        return {**PRINTED[program[0]]}
+
+
+def make_plan(folder, *systems, **options):
+    times = {"seconds": 0.1, "warmup_s": 0, "rounds": 1}
+    return rounds.Plan(systems=systems, clients=50, folder=folder, say=lambda _: None, **{**times, **options})
 
 
 @pytest.fixture
@@ -104,11 +86,10 @@ def programs(monkeypatch):
     def put(*failing, host=Host):
         found = Programs(*failing)
         monkeypatch.setattr(rounds, "IDLE_S", 0)
-        monkeypatch.setattr(sections, "IDLE_S", 0)
         monkeypatch.setattr(rounds, "start_program", found.start)
+        monkeypatch.setattr(rounds, "read_program", found.read)
         for module in (rounds, sections):
             monkeypatch.setattr(module, "Host", host)
-            monkeypatch.setattr(module, "read_program", found.read)
         return found
 
     return put
@@ -119,7 +100,7 @@ def measure(tmp_path):
     """``measure(section, *systems, **options of the plan)``: all rounds."""
 
     def measure(section, *systems, number=1, **options):
-        plan = rounds.Plan(systems, number, TIMING, 50, tmp_path, lambda _: None, **options)
+        plan = make_plan(tmp_path, *systems, rounds=number, **options)
         return sections.SECTIONS[section].rounds(section, plan)
 
     return measure
@@ -152,16 +133,16 @@ def test_the_limit_has_no_streams(programs, measure):
 
 
 def test_a_load_that_fails_ends_the_round_of_its_system_alone_which_keeps_what_was_measured(programs, measure):
-    programs(("server", "raw"))
+    programs(("load.py", "raw"))
     found = by_system(measure("strings", OURS, RAW))
-    assert found["raw"].problems == ["server failed"]
+    assert found["raw"].problems == ["load.py failed"]
     assert found["raw"].values["start and stop"] == {"first answer s": 0.5}
     assert len(found["ours"].values) == 5
 
 
 def test_errors_of_loads_are_problems(programs, measure, monkeypatch):
     programs()
-    monkeypatch.setitem(PRINTED, "server", {**RESULT, "errors": 3})
+    monkeypatch.setitem(PRINTED, "load.py", {**RESULT, "errors": 3})
     assert by_system(measure("strings", RAW))["raw"].problems[0] == "http 1 x 1000 strings: 3 errors"
 
 
@@ -256,15 +237,7 @@ def test_churn_has_a_census_before_and_after_for_each_kind_in_one_round(programs
     programs()
     (found,) = measure("churn", OURS, number=3)
     assert len(found.values) == 1 + 8
-    assert found.values["50 x DecoupledModelClient, grpc"] == {
-        "ms per client": 7,
-        "threads before": 2,
-        "sockets before": 3,
-        "RSS before, MiB": 1.0,
-        "threads after": 4,
-        "sockets after": 5,
-        "RSS after, MiB": 2.0,
-    }
+    assert found.values["50 x DecoupledModelClient, grpc"] == PRINTED["churn"]
 
 
 def test_the_server_in_process_is_compared_with_loads_over_http(programs, measure):
@@ -281,87 +254,43 @@ def test_the_server_in_process_is_compared_with_loads_over_http(programs, measur
     }
 
 
-def test_memory_in_process_is_looked_at_in_the_last_round_alone(programs, measure):
-    ran = programs().ran
-    measure("inprocess", OURS, number=2, memory_requests=1000)
-    assert [options["memory_requests"] for kind, *_, options in ran if kind == "inprocess"] == [0, 1000]
-
-
-@pytest.fixture
-def own_child():
-    """A process that may be killed."""
-    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as child:
-        yield child
-        child.kill()
-
-
-class ReadyHost(Host):
-    """Says once more at each look that a worker is ready."""
-
-    said = 0
-
-    def output(self):
-        self.said += 1
-        return "is ready after" * self.said
-
-
-class Statistics:
-    """What the server has counted, at each look."""
-
-    def __init__(self, answered):
-        self._answered = answered
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_): ...
-
-    def read(self):
-        return b'{"model_stats": [{"inference_stats": {"success": {"count": %d}}}]}' % self._answered
-
-
-def test_workers_are_measured_beside_what_they_are_compared_with(programs, measure, monkeypatch, own_child):
-    found = programs(host=ReadyHost)
+def test_workers_are_measured_beside_what_they_are_compared_with(programs, measure, monkeypatch):
+    found = programs()
     rates = iter([100, 190, 200, 110, *[50] * 100])
-    monkeypatch.setattr(found, "read", lambda *_: {**RESULT, "requests_per_s": next(rates)})
-    monkeypatch.setattr(sections, "read_program", found.read)
-    counted, moments = iter([0, 100, 250]), iter([0, 1, 1, 1, 3])  # the third and fourth are of the restart
-    monkeypatch.setattr(sections, "urlopen", lambda url: Statistics(next(counted)))
-    clock = SimpleNamespace(perf_counter=lambda: next(moments), sleep=lambda _: None)
-    monkeypatch.setattr(sections, "time", clock)
-    monkeypatch.setattr(sections, "_workers_of", lambda host: [own_child.pid])
+    monkeypatch.setattr(rounds, "read_program", lambda *_: {**RESULT, "requests/s": next(rates)})
     (only,) = measure("workers", OURS)
     assert only.problems == []
     assert only.values["a callable of Python alone"]["2 workers / 1"] == 195 / 105  # the means of there and back
-    # 50 of 200 are missing, which is the work of one worker in 1 s
-    assert only.values["one of two workers is killed"]["one worker's seconds lost"] == 1
-    assert own_child.wait() == -signal.SIGKILL
+    assert len(found.ran) == 4 * (1 + 4) + 2 * 4
+    assert "start and stop" not in only.values
 
 
-def test_clients_call_the_server_of_ours_whose_proxy_was_chosen(tmp_path):
+def test_what_a_section_cannot_measure_is_left_out(programs, measure):
+    programs()
+    assert by_system(measure("workers", OURS, RAW, PEER)).keys() == {"ours"}
+
+
+def test_clients_are_those_of_ours_and_of_the_peer(tmp_path):
     other = hosts.System("python-proxy", [sys.executable], {}, {})
-    plan = rounds.Plan([other, RAW, OURS, PEER], 1, TIMING, 1, tmp_path, lambda _: None)
-    assert plan.ours is OURS
-    assert plan.callers(1) == [OURS, PEER]
+    assert make_plan(tmp_path, other, RAW, OURS, PEER).callers(1) == [OURS, PEER]
 
 
-def run_program(tmp_path, monkeypatch, source, timeout_s=60):
+def run_program(tmp_path, source, timeout_s=60):
     (tmp_path / "program.py").write_text(source)
-    monkeypatch.setattr(rounds, "_LOAD", tmp_path / "program.py")
-    host = Host(OURS, None)
-    return rounds.read_program(host, rounds.start_program(host, OURS, "kind", "http", in_flight=3), timeout_s)
+    host, program = Host(OURS, None), str(tmp_path / "program.py")
+    return rounds.read_program(host, rounds.start_program(host, OURS, program, "kind", "http", in_flight=3), timeout_s)
 
 
-def test_a_program_gets_its_options_and_its_line_of_json_is_read(tmp_path, monkeypatch):
-    found = run_program(tmp_path, monkeypatch, "import json, sys; print(json.dumps({'got': sys.argv[1:]}))")
+def test_a_program_gets_its_options_and_its_line_of_json_is_read(tmp_path):
+    found = run_program(tmp_path, "import json, sys; print(json.dumps({'got': sys.argv[1:]}))")
     assert found == {"got": ["kind", "http", "--port=1", "--in-flight=3"]}
 
 
-def test_a_program_that_fails_is_quoted_with_its_host(tmp_path, monkeypatch):
+def test_a_program_that_fails_is_quoted_with_its_host(tmp_path):
     with pytest.raises(hosts.BenchError, match=r"kind http: it failed(?s:.*)my reason(?s:.*)last words"):
-        run_program(tmp_path, monkeypatch, "raise SystemExit('my reason')")
+        run_program(tmp_path, "raise SystemExit('my reason')")
 
 
-def test_a_program_that_does_not_end_is_ended(tmp_path, monkeypatch):
+def test_a_program_that_does_not_end_is_ended(tmp_path):
     with pytest.raises(hosts.BenchError, match=r"did not end in 0 s"):
-        run_program(tmp_path, monkeypatch, "import signal; signal.pause()", 0.2)
+        run_program(tmp_path, "import signal; signal.pause()", 0.2)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pytriton.server.backends import LIBRARY
 from pytriton.server.installation import BUNDLED
-from pytriton.server.native_backend import LIBRARY
 
 ROOT = Path(__file__).parents[2]
 needs_server = pytest.mark.skipif(not BUNDLED.is_dir(), reason="the package was built without a server")

@@ -3,7 +3,8 @@ import pytest
 from pytriton.config import TritonConfig
 from pytriton.model_config import InstanceGroup, RateLimiter
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
-from pytriton.server.capabilities import ServerCapabilities
+from pytriton.server.installation import BUNDLED, Installation
+from pytriton.server.model_server import ServerCapabilities
 
 CACHED = TritonModelConfig("m", response_cache=ResponseCache(True))
 LIMITED = TritonModelConfig("m", instance_groups=[InstanceGroup(1, rate_limiter=RateLimiter())])
@@ -23,7 +24,7 @@ PLACED = TritonModelConfig("m", instance_groups=[InstanceGroup(1, host_policy="a
     ],
 )
 def test_what_the_server_would_ignore_is_told_with_what_to_set(model, server, missing):
-    ignored = [*ServerCapabilities.of(server).ignored_options(model)]
+    ignored = [*ServerCapabilities.of(server, Installation(BUNDLED)).ignored_options(model)]
     assert len(ignored) == len(missing)
     assert all(part in option for part, option in zip(missing, ignored, strict=True))
 

@@ -409,3 +409,14 @@ def test_loading_is_bounded_by_the_init_timeout():
 def test_timeouts_must_be_positive(timeout):
     with pytest.raises(PyTritonClientValueError, match=timeout):
         session(**{timeout: 0})
+
+
+def test_an_attempt_that_the_deadline_cut_short_does_not_hide_why_those_before_it_failed():
+    server = Script(PyTritonClientConnectionError("refused for a reason"), lambda _: late())
+
+    def late():
+        server.sleep(5)
+        raise PyTritonClientTimeoutError("no answer")
+
+    with pytest.raises(PyTritonClientTimeoutError, match="refused for a reason"):
+        drive(wait_for_server(server.deadline(1)), server)

@@ -17,8 +17,8 @@ from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.client.utils import get_model_state
 from pytriton.compat.tensorrtserver.api import InferContext, InferenceServerException, ProtocolType
+from pytriton.server import model_server
 from pytriton.server.access import Access
-from pytriton.server.control import ModelControl
 from tests.unit.loopback import INFERRED, KNOWN, ModelServer, X, paths, serving, serving_grpc
 from tests.unit.transports import SCHEMES, transport_to
 
@@ -163,7 +163,7 @@ def test_contexts_of_v1_check_headers(server, headers):
 
 
 def test_our_own_control_of_a_server_sends_no_more_than_one_request(server):
-    control = ModelControl(Access(server.url, {"triton-access-token": "a\r\nX: y"}))
+    control = model_server.ModelServer(Access(server.url, {"triton-access-token": "a\r\nX: y"}))
     with pytest.raises(PyTritonClientValueError, match="cannot be sent"):
         control.load("m")
     assert not server.requests

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.inprocess.enums import DataType
+from pytriton.inprocess.capi import DataType
 from pytriton.model_config import dtypes
 from pytriton.python_proxy import abi
 from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES

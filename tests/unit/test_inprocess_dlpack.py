@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pytriton.inprocess import DataType, InvalidArgumentError, MemoryBuffer, MemoryType, Tensor, UnsupportedError
-from pytriton.inprocess.dlpack import describe
+from pytriton.inprocess.memory import describe
 
 ADDRESS, BYTES = 1 << 40, 64
 DELETER = 56  # where it lies in DLPack's structure of a managed tensor
@@ -18,6 +19,11 @@ LENT = [(MemoryType.CPU, DataType.BF16), (MemoryType.GPU, DataType.BF16), (Memor
 
 class Owner:
     """Of memory that is not looked into."""
+
+
+def lender_of(capsule: Any) -> Any:
+    """Another library's tensor."""
+    return SimpleNamespace(__dlpack__=lambda: capsule)
 
 
 class Taken:
@@ -47,10 +53,10 @@ def test_a_capsule_that_nobody_takes_keeps_the_memory(memory_type: MemoryType, d
     tensor = tensor_in(memory_type, data_type, (2, 4), owner)
     del owner
     capsule = tensor.__dlpack__(stream=1 if memory_type == MemoryType.GPU else None)
-    found = describe(capsule)
-    assert (found.data_ptr, found.data_type, found.shape) == (ADDRESS, data_type, (2, 4))
-    assert (found.device, found.device_id) == tensor.__dlpack_device__()
-    del tensor
+    found_type, shape, buffer = describe(lender_of(capsule))
+    assert (buffer.data_ptr, found_type, shape) == (ADDRESS, data_type, (2, 4))
+    assert (buffer.memory_type, buffer.memory_type_id) == (memory_type, 3)
+    del tensor, buffer
     assert gone()
     del capsule
     assert not gone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -213,7 +214,7 @@ def test_a_tensor_stays_where_it_is_when_handed_over():
     with pytest.raises(InvalidArgumentError, match=r"\(8, 0\) is no kind of memory"):
         tensor.__dlpack__(dl_device=(8, 0))
     there = tensor.__dlpack__(dl_device=(DLDeviceType.kDLCPU, 0))
-    assert MemoryBuffer.from_capsule(there, None).data_ptr == tensor.data_ptr
+    assert MemoryBuffer.from_dlpack(SimpleNamespace(__dlpack__=lambda: there)).data_ptr == tensor.data_ptr
 
 
 def test_a_tensor_of_the_cpu_knows_no_stream_but_makes_copies():
@@ -222,7 +223,7 @@ def test_a_tensor_of_the_cpu_knows_no_stream_but_makes_copies():
         tensor_of(array).__dlpack__(stream=3)
     assert Tensor.from_dlpack(tensor_of(array)).data_ptr == array.ctypes.data
     copied = tensor_of(array).__dlpack__(stream=0, max_version=(1, 0), copy=True)
-    assert MemoryBuffer.from_capsule(copied, None).data_ptr != array.ctypes.data
+    assert MemoryBuffer.from_dlpack(SimpleNamespace(__dlpack__=lambda: copied)).data_ptr != array.ctypes.data
 
 
 @pytest.mark.parametrize(

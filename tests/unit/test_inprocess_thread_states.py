@@ -3,7 +3,8 @@
 import hashlib
 import threading
 
-from pytriton.inprocess import thread_states
+from pytriton.inprocess import handle
+from pytriton.server.drain import thread_states
 from tests.server.processes import wait_for
 
 
@@ -21,8 +22,7 @@ class Computer(threading.Thread):
 
     def __enter__(self):
         self.start()
-        state = thread_states.THREADS / str(self.native_id)
-        wait_for(lambda: thread_states._state(state) == "R", "the thread to compute")
+        wait_for(lambda: dict(thread_states("self"))[str(self.native_id)] == "R", "the thread to compute")
         return self
 
     def __exit__(self, *error):
@@ -31,26 +31,26 @@ class Computer(threading.Thread):
 
 
 def test_threads_that_compute_are_waited_for(monkeypatch):
-    monkeypatch.setattr(thread_states, "LIMIT_S", 60.0)
+    monkeypatch.setattr(handle, "WAIT_LIMIT_S", 60.0)
     with Computer(rounds=300_000) as computer:
-        assert thread_states.wait_until_threads_sleep()
+        assert handle.wait_until_threads_sleep()
         assert computer.is_done
 
 
 def test_threads_that_compute_for_long_are_not_waited_for(monkeypatch):
-    monkeypatch.setattr(thread_states, "LIMIT_S", 0.0)
+    monkeypatch.setattr(handle, "WAIT_LIMIT_S", 0.0)
     with Computer(rounds=1_000_000) as computer:
-        assert not thread_states.wait_until_threads_sleep()
+        assert not handle.wait_until_threads_sleep()
         assert not computer.is_done
 
 
 def test_the_environment_turns_the_wait_off(monkeypatch):
-    monkeypatch.setattr(thread_states, "LIMIT_S", 60.0)
+    monkeypatch.setattr(handle, "WAIT_LIMIT_S", 60.0)
     monkeypatch.setenv("PYTRITON_UNLOAD_WAIT", "0")
     with Computer(rounds=1_000_000) as computer:
-        assert thread_states.wait_until_threads_sleep()
+        assert handle.wait_until_threads_sleep()
         assert not computer.is_done
 
 
-def test_a_thread_that_has_ended_does_not_compute():
-    assert thread_states._state(thread_states.THREADS / "ended") == ""
+def test_nothing_is_known_of_the_threads_of_a_process_that_has_ended():
+    assert dict(thread_states(2**22 + 1)) == {}  # more than the kernel gives

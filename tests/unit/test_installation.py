@@ -11,6 +11,7 @@ import pytest
 
 from pytriton.exceptions import PyTritonServerError
 from pytriton.server import installation as installations
+from pytriton.server.backends import ABI, ADAPTATION, STUB, UTILITIES, VERSION, PythonBackend
 from pytriton.server.installation import (
     BUNDLED,
     MALLOC_SETTINGS,
@@ -21,7 +22,6 @@ from pytriton.server.installation import (
     warn_exposed,
     weaknesses_of,
 )
-from pytriton.server.python_backend import ABI, ADAPTATION, STUB, UTILITIES, VERSION, PythonBackend
 from tests.unit.installations import make_home, make_stub
 
 

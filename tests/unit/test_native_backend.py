@@ -7,8 +7,8 @@ import pytest
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.inprocess import capi
 from pytriton.inprocess.exceptions import UnsupportedError
-from pytriton.server import native_backend
-from pytriton.server.native_backend import LIBRARY, NativeProxyError, build_mismatch, choose_proxy, uses_native
+from pytriton.server import backends
+from pytriton.server.backends import LIBRARY, NativeProxyError, build_mismatch, choose_proxy, uses_native
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def stale(library, request):
 
 
 def test_a_library_of_another_build_gives_way_to_the_python_proxy_with_a_warning(stale, caplog, monkeypatch):
-    monkeypatch.setattr(native_backend, "_warned", False)
+    monkeypatch.setattr(backends, "_warned", False)
     with caplog.at_level(logging.WARNING, "pytriton"):
         assert uses_native("auto", True, stale, {}) is False
     (warning,) = caplog.messages

@@ -6,8 +6,8 @@ import sysconfig
 import pytest
 
 from pytriton.exceptions import PyTritonServerError
+from pytriton.server.backends import STUB, VERSION, PythonBackend, find_libpython, find_stub
 from pytriton.server.installation import BUNDLED
-from pytriton.server.python_backend import STUB, VERSION, PythonBackend, find_libpython, find_stub
 from tests.unit.installations import make_home
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from pytriton.server.backends import LIBRARY
 from pytriton.server.installation import PRELOADED
-from pytriton.server.native_backend import LIBRARY
 from pytriton.server.process import GUARD, TAIL_LINES, ServerProcess
 from tests.server.processes import command_line, is_alive, wait_for
 

@@ -15,9 +15,9 @@ from types import FunctionType, MethodDescriptorType, ModuleType, WrapperDescrip
 from typing import Any
 
 import pytest
-from migration_table import DOCUMENT, FAMILIES, Entry, entries, updated
 
 from tests.server.gpus import HAS_GPU
+from tests.specifications.compatibility_tables import DOCUMENT, FAMILIES, Entry, entries, updated
 
 ENTRIES = [
     pytest.param(entry, id=f"{entry.module}.{entry.name}")
@@ -139,7 +139,7 @@ def default_of(function: Callable[..., Any], parameter: inspect.Parameter) -> An
 
 def test_the_tables_of_the_compatibility_page_are_up_to_date():
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert text == updated(text), "run python scripts/migration_table.py --write"
+    assert text == updated(text), "run python tests/specifications/compatibility_tables.py --write"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -229,6 +229,26 @@ def in_progress(url):
     """Requests in progress but the one that asks."""
     lines = httpx.get(f"{url}/metrics", timeout=60).text.splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("pytriton_rest_requests_in_progress")) - 1
+
+
+def test_endless_headers_are_refused(front, rest):
+    with socket.create_connection((rest.address, rest.port)) as client:
+        client.sendall(b"GET /health/live HTTP/1.1\r\nX-Long: ")
+        with suppress(ConnectionError):
+            for _ in range(100):
+                client.sendall(b"x" * 10_000)
+        assert not client_is_served(client)
+
+
+def test_long_headers_below_the_limit_are_read(front):
+    assert answer(front, **{"X-Long": "x" * 60_000}).status_code == 200
+
+
+def client_is_served(client):
+    try:
+        return b" 200 " in client.recv(1000)
+    except ConnectionError:
+        return False
 
 
 def test_a_front_speaks_https(tmp_path):

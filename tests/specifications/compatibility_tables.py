@@ -1,7 +1,7 @@
 """The specifications in tests/specifications, name by name, and the tables of docs/api_compatibility.md.
 
-python scripts/migration_table.py            checks that the tables are up to date
-python scripts/migration_table.py --write    writes them
+python tests/specifications/compatibility_tables.py            checks that the tables are up to date
+python tests/specifications/compatibility_tables.py --write    writes them
 
 A specification is a stub file. A text at its top level names the module of what follows. A docstring, or a text after a
 field, that begins with "differs: " or "cannot: " says how a name is different here, or why it cannot be here.
@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "specifications"
 DOCUMENT = ROOT / "docs" / "api_compatibility.md"
-BEGIN, END = "<!-- The tables are written by scripts/migration_table.py. -->\n", "<!-- End of the tables. -->\n"
+BEGIN, END = (
+    "<!-- The tables are written by tests/specifications/compatibility_tables.py. -->\n",
+    "<!-- End of the tables. -->\n",
+)
 FAMILIES = {
     "nvidia_pytriton": "nvidia-pytriton",
     "inprocess": "The in-process API (`tritonserver`)",
@@ -156,7 +159,7 @@ def main() -> int:
     if "--write" in sys.argv[1:]:
         DOCUMENT.write_text(wanted, encoding="utf-8")
     elif document != wanted:
-        print(f"{DOCUMENT.relative_to(ROOT)} is out of date: run python scripts/migration_table.py --write")
+        print(f"{DOCUMENT.relative_to(ROOT)} is out of date: run python {Path(__file__).relative_to(ROOT)} --write")
         return 1
     return 0
 

@@ -1,54 +1,116 @@
-"""Calls to a running server: whether it is ready, what it serves, and loading and unloading models."""
+"""The server of bound models: what it can do for them, and calls to it, from its start to its end.
+
+::
+
+    ModelServer                what a Triton object holds: calls over HTTP or gRPC
+    ├── LaunchedServer         pytriton/server/launched_server.py: a process of ours
+    ├── RemoteServer           pytriton/remote.py: another process launched it
+    └── InprocessServer        pytriton/inprocess/triton.py: a library of this process
+"""
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
-from pytriton.client.conversations import Call
+from pytriton.client.conversations import Call, Transport
 from pytriton.client.exceptions import (
     PyTritonClientError,
     PyTritonClientInferenceServerError,
     PyTritonClientTimeoutError,
 )
+from pytriton.config import TritonConfig
+from pytriton.constants import TRITON_LOCAL_IP
 from pytriton.exceptions import PyTritonModelControlError
-from pytriton.model_config.generator import ModelConfigGenerator
-from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.server.access import Access
 from pytriton.server.announcement import announcement
-from pytriton.server.python_backend import NO_PYTHON_BACKEND
-from pytriton.server.repository import CONFIG_FILE
+from pytriton.server.installation import Installation
+from pytriton.server.launch import metrics_address
 from pytriton.server.statistics import ModelStatistics, parse_statistics
 
-__all__ = ["ModelControl", "RemoteModelControl"]
+__all__ = ["ModelServer", "ServerCapabilities", "WaitDrained"]
 
 CALL_TIMEOUT_S = 600.0
+EXIT_TIMEOUT_S = 30.0
 READY_POLL_S = 0.002
-ACCESS_POLL_S = 1.0
-LIVE_TIMEOUT_S = 5.0
 OWNER = "pytriton_owner"
 HELD_STATES = {"READY", "LOADING", "UNLOADING"}
 NOT_LOADED = ("is not found", "has no available versions")
 MESSAGE_END = ";. \n"  # how the server ends its messages
-RESTRICTED = "restricted"
-ADVICE = {
-    RESTRICTED: "give RemoteTriton the server's access_token",
-    "explicit model load / unload is not allowed": "start that server with --model-control-mode=explicit",
-    NO_PYTHON_BACKEND: "RemoteTriton needs Triton's Python backend, which this server has not. If it belongs to a "
-    "Triton object, start that with an interpreter whose shared library is installed and that the server has a stub "
-    "for (pytriton env tells); or bind the model in that process",
-}
+
+WaitDrained = Callable[[float, Callable[[], bool]], bool]
+"""As :meth:`pytriton.binding.ModelRegistry.wait_drained`, without the server."""
 
 
-class ModelControl:
-    """Controls a server that reads the model repository which this process writes.
+@dataclass(frozen=True)
+class ServerCapabilities:
+    """What ``bind`` has to know of a server. The defaults are for a server that another process launched.
+
+    Attributes:
+        has_native_backend: Whether the server has our backend, because this process launches it.
+        forwards_headers: Whether the server may put headers among requests' parameters.
+        trace_config: How the server traces requests, if that is known.
+        caches: Whether the server keeps responses.
+        limits: Whether instances wait for the resources of their rate limiters.
+        host_policies: Names of the server's host policies; None if they are not known.
+        metrics_address: The address at which metrics of the callables are served, if nothing else is asked for.
+        check_python_backend: Raises PyTritonServerError if the server's Python backend is known to run no models.
+        listen_locally: Has proxies in this process connect to a worker, as
+            :data:`pytriton.worker.interfaces.ListenLocally`; None if no proxy runs in this process.
+        cache_option: What to set for ``caches``.
+        limit_option: What to set for ``limits``.
+        host_policy_option: What to set for ``host_policies``.
+    """
+
+    has_native_backend: bool = False
+    forwards_headers: bool = True
+    trace_config: Sequence[str] | None = None
+    caches: bool = True
+    limits: bool = True
+    host_policies: Collection[str] | None = None
+    metrics_address: str = TRITON_LOCAL_IP
+    check_python_backend: Callable[[], object] = lambda: None
+    listen_locally: Callable[[str, Callable[[Any], bool]], Callable[[], None]] | None = None
+    cache_option: str = "TritonConfig.cache_config"
+    limit_option: str = "TritonConfig.rate_limit to 'execution_count'"
+    host_policy_option: str = "TritonConfig.host_policy"
+
+    @classmethod
+    def of(cls, config: TritonConfig, installation: Installation) -> ServerCapabilities:
+        """The capabilities of a server that this process launches."""
+        return cls(
+            has_native_backend=True,
+            forwards_headers=bool(config.http_header_forward_pattern or config.grpc_header_forward_pattern),
+            trace_config=config.trace_config,
+            caches=bool(config.cache_config),
+            limits=config.rate_limit == "execution_count",
+            host_policies={policy.partition(",")[0] for policy in config.host_policy or ()},
+            metrics_address=metrics_address(config),
+            check_python_backend=installation.python_backend,
+        )
+
+    def ignored_options(self, model: TritonModelConfig) -> Iterator[str]:
+        """Each option of a model that the server would silently ignore, as a sentence that says what to set."""
+        if model.response_cache is not None and model.response_cache.enable and not self.caches:
+            yield f"it asks for a response cache, but the server has none; set {self.cache_option}"
+        groups = model.instance_groups or ()
+        if any(group.rate_limiter for group in groups) and not self.limits:
+            yield f"it has a rate limiter, but the server does not limit; set {self.limit_option}"
+        if self.host_policies is not None:
+            for name in sorted({group.host_policy for group in groups if group.host_policy} - {*self.host_policies}):
+                yield (
+                    f"it names the host policy {name!r}, which the server does not have; add it to "
+                    f"{self.host_policy_option}"
+                )
+
+
+class ModelServer:
+    """A server that reads the model repository which this process writes, called over HTTP or gRPC.
 
     All methods raise PyTritonModelControlError if the server refuses or cannot be reached.
 
@@ -58,16 +120,27 @@ class ModelControl:
     Attributes:
         url: Of the server.
         id: Marks the models that this object loads, among those of others.
+        is_shared: Whether others restart it and unload models, so that models which it has lost are loaded again until
+            that works.
     """
+
+    is_shared = False
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self.url = access.url
         self.id = ""  # models of the server's own repositories have no mark
 
+    def is_alive(self) -> bool:
+        """Whether models can be loaded now."""
+        return True
+
     def load(self, name: str) -> None:
         """Load a model, or its new versions and configuration."""
         self._call("load_model", model_name=name)
+
+    def load_others(self, bound: Collection[str]) -> None:
+        """Load the models that are not ``bound`` here, but may use those that are, if the server has any."""
 
     def unload(self, name: str) -> None:
         """Have a model refuse new requests and go once those in flight are answered; returns before it is gone."""
@@ -138,7 +211,7 @@ class ModelControl:
         deadline = time.monotonic() + timeout_s
         answer = "not ready"
         methods = ["is_server_live"] if live else ["is_server_live", "is_server_ready"]
-        with closing(self._access.connect()) as transport:
+        with closing(self._connect()) as transport:
             while keep_waiting():
                 try:
                     if all(transport.call(Call(method, CALL_TIMEOUT_S)) for method in methods) and keep_waiting():
@@ -149,6 +222,32 @@ class ModelControl:
                     break
                 time.sleep(READY_POLL_S)
         return answer
+
+    def wait_received(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:
+        """Before models are unloaded, wait for requests that the server is receiving, for a part of ``timeout_s``.
+
+        Returns:
+            Whether the server has handed all requests that it had then to these models, as far as can be seen.
+        """
+        return lambda: True
+
+    @property
+    def exit_timeout_s(self) -> float:
+        """How long requests in flight may hold up the end."""
+        return EXIT_TIMEOUT_S
+
+    def end(self, models: Sequence[str], wait_drained: WaitDrained, deadline: float) -> None:
+        """Unload models, wait for their requests in flight, and end the server if it is ours.
+
+        Args:
+            models: Names of the models.
+            wait_drained: Waits for the requests.
+            deadline: For the requests, in :func:`time.monotonic` seconds.
+        """
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """End the server at once if it is ours."""
 
     def check_ready(self, timeout_s: float, keep_waiting: Callable[[], bool] = lambda: True) -> None:
         """Wait as :meth:`wait_ready` does.
@@ -165,80 +264,18 @@ class ModelControl:
             f"the server at {self.url} was not ready after {timeout_s:g} s; it last said: {answer}"
         )
 
+    def _connect(self) -> Transport:
+        """A transport to the server, which the caller closes."""
+        return self._access.connect()
+
     def _call(self, method: str, timeout_s: float = CALL_TIMEOUT_S, **arguments: Any) -> Any:
         """Perform one :class:`~pytriton.client.conversations.Call` on a new connection."""
         try:
-            with closing(self._access.connect()) as transport:
+            with closing(self._connect()) as transport:
                 return transport.call(Call(method, timeout_s, arguments))
         except (PyTritonClientInferenceServerError, PyTritonClientTimeoutError) as error:
             raise PyTritonModelControlError(self._explain(str(error))) from error
 
     def _explain(self, message: str) -> str:
         """What the server, or the network, said, and what to do about it if that is known."""
-        return message
-
-
-class RemoteModelControl(ModelControl):
-    """Controls a server that does not see the model repository: each load sends the model's files.
-
-    Args:
-        access: To the server.
-        store: The repository.
-    """
-
-    def __init__(self, access: Access, store: Path) -> None:
-        super().__init__(access)
-        self._store = store
-        self.id = uuid4().hex
-
-    def is_live(self) -> bool:
-        """Whether the server answers within some seconds."""
-        try:
-            return bool(self._call("is_server_live", LIVE_TIMEOUT_S))
-        except PyTritonModelControlError:
-            return False
-
-    def check_ready(self, timeout_s: float, keep_waiting: Callable[[], bool] = lambda: True) -> None:
-        """Wait until the server is live, whether or not its other models are ready.
-
-        Raises:
-            PyTritonClientTimeoutError: The server was not live in time; also a TimeoutError.
-            PyTritonModelControlError: The server wants another access token.
-        """
-        deadline = time.monotonic() + timeout_s
-        while (answer := self.wait_ready(min(ACCESS_POLL_S, timeout_s), keep_waiting, live=True)) is not None:
-            self._check_token()
-            if time.monotonic() >= deadline or not keep_waiting():
-                raise self._not_ready(timeout_s, answer)
-        self._check_token()
-
-    def _check_token(self) -> None:
-        try:
-            self.version_states()
-        except PyTritonModelControlError as error:
-            if ADVICE[RESTRICTED] in str(error):
-                raise
-
-    def load(self, name: str) -> None:
-        """Load a model, with its configuration and files, in place of one of that name."""
-        folder = self._store / name
-        config_file = folder / CONFIG_FILE
-        config = ModelConfigGenerator(ModelConfigParser.from_file(config_path=config_file)).get_config()
-        config.setdefault("parameters", {})[OWNER] = {"string_value": self.id}
-        files = {
-            f"file:{path.relative_to(folder).as_posix()}": path.read_bytes()
-            for path in folder.rglob("*")
-            if path.is_file() and path != config_file
-        }
-        self._call("load_model", model_name=name, config=json.dumps(config), files=files)
-
-    def unload(self, name: str) -> None:
-        """As :meth:`ModelControl.unload`, unless the model of this name is not the one that this object loaded."""
-        if self.is_own(name):
-            super().unload(name)
-
-    def _explain(self, message: str) -> str:
-        for text, advice in ADVICE.items():
-            if text in message:
-                return f"{message.rstrip(MESSAGE_END)}; {advice} (the server at {self.url})"
         return message

@@ -7,7 +7,7 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +18,8 @@ from pytriton.config import TritonConfig
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.server.access import Access, Restrictions, check_certificates
-from pytriton.server.control import ModelControl
 from pytriton.server.drain import Drain
-from pytriton.server.installation import Installation, overlay, server_environment
+from pytriton.server.installation import Installation, overlay, server_environment, warn_exposed
 from pytriton.server.launch import (
     check_cloud_endpoints,
     check_ports,
@@ -29,12 +28,16 @@ from pytriton.server.launch import (
     local_host,
     wait_listening,
 )
+from pytriton.server.model_server import ModelServer, WaitDrained
 from pytriton.server.process import ServerProcess
+from pytriton.server.repository import UserRepository
 from pytriton.utils.workspace import SERVER_PREFIX, TEMPORARY_FOLDERS
 
-LOGGER = logging.getLogger(__name__)
+__all__ = ["LaunchedServer"]
 
-EXIT_TIMEOUT_S = 30
+LOGGER = logging.getLogger("pytriton.triton")
+
+ENDPOINTS = {"http_port": "HTTP", "grpc_port": "gRPC", "metrics_port": "metrics"}
 KILL_TIMEOUT_S = 10.0
 TRACE_TIMEOUT_S = 10.0
 METRICS_TIMEOUT_S = 5.0
@@ -42,7 +45,7 @@ RECEIVING_SHARE = 0.5  # of the time to end in: new requests are accepted meanwh
 PENDING = re.compile(r'^nv_inference_pending_request_count\{model="([^"]*)".*\} (\S+)$', re.MULTILINE)
 
 
-class Server:
+class LaunchedServer(ModelServer):
     """Starts a server and waits until it is ready.
 
     Args:
@@ -53,11 +56,9 @@ class Server:
         on_exit: Called, on a thread of its own, with this object once the server has ended; also if it ends before it
             was ready.
         restrictions: What its endpoints ask for.
-        models: Names of those to load while it starts.
+        user_repository: The models in the user's own repository.
+        models: Names of the bound models to load while it starts, for which :meth:`load` does nothing the first time.
         keep_waiting: Whether to wait on for the server to be ready.
-
-    Attributes:
-        control: To load and unload models.
 
     Raises:
         PyTritonValidationError: Its certificates cannot be used, or Vertex AI's endpoint lacks something.
@@ -71,15 +72,19 @@ class Server:
         installation: Installation,
         workspace: Path,
         store: Path,
-        on_exit: Callable[[Server], None],
+        on_exit: Callable[[LaunchedServer], None],
         restrictions: Restrictions,
+        user_repository: UserRepository,
         models: Collection[str] = (),
         keep_waiting: Callable[[], bool] = lambda: True,
     ) -> None:
         self._config = config
+        self._user_repository = user_repository
+        self._preloaded = {*models}
+        startup_models = [*models, *user_repository.preloaded(config)]
         check_certificates(config)
-        check_cloud_endpoints(config, models)
-        self.control = ModelControl(Access.to_own(config, restrictions))
+        check_cloud_endpoints(config, startup_models)
+        super().__init__(Access.to_own(config, restrictions))
         check_ports(config)
         name = f"{SERVER_PREFIX}{uuid4().hex[:12]}"
         folder, prefix = workspace / name, f"{name}-"
@@ -89,7 +94,7 @@ class Server:
         self._process = ServerProcess(
             [
                 *command_line(installation, config, store, folder, prefix),
-                *(f"--load-model={name}" for name in models),
+                *(f"--load-model={name}" for name in startup_models),
                 *restrictions.flags(),
             ],
             server_environment(installation, folder, python),
@@ -105,9 +110,14 @@ class Server:
         except BaseException:
             self.kill()
             raise
+        where = endpoints(config)
+        listening = ", ".join(f"{ENDPOINTS.get(name, name)} at {host}:{port}" for name, (host, port) in where.items())
+        LOGGER.info("Triton Inference Server is ready: %s", listening)
+        warn_exposed(installation, [address for address, _ in where.values()])
+        self._warn_verbose()
 
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process runs; if not, another server may listen on its ports."""
         return self._process.is_alive()
 
     def ends_within(self, timeout_s: float) -> bool:
@@ -123,18 +133,19 @@ class Server:
         log_file = self._config.log_file
         return self._process.failure(f"{what}; its log is {log_file}" if log_file else what)
 
-    def endpoints(self) -> str:
-        """Where the server listens, as text for the log."""
-        names = {"http_port": "HTTP", "grpc_port": "gRPC", "metrics_port": "metrics"}
-        where = endpoints(self._config).items()
-        return ", ".join(f"{names.get(name, name)} at {address}:{port}" for name, (address, port) in where)
+    def load(self, name: str) -> None:
+        """As :meth:`ModelServer.load`."""
+        if name in self._preloaded:
+            self._preloaded.discard(name)
+        else:
+            super().load(name)
 
-    @property
-    def exit_timeout_s(self) -> float:
-        """How long requests in flight may hold up the end."""
-        return EXIT_TIMEOUT_S if self._config.exit_timeout_secs is None else self._config.exit_timeout_secs
+    def load_others(self, bound: Collection[str]) -> None:
+        """As :meth:`ModelServer.load_others`, of the user's repository."""
+        if self._config.model_repository is not None:
+            self._user_repository.load(self, bound)
 
-    def drain(self) -> Drain:
+    def _drain(self) -> Drain:
         """What is under way over the connections that there are now."""
         ports = {name: port for name, (_, port) in endpoints(self._config).items()}
         grpc_port = ports.pop("grpc_port", None)
@@ -155,25 +166,32 @@ class Server:
             return 0
         return sum(int(float(count)) for model, count in PENDING.findall(text) if model in models)
 
-    def end(
-        self, models: list[str], wait_drained: Callable[[float, Callable[[], bool]], bool], deadline: float
-    ) -> None:
+    def wait_received(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:
+        """As :meth:`ModelServer.wait_received`."""
+        drain = self._drain()
+        drain.wait_received(timeout_s * RECEIVING_SHARE)
+        return lambda: drain.has_parsed() and not self.pending(models)
+
+    @property
+    def exit_timeout_s(self) -> float:
+        """As :attr:`ModelServer.exit_timeout_s`."""
+        return super().exit_timeout_s if self._config.exit_timeout_secs is None else self._config.exit_timeout_secs
+
+    def end(self, models: Sequence[str], wait_drained: WaitDrained, deadline: float) -> None:
         """Refuse new requests, answer those in flight, then end the process.
 
         The process is killed: by then it has nothing left to do but to sleep (1 s for each Python-backend model, up to
         one metrics interval, and 30 s for idle connections).
-
-        Args:
-            models: Names of the models to unload.
-            wait_drained: As :meth:`pytriton.binding.ModelRegistry.wait_drained`, less the control.
-            deadline: For the requests, in :func:`time.monotonic` seconds.
         """
+        if not self.is_alive():
+            return
+        self._user_repository.unload(self, deadline)
         timeout_s = max(0.0, deadline - time.monotonic())
-        drain = self.drain()
+        drain = self._drain()
         drain.wait_received(timeout_s * RECEIVING_SHARE)
         try:
             for name in models:
-                self.control.unload(name)
+                self.unload(name)
             drained = wait_drained(deadline, lambda: drain.is_silent() and not self.pending(models))
         except PyTritonModelControlError as error:
             LOGGER.debug("models cannot be unloaded: %s", error)
@@ -185,6 +203,7 @@ class Server:
         if not drained:
             LOGGER.warning("requests in flight were ended after %.0f s", time.monotonic() - deadline + timeout_s)
         self.kill()
+        self._warn_verbose()
 
     def _write_traces(self) -> None:
         """Have the server write the traces that it holds, which it only does at an exit of its own."""
@@ -193,12 +212,16 @@ class Server:
             if not self._process.wait(TRACE_TIMEOUT_S):
                 LOGGER.warning("the server did not write its last traces in %d s", TRACE_TIMEOUT_S)
 
+    def _warn_verbose(self) -> None:
+        if self._config.log_verbose:
+            LOGGER.warning("the server runs with log_verbose=%d, which slows inference down", self._config.log_verbose)
+
     def kill(self) -> None:
         """End the process at once."""
         self._process.kill()
         self._process.wait(KILL_TIMEOUT_S)
 
-    def _ended(self, folder: Path, on_exit: Callable[[Server], None]) -> None:
+    def _ended(self, folder: Path, on_exit: Callable[[LaunchedServer], None]) -> None:
         shutil.rmtree(folder, ignore_errors=True)  # the next one has a folder of its own
         on_exit(self)
 
@@ -207,7 +230,7 @@ class Server:
             return self._process.is_alive() and keep_waiting()
 
         try:
-            self.control.check_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S, may_be_ready)
+            self.check_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S, may_be_ready)
         except PyTritonClientTimeoutError:
             if self._process.is_alive():
                 raise

@@ -1,6 +1,6 @@
 """Interpreters of this machine, and an environment with the package's dependencies for each, kept in build/.
 
-python scripts/interpreters.py    makes those that are missing; tests/server/test_interpreters.py uses them
+python tests/server/interpreters.py    makes those that are missing; tests/server/test_interpreters.py uses them
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = ROOT / "build" / "interpreters"
 VARIABLE = "PYTRITON_TEST_PYTHONS"
 OLDEST = 10
