@@ -153,6 +153,7 @@ LAZY_IMPORTS = {
         "f'{__name__}.{_HOME_OF[name]}'": "the same, for names of the package",
         "importlib.metadata": "takes longer than the rest of the package, and few programs ask for the version",
     },
+    "pytriton.base": {"pytriton.rest.front": "few programs have a REST front"},
     "pytriton.cli": {"pytriton.cli.app": "tells what to install if the extra is absent"},
     "pytriton.rest": {"pytriton.rest.app": "tells what to install if the extra is absent"},
     "pytriton.rest.upstream": {"INPROCESS_TRANSPORT": "few programs need it, and those that do have imported it"},
