@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from pytriton import forks
 from pytriton.binding import ModelRegistry
@@ -24,7 +24,6 @@ from pytriton.model import Model, ModelSpec
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.pool.pool import Infer
 from pytriton.rest.config import RestConfig
-from pytriton.rest.front import Front
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.model_server import ModelServer, ServerCapabilities
@@ -34,6 +33,9 @@ from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.metrics import CallableMetrics, load_prometheus
 from pytriton.worker.observation import Observation
+
+if TYPE_CHECKING:
+    from pytriton.rest.front import Front
 
 __all__ = ["MONITORING_PERIOD_S", "TritonBase"]
 
@@ -266,6 +268,8 @@ class TritonBase(ABC):
             if self._server is None:
                 try:
                     if self._rest is not None:  # it starts while the server does
+                        from pytriton.rest.front import Front
+
                         self._front = Front(self._rest, self.endpoints(), self._stop_soon)
                     self._server = self._start_server()
                 except BaseException as error:

@@ -15,8 +15,7 @@ from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
-from pytriton.rest.config import RestConfig
-from pytriton.rest.front import checked
+from pytriton.rest.config import RestConfig, checked
 from pytriton.server.access import Access
 from pytriton.server.backends import NO_PYTHON_BACKEND
 from pytriton.server.endpoints import ServerEndpoints

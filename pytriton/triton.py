@@ -23,8 +23,7 @@ from pytriton.constants import (
 from pytriton.exceptions import PyTritonServerError
 from pytriton.model_config.validation import checked_copy
 from pytriton.remote import RemoteTriton
-from pytriton.rest.config import RestConfig
-from pytriton.rest.front import checked
+from pytriton.rest.config import RestConfig, checked
 from pytriton.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
     TRITON_ACCESS_HEADER,

@@ -153,6 +153,7 @@ LAZY_IMPORTS = {
         "f'{__name__}.{_HOME_OF[name]}'": "the same, for names of the package",
         "importlib.metadata": "takes longer than the rest of the package, and few programs ask for the version",
     },
+    "pytriton.base": {"pytriton.rest.front": "few programs have a REST front"},
     "pytriton.cli": {"pytriton.cli.app": "tells what to install if the extra is absent"},
     "pytriton.rest": {"pytriton.rest.app": "tells what to install if the extra is absent"},
     "pytriton.rest.upstream": {"INPROCESS_TRANSPORT": "few programs need it, and those that do have imported it"},
@@ -190,6 +191,11 @@ LAZY_IMPORTS = {
         "opentelemetry.sdk.trace.export": OPTIONAL,
         "opentelemetry.trace": OPTIONAL,
         "opentelemetry.trace.propagation.tracecontext": OPTIONAL,
+    },
+    "pytriton.pool.inspection": {
+        "pytriton.pool.messages": "most models have no worker processes",
+        "pytriton.pool.supervisor": "most models have no worker processes",
+        "pytriton.pool.worker_process": "most models have no worker processes",
     },
     "pytriton.python_proxy.abi": {"numpy.core.multiarray": "must be looked up by the name that pybind11 uses"},
     "pytriton.server.guard": {

@@ -20,7 +20,7 @@ from pytriton.cli.target import Target, TargetError
 from pytriton.client.auth import TOKEN_VARIABLE
 from pytriton.config import ENVIRONMENT_PREFIX, TritonConfig
 from pytriton.rest.config import ENVIRONMENT_PREFIX as REST_PREFIX
-from pytriton.rest.front import checked
+from pytriton.rest.config import checked
 from pytriton.signals import ending_signals
 
 __all__ = ["PARENT_VARIABLE", "Reloader", "ServeOptions", "end_with_parent", "syntax_error"]

@@ -18,11 +18,8 @@ from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.pool.messages import dumps, log_levels
 from pytriton.pool.pool import InferFunc
 from pytriton.pool.processes import Processes, WorkerResources
-from pytriton.pool.supervisor import pickled
-from pytriton.pool.worker_process import WorkerProcess
 from pytriton.signature.derive import Derived, declared, derive
 from pytriton.signature.examples import Example, examples_in
 from pytriton.worker.context import Binding, TritonContext, current_binding
@@ -51,6 +48,8 @@ class Inspection:
 
     def report(self) -> tuple[str, Any]:
         """The report for the launching process; raises the exceptions of the factory."""
+        from pytriton.pool.messages import dumps
+
         function = self.factory(device=self.resources.device_in_worker) if self.takes_device else self.factory()
         try:
             return "derived", dumps(derive(function, self.config, self.examples, call_example))
@@ -138,6 +137,10 @@ def _settle(done: Future[Any], call: Callable[[], Any]) -> None:
 
 
 def _derived_in_worker(processes: Processes, config: ModelConfig, examples: Sequence[Example]) -> Derived:
+    from pytriton.pool.messages import log_levels
+    from pytriton.pool.supervisor import pickled
+    from pytriton.pool.worker_process import WorkerProcess
+
     check_factory(processes.factory)
     resources = processes.resources()[0]
     spec = Inspection(processes.factory, processes.takes_device(), resources, config, examples, log_levels())

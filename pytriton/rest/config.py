@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.security import check_header_value
 
 if TYPE_CHECKING:
     from pytriton.server.endpoints import ServerEndpoints
 
-__all__ = ["READY", "FrontSpec", "RestConfig"]
+__all__ = ["READY", "FrontSpec", "RestConfig", "checked"]
 
 ENVIRONMENT_PREFIX = "PYTRITON_REST_"
 READY = b"ready"
@@ -144,3 +146,38 @@ def _check(name: str, value: Any, kind: Any, least: float, most: float = float("
         limit = f"of at least {least}" if most == float("inf") else f"from {least} to {most}"
         noun = "an integer" if kind is int else "a number"
         raise PyTritonBadParameterError(f"{name} must be {noun} {limit}, got {value!r}")
+
+
+def checked(rest: RestConfig | bool | None) -> RestConfig | None:
+    """The options of a front, checked for all that its processes need; None for no front.
+
+    Args:
+        rest: Options, which are copied. True takes those in the environment, and so does None if they have a port.
+
+    Raises:
+        ImportError: The libraries of the extra ``rest`` are not installed.
+        PyTritonBadParameterError: An option is out of range, or of the wrong type.
+        PyTritonValidationError: The certificate and the key cannot be used.
+    """
+    if rest is None:
+        rest = "PYTRITON_REST_PORT" in os.environ
+    if rest is False:
+        return None
+    config = RestConfig.from_env() if rest is True else rest
+    if not isinstance(config, RestConfig):
+        raise PyTritonBadParameterError(f"rest must be True, False or a RestConfig, got {config!r}")
+    config = replace(config)
+    config.validate()
+    missing = [name for name in ("httptools", "starlette", "uvicorn", "uvloop") if find_spec(name) is None]
+    if missing:
+        raise ImportError(f"the REST front needs {', '.join(missing)}; install it with: pip install 'pytriton[rest]'")
+    if config.certificate is not None and config.key is not None:
+        try:
+            # Without a password, OpenSSL would ask at the terminal.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.certificate, config.key, password="")
+        except (OSError, ValueError) as error:
+            raise PyTritonValidationError(
+                f"certificate {config.certificate} and key {config.key} cannot be used: {error}; give PEM files of a "
+                "certificate and of its key, which is not encrypted"
+            ) from error
+    return config

@@ -8,7 +8,6 @@ import pickle
 import select
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -16,11 +15,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from importlib.util import find_spec
 
 from pytriton import forks
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonServerError, PyTritonValidationError
+from pytriton.exceptions import PyTritonServerError
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.supervisor import RestartPolicy
 from pytriton.rest.announcement import announcement
@@ -29,7 +26,7 @@ from pytriton.rest.counters import MEMORY_BYTES
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.launch import local_host
 
-__all__ = ["Front", "checked"]
+__all__ = ["Front"]
 
 LOGGER = logging.getLogger("pytriton.rest")
 
@@ -47,41 +44,6 @@ sys.path[:] = pickle.load(file)
 from pytriton.rest.process import main
 main(file)
 """
-
-
-def checked(rest: RestConfig | bool | None) -> RestConfig | None:
-    """The options of a front, checked for all that its processes need; None for no front.
-
-    Args:
-        rest: Options, which are copied. True takes those in the environment, and so does None if they have a port.
-
-    Raises:
-        ImportError: The libraries of the extra ``rest`` are not installed.
-        PyTritonBadParameterError: An option is out of range, or of the wrong type.
-        PyTritonValidationError: The certificate and the key cannot be used.
-    """
-    if rest is None:
-        rest = "PYTRITON_REST_PORT" in os.environ
-    if rest is False:
-        return None
-    config = RestConfig.from_env() if rest is True else rest
-    if not isinstance(config, RestConfig):
-        raise PyTritonBadParameterError(f"rest must be True, False or a RestConfig, got {config!r}")
-    config = replace(config)
-    config.validate()
-    missing = [name for name in ("httptools", "starlette", "uvicorn", "uvloop") if find_spec(name) is None]
-    if missing:
-        raise ImportError(f"the REST front needs {', '.join(missing)}; install it with: pip install 'pytriton[rest]'")
-    if config.certificate is not None and config.key is not None:
-        try:
-            # Without a password, OpenSSL would ask at the terminal.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.certificate, config.key, password="")
-        except (OSError, ValueError) as error:
-            raise PyTritonValidationError(
-                f"certificate {config.certificate} and key {config.key} cannot be used: {error}; give PEM files of a "
-                "certificate and of its key, which is not encrypted"
-            ) from error
-    return config
 
 
 class Front:

@@ -7,7 +7,7 @@ import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.rest import RestConfig
-from pytriton.rest.front import checked
+from pytriton.rest.config import checked
 
 
 def test_options_come_from_the_environment_with_their_types():
@@ -57,7 +57,7 @@ def test_libraries_of_the_front_are_imported_only_where_it_runs():
 
 
 def test_a_missing_library_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("pytriton.rest.front.find_spec", lambda name: None if name == "uvloop" else object())
+    monkeypatch.setattr("pytriton.rest.config.find_spec", lambda name: None if name == "uvloop" else object())
     with pytest.raises(
         ImportError, match=r"the REST front needs uvloop; install it with: pip install 'pytriton\[rest\]'"
     ):
