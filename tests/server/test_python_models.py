@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pytriton import client, inprocess
-from pytriton.server import python_backend
+from pytriton.server import backends
 from pytriton.triton import Triton
 from tests.server.conftest import local_config
 from tests.server.inprocess_repository import HEAD, write_echo, write_model
@@ -212,8 +212,8 @@ def test_a_model_is_not_loaded_with_a_numpy_that_the_backend_cannot_be_adapted_t
     if np.lib.NumpyVersion(np.__version__) < "2.0.0":
         pytest.skip("the backend was built for NumPy 1")
     unknown = tmp_path / "abi.py"
-    unknown.write_text(python_backend.ABI.read_text().replace("ITEM_SIZE_OFFSET = 40", "ITEM_SIZE_OFFSET = 32"))
-    monkeypatch.setattr(python_backend, "ABI", unknown)
+    unknown.write_text(backends.ABI.read_text().replace("ITEM_SIZE_OFFSET = 40", "ITEM_SIZE_OFFSET = 32"))
+    monkeypatch.setattr(backends, "ABI", unknown)
     repository = tmp_path / "repository"
     write_echo(repository)
     explicit = inprocess.ModelControlMode.EXPLICIT
