@@ -10,6 +10,7 @@ status code                    when
 400    INVALID_REQUEST         the body is no JSON, no multipart form, or no array
 400    INVALID_ARG             the callable refuses the request; also ALREADY_EXISTS, CANCELLED, UNKNOWN
 401    UNAUTHORIZED            the access token is missing or wrong
+403    FORBIDDEN               a browser calls for a page whose origin is not in ``RestConfig.cors``
 404    NOT_FOUND               no such model, version or route; or the callable says so
 405    METHOD_NOT_ALLOWED      ``Allow`` lists the methods of the route
 406    NOT_ACCEPTABLE          the result has no form that ``Accept`` asks for

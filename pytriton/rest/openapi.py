@@ -66,6 +66,7 @@ COMPONENTS: dict[str, Schema] = {
 ERRORS = {
     "400": "The body is not JSON, or not what its content type says.",
     "401": "The access token is missing or wrong.",
+    "403": "A page of another origin may not call this.",
     "404": "There is no such model.",
     "406": "The answer has no form that `Accept` asks for.",
     "408": "The body did not come in time.",

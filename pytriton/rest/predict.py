@@ -67,6 +67,7 @@ class Predict:
 
     async def _post(self, scope: Any, receive: Any, send: Any) -> None:
         headers = dict(scope["headers"])
+        _refuse_other_sites(headers, self._config.cors)
         body = await read_body(receive, headers, self._config.max_body_bytes, self._config.timeout_s)
         params, query, wanted = scope["path_params"], scope["query_string"], accepted(headers)
         read = self._reader(headers, query, body)
@@ -207,6 +208,15 @@ def _read_raw(served: Served, kind: str, body: bytes, parts: Mapping[str, Any]) 
         rows = [served.converter.row({**others, name: each}, -1) for each in array]
         return Question(rows, is_batch=True)
     return Question([served.converter.row({**others, name: array})])
+
+
+def _refuse_other_sites(headers: Mapping[bytes, bytes], allowed: Sequence[str]) -> None:
+    """Refuse what a browser sends for a page of another origin, also where it does not ask before it sends."""
+    if headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin") or "*" in allowed:
+        return
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    if origin not in allowed:
+        raise RestError(403, "FORBIDDEN", f"pages of {origin or 'other sites'} may not call this; see RestConfig.cors")
 
 
 # Responses.

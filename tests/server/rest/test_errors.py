@@ -179,6 +179,16 @@ def test_options_and_head_are_answered(front):
     assert front.request("HEAD", "/health/live").status_code == 200
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_pages_of_other_origins_may_not_call(front, site):
+    """A browser asks before it sends JSON, but not before it sends text or a form."""
+    headers = {"Sec-Fetch-Site": site, "Origin": "https://example.org", "Content-Type": "text/plain"}
+    status, error = front.refusal("/predict/order", content='{"item": "x"}', headers=headers)
+    assert (status, error["code"]) == (403, "FORBIDDEN")
+    assert "https://example.org" in error["message"]
+    assert front.predict("order", {"item": "x"}, headers={**headers, "Sec-Fetch-Site": "same-origin"})
+
+
 def test_a_body_that_is_too_large_is_refused(front):
     status, error = front.refusal("/predict/order", content=b" " * (2**20 + 1))
     assert (status, error["code"]) == (413, "BODY_TOO_LARGE")
