@@ -105,7 +105,7 @@ class _StatusQuery:
     def status(self) -> ServerStatus:
         live = bool(self._ask("whether it is live", "is_server_live"))
         ready = bool(self._ask("whether it is ready", "is_server_ready"))
-        metadata = self._ask("its name and version", "get_server_metadata", **self._as_json()) or {}
+        metadata = self._ask("its name and version", "get_server_metadata") or {}
         if metadata and not live and not self._notes:  # over HTTP, a refusal looks like a no
             self._notes.append(f"It answers, so its health is probably protected; {self._advice()}.")
         models = self._models()
@@ -115,7 +115,7 @@ class _StatusQuery:
 
     def _models(self) -> list[ModelStatus] | None:
         index = self._ask("the states of its models", "get_model_repository_index")
-        answer = self._ask("its statistics", "get_inference_statistics", **self._as_json())
+        answer = self._ask("its statistics", "get_inference_statistics")
         if index is None and answer is None:
             return None
         statistics = {(each.name, str(each.version)): each for each in parse_statistics(answer or {})}
@@ -146,9 +146,6 @@ class _StatusQuery:
             "it needs the access token. Set PYTRITON_ACCESS_TOKEN, or pass --token; in the program that serves, "
             "triton.get_access_token() returns it"
         )
-
-    def _as_json(self) -> dict[str, bool]:
-        return {"as_json": True} if self._server.scheme == "grpc" else {}
 
 
 def render_status(status: ServerStatus, now: datetime | None = None) -> RenderableType:

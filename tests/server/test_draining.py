@@ -2,13 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
-from pathlib import Path
 from queue import SimpleQueue
 
 import numpy as np
@@ -114,14 +111,6 @@ def test_an_unbind_waits_for_a_large_request_that_is_being_received(triton, free
     wait_for(lambda: any(each.received_bytes > INPUT_BYTES // 8 for each in open_connections([port])), "some of it")
     triton.unbind("sizes")
     assert sent.result(DEADLINE_S)()["data"] == [INPUT_BYTES // 8]
-
-
-def test_no_request_is_lost_when_servers_stop_and_models_go_at_random_moments():
-    script = Path(__file__).parents[2] / "scripts" / "stop_load.py"
-    command = [sys.executable, str(script), "--stops", "3", "--unbinds", "5"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=10 * DEADLINE_S)
-    told = [line for line in ran.stdout.splitlines() if line.startswith(("stops", "unbinds"))]
-    assert ran.returncode == 0, "\n".join([*told, ran.stderr])
 
 
 def test_an_idle_stream_holds_neither_an_unbind_nor_a_stop_up(triton, free_config, caplog):
