@@ -141,7 +141,8 @@ def test_an_error_comes_after_the_responses_before_it_and_the_stream_goes_on(api
         assert values([stream.answer(), stream.answer()]) == [0, 1]
         assert "below zero" in stream.error().message()
         stream.send(counting, number(1))
-        assert values(stream.finish()) == [0]
+        assert values([stream.answer()]) == [0]  # before the end: Triton 2.51 may not end a stream that had an error
+        assert stream.finish() == []
 
 
 @only_grpc
@@ -158,7 +159,8 @@ def test_a_request_that_is_refused_leaves_a_usable_stream(api, counting, options
         stream.send_request({"model_name": counting, "inputs": api.inputs(number(1)), **options})
         assert text in stream.error().message()
         stream.send(counting, number(1))
-        assert values(stream.finish()) == [0]
+        assert values([stream.answer()]) == [0]  # before the end: Triton 2.51 may not end a stream that had an error
+        assert stream.finish() == []
 
 
 @only_grpc
