@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from pytriton.rest.bodies import SSE, ClientDisconnectedError, Receive
@@ -18,9 +18,8 @@ LOOK_AFTER_S = 0.02
 """A request that takes longer is watched for a disconnect; for shorter ones the watching would cost more."""
 
 
-@asynccontextmanager
-async def cancelled_on_disconnect(receive: Receive) -> AsyncIterator[None]:
-    """Cancel what the block waits for when the client goes away.
+class cancelled_on_disconnect:
+    """Cancel what the block waits for when the client goes away: an asynchronous context manager.
 
     Args:
         receive: Of ASGI; the body has been read.
@@ -28,38 +27,40 @@ async def cancelled_on_disconnect(receive: Receive) -> AsyncIterator[None]:
     Raises:
         ClientDisconnectedError: It went away.
     """
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    assert task is not None
-    watcher: asyncio.Task[None] | None = None
-    gone = False
 
-    async def watch() -> None:
-        nonlocal gone
-        await disconnected(receive)
-        gone = True
-        task.cancel()
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._watcher: asyncio.Task[None] | None = None
+        self._gone = False
 
-    def begin() -> None:
-        nonlocal watcher
-        watcher = loop.create_task(watch())
+    async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._timer = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._begin)
 
-    timer = loop.call_later(LOOK_AFTER_S, begin)
-    try:
-        yield
-        if gone:
-            await asyncio.sleep(0)  # where the cancellation arrives, if the block has just ended
-    except asyncio.CancelledError:
-        if not gone:
-            raise
-    finally:
-        timer.cancel()
-        if watcher is not None:
-            watcher.cancel()
-    if gone:
-        if hasattr(task, "uncancel"):
-            task.uncancel()
-        raise ClientDisconnectedError
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._timer.cancel()
+        try:
+            if self._gone and kind is None:
+                await asyncio.sleep(0)  # where the cancellation arrives, if the block has just ended
+        except asyncio.CancelledError:
+            kind = asyncio.CancelledError
+        finally:
+            if self._watcher is not None:
+                self._watcher.cancel()
+        if self._gone and (kind is None or issubclass(kind, asyncio.CancelledError)):
+            if hasattr(self._task, "uncancel"):
+                self._task.uncancel()
+            raise ClientDisconnectedError
+
+    def _begin(self) -> None:
+        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        await disconnected(self._receive)
+        self._gone = True
+        self._task.cancel()
 
 
 async def disconnected(receive: Receive) -> None:
