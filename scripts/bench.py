@@ -10,6 +10,7 @@
     1 MiB and 16 MiB over both protocols      bench.py --rounds 5 --sections serving --only MiB
     in process, beside clients over HTTP      bench.py --rounds 5 --sections inprocess
     first answer, stop, 400 models            bench.py --rounds 5 --sections start
+    JSON to the REST front, beside FastAPI    bench.py --rounds 3 --seconds 1.5 --sections rest
     the limit of the server's front end       bench.py --rounds 5 --sections serving ids --systems ours limit
 
 To add a section:
@@ -40,7 +41,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hosts import SYSTEMS, BenchError, System, find_system
+from hosts import FRONTS, SYSTEMS, BenchError, System, find_system
 from processes import adopt_orphans, end_descendants
 from report import Row, compare, rounds_table
 from rounds import Plan, Round
@@ -48,7 +49,7 @@ from sections import BARE, SECTIONS
 
 __all__ = ["main", "parse"]
 
-COLUMNS = [*SYSTEMS[:-1], BARE, SYSTEMS[-1]]
+COLUMNS = [*SYSTEMS[:-1], BARE, SYSTEMS[-1], *list(FRONTS)[1:]]
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -24,6 +24,8 @@ from payloads import (
     grpc_request,
     http_outputs,
     http_request,
+    json_outputs,
+    json_request,
 )
 
 __all__ = ["GRPC_PATH", "PROTOCOLS", "TIMEOUT_S", "CutError", "GrpcConnection", "HttpConnection", "Protocol"]
@@ -300,6 +302,7 @@ class Protocol(NamedTuple):
 
 PROTOCOLS = {
     "http": Protocol(HttpConnection, http_request, http_outputs),
+    "json": Protocol(HttpConnection, json_request, json_outputs),
     "grpc": Protocol(GrpcConnection, grpc_request, grpc_outputs),
 }
 

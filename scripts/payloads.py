@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import serialize_byte_tensor
 
-__all__ = ["ECHO", "ERRANT", "HOST", "ID", "MODEL", "PAIR", "STREAM", "WORKLOADS", "LoadError", "Workload"]
-__all__ += ["check_outputs", "encode", "grpc_outputs", "grpc_request", "http_outputs", "http_request", "strings"]
+__all__ = ["BUSY", "ECHO", "ERRANT", "HOST", "ID", "MODEL", "PAIR", "STREAM", "WORKLOADS", "LoadError", "Workload"]
+__all__ += ["check_outputs", "encode", "grpc_outputs", "grpc_request", "http_outputs", "http_request"]
+__all__ += ["json_outputs", "json_request", "strings"]
 
 HOST = "127.0.0.1"
 MODEL = "double"  # OUTPUT = 2 * INPUT, float32
 ECHO = "echo"  # returns its byte strings
 PAIR = "pair"  # doubles a float32 and an int64 input
 STREAM = "stream"  # decoupled; sends OUTPUT = 2 * INPUT as often as COUNT says
+BUSY = "busy"  # doubles, and computes for 5 ms, however large the batch
 ERRANT = "errant"  # fails for negative values, and takes as many seconds as the largest value says
 ID = b"00000000"  # generators put a counter of the same length in its place
 LONGEST_STRING_BYTES = 64
@@ -47,6 +49,7 @@ class Workload:
         ids: Whether each request has an id of its own.
         parameters: Whether each request has parameters.
         pair: Whether each request has a second input, int64.
+        busy: Whether the requests go to the model that computes for 5 ms.
     """
 
     values: int = 16
@@ -55,11 +58,12 @@ class Workload:
     ids: bool = False
     parameters: bool = False
     pair: bool = False
+    busy: bool = False
 
     @property
     def model(self) -> str:
         """The model that the requests go to."""
-        return ECHO if self.strings else PAIR if self.pair else MODEL
+        return ECHO if self.strings else PAIR if self.pair else BUSY if self.busy else MODEL
 
     def inputs(self, rows: int) -> dict[str, Tensor]:
         """The input tensors of a request, the same at each call."""
@@ -86,6 +90,7 @@ WORKLOADS = {
     "256 KiB": Workload(64 << 10),
     "1 MiB": Workload(256 << 10),
     "16 MiB": Workload(4 << 20),
+    "64 B, 5 ms": Workload(busy=True),
     "1000 strings": Workload(1000, strings=True),
     "1-4 rows": Workload(**_MIXED),
     "1-4 rows, ids": Workload(**_MIXED, ids=True),
@@ -139,6 +144,21 @@ def http_outputs(head: bytes, body: bytes) -> dict[str, bytes]:
         outputs[output["name"]] = body[position : position + size]
         position += size
     return outputs
+
+
+def json_request(port: int, workload: Workload, rows: int) -> bytes:
+    """A whole request of one row to the REST front, with numbers as short as their dtype allows."""
+    (values,) = workload.inputs(1)["INPUT"]
+    body = json.dumps({"INPUT": list(map(float, values.astype(str)))}).encode()
+    return (
+        f"POST /predict/{workload.model} HTTP/1.1\r\nHost: {HOST}:{port}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+
+def json_outputs(head: bytes, body: bytes) -> dict[str, bytes]:
+    """The bytes of the float32 outputs in a response of the REST front."""
+    return {name: np.asarray(values, np.float32).tobytes() for name, values in json.loads(body).items()}
 
 
 def grpc_request(port: int, workload: Workload, rows: int) -> bytes:

@@ -12,8 +12,18 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Memory", "adopt_orphans", "cpu_s", "descendants", "end_descendants", "end_with_parent", "family", "memory"]
-__all__ += ["names", "open_files", "open_sockets", "process_name", "read_cpu_s", "read_memory", "resident_bytes"]
+__all__ = ["Memory", "adopt_orphans", "command_line", "cpu_s", "descendants", "end_descendants", "end_with_parent"]
+__all__ += [
+    "family",
+    "memory",
+    "names",
+    "open_files",
+    "open_sockets",
+    "process_name",
+    "read_cpu_s",
+    "read_memory",
+    "resident_bytes",
+]
 __all__ += ["shared_memory", "threads", "wait_gone"]
 
 KILL_TIMEOUT_S = 1.0
@@ -45,10 +55,15 @@ def names(pids: Sequence[int]) -> dict[int, str]:
     """A name for each process of a family; its head is the host, and those of one name are numbered."""
     result: dict[int, str] = {}
     for pid in pids:
-        name = "host" if pid == pids[0] else process_name(_read(pid, "cmdline").rstrip("\0").split("\0"))
+        name = "host" if pid == pids[0] else process_name(command_line(pid))
         number = sum(other.partition(" #")[0] == name for other in result.values()) + 1
         result[pid] = name if number == 1 else f"{name} #{number}"
     return result
+
+
+def command_line(pid: int) -> list[str]:
+    """The arguments of a process, the program first; one that is empty if the process is gone."""
+    return _read(pid, "cmdline").rstrip("\0").split("\0")
 
 
 def process_name(arguments: Sequence[str]) -> str:

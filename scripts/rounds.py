@@ -103,14 +103,14 @@ class Run:
         shown = next(iter(values.items()), ("nothing", 0.0))
         self.plan.say(f"round {self.number}, {found.system}, {title}: {shown[0]} {shown[1]:.4g}")
 
-    def load(self, *cases: Case) -> None:
-        """Put loads on the host's server, one after the other."""
+    def load(self, *cases: Case, name: str = "") -> None:
+        """Put loads on the host's server, one after the other; ``name``: of another system than the run's own."""
         for case in cases:
             if self.plan.only in case.title:
                 before = cpu_s(self.host.family())
                 found = self.measure(self.host, case)
                 used_us = used_cpu_us(self.host, before, found.pop("answered"))
-                self.put(case.title, found | used_us)
+                self.put(case.title, found | used_us, name)
 
     def measure(self, host: Host, case: Case) -> Values:
         """The figures of a load on the server of a host."""

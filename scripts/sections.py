@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from statistics import fmean
 
-from hosts import LIMIT, PYTHON_PROXY, SYSTEMS, Host, System
+from hosts import FRONTS, LIMIT, PYTHON_PROXY, SYSTEMS, Host, System, find_front
 from load import Values
-from payloads import MODEL, STREAM, WORKLOADS
-from processes import cpu_s, memory, names
-from rounds import Case, Run, Section, used_cpu_us
+from payloads import BUSY, MODEL, STREAM, WORKLOADS
+from processes import command_line, cpu_s, memory, names
+from rounds import Case, Run, Section, order, used_cpu_us
 
 __all__ = ["BARE", "MODELS", "SECTIONS", "cases"]
 
@@ -166,6 +166,28 @@ def _compare(run: Run, options: Mapping[str, str], case: Case, measure: str) -> 
     return {name: fmean(values) for name, values in found.items()}
 
 
+def _rest(run: Run) -> None:
+    """The REST front on hosts of its own, beside FastAPI; each round begins with another."""
+    fronts = [find_front(name, run.system) for name in FRONTS]
+    plain = replace(run.system, name="without rest")
+    for system in order([plain, *fronts], run.number):
+        with Host(system, run.folder / system.name, [BUSY, MODEL]) as run.host:
+            times = {"first answer s": run.host.wait_first_answer()}
+            if system is plain:
+                run.put("start", {"first answer without rest s": times["first answer s"]})
+            else:
+                run.put("start", times | _front_memory(run.host), system.name)
+                for workload, connections in (("64 B", (1, 16, 64)), ("1 MiB", (2,)), ("64 B, 5 ms", (64,))):
+                    run.load(*(Case("json", count, workload) for count in connections), name=system.name)
+            run.stop(run.host)
+
+
+def _front_memory(host: Host) -> Values:
+    """Resident memory of the front's process, if it has one."""
+    fronts = [pid for pid in host.family() if command_line(pid)[-1].startswith("pytriton-rest:")]
+    return {"front RSS MiB": sum(memory(pid).rss_bytes for pid in fronts) / 2**20} if fronts else {}
+
+
 OURS = ["ours", PYTHON_PROXY]
 SERVERS = [name for name in SYSTEMS if name != LIMIT]
 SECTIONS = {
@@ -188,4 +210,5 @@ SECTIONS = {
     "churn": Section(_churn, ["ours"], (STREAM, MODEL), once=True),
     "workers": Section(_workers, OURS, models=()),
     "inprocess": Section(_inprocess, OURS),
+    "rest": Section(_rest, ["ours"], models=()),
 }

@@ -219,6 +219,7 @@ GLOBAL_STATE = {
     "pytriton.client": {"globals()": "names that were imported when first used"},
     "pytriton.client.grpc_protocol": {"grpc_messages": "a module that is imported late"},
     "pytriton.client.grpc_transports": {"_usage": "gRPC of an asyncio client cannot be used in a forked process"},
+    "pytriton.client.http_protocol": {"_described_tensors": "forms of requests"},
     "pytriton.client.transport": {"server_exception": "a class that is imported late"},
     "pytriton.compat.tensorrtserver.contexts": {"_numbers": "numbers of requests"},
     "pytriton.forks": {"_owners": "the objects that a forked process must drop"},

@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientInferenceServerError, PyTritonClientValueError
-from pytriton.client.tensors import HEADER_LENGTH, InferResponse, InputTensor, OutputRequest
+from pytriton.client.tensors import HEADER_LENGTH, InferResponse, OutputRequest
 from pytriton.client.transport import ProtocolAdapter, server_exception
 
 __all__ = ["HttpProtocol", "HttpResponse", "RequestWriter", "ResponseReader"]
@@ -329,29 +330,41 @@ def _infer_body(arguments: Arguments, headers: dict[str, object]) -> list[Part]:
         data = tensor.data()
         if data is not None:
             body.append(data)
-        inputs.append(_described_input(tensor, data))
-    request: dict[str, Any] = {"id": arguments["request_id"]} if arguments.get("request_id") else {}
-    request["inputs"] = inputs
+        size = None if data is None else len(data)
+        inputs.append((tensor.name, tuple(tensor.shape), tensor.datatype, size, tensor.region, tensor.region_bytes))
+    outputs = arguments.get("outputs") or ()
     parameters = {name: arguments[name] for name in ("priority", "timeout") if name in arguments}
     parameters.update(arguments.get("parameters") or {})
-    if arguments.get("outputs"):
-        request["outputs"] = [_described_output(output) for output in arguments["outputs"]]
-    else:
+    if not outputs:
         parameters["binary_data_output"] = True
+    members = [_described_tensors(tuple(inputs), tuple(outputs))]
+    if arguments.get("request_id"):
+        members.append(f'"id": {json.dumps(arguments["request_id"])}')
     if parameters:
-        request["parameters"] = parameters
-    text = json.dumps(request).encode()
+        members.append(f'"parameters": {json.dumps(parameters)}')
+    text = f"{{{', '.join(members)}}}".encode()
     if body:
         headers[HEADER_LENGTH] = len(text)
     return [text, *body]
 
 
-def _described_input(tensor: InputTensor, data: Part | None) -> dict[str, Any]:
-    if data is None:
-        parameters = {"shared_memory_region": tensor.region, "shared_memory_byte_size": tensor.region_bytes}
+@lru_cache(maxsize=1024)
+def _described_tensors(inputs: tuple[tuple[Any, ...], ...], outputs: tuple[OutputRequest, ...]) -> str:
+    """The members ``inputs`` and ``outputs`` of an inference; those of most requests to a model are the same."""
+    members: dict[str, Any] = {"inputs": [_described_input(*each) for each in inputs]}
+    if outputs:
+        members["outputs"] = [_described_output(output) for output in outputs]
+    return json.dumps(members)[1:-1]
+
+
+def _described_input(
+    name: str, shape: tuple[int, ...], datatype: str, size: int | None, region: str, region_bytes: int
+) -> dict[str, Any]:
+    if size is None:
+        parameters: dict[str, Any] = {"shared_memory_region": region, "shared_memory_byte_size": region_bytes}
     else:
-        parameters = {"binary_data_size": len(data)}
-    return {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype, "parameters": parameters}
+        parameters = {"binary_data_size": size}
+    return {"name": name, "shape": shape, "datatype": datatype, "parameters": parameters}
 
 
 def _described_output(output: OutputRequest) -> dict[str, Any]:

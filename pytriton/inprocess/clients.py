@@ -272,10 +272,13 @@ class AsyncInprocessTransport:
         if call.method != "infer":
             return self._adapter.call(call)
         responses = self._send(call)
+        response = None
         try:
-            return self._adapter.result(call, await self._receive(call, responses))
+            response = await self._receive(call, responses)
+            return self._adapter.result(call, response)
         finally:
-            responses.cancel()
+            if response is None or not response.final:
+                responses.cancel()
 
     async def stream(self, call: Call) -> AsyncGenerator[InferResult, None]:
         """Send a request, and yield the responses. Closing the generator cancels the request.

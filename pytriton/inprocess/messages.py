@@ -2,7 +2,8 @@
 
 ``RequestHeader`` and ``InputHeader`` of ``native/pending_request.h`` are the form of a request;
 ``native/encoded_response.cpp`` makes a block of each response. Most responses of a model differ only in the addresses
-of their outputs, which are the last bytes of the block. All bytes before them are decoded once, and looked up later.
+of their outputs, which are the last bytes of the block, and in their ids. All other bytes are decoded once, and looked
+up later.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ HOLD, ALLOCATE = 1, 2
 
 MIN_BYTES = 256  # of each block
 RESPONSE_HEADER = Struct("<QqIi6I")
-RESPONSE_SIZES = Struct("<Q16xI")  # from the header: the block's bytes, and the number of outputs
+RESPONSE_SIZES = Struct("<Q16xI4xII")  # from the header: bytes of the block, number of outputs, bytes of model and id
 OUTPUT_HEADER = Struct("<QQqiiII")
 PARAMETER_HEADER = Struct("<qiIII")
 FINAL, EMPTY = 1, 2
@@ -222,7 +223,7 @@ class InferenceResponse:
 
 
 class ResponseLayout(NamedTuple):
-    """What is equal in responses that differ only in the addresses of outputs, all in memory that C++ allocated.
+    """What is equal in responses that differ only in their ids and the addresses of outputs, which C++ allocated.
 
     Attributes:
         model: The model with its version.
@@ -249,24 +250,29 @@ def decode_response(
         free: Frees memory that C++ allocated.
     """
     text = string_at(block, MIN_BYTES)
-    size, count = RESPONSE_SIZES.unpack_from(text)
+    size, count, model_size, id_size = RESPONSE_SIZES.unpack_from(text)
     if size > MIN_BYTES:
         text = string_at(block, size)
     begin = size - 8 * count
-    layout = model.response_layouts.get(text[:begin])
+    id_begin = RESPONSE_HEADER.size + model_size
+    id_end = id_begin + id_size
+    request_id = text[id_begin:id_end].decode(errors="replace")
+    key = text[:id_begin] + text[id_end:begin]
+    layout = model.response_layouts.get(key)
     if layout is None:
-        return _decode_new(text, begin, model, allocated, free)
+        return _decode_new(text, begin, key, model, allocated, free)
     outputs = {}
     addresses = layout.addresses.unpack_from(text, begin)
     for (name, data_type, shape, bytes_), base in zip(layout.outputs, addresses, strict=True):
         buffer = MemoryBuffer(base, MemoryType.CPU, 0, bytes_, HostMemory(base, free))
         outputs[name] = Tensor(data_type, shape, buffer)
-    return InferenceResponse(layout.model, "", {}, outputs, None, None, layout.final)
+    return InferenceResponse(layout.model, request_id, {}, outputs, None, None, layout.final)
 
 
 def _decode_new(
-    text: bytes, end: int, model: Any, allocated: dict[int, MemoryBuffer], free: Callable[[int], object]
+    text: bytes, end: int, key: bytes, model: Any, allocated: dict[int, MemoryBuffer], free: Callable[[int], object]
 ) -> InferenceResponse:
+    """Decode a response whose layout is not known, and note its layout by ``key`` if it can occur again."""
     _, version, flags, code, count, parameters, model_size, id_size, message_size, _ = RESPONSE_HEADER.unpack_from(text)
     final = bool(flags & FINAL)
     if flags & EMPTY:
@@ -280,7 +286,7 @@ def _decode_new(
         response.error = error_of(code, text[begin : begin + message_size].decode(errors="replace"))
         begin += message_size
     addresses = Struct(f"<{count}Q")
-    is_repeatable = code < 0 and not parameters and not id_size
+    is_repeatable = code < 0 and not parameters
     for base in addresses.unpack_from(text, end):
         begin, is_from_allocator = _decode_output(text, begin, base, response.outputs, allocated, free)
         is_repeatable &= not is_from_allocator
@@ -290,7 +296,7 @@ def _decode_new(
         if len(model.response_layouts) >= MAX_LAYOUTS:
             model.response_layouts.clear()
         outputs = [(name, item.data_type, item.shape, item.size) for name, item in response.outputs.items()]
-        model.response_layouts[text[:end]] = ResponseLayout(response.model, final, outputs, addresses)
+        model.response_layouts[key] = ResponseLayout(response.model, final, outputs, addresses)
     return response
 
 

@@ -105,21 +105,27 @@ class WorkerProcess:
         self._pipe.send(command, *details)
 
     def ask(self, question: str, value: Any, timeout_s: float, is_cancelled: Callable[[], bool] = lambda: False) -> Any:
-        """Send a question and wait for its answer. Thread-safe; sending blocks while the pipe is full.
+        """Send a question and wait for its answer. Thread-safe.
+
+        A process that has not read the whole question by then cannot be sent anything else, and ends.
 
         Returns:
             None at the timeout, if the process has ended, or if ``is_cancelled`` returns true.
         """
         with self._asking:
             number = next(self._numbers)
-            self.send(question, number, value)
+            sender = threading.Thread(target=self.send, args=(question, number, value), daemon=True)
+            sender.start()
             with self._changed:
                 self._changed.wait_for(
                     lambda: number in self._answers or self._has_ended or is_cancelled(), max(0.0, timeout_s)
                 )
                 answer = self._answers.get(number)
                 self._answers.clear()
-                return answer
+            if answer is None and sender.is_alive():
+                self._pipe.end_sending()
+            sender.join()
+            return answer
 
     def stop(self) -> None:
         """End the process when its callable has returned. Thread-safe; waits for nothing."""

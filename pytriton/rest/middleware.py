@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-import os
+import random
 import re
 import time
 from asyncio import CancelledError
@@ -25,7 +25,7 @@ ACCESS_LOGGER = "pytriton.rest.access"
 LOGGER = logging.getLogger(ACCESS_LOGGER)
 
 HEALTH = "/health"
-UNLIMITED = (HEALTH, "/metrics")  # what watches a busy front
+UNLIMITED = HEALTH, "/metrics"  # what watches a busy front
 CLIENT_WENT_AWAY, FAILED = 499, 500
 EXPOSED = ("X-Request-ID", "Retry-After")
 
@@ -93,7 +93,7 @@ class Observer:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         began = time.perf_counter()
-        number = _given_id(scope["headers"]) or os.urandom(16).hex()
+        number = _given_id(scope["headers"]) or f"{random.getrandbits(128):032x}"
         scope.setdefault("state", {})["request_id"] = number
         status = received_bytes = sent_bytes = 0
 
@@ -204,7 +204,7 @@ class RequestLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on, or refuse it."""
-        if scope["type"] != "http" or any(_is_below(scope, path) for path in UNLIMITED):
+        if scope["type"] != "http" or _is_below(scope, *UNLIMITED):
             return await self._app(scope, receive, send)
         if self._in_progress >= self._most:
             message = f"{self._in_progress} requests are in progress, as many as are allowed; try again later"
@@ -223,7 +223,7 @@ def _given_id(headers: Headers) -> str:
     return given.decode() if REQUEST_ID.fullmatch(given) else ""
 
 
-def _is_below(scope: Scope, path: str) -> bool:
-    """Whether a request is for a path of the application, or below it."""
+def _is_below(scope: Scope, *paths: str) -> bool:
+    """Whether a request is for one of these paths of the application, or below it."""
     own = scope["path"].removeprefix(scope.get("root_path", ""))
-    return bool(own == path or own.startswith(f"{path}/"))
+    return own.startswith(paths) and any(own == path or own.startswith(f"{path}/") for path in paths)

@@ -10,6 +10,7 @@ TENSORS = {
     "echo": STRINGS,
     "stream": FLOATS,
     "errant": FLOATS,
+    "busy": FLOATS,
 }
 MAX_BATCH_SIZE = 128
 

@@ -22,6 +22,8 @@ from pytriton.triton import Triton, TritonConfig
 
 HOST = "127.0.0.1"
 MAX_REQUESTS = 20_000  # of a worker, with --restart
+BUSY_S = 0.005  # of a core, for which "busy" computes, however large the batch
+SCRATCH = np.ones(1 << 16, np.float32)
 
 
 def make(model, loops=0):
@@ -53,7 +55,14 @@ def make(model, loops=0):
         time.sleep(float(INPUT.max()))
         return {"OUTPUT": 2 * INPUT}
 
-    return {"double": double, "pair": pair, "stream": stream, "echo": echo, "errant": errant}[model]
+    @batch
+    def busy(INPUT):
+        end = time.perf_counter() + BUSY_S
+        while time.perf_counter() < end:
+            np.sqrt(SCRATCH, out=SCRATCH)  # without the interpreter lock, as most of NumPy
+        return {"OUTPUT": 2 * INPUT}
+
+    return {"double": double, "pair": pair, "stream": stream, "echo": echo, "errant": errant, "busy": busy}[model]
 
 
 def bind(triton, name, infer_func, max_batch_size=MAX_BATCH_SIZE):

@@ -154,7 +154,7 @@ def test_what_is_measured_of_ours_alone_cannot_be_measured_of_raw(section, capsy
 def test_every_section_measures_systems_that_there_are_and_every_system_has_a_column():
     for section in sections.SECTIONS.values():
         assert {*section.systems} <= {*hosts.SYSTEMS}
-    assert {*bench.COLUMNS} == {*hosts.SYSTEMS, sections.BARE}
+    assert {*bench.COLUMNS} == {*hosts.SYSTEMS, *hosts.FRONTS, sections.BARE}
 
 
 @pytest.mark.parametrize(

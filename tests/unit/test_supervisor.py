@@ -88,7 +88,8 @@ def test_an_interrupt_ends_a_rebind_whose_factory_hangs(supervise, tmp_path):
         assert "it did not answer" in str(rebinding.exception(DEADLINE_S))
 
 
-def test_a_stopped_worker_that_reads_nothing_can_be_ended(supervise, tmp_path):
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_rebind_of_a_worker_that_reads_nothing_can_be_ended(supervise, tmp_path, interrupted):
     def factory():
         (tmp_path / "pid").write_text(str(os.getpid()))
         return ignoring
@@ -101,9 +102,12 @@ def test_a_stopped_worker_that_reads_nothing_can_be_ended(supervise, tmp_path):
     with ThreadPoolExecutor(1) as pool:
         rebinding = pool.submit(supervisor.rebind, lambda: large and ignoring, False)
         wait_for(rebinding.running, "the rebind to begin")
+        if interrupted:
+            supervisor.interrupt()
+            rebinding.exception(DEADLINE_S)  # waits for its end, whatever that is
         supervisor.stop()
         supervisor.join()
-        rebinding.exception(DEADLINE_S)  # waits for its end, whatever that is
+        rebinding.exception(DEADLINE_S)
     assert not is_alive(worker)
 
 

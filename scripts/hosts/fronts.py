@@ -1,0 +1,88 @@
+"""A hosting process of the section ``rest``: models that answer JSON at ``POST /predict/<model>``.
+
+Usage: ``python fronts.py (own | mounted | fastapi | fastapi-1) <HTTP port> <two other ports> <model>...``; SIGTERM
+ends it. ``own`` is the front in a process of its own, ``mounted`` the same application on a server in this process,
+``fastapi`` and ``fastapi-1`` are FastAPI with the same functions in its two worker processes, or in one process.
+"""
+
+import os
+import signal
+import sys
+
+import numpy as np
+from served import HOST, bind, config_of, make
+
+QUIET = {"host": HOST, "log_level": "warning", "access_log": False}
+
+
+def own(port, others, models):
+    """Serve the front in a process of its own; the server listens on the other ports."""
+    from pytriton.rest import RestConfig
+    from pytriton.triton import Triton
+
+    config = config_of(others[0], others[1], None)
+    config.allow_metrics = False
+    with Triton(config=config, rest=RestConfig(address=HOST, port=port)) as triton:
+        for name in models:
+            bind(triton, name, make(name))
+        triton.serve()
+
+
+def mounted(port, models):
+    """Serve the front, the server and the models in one process."""
+    import uvicorn
+
+    from pytriton.inprocess import Triton
+    from pytriton.rest import create_app
+
+    with Triton() as triton:
+        for name in models:
+            bind(triton, name, make(name))
+        uvicorn.run(create_app(triton), port=port, **QUIET)
+
+
+def application():
+    """The functions as routes of FastAPI, as its documentation writes them."""
+    from fastapi import FastAPI
+    from pydantic import BaseModel
+
+    class Input(BaseModel):
+        INPUT: list[float]
+
+    class Output(BaseModel):
+        OUTPUT: list[float]
+
+    def route(model):
+        infer = make(model).__wrapped__
+
+        async def predict(body: Input) -> Output:
+            array = np.asarray(body.INPUT, np.float32)
+            return Output(OUTPUT=infer(array)["OUTPUT"].tolist())
+
+        return predict
+
+    app = FastAPI()
+    for model in os.environ["MODELS"].split():
+        app.post(f"/predict/{model}")(route(model))
+    return app
+
+
+def main():
+    """Serve until a signal."""
+    kind, port, *others = sys.argv[1], *map(int, sys.argv[2:5])
+    models = sys.argv[5:]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn sends itself the signal again at its end
+    if kind == "own":
+        own(port, others, models)
+    elif kind == "mounted":
+        mounted(port, models)
+    else:
+        import uvicorn
+
+        os.environ["MODELS"] = " ".join(models)
+        workers = 1 if kind == "fastapi-1" else 2
+        uvicorn.run("fronts:application", factory=True, workers=workers, port=port, **QUIET)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
