@@ -146,18 +146,19 @@ def test_an_error_comes_after_the_responses_before_it_and_the_stream_goes_on(api
 
 
 @only_grpc
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        pytest.param({"model_name": "unknown"}, "unknown model", id="model"),
-        pytest.param({"model_version": "7"}, "unknown model", id="version"),
-        pytest.param({"inputs": []}, "expected 1 inputs", id="inputs"),
-    ],
-)
-def test_a_request_that_is_refused_leaves_a_usable_stream(api, counting, options, text):
+@pytest.mark.parametrize("options", [{"model_name": "unknown"}, {"model_version": "7"}], ids=["model", "version"])
+def test_a_request_for_an_unknown_model_is_refused(api, counting, options):
+    # And nothing follows on this stream: Triton 2.51 may lose the next answer, or end (docs/security.md).
     with Stream(api) as stream:
         stream.send_request({"model_name": counting, "inputs": api.inputs(number(1)), **options})
-        assert text in stream.error().message()
+        assert "unknown model" in stream.error().message()
+
+
+@only_grpc
+def test_a_request_that_is_refused_leaves_a_usable_stream(api, counting):
+    with Stream(api) as stream:
+        stream.send_request({"model_name": counting, "inputs": []})
+        assert "expected 1 inputs" in stream.error().message()
         stream.send(counting, number(1))
         assert values([stream.answer()]) == [0]  # before the end: Triton 2.51 may not end a stream that had an error
         assert stream.finish() == []
