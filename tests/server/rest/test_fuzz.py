@@ -11,7 +11,10 @@ from tests.server.rest.kinds import KINDS, bind_kinds
 from tests.server.rest.ways import Front, front_of
 
 SETTINGS = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 TYPES = [
     "application/json",
