@@ -46,7 +46,7 @@ def test_a_short_soak_finds_no_problems(tmp_path, system):
     assert all("tritonserver" in sample["rss_bytes"] for life in found["lives"] for sample in life)
 
 
-@pytest.mark.parametrize("attack", ["kill worker", "stop host", "unbind models"])
+@pytest.mark.parametrize("attack", ["kill worker", "stop host"])
 def test_a_soak_with_an_attack_finds_no_problems(tmp_path, attack):
     deed = attack.partition(" ")[0]
     found = soak(tmp_path, "--minutes", "0.01", "--workers", "2", "--attacks", deed, "--seed", "28", "--back", "30")
