@@ -67,7 +67,10 @@ class Predict:
 
     async def _post(self, scope: Any, receive: Any, send: Any) -> None:
         headers = dict(scope["headers"])
-        _refuse_other_sites(headers, self._config.cors)
+        if (
+            scope.get("root_path", "") == self._config.root_path
+        ):  # else it is mounted, in an application with its own rules
+            _refuse_other_sites(headers, self._config.cors)
         body = await read_body(receive, headers, self._config.max_body_bytes, self._config.timeout_s)
         params, query, wanted = scope["path_params"], scope["query_string"], accepted(headers)
         read = self._reader(headers, query, body)

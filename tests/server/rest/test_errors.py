@@ -183,6 +183,9 @@ def test_options_and_head_are_answered(front):
 def test_pages_of_other_origins_may_not_call(front, site):
     """A browser asks before it sends JSON, but not before it sends text or a form."""
     headers = {"Sec-Fetch-Site": site, "Origin": "https://example.org", "Content-Type": "text/plain"}
+    if front.way == "mounted":  # whose application decides
+        assert front.post("/predict/order", content='{"item": "x"}', headers=headers).status_code == 200
+        return
     status, error = front.refusal("/predict/order", content='{"item": "x"}', headers=headers)
     assert (status, error["code"]) == (403, "FORBIDDEN")
     assert "https://example.org" in error["message"]
