@@ -66,6 +66,23 @@ def test_a_client_infers_samples_and_batches(models: Models, doubler: str):
         assert split.infer_batch(twenty)["y"].tolist() == (2 * twenty).tolist()
 
 
+def test_ids_of_any_length_leave_the_answers_alone(models: Models, doubler: str):
+    ids = ["a", "b", "", "ab", "x" * 100, "\N{SNOWMAN}"]
+
+    async def infer() -> None:
+        async with AsyncioModelClient(models.triton.server, doubler) as client:
+            for number, each in enumerate(ids * 2):
+                answer = await client.with_options(request_id=each or None).infer_sample(row(number)[0])
+                assert answer["y"].tolist() == [2 * number] * 2
+
+    asyncio.run(infer())
+    with ModelClient(models.triton.server, doubler) as client:
+        for number, each in enumerate(ids * 2):
+            batch = np.concatenate([row(number)] * (1 + number % 3))
+            answer = client.with_options(request_id=each or None).infer_batch(batch)
+            assert answer["y"].tolist() == [[2 * number] * 2] * len(batch)
+
+
 def test_strings_are_bytes(models: Models):
     name = models.bind(batch(lambda x: {"y": x}), STRINGS, max_batch_size=4)
     with models.triton.client(name) as client:
