@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pytriton::http {
@@ -32,9 +33,9 @@ struct Request {
 struct Response {
   int status = 200;
   std::string_view content_type = "application/json";
-  std::string headers;             // further lines, each as "Name: value\r\n"
-  std::string body;                // comes first
-  std::vector<iovec> parts;        // follow it, without a copy
+  std::string headers;                // further lines, each as "Name: value\r\n"
+  std::string body;                   // comes first
+  std::vector<iovec> parts;           // follow it, without a copy
   std::shared_ptr<const void> owner;  // of the memory of the parts, until they are written
 };
 

@@ -1,5 +1,5 @@
-// The routes that are answered in this process. Each returns false, without having answered, if it leaves the request to
-// the process behind it: Triton's own HTTP endpoint for /v2, the REST front for the others.
+// The routes that are answered in this process. Each returns false, without having answered, if it leaves the request
+// to the process behind it: Triton's own HTTP endpoint for /v2, the REST front for the others.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct Target {
   int64_t version = -1;
 };
 
-bool infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& target);         // infer.cpp
+bool infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& target);                  // infer.cpp
 bool generate(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream);  // generate.cpp
-bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target);          // predict.cpp
+bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target);                   // predict.cpp
 
 }  // namespace pytriton::http
