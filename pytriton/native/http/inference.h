@@ -50,7 +50,8 @@ struct InferenceRequest {
   std::string id;
   std::vector<Input> inputs;
   bool is_raw = false;                   // the only input has no more than data: name, dtype and shape are the model's
-  std::vector<RequestedOutput> outputs;  // empty: all
+  std::vector<RequestedOutput> outputs;  // empty: all, in the form of `is_binary`
+  bool is_binary = false;
   std::vector<Parameter> parameters;
   uint64_t sequence = 0, priority = 0, timeout_us = 0;
   std::string sequence_name;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <string>
 
 #include "../server_api.h"
 #include "exchange.h"
@@ -15,6 +15,17 @@ struct Target {
   std::string model;
   int64_t version = -1;
 };
+
+// Settings of the server that the routes need.
+struct RouteOptions {
+  unsigned max_nesting = 64;           // levels of JSON
+  std::string header_forward_pattern;  // headers that become parameters of requests; empty: none
+  bool is_traced = false;              // requests are left to Triton's endpoint, which makes traces
+};
+void set_route_options(const RouteOptions& options);  // before the first request
+
+// At any time: tracing has been turned on or off.
+void leave_inference_to_server(bool is_left);
 
 bool infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& target);                  // infer.cpp
 bool generate(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream);  // generate.cpp
