@@ -16,6 +16,8 @@ constexpr auto kBool = TRITONSERVER_DataType{1}, kUint8 = TRITONSERVER_DataType{
                kBytes = TRITONSERVER_DataType{13}, kBf16 = TRITONSERVER_DataType{14};
 }  // namespace dtype
 
+constexpr size_t kLengthBytes = 4;  // before each string of a BYTES tensor, in little endian
+
 // Bytes of an element; 0 for BYTES and what is no dtype.
 inline size_t bytes_of(TRITONSERVER_DataType type) {
   return type == dtype::kBf16 ? 2 : item_size(static_cast<uint8_t>(type));

@@ -1,23 +1,31 @@
 #include "forwarding.h"
 
+#include <regex.h>
+
 #include <algorithm>
 #include <atomic>
-#include <optional>
-#include <regex>
-#include <stdexcept>
+#include <memory>
 
 namespace pytriton::http {
 
 namespace {
 
-constexpr size_t kLongestName = 256;  // of a header that is matched: std::regex recurses
+constexpr size_t kLongestName = 256;  // of a header that is matched
 
-// What the server's RE2 and std::regex understand alike.
+// What the server's RE2 and POSIX's expressions understand alike.
 constexpr std::string_view kCommonSyntax = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.*+|()^$";
+
+struct PatternDeleter {
+  void operator()(regex_t* pattern) const {
+    regfree(pattern);
+    delete pattern;
+  }
+};
+using Pattern = std::unique_ptr<regex_t, PatternDeleter>;
 
 struct Settings {
   RouteOptions options;
-  std::optional<std::regex> pattern;
+  Pattern pattern;
   bool has_unknown_pattern = false;
 };
 
@@ -38,14 +46,11 @@ void set_route_options(const RouteOptions& options) {
   is_traced = options.is_traced;
   const std::string& pattern = options.header_forward_pattern;
   to.pattern.reset();
-  to.has_unknown_pattern =
-      pattern.find_first_not_of(kCommonSyntax) != std::string::npos || pattern.find("(?") != std::string::npos;
+  to.has_unknown_pattern = pattern.find_first_not_of(kCommonSyntax) != std::string::npos;
   if (pattern.empty() || to.has_unknown_pattern) return;
-  try {
-    to.pattern.emplace(pattern, std::regex::ECMAScript | std::regex::icase | std::regex::optimize);
-  } catch (const std::regex_error&) {
-    to.has_unknown_pattern = true;
-  }
+  auto compiled = std::make_unique<regex_t>();
+  to.has_unknown_pattern = regcomp(compiled.get(), pattern.c_str(), REG_EXTENDED | REG_ICASE | REG_NOSUB) != 0;
+  if (!to.has_unknown_pattern) to.pattern = Pattern(compiled.release());
 }
 
 void leave_inference_to_server(bool is_left) { is_traced = is_left; }
@@ -61,9 +66,10 @@ void forward_headers(const Request& from, InferenceRequest& to) {
   const auto& pattern = settings().pattern;
   if (!pattern) return;
   for (const Header& each : from.headers) {
-    if (!std::regex_search(each.name.begin(), each.name.end(), *pattern)) continue;
+    std::string name(each.name);
+    if (regexec(pattern.get(), name.c_str(), 0, nullptr, 0)) continue;
     Parameter& parameter = to.parameters.emplace_back();
-    parameter.name = each.name;
+    parameter.name = std::move(name);
     parameter.type = TRITONSERVER_PARAMETER_STRING;
     parameter.text = each.value;
   }

@@ -55,8 +55,10 @@ class GenerateReader {
     JsonParser parser;
     auto document = parser.parse(body_);
     object members;
-    if (document.get_object().get(members))
+    if (const auto error = document.get_object().get(members)) {
+      if (error != simdjson::INCORRECT_TYPE) fail_syntax(error);
       throw Failure(Code::invalid_argument, "attempt to get members for non-object");
+    }
     for (auto each : members) {
       auto field = checked(std::move(each));
       const std::string name(checked(field.unescaped_key()));
@@ -82,9 +84,8 @@ class GenerateReader {
                     std::string("receiving ") + TRITONSERVER_DataTypeString(input.dtype) +
                         " data via JSON is not supported. Please use the binary data format for input " + input.name);
     }
-    const uint64_t count = count_elements(value, levels_);
-    input.shape = shape_of(tensor, count, model_.max_batch_size > 0);
-    Elements elements = read_elements(value, input.dtype, count, body_.size(), levels_);
+    Elements elements = read_elements(value, input.dtype, kAnyCount, body_.size(), levels_);
+    input.shape = shape_of(tensor, elements.count, model_.max_batch_size > 0);
     input.data = elements.data.get();
     input.size = elements.size;
     request_.storage.push_back(std::move(elements.data));

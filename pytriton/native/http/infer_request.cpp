@@ -61,7 +61,10 @@ class Reader {
     JsonParser parser;
     auto document = parser.parse(head_);
     object members;
-    if (document.get_object().get(members)) fail_absent("inputs");
+    if (const auto error = document.get_object().get(members)) {
+      if (error != simdjson::INCORRECT_TYPE) fail_syntax(error);
+      fail_absent("inputs");
+    }
     bool has_inputs = false;
     Seen seen;
     for (auto each : members) {

@@ -44,10 +44,13 @@ void skip(JsonValue value, unsigned levels);
 struct Elements {
   Memory data;
   size_t size = 0;  // bytes
+  uint64_t count = 0;
 };
 
-// Reads an element, or `count` elements out of a list, which may have lists in it, whatever their lengths. `most`
-// bounds the count: no text has more elements than bytes. Integers are exact, and each number has to fit the dtype; NaN
+constexpr uint64_t kAnyCount = UINT64_MAX;
+
+// Reads an element, or `count` elements out of a list, which may have lists in it, whatever their lengths. A count is
+// at most `most`: no text has more elements than bytes. Integers are exact, and each number has to fit the dtype; NaN
 // and Infinity may be elements of FP32 and FP64. Strings become BYTES as the server has them.
 //
 // Throws Failure that begins with "Unable to parse", as Triton's own do.
@@ -64,9 +67,6 @@ void append_element(std::string& text, TRITONSERVER_DataType dtype, std::string_
 void append_integer(std::string& text, int64_t number);
 void append_integer(std::string& text, uint64_t number);
 void append_number(std::string& text, double number);
-
-// The number of elements of a value that read_elements() will read.
-uint64_t count_elements(JsonValue value, unsigned levels);
 
 // Product of the extents. Throws Failure with the input's name unless as many elements have less than 2^63 bytes.
 uint64_t count_elements(const std::vector<int64_t>& shape, TRITONSERVER_DataType dtype, std::string_view input);

@@ -14,7 +14,6 @@ using simdjson::ondemand::array;
 using simdjson::ondemand::json_type;
 
 constexpr size_t kKeptCapacity = 1 << 20;  // bytes of a text whose parser is kept
-constexpr size_t kLengthBytes = 4;         // before each string of a BYTES tensor
 
 [[noreturn]] void fail_data(const std::string& reason) {
   throw Failure(Code::invalid_argument, "Unable to parse 'data': " + reason);
@@ -86,41 +85,42 @@ void each_element(JsonValue value, unsigned levels, Read& read) {
   for (auto each : list) each_element(checked<JsonValue>(std::move(each)), levels - 1, read);
 }
 
-uint64_t count_list(array& list, unsigned levels) {
-  if (!levels) fail_data("lists are nested too deeply");
-  uint64_t count = 0;
-  for (auto each : list) {
-    JsonValue value = checked<JsonValue>(std::move(each));
-    array inner;
-    const bool is_list = checked(value.type()) == json_type::array && !value.get_array().get(inner);
-    count += is_list ? count_list(inner, levels - 1) : 1;
-  }
-  return count;
-}
-
 template <typename Item>
-struct NumberReader {
-  Item *next, *end;
+class NumberReader {
+ public:
+  explicit NumberReader(uint64_t count) : count_(count), capacity_(count == kAnyCount ? kFirstCapacity : count) {
+    if (capacity_ > SIZE_MAX / 2 / sizeof(Item)) fail_shape();
+    memory_ = allocate(capacity_ * sizeof(Item));
+  }
 
   bool operator()(JsonValue& value) {
     Wide<Item> number{};
     if (!read_number(value, number)) return false;
-    if (next == end) fail_shape();
-    *next++ = narrowed<Item>(number);
+    if (size_ == capacity_) grow();
+    reinterpret_cast<Item*>(memory_.get())[size_++] = narrowed<Item>(number);
     return true;
   }
   static void fail() { fail_data(kWrongType<Wide<Item>>); }
-};
+  Elements elements() {
+    if (count_ != kAnyCount && size_ != count_) fail_shape();
+    return {std::move(memory_), size_ * sizeof(Item), size_};
+  }
 
-template <typename Item>
-Elements read_numbers(JsonValue value, uint64_t count, unsigned levels) {
-  Elements elements{allocate(count * sizeof(Item)), count * sizeof(Item)};
-  auto* first = reinterpret_cast<Item*>(elements.data.get());
-  NumberReader<Item> reader{first, first + count};
-  each_element(value, levels, reader);
-  if (reader.next != reader.end) fail_shape();
-  return elements;
-}
+ private:
+  static constexpr uint64_t kFirstCapacity = 16;
+
+  void grow() {
+    if (count_ != kAnyCount) fail_shape();
+    Memory larger = allocate(2 * capacity_ * sizeof(Item));
+    std::memcpy(larger.get(), memory_.get(), size_ * sizeof(Item));
+    memory_ = std::move(larger);
+    capacity_ *= 2;
+  }
+
+  const uint64_t count_;
+  uint64_t capacity_, size_ = 0;
+  Memory memory_;
+};
 
 // Grows as strings come, so that no more memory is taken than for what was sent.
 class StringReader {
@@ -130,7 +130,7 @@ class StringReader {
   bool operator()(JsonValue& value) {
     std::string_view text;
     if (value.get_string().get(text)) return false;
-    if (!count_--) fail_shape();
+    if (size_++ == count_) fail_shape();
     const auto length = static_cast<uint32_t>(text.size());  // a document has less than 4 GiB
     bytes_.append(reinterpret_cast<const char*>(&length), kLengthBytes).append(text);
     return true;
@@ -140,16 +140,23 @@ class StringReader {
                   "Unable to parse JSON bytes array: attempt to access JSON non-string as string");
   }
   Elements elements() const {
-    if (count_) fail_shape();
-    Elements elements{allocate(bytes_.size()), bytes_.size()};
+    if (count_ != kAnyCount && size_ != count_) fail_shape();
+    Elements elements{allocate(bytes_.size()), bytes_.size(), size_};
     std::memcpy(elements.data.get(), bytes_.data(), bytes_.size());
     return elements;
   }
 
  private:
-  uint64_t count_;
+  const uint64_t count_;
+  uint64_t size_ = 0;
   std::string bytes_;
 };
+
+template <typename Reader>
+Elements read_with(Reader reader, JsonValue value, unsigned levels) {
+  each_element(value, levels, reader);
+  return reader.elements();
+}
 
 }  // namespace
 
@@ -203,46 +210,35 @@ void skip(JsonValue value, unsigned levels) {
 Elements read_elements(JsonValue value, TRITONSERVER_DataType type, uint64_t count, size_t most, unsigned levels) {
   if (type == dtype::kFp16 || type == dtype::kBf16)
     fail_data(std::string("receiving ") + TRITONSERVER_DataTypeString(type) + " data via JSON is not supported");
-  if (count > most) fail_shape();
+  if (count != kAnyCount && count > most) fail_shape();
   switch (type) {
     case dtype::kBool:
-      return read_numbers<bool>(value, count, levels);
+      return read_with(NumberReader<bool>(count), value, levels);
     case dtype::kUint8:
-      return read_numbers<uint8_t>(value, count, levels);
+      return read_with(NumberReader<uint8_t>(count), value, levels);
     case dtype::kUint16:
-      return read_numbers<uint16_t>(value, count, levels);
+      return read_with(NumberReader<uint16_t>(count), value, levels);
     case dtype::kUint32:
-      return read_numbers<uint32_t>(value, count, levels);
+      return read_with(NumberReader<uint32_t>(count), value, levels);
     case dtype::kUint64:
-      return read_numbers<uint64_t>(value, count, levels);
+      return read_with(NumberReader<uint64_t>(count), value, levels);
     case dtype::kInt8:
-      return read_numbers<int8_t>(value, count, levels);
+      return read_with(NumberReader<int8_t>(count), value, levels);
     case dtype::kInt16:
-      return read_numbers<int16_t>(value, count, levels);
+      return read_with(NumberReader<int16_t>(count), value, levels);
     case dtype::kInt32:
-      return read_numbers<int32_t>(value, count, levels);
+      return read_with(NumberReader<int32_t>(count), value, levels);
     case dtype::kInt64:
-      return read_numbers<int64_t>(value, count, levels);
+      return read_with(NumberReader<int64_t>(count), value, levels);
     case dtype::kFp32:
-      return read_numbers<float>(value, count, levels);
+      return read_with(NumberReader<float>(count), value, levels);
     case dtype::kFp64:
-      return read_numbers<double>(value, count, levels);
-    case dtype::kBytes: {
-      StringReader reader(count);
-      each_element(value, levels, reader);
-      return reader.elements();
-    }
+      return read_with(NumberReader<double>(count), value, levels);
+    case dtype::kBytes:
+      return read_with(StringReader(count), value, levels);
     default:
       fail_data("the dtype is unknown");
   }
-}
-
-uint64_t count_elements(JsonValue value, unsigned levels) {
-  array list;
-  if (checked(value.type()) != json_type::array || value.get_array().get(list)) return 1;
-  const uint64_t count = count_list(list, levels);
-  if (const auto error = list.reset().error()) fail_syntax(error);  // so that the elements can be read
-  return count;
 }
 
 uint64_t count_elements(const std::vector<int64_t>& shape, TRITONSERVER_DataType type, std::string_view input) {

@@ -11,7 +11,6 @@ namespace pytriton::http {
 namespace {
 
 constexpr size_t kLongestNumber = 32;  // characters
-constexpr size_t kLengthBytes = 4;     // before each string of a BYTES tensor
 
 template <typename Number>
 char* print(char* at, Number number) {
