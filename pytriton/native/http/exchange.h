@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,6 +38,7 @@ struct Response {
   std::string body;                   // comes first
   std::vector<iovec> parts;           // follow it, without a copy
   std::shared_ptr<const void> owner;  // of the memory of the parts, until they are written
+  int64_t content_length = -1;        // of a response of begin(), if it is known; else it has chunks
 };
 
 // Routes answer exactly once: with send(), or with begin(), any number of write(), and end(). They may do so on any
@@ -53,7 +55,8 @@ class Exchange {
   virtual size_t unsent() const = 0;  // bytes that the client has not taken
 
   // Has `cancel` called once, on any thread, if the client goes before the answer is complete; at once if it has gone.
-  // nullptr: no more.
+  // nullptr: no more; waits for a call that is under way on another thread. `cancel` must not wait for a lock that is
+  // held during calls of this object, and must not hold a reference to it.
   virtual void on_disconnect(std::function<void()> cancel) = 0;
 
   virtual void retain() = 0;
