@@ -90,7 +90,7 @@ uint64_t product(const int64_t* shape, uint64_t rank) {
 void append_head(std::string& json, std::string_view name, TRITONSERVER_DataType type) {
   json += "{\"name\":";
   append_json(json, name);
-  json += ",\"datatype\":\"";
+  json += R"(,"datatype":")";
   json += TRITONSERVER_DataTypeString(type);
   json += '"';
 }
