@@ -1,5 +1,6 @@
 // Part of the library that is preloaded into servers: starts the HTTP front end of native/http in a server that
 // PYTRITON_HTTP, the path of a configuration, asks for one; and stops it with the server.
+#include <climits>
 #include <cstdlib>
 #include <string>
 
@@ -27,12 +28,14 @@ Error error(const std::string& message) {
   return make(TRITONSERVER_ERROR_UNAVAILABLE, message.c_str());
 }
 
-// The library beside this one.
+// The library beside this one, which may have been found through a link.
 Error load() {
   Dl_info own{};
-  if (!dladdr(reinterpret_cast<void*>(&load), &own)) return error("the preloaded library is not known");
-  const std::string path = own.dli_fname;
-  const std::string library = path.substr(0, path.rfind('/') + 1) + "libpytriton_http.so";
+  char path[PATH_MAX];
+  if (!dladdr(reinterpret_cast<void*>(&load), &own) || !realpath(own.dli_fname, path))
+    return error("the path of the preloaded library is not known");
+  std::string library = path;
+  library.replace(library.rfind('/') + 1, std::string::npos, "libpytriton_http.so");
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) return error(std::string("the HTTP front end cannot be loaded: ") + dlerror());
   front.start = reinterpret_cast<decltype(front.start)>(dlsym(handle, "pytriton_http_start"));

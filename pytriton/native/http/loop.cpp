@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "../failure.h"
 #include "connection.h"
 #include "front.h"
 
@@ -112,7 +113,7 @@ void Loop::change(int descriptor, Pollable& pollable, uint32_t events) const {
 void Loop::unwatch(int descriptor) const { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr); }
 
 void Loop::watch_output(Connection& connection, bool is_watched) {
-  change(connection.descriptor(), connection, Connection::kEvents | (is_watched ? EPOLLOUT : 0));
+  change(connection.descriptor(), connection, is_watched ? Connection::kEvents | EPOLLOUT : Connection::kEvents);
 }
 
 void Loop::after(int64_t delay_ns, std::function<void()> task) {
