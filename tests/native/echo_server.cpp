@@ -198,12 +198,6 @@ void TestExchange::wait() const {
   while (!is_complete_ || references_) std::this_thread::yield();
 }
 
-std::string_view pytriton::http::Request::header(std::string_view name) const {
-  for (const Header& each : headers)
-    if (each.name == name) return each.value;
-  return {};
-}
-
 extern "C" {
 TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* message) {
   return new TRITONSERVER_Error{code, message};

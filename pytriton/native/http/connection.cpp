@@ -216,6 +216,7 @@ Connection::Step Connection::refuse(int status, const char* reason) {
 
 Connection::Step Connection::leave() {
   is_leaving_ = true;
+  if (!is_control_) ++loop_.leaving;
   since_ = loop_.coarse_now();
   left_over_ = 0;
   loop_.give_back(std::exchange(exchange_, nullptr));

@@ -140,6 +140,7 @@ void Front::stop(int64_t timeout_ns) {
   }
   for (const auto& loop : loops_) loop->stop();
   for (std::thread& thread : threads_) thread.join();
+  if (access_log_) access_log_->close();
 }
 
 size_t Front::requests_in_flight() const {
