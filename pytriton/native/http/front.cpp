@@ -46,7 +46,7 @@ class BlockedSignals {
 
 Front::Front(TRITONSERVER_Server* server, Config config) : server_(server), config_(std::move(config)) {
   raise_descriptor_limit();
-  set_route_options({config_.max_nesting, config_.header_forward_pattern, config_.is_traced});
+  set_route_options(config_.route_options());
   for (unsigned count = 0; count < config_.threads; ++count) loops_.push_back(std::make_unique<Loop>(*this));
   Loop& first = *loops_.front();
   listeners_.push_back(std::make_unique<Listener>(first, listen_on(config_.address, config_.port, config_.reuse_port),

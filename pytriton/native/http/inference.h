@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -118,6 +119,9 @@ class Inference {
 
   // Tells the server that nobody waits for the responses.
   void cancel();
+
+  // Takes a call of cancel() for when the client disconnects; nullptr: no more, as Exchange::on_disconnect() has it.
+  virtual void watch(std::function<void()> cancel) { exchange_->on_disconnect(std::move(cancel)); }
 
  private:
   friend void infer(TRITONSERVER_Server*, InferenceRequest&&, std::unique_ptr<Inference>);
