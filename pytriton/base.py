@@ -315,7 +315,7 @@ class TritonBase(ABC):
             if not self._wake.is_set():
                 manager.ready(f"Serving {', '.join(sorted(self._models.names(loaded=True))) or 'no models'}")
             while not self._wake.wait(period) and self.is_alive():
-                if manager.watchdog_s is not None and self._server is not None and self._server.is_live(period):
+                if manager.watchdog_s is not None and self._server is not None and self._server.is_responding(period):
                     manager.alive()
             manager.stopping(self._server.exit_timeout_s if self._server is not None else 0.0)
             self.stop()

@@ -197,7 +197,7 @@ class ModelServer:
         """Whether the server answers, and is ready."""
         return self.wait_ready(0.0, lambda: True) is None
 
-    def is_live(self, timeout_s: float) -> bool:
+    def is_responding(self, timeout_s: float) -> bool:
         """Whether the server answers within ``timeout_s`` seconds."""
         return self.wait_ready(0.0, lambda: True, live=True, call_timeout_s=timeout_s) is None
 
