@@ -2,5 +2,6 @@
 
 from pytriton.pool.autoscaler import Autoscaler
 from pytriton.pool.processes import Processes
+from pytriton.pool.remote.config import RemoteWorkers
 
-__all__ = ["Autoscaler", "Processes"]
+__all__ = ["Autoscaler", "Processes", "RemoteWorkers"]

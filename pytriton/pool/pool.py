@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.processes import Processes
+from pytriton.pool.remote.config import RemoteWorkers
 from pytriton.worker.context import Binding, TritonContext
 from pytriton.worker.failures import FailureLog
 from pytriton.worker.inference import Inference, Options
@@ -21,7 +22,7 @@ from pytriton.worker.observation import Observation
 __all__ = ["Infer", "InferFunc", "ServedCallable", "ServedModel", "Worker", "WorkerPool"]
 
 InferFunc = Callable[..., Any]
-Infer = InferFunc | Sequence[InferFunc] | Processes
+Infer = InferFunc | Sequence[InferFunc] | Processes | RemoteWorkers
 
 
 class Worker(Protocol):

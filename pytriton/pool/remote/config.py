@@ -1,0 +1,88 @@
+"""``RemoteWorkers``, which ``bind`` takes instead of callables."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+
+__all__ = ["RemoteWorkers"]
+
+LEAST_IN_FLIGHT, PER_WORKER = 4, 2
+
+
+@dataclass(frozen=True)
+class RemoteWorkers:
+    """Workers for a model on this and other machines: ``pytriton worker`` programs, which connect to this process.
+
+    Any number of workers may join and leave while the model is served. Models with the same ``listen`` share the port.
+    Needs pyzmq (``pip install 'pytriton[remote]'``).
+
+    Args:
+        listen: Address to listen on: ``tcp://0.0.0.0:5555``, ``tcp://127.0.0.1:5555`` or ``ipc:///run/models.sock``.
+            Without keys, only this machine may connect: ``ipc://``, or a loopback address.
+        key: File with this side's secret key (``pytriton keys``).
+        worker_keys: Folder with the public keys of the workers that may connect, read at the start.
+        min_workers: ``bind``, ``run`` and ``serve`` wait until so many workers have joined; 0 waits for none.
+        start_timeout_s: For how long they wait.
+        worker_timeout_s: How long a batch waits for a worker, while there is none, before it fails with UNAVAILABLE.
+        idempotent: Whether a batch may be repeated on another worker if the one that was computing it is lost. Batches
+            that no callable has got yet are always sent to another one.
+        batches_in_flight: How many batches the server hands over before it waits, and merges further requests; in place
+            of ``ModelConfig.max_batches_in_flight``. Best is two for each worker of a plain function: one that it works
+            on, and the next one. Default: that for ``min_workers``, and at least 4.
+        instances: Model instances of the server, which share the workers. Sequences need several: each instance sends
+            its sequences to one worker, as long as that worker is there.
+        heartbeat_s: A worker that is silent for three times as long is lost. A worker whose process has ended is
+            noticed sooner.
+
+    Raises:
+        PyTritonValidationError: Workers of other machines may connect without keys.
+        PyTritonBadParameterError: Another argument has a wrong value.
+        ImportError: pyzmq is not installed.
+    """
+
+    listen: str
+    _: KW_ONLY
+    key: str | Path | None = None
+    worker_keys: str | Path | None = None
+    min_workers: int = 1
+    start_timeout_s: float = 300.0
+    worker_timeout_s: float = 30.0
+    idempotent: bool = False
+    batches_in_flight: int | None = None
+    instances: int = 1
+    heartbeat_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        try:
+            from pytriton.pool.remote.keys import check_address, is_local
+        except ImportError as error:
+            raise ImportError(
+                "RemoteWorkers need pyzmq, which is not installed; run pip install 'pytriton[remote]'"
+            ) from error
+        check_address("listen", self.listen)
+        if (self.key is None) != (self.worker_keys is None):
+            raise PyTritonBadParameterError("give both key and worker_keys, or neither")
+        if self.key is None and not is_local(self.listen):
+            raise PyTritonValidationError(
+                f"{self.listen} can be reached from other machines, so that it needs key and worker_keys; make keys with "
+                "`pytriton keys`, or listen on tcp://127.0.0.1 or ipc://"
+            )
+        for name, least in (("min_workers", 0), ("instances", 1), ("batches_in_flight", 1)):
+            value = getattr(self, name)
+            if name == "batches_in_flight" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise PyTritonBadParameterError(f"{name} is {value!r}; give a whole number from {least} on")
+        for name in ("start_timeout_s", "worker_timeout_s", "heartbeat_s"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+                raise PyTritonBadParameterError(f"{name} is {value!r}; give a positive number of seconds")
+
+    @property
+    def limit(self) -> int:
+        """Most batches in flight of one instance."""
+        return self.batches_in_flight or max(LEAST_IN_FLIGHT, PER_WORKER * self.min_workers)
