@@ -19,7 +19,7 @@ from pytriton.pool.inspection import tensors_of
 from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
 from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
-from pytriton.pool.remote.config import RemoteWorkers
+from pytriton.pool.remote_workers import RemoteWorkers
 from pytriton.pool.threads import ThreadWorkerPool, callables
 from pytriton.server.backends import uses_native
 from pytriton.server.model_server import ServerCapabilities
@@ -158,7 +158,7 @@ def _pool(infer: Sequence[InferFunc] | Processes | RemoteWorkers, served: Served
     if isinstance(infer, Processes):
         return ProcessWorkerPool(infer, served)
     if isinstance(infer, RemoteWorkers):
-        from pytriton.pool.remote.pool import RemoteWorkerPool
+        from pytriton.cluster.pool import RemoteWorkerPool
 
         return RemoteWorkerPool(infer, served)
     return ThreadWorkerPool(infer, served)

@@ -20,7 +20,7 @@ from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.pool import InferFunc
 from pytriton.pool.processes import Processes, WorkerResources
-from pytriton.pool.remote.config import RemoteWorkers
+from pytriton.pool.remote_workers import RemoteWorkers
 from pytriton.signature.derive import Derived, declared, derive
 from pytriton.signature.examples import Example, examples_in
 from pytriton.worker.context import Binding, TritonContext, current_binding

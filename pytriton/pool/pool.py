@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.processes import Processes
-from pytriton.pool.remote.config import RemoteWorkers
+from pytriton.pool.remote_workers import RemoteWorkers
 from pytriton.worker.context import Binding, TritonContext
 from pytriton.worker.failures import FailureLog
 from pytriton.worker.inference import Inference, Options

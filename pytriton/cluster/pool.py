@@ -9,12 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pytriton.cluster.batches import RemoteModel, RemoteWorker
+from pytriton.cluster.hub import Hub
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.model_config import SequenceBatcher
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.pool.pool import Infer, ServedModel
-from pytriton.pool.remote.config import RemoteWorkers
-from pytriton.pool.remote.hub import Hub, RemoteModel, RemoteWorker
+from pytriton.pool.remote_workers import RemoteWorkers
 from pytriton.worker.context import Binding
 from pytriton.worker.instance import Instance
 from pytriton.worker.interfaces import Channel
@@ -49,7 +50,7 @@ class RemoteWorkerPool:
     def __init__(self, remote: RemoteWorkers, model: ServedModel) -> None:
         if model.options.warmup:
             raise PyTritonValidationError(
-                f"model {model.config.model_name!r} has a model_warmup, and RemoteWorkers; warm up in the workers' factory"
+                f"model {model.config.model_name!r} has model_warmup and RemoteWorkers; warm up in the workers' factory"
             )
         self.workers: list[Instance] = []
         self._options = remote

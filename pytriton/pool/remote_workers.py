@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from dataclasses import KW_ONLY, dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 
-__all__ = ["RemoteWorkers"]
+__all__ = ["RemoteWorkers", "check_address", "is_local"]
 
 LEAST_IN_FLIGHT, PER_WORKER = 4, 2
 
@@ -18,7 +21,7 @@ class RemoteWorkers:
     """Workers for a model on this and other machines: ``pytriton worker`` programs, which connect to this process.
 
     Any number of workers may join and leave while the model is served. Models with the same ``listen`` share the port.
-    Needs pyzmq (``pip install 'pytriton[remote]'``).
+    Needs pyzmq (``pip install 'pytriton[cluster]'``).
 
     Args:
         listen: Address to listen on: ``tcp://0.0.0.0:5555``, ``tcp://127.0.0.1:5555`` or ``ipc:///run/models.sock``.
@@ -57,19 +60,15 @@ class RemoteWorkers:
     heartbeat_s: float = 2.0
 
     def __post_init__(self) -> None:
-        try:
-            from pytriton.pool.remote.keys import check_address, is_local
-        except ImportError as error:
-            raise ImportError(
-                "RemoteWorkers need pyzmq, which is not installed; run pip install 'pytriton[remote]'"
-            ) from error
+        if find_spec("zmq") is None:
+            raise ImportError("RemoteWorkers need pyzmq, which is not installed; run pip install 'pytriton[cluster]'")
         check_address("listen", self.listen)
         if (self.key is None) != (self.worker_keys is None):
             raise PyTritonBadParameterError("give both key and worker_keys, or neither")
         if self.key is None and not is_local(self.listen):
             raise PyTritonValidationError(
-                f"{self.listen} can be reached from other machines, so that it needs key and worker_keys; make keys with "
-                "`pytriton keys`, or listen on tcp://127.0.0.1 or ipc://"
+                f"other machines can reach {self.listen}, so that it needs key and worker_keys; make keys with `pytriton "
+                "keys`, or listen on tcp://127.0.0.1 or ipc://"
             )
         for name, least in (("min_workers", 0), ("instances", 1), ("batches_in_flight", 1)):
             value = getattr(self, name)
@@ -86,3 +85,31 @@ class RemoteWorkers:
     def limit(self) -> int:
         """Most batches in flight of one instance."""
         return self.batches_in_flight or max(LEAST_IN_FLIGHT, PER_WORKER * self.min_workers)
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach an address of ZeroMQ."""
+    parts = urlsplit(address)
+    if parts.scheme == "ipc":
+        return True
+    try:
+        return ipaddress.ip_address((parts.hostname or "").replace("localhost", "127.0.0.1")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_address(name: str, address: str) -> None:
+    """Check an address of ZeroMQ.
+
+    Raises:
+        PyTritonBadParameterError: It is none of ours.
+    """
+    parts = urlsplit(address if isinstance(address, str) else "")
+    try:
+        valid = (parts.scheme == "tcp" and parts.hostname and parts.port is not None) or (
+            parts.scheme == "ipc" and (parts.path or parts.netloc)
+        )
+    except ValueError:  # of the port
+        valid = False
+    if not valid:
+        raise PyTritonBadParameterError(f"{name} is {address!r}; give tcp://HOST:PORT or ipc://PATH")

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import zmq
 
-from pytriton.pool.remote.messages import BYE, FRAME, NUMBER, PROBE, TAKEN, Parts, configure, decode, encode, lay_out
+from pytriton.cluster.messages import BYE, FRAME, NUMBER, PROBE, TAKEN, Parts, configure, decode, encode, lay_out
 from pytriton.wire.channel import MAX_AHEAD, PeerGoneError
 from pytriton.wire.frames import RELEASE, REQUEST, Frame
 from pytriton.wire.tensors import Tensor
@@ -33,7 +33,7 @@ LOST = (
 
 
 class RemoteChannel:
-    """A worker's connection to the server's side for one model. Methods: see :class:`pytriton.worker.interfaces.Channel`.
+    """A worker's connection to the server's side, for one model. Methods: see the protocol ``Channel``.
 
     One thread receives, any may send. A lost connection ends the channel; the worker opens another one.
 
@@ -123,7 +123,9 @@ class RemoteChannel:
         with self._lock:
             self._check_open()
             try:
-                self._socket.send_multipart(parts, zmq.NOBLOCK, copy=len(parts) < 3 or parts[2].nbytes < COPY_BELOW_BYTES)
+                self._socket.send_multipart(
+                    parts, zmq.NOBLOCK, copy=len(parts) < 3 or parts[2].nbytes < COPY_BELOW_BYTES
+                )
             except zmq.ZMQError as error:
                 raise PeerGoneError(str(error)) from error
             # Sending may have noticed what has arrived, of which the socket's descriptor tells once.
@@ -218,4 +220,3 @@ class RemoteChannel:
             self._epoll.close()
             self._waking.close()
             self._woken.close()
-

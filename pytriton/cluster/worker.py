@@ -15,13 +15,14 @@ from typing import Any
 
 import zmq
 
+from pytriton.cluster.channel import RemoteChannel
+from pytriton.cluster.keys import secure_worker
+from pytriton.cluster.messages import HELLO, LEAVE, PROTOCOL, READY, REFUSED, WELCOME
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.pool.pool import ServedCallable, ServedModel
-from pytriton.pool.remote.channel import RemoteChannel
-from pytriton.pool.remote.keys import check_address, is_local, secure_worker
-from pytriton.pool.remote.messages import HELLO, LEAVE, PROTOCOL, READY, REFUSED, WELCOME
+from pytriton.pool.remote_workers import check_address, is_local
 from pytriton.signature.served import served_form
 from pytriton.wire.channel import PeerGoneError
 from pytriton.wire.tensors import FrameError

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -22,10 +21,9 @@ from typing import Any
 import zmq
 
 from pytriton import forks
-from pytriton.exceptions import PyTritonWorkerError
-from pytriton.pool.remote.config import RemoteWorkers
-from pytriton.pool.remote.keys import secure_server
-from pytriton.pool.remote.messages import (
+from pytriton.cluster.batches import Batch, Connection, RemoteModel, RemoteWorker
+from pytriton.cluster.keys import secure_server
+from pytriton.cluster.messages import (
     BYE,
     FRAME,
     HELLO,
@@ -42,13 +40,15 @@ from pytriton.pool.remote.messages import (
     encode,
     tensors_to_forward,
 )
+from pytriton.exceptions import PyTritonWorkerError
+from pytriton.pool.remote_workers import RemoteWorkers
 from pytriton.wire.arena import ArenaFullError
 from pytriton.wire.channel import MAX_AHEAD, PeerGoneError
 from pytriton.wire.frames import CANCEL, END, ERROR, NO_REGION, RELEASE, REQUEST, Frame
 from pytriton.wire.tensors import FrameError, Tensor
-from pytriton.worker.interfaces import Activity, Channel
+from pytriton.worker.interfaces import Channel
 
-__all__ = ["Hub", "RemoteModel", "RemoteWorker"]
+__all__ = ["Hub"]
 
 LOGGER = logging.getLogger("pytriton.workers")
 
@@ -58,101 +58,8 @@ LOGGED_REFUSALS = 100  # of different workers; further ones are not logged
 COPY_BELOW_BYTES = 64 * 1024
 
 
-@dataclass
-class Batch:
-    """A batch without its last reply."""
-
-    number: int  # on the way to the worker
-    connection: Connection
-    proxy_number: int
-    frame: Frame
-    arrived: float
-    worker: RemoteWorker | None = None
-    taken: bool = False  # the callable has got it, or is about to
-    answered: bool = False  # in part
-    cancelled: bool = False
-
-
-@dataclass(eq=False)
-class Connection:
-    """A proxy of a model instance."""
-
-    channel: Channel
-    model: RemoteModel
-    ended: Future[None] = field(default_factory=Future)
-    batches: dict[int, Batch] = field(default_factory=dict)  # by the proxy's numbers
-    favourite: RemoteWorker | None = None  # of a model with sequences
-
-
-@dataclass(eq=False)
-class RemoteWorker:
-    """A worker that has joined.
-
-    Attributes:
-        identity: Of its connection.
-        host: The machine, as it calls itself.
-        process: Its id there.
-        credits: How many batches it takes at a time.
-        joined: In seconds of :func:`time.time`.
-        answered: Number of batches.
-    """
-
-    identity: bytes
-    model: RemoteModel
-    host: str
-    process: int
-    credits: int
-    joined: float = field(default_factory=time.time)
-    answered: int = 0
-    is_async: bool = False
-    ready: bool = False
-    leaving: bool = False
-    batches: dict[int, Batch] = field(default_factory=dict)
-    untold: int = 0  # replies of streams that were taken, and the worker does not know of
-
-    def __str__(self) -> str:
-        return f"{self.model.name} on {self.host} (process {self.process})"
-
-    @property
-    def has_room(self) -> bool:
-        """Whether it takes another batch."""
-        return self.ready and not self.leaving and len(self.batches) < self.credits
-
-
-class RemoteModel:
-    """The batches and workers of one model version.
-
-    Args:
-        name: Of the model.
-        version: Of the model.
-        welcome: What a worker has to know of it.
-        options: As ``bind`` was given them.
-        sequences: Whether the batches of an instance should go to one worker.
-        on_change: Called when a worker has joined or gone.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        version: int,
-        welcome: dict[str, Any],
-        options: RemoteWorkers,
-        sequences: bool,
-        on_change: Callable[[], None],
-    ) -> None:
-        self.name = name
-        self.version = version
-        self.welcome = welcome
-        self.options = options
-        self.sequences = sequences
-        self.on_change = on_change
-        self.activity = Activity()
-        self.workers: dict[bytes, RemoteWorker] = {}
-        self.waiting: deque[Batch] = deque()
-
-    def matches(self, hello: dict[str, Any]) -> bool:
-        """Whether a worker answers this model."""
-        return hello.get("model") == self.name and hello.get("version") in (None, self.version)
+_hubs: dict[str, Hub] = {}
+_hubs_lock = threading.Lock()
 
 
 class Hub:
@@ -165,9 +72,6 @@ class Hub:
         PyTritonWorkerError: It cannot listen there.
     """
 
-    _hubs: dict[str, Hub] = {}
-    _hubs_lock = threading.Lock()
-
     @classmethod
     def enter(cls, model: RemoteModel) -> Hub:
         """The hub of a model's address, which has the model from now on.
@@ -176,10 +80,10 @@ class Hub:
             PyTritonWorkerError: It cannot listen, or a model with other keys listens there.
         """
         options = model.options
-        with cls._hubs_lock:
-            hub = cls._hubs.get(options.listen)
+        with _hubs_lock:
+            hub = _hubs.get(options.listen)
             if hub is None:
-                hub = cls._hubs[options.listen] = cls(options)
+                hub = _hubs[options.listen] = cls(options)
             elif (hub.options.key, hub.options.worker_keys) != (options.key, options.worker_keys):
                 raise PyTritonWorkerError(f"another model listens on {options.listen} with other keys")
             hub._models.append(model)
@@ -189,11 +93,11 @@ class Hub:
         """Forget a model, after telling its workers."""
         with suppress(PeerGoneError):
             self._on_thread(lambda: self._dismiss(model)).result()
-        with self._hubs_lock:
+        with _hubs_lock:
             self._models.remove(model)
             if self._models:
                 return
-            self._hubs.pop(self.options.listen, None)
+            _hubs.pop(self.options.listen, None)
         self._stopped = True
         self._wake()
         self._thread.join()
@@ -238,7 +142,7 @@ class Hub:
 
     def after_fork(self) -> None:
         """In a forked child there is no thread, and pyzmq leaves the parent's sockets alone."""
-        type(self)._hubs.clear()
+        _hubs.clear()
 
     # From other threads:
 

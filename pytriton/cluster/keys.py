@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import zmq
 import zmq.auth
+import zmq.auth.thread
 
 from pytriton.exceptions import PyTritonBadParameterError
 
-__all__ = ["check_address", "is_local", "load_key", "make_keys", "secure_server", "secure_worker"]
+__all__ = ["load_key", "make_keys", "secure_server", "secure_worker"]
 
 SECRET = ".key_secret"
 PUBLIC = ".key"
@@ -62,34 +61,6 @@ def load_key(path: Path, *, secret: bool) -> tuple[bytes, bytes | None]:
     return public_key, secret_key
 
 
-def is_local(address: str) -> bool:
-    """Whether only this machine can reach an address of ZeroMQ."""
-    parts = urlsplit(address)
-    if parts.scheme == "ipc":
-        return True
-    try:
-        return ipaddress.ip_address((parts.hostname or "").replace("localhost", "127.0.0.1")).is_loopback
-    except ValueError:
-        return False
-
-
-def check_address(name: str, address: str) -> None:
-    """Check an address of ZeroMQ.
-
-    Raises:
-        PyTritonBadParameterError: It is none of ours.
-    """
-    parts = urlsplit(address if isinstance(address, str) else "")
-    try:
-        valid = (parts.scheme == "tcp" and parts.hostname and parts.port is not None) or (
-            parts.scheme == "ipc" and (parts.path or parts.netloc)
-        )
-    except ValueError:  # of the port
-        valid = False
-    if not valid:
-        raise PyTritonBadParameterError(f"{name} is {address!r}; give tcp://HOST:PORT or ipc://PATH")
-
-
 def secure_worker(connection: zmq.Socket[bytes], key: Path | None, server_key: Path | None) -> None:
     """Set the keys of a worker's socket.
 
@@ -114,10 +85,8 @@ def secure_server(context: zmq.Context[Any], connection: zmq.Socket[bytes], key:
         key: The server's secret key.
         worker_keys: A folder with the public keys of the workers that may connect.
     """
-    from zmq.auth.thread import ThreadAuthenticator
-
     public, secret = load_key(key, secret=True)
-    authenticator = ThreadAuthenticator(context)
+    authenticator = zmq.auth.thread.ThreadAuthenticator(context)
     authenticator.start()
     authenticator.configure_curve(domain="*", location=str(worker_keys))
     connection.curve_publickey, connection.curve_secretkey = public, secret or b""

@@ -1,1 +1,0 @@
-"""Workers on other machines: frames over ZeroMQ, between the process that serves and the ``pytriton worker`` programs."""
