@@ -163,8 +163,7 @@ class RemoteChannel:
             frame = decode(parts)
             if frame.kind == RELEASE:
                 self._ahead -= frame.number
-                continue
-            if frame.kind == REQUEST:
+            elif frame.kind == REQUEST:
                 self._send([TAKEN, NUMBER.pack(frame.number)])
                 frame.data = frame.data.copy()  # the callable may write to its inputs
             return frame

@@ -43,7 +43,7 @@ from pytriton.cluster.messages import (
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.pool.remote_workers import RemoteWorkers
 from pytriton.wire.arena import ArenaFullError
-from pytriton.wire.channel import MAX_AHEAD, PeerGoneError
+from pytriton.wire.channel import PeerGoneError
 from pytriton.wire.frames import CANCEL, END, ERROR, NO_REGION, RELEASE, REQUEST, Frame
 from pytriton.wire.tensors import FrameError, Tensor
 from pytriton.worker.interfaces import Channel
@@ -332,7 +332,7 @@ class Hub:
             self._forget(batch)
 
     def _fail(self, batch: Batch, message: str, code: str) -> None:
-        metadata = json.dumps({"message": message, "code": code}).encode()
+        metadata = json.dumps({"message": message, "code": code, "isolate": False}).encode()
         frame = Frame(ERROR, batch.proxy_number, batch.frame.requests, metadata=metadata)
         with suppress(PeerGoneError):
             batch.connection.channel.send(frame)
@@ -378,6 +378,7 @@ class Hub:
                 f"it speaks version {hello.get('protocol')} of the protocol (pytriton {hello.get('package')}), this "
                 f"side {PROTOCOL} (pytriton {version('pytriton')}); install the same version on both",
                 who,
+                final=True,
             )
             return
         model = next((model for model in self._models if model.matches(hello)), None)
@@ -391,12 +392,13 @@ class Hub:
         self._workers[identity] = model.workers[identity] = worker
         self._send(worker, WELCOME, json.dumps(model.welcome).encode())
 
-    def _refuse(self, identity: bytes, reason: str, who: str) -> None:
+    def _refuse(self, identity: bytes, reason: str, who: str, final: bool = False) -> None:
+        """Tell a worker why it cannot join; it tries again, unless that is ``final``."""
         if who not in self._refused and len(self._refused) < LOGGED_REFUSALS:
             self._refused.add(who)
             LOGGER.warning("refused a %s: %s", who, reason)
         with suppress(zmq.ZMQError):
-            self._router.send_multipart([identity, REFUSED, json.dumps(reason).encode()], zmq.NOBLOCK)
+            self._router.send_multipart([identity, REFUSED, json.dumps([reason, final]).encode()], zmq.NOBLOCK)
         worker = self._workers.get(identity)
         if worker is not None:
             self._lose(worker)
@@ -422,7 +424,7 @@ class Hub:
         for worker in [only] if only is not None else [*model.workers.values()]:
             congested = any(batch.connection.channel.is_congested() for batch in worker.batches.values())
             if worker.untold >= TELL_TAKEN and not congested:
-                told, worker.untold = min(worker.untold, MAX_AHEAD), 0
+                told, worker.untold = worker.untold, 0
                 self._send_frame(worker, Frame(RELEASE, told), told)
 
     def _end_if_idle(self, worker: RemoteWorker) -> None:

@@ -37,7 +37,7 @@ LOGGER = logging.getLogger("pytriton.worker")
 
 CONNECT_S = 5.0
 ANSWER_S = 30.0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 3.0
 AHEAD = 2  # batches of a plain function: one that it works on, and the next one
 LOG_EVERY = 12  # attempts
 
@@ -108,7 +108,7 @@ class RemoteWorker:
             PyTritonWorkerError: The server's side refused this worker.
             PyTritonValidationError: The callable does not fit the model.
         """
-        pause_s, attempts = FIRST_PAUSE_S, 0
+        pause_s, attempts, said = FIRST_PAUSE_S, 0, ""
         try:
             while not self._leaving.is_set():
                 channel = RemoteChannel(
@@ -122,14 +122,15 @@ class RemoteWorker:
                 try:
                     served = self._join(channel)
                     if served is not None:
-                        pause_s, attempts = FIRST_PAUSE_S, 0
+                        pause_s, attempts, said = FIRST_PAUSE_S, 0, ""
                         LOGGER.info("answering batches of model %s at %s", self._model, self._options.connect)
                         served.executor.serve(channel)
                 except PeerGoneError as error:
                     if channel.ended_well:
                         LOGGER.info("model %s: %s", self._model, error)
-                    elif not self._leaving.is_set():
-                        LOGGER.warning("model %s: %s; joining again", self._model, error)
+                    elif not self._leaving.is_set() and str(error) != said:
+                        said = str(error)
+                        LOGGER.warning("model %s: %s; joining again", self._model, said)
                 except FrameError as error:
                     LOGGER.warning("model %s: a bad message from %s: %s", self._model, self._options.connect, error)
                 finally:
@@ -166,7 +167,10 @@ class RemoteWorker:
             return None
         kind, content = answer
         if kind == REFUSED:
-            raise PyTritonWorkerError(f"{self._options.connect} refused this worker: {content}")
+            reason, final = content
+            if final:
+                raise PyTritonWorkerError(f"{self._options.connect} refused this worker: {reason}")
+            raise PeerGoneError(f"{self._options.connect} refused this worker: {reason}")
         if kind != WELCOME:
             raise PeerGoneError(f"{self._options.connect} did not say which model it serves")
         served = self._serve(content)

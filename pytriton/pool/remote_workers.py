@@ -67,8 +67,8 @@ class RemoteWorkers:
             raise PyTritonBadParameterError("give both key and worker_keys, or neither")
         if self.key is None and not is_local(self.listen):
             raise PyTritonValidationError(
-                f"other machines can reach {self.listen}, so that it needs key and worker_keys; make keys with `pytriton "
-                "keys`, or listen on tcp://127.0.0.1 or ipc://"
+                f"other machines can reach {self.listen}, so that it needs key and worker_keys; make them with "
+                "`pytriton keys`, or listen on tcp://127.0.0.1 or ipc://"
             )
         for name, least in (("min_workers", 0), ("instances", 1), ("batches_in_flight", 1)):
             value = getattr(self, name)
