@@ -51,7 +51,7 @@ def load_key(path: Path, *, secret: bool) -> tuple[bytes, bytes | None]:
         PyTritonBadParameterError: It has none, or others may read the secret one.
     """
     try:
-        if secret and path.stat().st_mode & 0o077:
+        if secret and path.stat().st_mode & 0o007:  # its group may: secrets of Kubernetes have one
             raise PyTritonBadParameterError(f"others may read the secret key in {path}; run chmod 600 {path}")
         public_key, secret_key = zmq.auth.load_certificate(str(path))
     except (OSError, ValueError) as error:
