@@ -16,10 +16,10 @@ from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
 from pytriton.model_config.validation import check_integer, checked_copy, groups_of_callables, validate_for_bind
 from pytriton.pool.inspection import tensors_of
-from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
+from pytriton.pool.pool import Infer, InferFunc, ScalablePool, ServedModel, WorkerPool
 from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
-from pytriton.pool.remote_workers import RemoteWorkers
+from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
 from pytriton.pool.threads import ThreadWorkerPool, callables
 from pytriton.server.backends import uses_native
 from pytriton.server.model_server import ServerCapabilities
@@ -80,7 +80,7 @@ def describe(
 class ModelSpec(NamedTuple):
     """What :class:`Model` is made of."""
 
-    infer: Sequence[InferFunc] | Processes | RemoteWorkers
+    infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers
     served: ServedModel
     traced: bool
     native: bool
@@ -110,7 +110,7 @@ class ModelSpec(NamedTuple):
         """
         name, infer_func = _named(model_name, infer_func)
         config = ModelConfig() if config is None else checked_copy(config)
-        infer = infer_func if isinstance(infer_func, (Processes, RemoteWorkers)) else callables(infer_func)
+        infer = infer_func if isinstance(infer_func, (Processes, RemoteWorkers, RayWorkers)) else callables(infer_func)
         instances = _instances(infer)
         derived = tensors_of(infer, inputs, outputs, config, example)
         config = derived.config
@@ -140,27 +140,33 @@ def _named(model_name: Any, infer_func: Any) -> tuple[str, Infer]:
     if infer_func is None:
         raise PyTritonValidationError(f"model {model_name!r} has no infer_func; give bind() a callable")
     if model_name is None:
-        if isinstance(infer_func, (Processes, RemoteWorkers)):
+        if isinstance(infer_func, (Processes, RemoteWorkers, RayWorkers)):
             kind = type(infer_func).__name__
             raise PyTritonValidationError(f"{kind} have no name for a model; give bind() a model_name too")
         model_name = name_of(infer_func)
     return model_name, infer_func
 
 
-def _instances(infer: Sequence[InferFunc] | Processes | RemoteWorkers) -> int:
+def _instances(infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers) -> int:
     """How many model instances the server has."""
+    if isinstance(infer, RayWorkers):
+        return 1
     if isinstance(infer, RemoteWorkers):
         return infer.instances
     return len(infer.resources() if isinstance(infer, Processes) else infer)
 
 
-def _pool(infer: Sequence[InferFunc] | Processes | RemoteWorkers, served: ServedModel) -> WorkerPool:
+def _pool(infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers, served: ServedModel) -> WorkerPool:
     if isinstance(infer, Processes):
         return ProcessWorkerPool(infer, served)
     if isinstance(infer, RemoteWorkers):
         from pytriton.cluster.pool import RemoteWorkerPool
 
         return RemoteWorkerPool(infer, served)
+    if isinstance(infer, RayWorkers):
+        from pytriton.cluster.ray import RayWorkerPool
+
+        return RayWorkerPool(infer, served)
     return ThreadWorkerPool(infer, served)
 
 
@@ -180,7 +186,7 @@ class Model:
 
     def __init__(
         self,
-        infer: Sequence[InferFunc] | Processes | RemoteWorkers,
+        infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers,
         served: ServedModel,
         traced: bool = False,
         native: bool = False,
@@ -193,9 +199,9 @@ class Model:
             )
         self._pool: WorkerPool = _pool(infer, served)
         self._instances = self._pool.workers
-        self._max_batches_in_flight = (
-            infer.limit if isinstance(infer, RemoteWorkers) else served.options.max_batches_in_flight
-        )
+        self._max_batches_in_flight = served.options.max_batches_in_flight
+        if isinstance(infer, (RemoteWorkers, RayWorkers)):
+            self._max_batches_in_flight = infer.limit
         self._traced = traced
         self._native = native
         self._folders: tuple[Path, Path] | None = None  # the model repository, and the path of the sockets
@@ -286,6 +292,10 @@ class Model:
             PyTritonBadParameterError: ``count`` is not a positive integer.
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """
+        if isinstance(self._pool, ScalablePool):
+            check_integer("count", count, 1, MAX_BATCHES_IN_FLIGHT)
+            self._pool.scale(count)
+            return
         groups = self.config.instance_groups or ()
         if not isinstance(self._pool, ProcessWorkerPool) or len(groups) != 1:
             raise PyTritonInvalidOperationError(

@@ -2,6 +2,6 @@
 
 from pytriton.pool.autoscaler import Autoscaler
 from pytriton.pool.processes import Processes
-from pytriton.pool.remote_workers import RemoteWorkers
+from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
 
-__all__ = ["Autoscaler", "Processes", "RemoteWorkers"]
+__all__ = ["Autoscaler", "Processes", "RayWorkers", "RemoteWorkers"]

@@ -62,6 +62,7 @@ class RemoteWorker:
     credits: int
     joined: float = field(default_factory=time.time)
     answered: int = 0
+    last_batch: int = 0  # its number; of workers with as many batches, the one that has waited longest gets the next
     is_async: bool = False
     ready: bool = False
     leaving: bool = False

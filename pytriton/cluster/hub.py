@@ -66,7 +66,10 @@ class Hub:
     """Listens on one address for the workers of any number of models, until the last one has left it.
 
     Args:
-        options: The address, keys and heartbeat.
+        options: The address, keys and heartbeat. Port 0 is any free one.
+
+    Attributes:
+        address: Where it listens.
 
     Raises:
         PyTritonWorkerError: It cannot listen there.
@@ -83,24 +86,12 @@ class Hub:
         with _hubs_lock:
             hub = _hubs.get(options.listen)
             if hub is None:
-                hub = _hubs[options.listen] = cls(options)
+                hub = cls(options)
+                _hubs[hub.address] = hub
             elif (hub.options.key, hub.options.worker_keys) != (options.key, options.worker_keys):
                 raise PyTritonWorkerError(f"another model listens on {options.listen} with other keys")
             hub._models.append(model)
             return hub
-
-    def leave(self, model: RemoteModel) -> None:
-        """Forget a model, after telling its workers."""
-        with suppress(PeerGoneError):
-            self._on_thread(lambda: self._dismiss(model)).result()
-        with _hubs_lock:
-            self._models.remove(model)
-            if self._models:
-                return
-            _hubs.pop(self.options.listen, None)
-        self._stopped = True
-        self._wake()
-        self._thread.join()
 
     def __init__(self, options: RemoteWorkers) -> None:
         self.options = options
@@ -111,6 +102,7 @@ class Hub:
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._stopped = False
         self._refused: set[str] = set()
+        self.address = options.listen
         self._next_probe = 0.0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
@@ -124,6 +116,10 @@ class Hub:
                     self._context, self._router, Path(options.key), Path(options.worker_keys)
                 )
             self._router.bind(options.listen)
+            endpoint = self._router.get(zmq.LAST_ENDPOINT)
+            assert isinstance(endpoint, bytes)
+            if options.listen.endswith(":0"):
+                self.address = endpoint.rstrip(b"\0").decode()
         except zmq.ZMQError as error:
             self._close()
             raise PyTritonWorkerError(f"remote workers cannot connect: {options.listen}: {error}") from error
@@ -145,6 +141,19 @@ class Hub:
         _hubs.clear()
 
     # From other threads:
+
+    def leave(self, model: RemoteModel) -> None:
+        """Forget a model, after telling its workers."""
+        with suppress(PeerGoneError):
+            self._on_thread(lambda: self._dismiss(model)).result()
+        with _hubs_lock:
+            self._models.remove(model)
+            if self._models:
+                return
+            _hubs.pop(self.address, None)
+        self._stopped = True
+        self._wake()
+        self._thread.join()
 
     def serve(self, model: RemoteModel, channel: Channel) -> None:
         """Have the batches of a proxy answered until it has gone.
@@ -272,10 +281,10 @@ class Hub:
                 worker = connection.favourite = min(ready, key=chosen.count, default=None)
             return worker if worker is not None and worker.has_room else None
         rooms = [worker for worker in model.workers.values() if worker.has_room]
-        return min(rooms, key=lambda worker: len(worker.batches), default=None)
+        return min(rooms, key=lambda worker: (len(worker.batches), worker.last_batch), default=None)
 
     def _send_batch(self, worker: RemoteWorker, batch: Batch) -> None:
-        batch.worker, worker.batches[batch.number] = worker, batch
+        batch.worker, worker.batches[batch.number], worker.last_batch = worker, batch, batch.number
         self._send_frame(worker, batch.frame, batch.number)
 
     def _send_frame(self, worker: RemoteWorker, frame: Frame, number: int) -> None:

@@ -22,6 +22,8 @@ from pytriton.worker.interfaces import Channel
 
 __all__ = ["RemoteWorkerPool"]
 
+CHECK_S = 0.5
+
 
 class ForwardingExecutor:
     """Has a hub answer the batches of an instance. Methods: see :class:`pytriton.worker.interfaces.Executor`."""
@@ -88,24 +90,36 @@ class RemoteWorkerPool:
             PyTritonWorkerError: They did not join in time, or the address cannot be listened on.
         """
         self._hub = hub = Hub.enter(self._model)
-        self._wait_for_workers()
+        try:
+            self._start_workers(hub.address)
+            self._wait_for_workers(self._options.min_workers)
+        except BaseException:
+            self.close()
+            raise
         binding = Binding(_called_elsewhere, self._served.config, self._served.context)
         for index in range(self._options.instances):
             executor = ForwardingExecutor(hub, self._model)
             self.workers.append(Instance(f"{sockets}.{index}", binding, executor, on_disconnect))
         return True
 
-    def _wait_for_workers(self) -> None:
-        least, deadline = self._options.min_workers, time.monotonic() + self._options.start_timeout_s
+    def _start_workers(self, address: str) -> None:
+        """Nothing: others start the workers."""
+
+    def _check_workers(self) -> None:
+        """Raise PyTritonWorkerError if a worker that is waited for cannot join."""
+
+    def _wait_for_workers(self, count: int) -> None:
+        deadline = time.monotonic() + self._options.start_timeout_s
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._over or len(self.joined()) >= least, max(0.0, deadline - time.monotonic())
-            )
-        if len(self.joined()) < least:
-            name, limit = self._served.config.model_name, self._options.start_timeout_s
+            while not self._over and len(self.joined()) < count and time.monotonic() < deadline:
+                self._changed.wait(min(CHECK_S, max(0.0, deadline - time.monotonic())))
+                self._check_workers()
+        if len(self.joined()) < count:
+            reason = "it was stopped" if self._over else f"within {self._options.start_timeout_s:g} s"
+            name = self._served.config.model_name
             raise PyTritonWorkerError(
-                f"{len(self.joined())} of {least} workers of model {name!r} joined at {self._options.listen} within "
-                f"{limit:g} s; start them with: pytriton worker MODULE:FACTORY --model {name} --connect ADDRESS"
+                f"{len(self.joined())} of {count} workers of model {name!r} joined {self._options.listen}, {reason}; "
+                f"start them with: pytriton worker MODULE:FACTORY --model {name} --connect ADDRESS"
             )
 
     def rebind(self, infer: Infer) -> None:
@@ -143,15 +157,3 @@ class RemoteWorkerPool:
 def _called_elsewhere(_: Any) -> Any:
     """Stands for the callables, which the workers have."""
     raise NotImplementedError("the callables of this model are those of its remote workers")
-
-
-def status(worker: RemoteWorker) -> dict[str, Any]:
-    """What is known of a worker."""
-    return {
-        "host": worker.host,
-        "process": worker.process,
-        "joined": worker.joined,
-        "answered": worker.answered,
-        "in_flight": len(worker.batches),
-        "leaving": worker.leaving,
-    }

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 
-__all__ = ["RemoteWorkers", "check_address", "is_local"]
+__all__ = ["RayWorkers", "RemoteWorkers", "check_address", "is_local"]
 
 LEAST_IN_FLIGHT, PER_WORKER = 4, 2
 
@@ -85,6 +87,60 @@ class RemoteWorkers:
     def limit(self) -> int:
         """Most batches in flight of one instance."""
         return self.batches_in_flight or max(LEAST_IN_FLIGHT, PER_WORKER * self.min_workers)
+
+
+@dataclass(frozen=True)
+class RayWorkers:
+    """Workers for a model as actors of Ray, which places them on its nodes and restarts them.
+
+    The actors connect to this process, which is a driver or an actor of the same cluster, over ZeroMQ with keys made
+    for this model. Needs Ray (``pip install 'pytriton[ray]'``); ``ray.init()`` is called if the program has not.
+
+    Args:
+        factory: Makes the inference callable, in each actor; sent as Ray sends functions. A parameter ``device``
+            receives ``"cuda:0"`` with ``num_gpus``, as the actor sees its own GPU alone.
+        count: Number of actors; ``Triton.scale`` and ``Autoscaler`` change it.
+        num_cpus: Of each actor; None is Ray's default.
+        num_gpus: Of each actor; may be a fraction.
+        resources: Custom resources of each actor.
+        scheduling_strategy: Ray's: ``"SPREAD"``, a placement group's, a node's.
+        address: At which the actors reach this process; default: this node's, as Ray knows it.
+        start_timeout_s: How long ``bind``, ``run`` and ``serve`` wait until all have joined.
+        worker_timeout_s: As for :class:`RemoteWorkers`.
+        idempotent: As for :class:`RemoteWorkers`.
+        heartbeat_s: As for :class:`RemoteWorkers`.
+
+    Raises:
+        PyTritonValidationError: ``factory`` cannot be called.
+        PyTritonBadParameterError: ``count`` is not a positive integer.
+        ImportError: Ray or pyzmq is not installed.
+    """
+
+    factory: Callable[..., Any]
+    _: KW_ONLY
+    count: int = 1
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    resources: Mapping[str, float] | None = None
+    scheduling_strategy: Any = None
+    address: str | None = None
+    start_timeout_s: float = 300.0
+    worker_timeout_s: float = 30.0
+    idempotent: bool = False
+    heartbeat_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not callable(self.factory):
+            raise PyTritonValidationError(f"factory is {self.factory!r}; give what returns the inference callable")
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise PyTritonBadParameterError(f"count is {self.count!r}; give a whole number from 1 on")
+        if find_spec("zmq") is None or find_spec("ray") is None:
+            raise ImportError("RayWorkers need Ray and pyzmq; run pip install 'pytriton[ray]'")
+
+    @property
+    def limit(self) -> int:
+        """Most batches in flight of the model."""
+        return max(LEAST_IN_FLIGHT, PER_WORKER * self.count)
 
 
 def is_local(address: str) -> bool:
