@@ -95,7 +95,7 @@ def start(hosts, keys):
         process = subprocess.Popen(
             [
                 *("ip", "netns", "exec", host.name, sys.executable, "-m", "pytriton", "worker", factory),
-                *(f"--connect=tcp://{host.here}:{port}", f"--app-dir={HERE}", "--heartbeat=0.3"),
+                *(f"--connect=tcp://{host.here}:{port}", f"--app-dir={HERE}", "--heartbeat=1.0"),
                 *(f"--key={keys}/worker/worker.key_secret", f"--server-key={keys}/server/server.key"),
             ],
             env={**os.environ, "REMOTE_TEST_FOLDER": str(keys)},
@@ -127,7 +127,7 @@ def test_a_cut_link_costs_the_batches_that_were_computed_there_and_nothing_else(
             f"tcp://0.0.0.0:{port}",
             key=keys / "server" / "server.key_secret",
             worker_keys=keys / "worker",
-            heartbeat_s=0.3,
+            heartbeat_s=1.0,
         )
         vector = {"shape": (-1,), "dtype": np.float32}
         first = start(hosts[0], "gated=remote_models:make_gated", port)

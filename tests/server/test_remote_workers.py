@@ -66,7 +66,7 @@ def workers(tmp_path, address):
         arguments = [f"{model}=remote_models:{factory}" for model, factory in (each.split("=") for each in factories)]
         arguments += [f"--{name.replace('_', '-')}={value}" for name, value in {"connect": address, **options}.items()]
         process = subprocess.Popen(
-            [sys.executable, "-m", "pytriton", "worker", *arguments, f"--app-dir={HERE}", "--heartbeat=0.3"],
+            [sys.executable, "-m", "pytriton", "worker", *arguments, f"--app-dir={HERE}", "--heartbeat=1.0"],
             env={**os.environ, "REMOTE_TEST_FOLDER": str(tmp_path)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -244,7 +244,7 @@ def test_without_a_worker_requests_wait_and_then_fail(triton, workers, address):
 
 def test_a_start_without_enough_workers_says_how_to_start_them(triton, address):
     with pytest.raises(
-        PyTritonWorkerError, match=r"0 of 1 workers of model 'alone' joined at .* within 0.2 s; .*pytriton worker"
+        PyTritonWorkerError, match=r"0 of 1 workers of model 'alone' joined .*, within 0.2 s; start them with: pytriton worker"
     ):
         triton.bind("alone", RemoteWorkers(address, start_timeout_s=0.2), **VECTOR)
 
@@ -301,7 +301,7 @@ def test_only_workers_with_a_known_key_join(triton, workers, address, tmp_path):
 
 def test_a_worker_that_hangs_is_lost_after_three_heartbeats(triton, workers, address, tmp_path):
     frozen = workers("double=make_double")
-    remote = RemoteWorkers(address, heartbeat_s=0.3)
+    remote = RemoteWorkers(address, heartbeat_s=1.0)
     with bound(triton, "double", remote), ThreadPoolExecutor(1) as pool:
         np.testing.assert_array_equal(infer(triton, "double"), X * 2)
         frozen.send_signal(signal.SIGSTOP)
