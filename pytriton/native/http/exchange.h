@@ -4,10 +4,12 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pytriton::http {
@@ -32,10 +34,11 @@ struct Request {
 struct Response {
   int status = 200;
   std::string_view content_type = "application/json";
-  std::string headers;             // further lines, each as "Name: value\r\n"
-  std::string body;                // comes first
-  std::vector<iovec> parts;        // follow it, without a copy
+  std::string headers;                // further lines, each as "Name: value\r\n"
+  std::string body;                   // comes first
+  std::vector<iovec> parts;           // follow it, without a copy
   std::shared_ptr<const void> owner;  // of the memory of the parts, until they are written
+  int64_t content_length = -1;        // of a response of begin(), if it is known; else it has chunks
 };
 
 // Routes answer exactly once: with send(), or with begin(), any number of write(), and end(). They may do so on any
@@ -52,7 +55,8 @@ class Exchange {
   virtual size_t unsent() const = 0;  // bytes that the client has not taken
 
   // Has `cancel` called once, on any thread, if the client goes before the answer is complete; at once if it has gone.
-  // nullptr: no more.
+  // nullptr: no more; waits for a call that is under way on another thread. `cancel` must not wait for a lock that is
+  // held during calls of this object, and must not hold a reference to it.
   virtual void on_disconnect(std::function<void()> cancel) = 0;
 
   virtual void retain() = 0;

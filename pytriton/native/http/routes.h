@@ -1,9 +1,9 @@
-// The routes that are answered in this process. Each returns false, without having answered, if it leaves the request to
-// the process behind it: Triton's own HTTP endpoint for /v2, the REST front for the others.
+// The routes that are answered in this process. Each returns false, without having answered, if it leaves the request
+// to the process behind it: Triton's own HTTP endpoint for /v2, the REST front for the others.
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <string>
 
 #include "../server_api.h"
 #include "exchange.h"
@@ -16,8 +16,19 @@ struct Target {
   int64_t version = -1;
 };
 
-bool infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& target);         // infer.cpp
+// Settings of the server that the routes need.
+struct RouteOptions {
+  unsigned max_nesting = 64;           // levels of JSON
+  std::string header_forward_pattern;  // headers that become parameters of requests; empty: none
+  bool is_traced = false;              // requests are left to Triton's endpoint, which makes traces
+};
+void set_route_options(const RouteOptions& options);  // before the first request
+
+// At any time: tracing has been turned on or off.
+void leave_inference_to_server(bool is_left);
+
+bool infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& target);                  // infer.cpp
 bool generate(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream);  // generate.cpp
-bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target);          // predict.cpp
+bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target);                   // predict.cpp
 
 }  // namespace pytriton::http
