@@ -15,7 +15,7 @@ using pytriton::http::Response;
 
 namespace {
 
-const std::string kConfig = R"({"name": "m", "max_batch_size": 8, "input": [
+constexpr std::string_view kConfig = R"({"name": "m", "max_batch_size": 8, "input": [
   {"name": "x", "data_type": "TYPE_FP32", "dims": [-1], "optional": true},
   {"name": "n", "data_type": "TYPE_INT64", "dims": [1], "optional": true},
   {"name": "t", "data_type": "TYPE_STRING", "dims": [-1], "optional": true},

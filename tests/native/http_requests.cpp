@@ -39,12 +39,13 @@ std::string body_of(const std::string& inputs, const std::string& more = "") {
   return R"({"inputs":[)" + inputs + "]" + more + "}";
 }
 
-const std::string kHead = R"({"model_name":"echo","model_version":"1","parameters":{"p":7},"outputs":[)";
+constexpr const char* kHead = R"({"model_name":"echo","model_version":"1","parameters":{"p":7},"outputs":[)";
 
 void expect_data(const std::string& dtype, const std::string& shape, const std::string& data,
                  const std::string& echoed) {
   expect(ask("echo", "infer", body_of(input("v", dtype, shape, data))), 200,
-         kHead + R"({"name":"v","datatype":")" + dtype + R"(","shape":)" + shape + R"(,"data":)" + echoed + "}]}",
+         std::string(kHead) + R"({"name":"v","datatype":")" + dtype + R"(","shape":)" + shape + R"(,"data":)" + echoed +
+             "}]}",
          dtype + " " + data);
 }
 
@@ -52,7 +53,7 @@ void expect_refusal(const std::string& body, const std::string& part, std::vecto
                     int status = 400, const char* model = "echo") {
   const Answer answer = ask(model, "infer", body, std::move(headers));
   if (answer.status != status || answer.body.find(part) == std::string::npos ||
-      answer.body.rfind("{\"error\":\"", 0) != 0)
+      answer.body.rfind(R"({"error":")", 0) != 0)
     broken(body + "\n  gives " + std::to_string(answer.status) + " " + answer.body + "\n  without " + part);
 }
 
@@ -99,8 +100,8 @@ void wrong_data_are_refused() {
   refuse("BYTES", "[1]", "[\"\xFF\"]", "UTF-8");
   refuse("FP32", "[2]", "[1]", "Shape does not match");
   refuse("FP32", "[2]", "[1,2,3]", "Shape does not match");
-  refuse("BYTES", "[2]", "[\"a\"]", "Shape does not match");
-  refuse("BYTES", "[1]", "[\"a\",\"b\"]", "Shape does not match");
+  refuse("BYTES", "[2]", R"(["a"])", "Shape does not match");
+  refuse("BYTES", "[1]", R"(["a","b"])", "Shape does not match");
   refuse("FP32", "[1000000000000]", "[1]", "Shape does not match");  // without memory for them
   refuse("FP32", "[4611686018427387904,4611686018427387904]", "[1]", "too large extents");
   refuse("FP32", "[0,4611686018427387904,4611686018427387904]", "[]", "too large extents");
@@ -161,7 +162,7 @@ void binary_and_json_are_mixed() {
                                    R"({"name":"a","parameters":{"binary_data":true}}])");
   const std::string size = size_of(head);
   const Answer mixed = ask("echo", "infer", head + one + two, {{"inference-header-content-length", size}});
-  const std::string json = kHead +
+  const std::string json = std::string(kHead) +
                            R"({"name":"a","datatype":"FP32","shape":[1,1],"parameters":{"binary_data_size":4}},)"
                            R"({"name":"b","datatype":"FP32","shape":[1,1],"data":[3.0]},)"
                            R"({"name":"c","datatype":"FP32","shape":[1,1],"parameters":{"binary_data_size":4}}]})";
@@ -197,7 +198,9 @@ void binary_and_json_are_mixed() {
 void members_come_in_any_order() {
   expect(
       ask("echo", "infer", R"({"id":"a\"b","inputs":[{"data":["q","r"],"datatype":"BYTES","shape":[2],"name":"t"}]})"),
-      200, R"({"id":"a\"b",)" + kHead.substr(1) + R"({"name":"t","datatype":"BYTES","shape":[2],"data":["q","r"]}]})",
+      200,
+      std::string(R"({"id":"a\"b",)") + (kHead + 1) +
+          R"({"name":"t","datatype":"BYTES","shape":[2],"data":["q","r"]}]})",
       "data before the dtype");
 }
 
@@ -208,13 +211,14 @@ void classes_are_the_highest_values() {
                        std::string(R"(,"outputs":[{"name":"x","parameters":{"classification":)") + count + "}}]"));
   };
   expect(classes("FP32", "[1,3,2,5,5,NaN]", "2"), 200,
-         kHead + R"({"name":"x","datatype":"BYTES","shape":[2,2],"data":["3.000000:1:one","2.000000:2","nan:2",)"
-                 R"("5.000000:0"]}]})",
+         std::string(kHead) +
+             R"({"name":"x","datatype":"BYTES","shape":[2,2],"data":["3.000000:1:one","2.000000:2","nan:2",)"
+             R"("5.000000:0"]}]})",
          "classes");
-  expect(
-      classes("INT64", "[1,3,2,5,5,4]", "9"), 200,
-      kHead + R"({"name":"x","datatype":"BYTES","shape":[2,3],"data":["3:1:one","2:2","1:0","5:0","5:1:one","4:2"]}]})",
-      "classes of integers");
+  expect(classes("INT64", "[1,3,2,5,5,4]", "9"), 200,
+         std::string(kHead) +
+             R"({"name":"x","datatype":"BYTES","shape":[2,3],"data":["3:1:one","2:2","1:0","5:0","5:1:one","4:2"]}]})",
+         "classes of integers");
   require(
       classes("BOOL", "[true,true,true,true,true,true]", "1").body.find("unsupported type 'BOOL'") != std::string::npos,
       "classes of booleans");
@@ -259,7 +263,8 @@ void streams_have_an_event_for_each_response() {
   const std::string event = "data: {\"model_name\":\"stream\",\"model_version\":\"1\",\"p\":7,\"x\":1.0}\n\n";
   for (int round = 0; round < 4; ++round) {  // the last response is sent with its flag, or alone
     const Answer answer = ask("stream", "generate_stream", R"({"x":1})");
-    require(answer.body == event + event || answer.body == event + event + event, "events: " + answer.body);
+    const std::string two = event + event, three = two + event;
+    require(answer.body == two || answer.body == three, "events: " + answer.body);
     require(answer.content_type == "text/event-stream; charset=utf-8", "the type of streams");
   }
   expect(ask("fails", "generate_stream", R"({"x":1})"), 500, "data: {\"error\":\"it fails\"}\n\n",

@@ -57,7 +57,7 @@ class BinaryData {
 
 void append_parameters(std::string& json, const std::vector<Parameter>& parameters) {
   if (parameters.empty()) return;
-  json += ",\"parameters\":{";
+  json += R"(,"parameters":{)";
   for (const Parameter& parameter : parameters) {
     if (json.back() != '{') json += ',';
     append_json(json, parameter.name);
@@ -77,7 +77,7 @@ void append_shape(std::string& json, const int64_t* shape, uint64_t rank) {
 }
 
 void append_size(std::string& json, size_t size) {
-  json += ",\"parameters\":{\"binary_data_size\":";
+  json += R"(,"parameters":{"binary_data_size":)";
   append_integer(json, uint64_t{size});
   json += '}';
 }
@@ -90,7 +90,7 @@ uint64_t product(const int64_t* shape, uint64_t rank) {
 void append_head(std::string& json, std::string_view name, TRITONSERVER_DataType type) {
   json += "{\"name\":";
   append_json(json, name);
-  json += ",\"datatype\":\"";
+  json += R"(,"datatype":")";
   json += TRITONSERVER_DataTypeString(type);
   json += '"';
 }
@@ -147,7 +147,7 @@ Response make_answer(const ModelResponse& response, const AnswerFormat& format) 
   }
   json += "\"model_name\":";
   append_json(json, response.model());
-  json += ",\"model_version\":\"";
+  json += R"(,"model_version":")";
   append_integer(json, response.version());
   json += '"';
   append_parameters(json, response.parameters());

@@ -72,9 +72,9 @@ class Reader {
       const auto key = field.key();
       if (key == "inputs" && !seen(0)) {
         has_inputs = true;
-        for (auto input : read_list(field.value(), "inputs")) read_input(checked<JsonValue>(std::move(input)));
+        for (auto input : read_list(field.value(), "inputs")) read_input(checked<JsonValue>(input));
       } else if (key == "outputs" && !seen(1)) {
-        for (auto output : read_list(field.value(), "outputs")) read_output(checked<JsonValue>(std::move(output)));
+        for (auto output : read_list(field.value(), "outputs")) read_output(checked<JsonValue>(output));
       } else if (key == "parameters" && !seen(2)) {
         read_parameters(field.value());
       } else if (key == "id" && !seen(3)) {
@@ -146,13 +146,13 @@ class Reader {
 
   static void read_shape(JsonValue value, Input& input) {
     for (auto each : read_list(value, "shape")) {
-      const uint64_t extent = read_unsigned(checked<JsonValue>(std::move(each)), "shape");
+      const uint64_t extent = read_unsigned(checked<JsonValue>(each), "shape");
       input.shape.push_back(extent > INT64_MAX ? -1 : static_cast<int64_t>(extent));  // which is refused
     }
   }
 
   // Where the data are; other parameters of inputs are ignored, as by Triton.
-  void read_source(JsonValue value, Source& source) {
+  void read_source(JsonValue value, Source& source) const {
     object members;
     if (value.get_object().get(members)) return skip(value, levels_);
     for (auto each : members) {

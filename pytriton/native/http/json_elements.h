@@ -16,7 +16,7 @@ using JsonValue = simdjson::ondemand::value;
 // A parser for one document at a time, which the thread keeps. Large ones are not kept.
 class JsonParser {
  public:
-  JsonParser() = default;
+  JsonParser();
   ~JsonParser();
   JsonParser(const JsonParser&) = delete;
   JsonParser& operator=(const JsonParser&) = delete;
@@ -25,14 +25,14 @@ class JsonParser {
   simdjson::ondemand::document parse(std::string_view text);
 
  private:
-  static simdjson::ondemand::parser& parser();
+  simdjson::ondemand::parser& parser_;  // the thread's
 };
 
 [[noreturn]] void fail_syntax(simdjson::error_code error);  // throws Failure
 
 // The value of a result. Throws Failure if the JSON is malformed.
 template <typename Value>
-Value checked(simdjson::simdjson_result<Value>&& result) {
+Value checked(simdjson::simdjson_result<Value> result) {
   Value value;
   if (const auto error = std::move(result).get(value)) fail_syntax(error);
   return value;

@@ -82,7 +82,7 @@ void each_element(JsonValue value, unsigned levels, Read& read) {
   array list;
   if (value.get_array().get(list)) return read.fail();
   if (!levels) fail_data("lists are nested too deeply");
-  for (auto each : list) each_element(checked<JsonValue>(std::move(each)), levels - 1, read);
+  for (auto each : list) each_element(checked<JsonValue>(each), levels - 1, read);
 }
 
 template <typename Item>
@@ -152,6 +152,11 @@ class StringReader {
   std::string bytes_;
 };
 
+simdjson::ondemand::parser& thread_parser() {
+  thread_local simdjson::ondemand::parser parser;
+  return parser;
+}
+
 template <typename Reader>
 Elements read_with(Reader reader, JsonValue value, unsigned levels) {
   each_element(value, levels, reader);
@@ -160,18 +165,15 @@ Elements read_with(Reader reader, JsonValue value, unsigned levels) {
 
 }  // namespace
 
-simdjson::ondemand::parser& JsonParser::parser() {
-  thread_local simdjson::ondemand::parser parser;
-  return parser;
-}
+JsonParser::JsonParser() : parser_(thread_parser()) {}
 
 JsonParser::~JsonParser() {
-  if (parser().capacity() > kKeptCapacity) parser() = simdjson::ondemand::parser();
+  if (parser_.capacity() > kKeptCapacity) parser_ = simdjson::ondemand::parser();
 }
 
 simdjson::ondemand::document JsonParser::parse(std::string_view text) {
   static_assert(kPadding >= simdjson::SIMDJSON_PADDING);
-  return checked(parser().iterate(text.data(), text.size(), text.size() + kPadding));
+  return checked(parser_.iterate(text.data(), text.size(), text.size() + kPadding));
 }
 
 void fail_syntax(simdjson::error_code error) {
@@ -183,7 +185,7 @@ void skip(JsonValue value, unsigned levels) {
   if (!levels) throw Failure(Code::invalid_argument, "the request's JSON is nested too deeply");
   switch (checked(value.type())) {
     case json_type::array:
-      for (auto each : checked(value.get_array())) skip(checked<JsonValue>(std::move(each)), levels - 1);
+      for (auto each : checked(value.get_array())) skip(checked<JsonValue>(each), levels - 1);
       break;
     case json_type::object:
       for (auto each : checked(value.get_object())) {
