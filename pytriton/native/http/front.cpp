@@ -44,7 +44,10 @@ class BlockedSignals {
 
 }  // namespace
 
-Front::Front(TRITONSERVER_Server* server, Config config) : server_(server), config_(std::move(config)) {
+Front::Front(TRITONSERVER_Server* server, Config config)
+    : server_(server),
+      config_(std::move(config)),
+      access_log_(config_.access_log.empty() ? nullptr : std::make_unique<AccessLog>(config_.access_log)) {
   raise_descriptor_limit();
   set_route_options({config_.max_nesting, config_.header_forward_pattern, config_.is_traced});
   remove_unused(config_.upstream);  // which the server opens next

@@ -15,6 +15,7 @@
 
 namespace pytriton::http {
 
+class AccessLog;
 class Connection;
 class Front;
 class Upstream;
@@ -44,6 +45,7 @@ class Loop {
   void watch_output(Connection& connection, bool is_watched);
   bool is_draining() const { return is_draining_.load(std::memory_order_relaxed); }
   Metrics& metrics() { return metrics_; }
+  AccessLog* access_log() const { return access_log_; }
   int64_t coarse_now() const { return now_.load(std::memory_order_relaxed); }  // when the loop last woke
   size_t connections() const { return open_.load(); }
 
@@ -80,6 +82,7 @@ class Loop {
   void wake();
 
   Front& front_;
+  AccessLog* const access_log_;
   Descriptor epoll_, wake_;
   std::atomic<bool> is_stopped_{false}, is_sleeping_{false}, is_draining_{false}, has_tasks_{false};
   std::atomic<int64_t> now_{0};
