@@ -7,12 +7,12 @@ READY := $(VENV)/.ready
 WORKERS ?= 4
 SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-SOURCES := $(wildcard pytriton/native/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)
+SOURCES := $(wildcard pytriton/native/*.cpp pytriton/native/http/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)
 
 # The tests start hundreds of interpreters, which find what the first one has compiled.
 test unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test unit coverage interpreters lint types docs fuzz wheel bench clean
+.PHONY: demo test test-cluster unit coverage interpreters lint types docs fuzz wheel bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/digits.py
@@ -38,10 +38,15 @@ interpreters: $(READY)
 	$(BIN)/python tests/server/interpreters.py
 	$(BIN)/python -m pytest tests/server/test_interpreters.py
 
+# Workers on the nodes of a Ray cluster, which this machine plays.
+test-cluster: $(READY)
+	$(BIN)/pip install --quiet --editable '.[ray]'
+	$(BIN)/python -m pytest tests/cluster tests/server/test_remote_networks.py
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(SOURCES) pytriton/native/*.h tests/native/*.h
+	$(BIN)/clang-format --dry-run --Werror $(SOURCES) pytriton/native/*.h pytriton/native/http/*.h tests/native/*.h
 	@if command -v c++ >/dev/null; \
 	then printf '%s\n' $(SOURCES) | xargs -P 2 -I{} $(BIN)/clang-tidy --quiet {} -- -std=c++17 -Wall -Wextra -Wpedantic -Ipytriton/native; \
 	else echo "clang-tidy: left out, as there is no C++ compiler whose standard library it could read"; fi
@@ -68,9 +73,9 @@ bench: $(READY)
 	$(BIN)/python scripts/bench.py
 
 clean:
-	rm -rf $(VENV) pytriton/tritonserver pytriton/native/*.so pytriton/native/stamp.txt build dist
+	rm -rf $(VENV) pytriton/tritonserver pytriton/native/*.so pytriton/native/stamp.txt pytriton/native/vendor build dist
 
-$(READY): pyproject.toml hatch_build.py $(wildcard pytriton/native/*.cpp pytriton/native/*.h) pytriton/native/CMakeLists.txt
+$(READY): pyproject.toml hatch_build.py $(wildcard pytriton/native/*.cpp pytriton/native/*.h pytriton/native/http/*.cpp pytriton/native/http/*.h) pytriton/native/CMakeLists.txt
 	@$(PYTHON) -c 'import sys; sys.exit("pytriton needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip

@@ -9,6 +9,7 @@
 
 #include "../failure.h"
 #include "../json.h"
+#include "../memory.h"
 
 namespace pytriton::http {
 
@@ -34,8 +35,6 @@ void set(std::vector<Restriction>& to, const Json& value) {
     Restriction& restriction = to.emplace_back();
     for (const Json& endpoint : each["endpoints"].list()) restriction.endpoints.push_back(endpoint.text());
     restriction.header = each["header"].text();
-    std::transform(restriction.header.begin(), restriction.header.end(), restriction.header.begin(),
-                   [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
     restriction.value = each["value"].text();
   }
 }
@@ -82,6 +81,7 @@ Config read_config(const std::string& path) {
   add("max_head_bytes", config.limits.max_head_bytes);
   add("max_headers", config.limits.max_headers);
   add("max_body_bytes", config.limits.max_body_bytes);
+  add("max_buffered_bytes", config.max_buffered_bytes);
   add("max_nesting", config.max_nesting);
   add("max_connections", config.max_connections);
   add("max_connections_per_address", config.max_connections_per_address);
@@ -107,6 +107,7 @@ Config read_config(const std::string& path) {
     throw Failure(Code::invalid_argument, path + ": " + name + ": " + error.what());
   }
   config.threads = std::max(config.threads, 1U);
+  if (!config.max_buffered_bytes) config.max_buffered_bytes = static_cast<uint64_t>(Memory().available() / 2);
   return config;
 }
 

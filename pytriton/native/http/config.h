@@ -13,7 +13,7 @@ namespace pytriton::http {
 // Groups of endpoints, as the server's option --http-restricted-api names them, that ask for a header.
 struct Restriction {
   std::vector<std::string> endpoints;
-  std::string header, value;  // the header in lower case
+  std::string header, value;
 };
 
 struct Config {
@@ -32,6 +32,7 @@ struct Config {
 
   Limits limits;
   unsigned max_nesting = 64;  // levels of JSON
+  uint64_t max_buffered_bytes = 0;  // of requests that are being received or are in flight; 0: half of what is left
   size_t max_connections = 0, max_connections_per_address = 0;  // 0: no limit
   size_t max_requests = 0;                                      // in flight; 0: no limit
   int64_t head_timeout_s = 30;

@@ -44,9 +44,13 @@ class BlockedSignals {
 
 }  // namespace
 
-Front::Front(TRITONSERVER_Server* server, Config config) : server_(server), config_(std::move(config)) {
+Front::Front(TRITONSERVER_Server* server, Config config)
+    : server_(server),
+      config_(std::move(config)),
+      access_log_(config_.access_log.empty() ? nullptr : std::make_unique<AccessLog>(config_.access_log)) {
   raise_descriptor_limit();
   set_route_options(config_.route_options());
+  remove_unused(config_.upstream);  // which the server opens next
   for (unsigned count = 0; count < config_.threads; ++count) loops_.push_back(std::make_unique<Loop>(*this));
   Loop& first = *loops_.front();
   listeners_.push_back(std::make_unique<Listener>(first, listen_on(config_.address, config_.port, config_.reuse_port),
@@ -136,6 +140,12 @@ void Front::stop(int64_t timeout_ns) {
   }
   for (const auto& loop : loops_) loop->stop();
   for (std::thread& thread : threads_) thread.join();
+}
+
+size_t Front::requests_in_flight() const {
+  size_t total = 0;
+  for (const auto& loop : loops_) total += loop->metrics().in_flight.value();
+  return total;
 }
 
 std::string Front::metrics_page() const {

@@ -235,20 +235,16 @@ void infer(TRITONSERVER_Server* server, InferenceRequest&& request, std::unique_
 
 int status_of(Code code) {
   switch (code) {
-    case Code::invalid_argument:
-      return 400;
     case Code::not_found:
       return 404;
-    case Code::already_exists:
-      return 409;
-    case Code::cancelled:
-      return 499;
+    case Code::internal:
+      return 500;
     case Code::unsupported:
       return 501;
     case Code::unavailable:
       return 503;
     default:
-      return 500;
+      return 400;
   }
 }
 

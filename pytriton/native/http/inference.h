@@ -142,7 +142,7 @@ class Inference {
 // Throws Failure if the server refuses it; `inference` is not called then.
 void infer(TRITONSERVER_Server* server, InferenceRequest&& request, std::unique_ptr<Inference> inference);
 
-// Status of the answer to a request that failed.
+// Status of the answer to a request that failed, as Triton's own endpoint has it.
 int status_of(Code code);
 
 }  // namespace pytriton::http

@@ -15,8 +15,10 @@
 
 namespace pytriton::http {
 
+class AccessLog;
 class Connection;
 class Front;
+class Upstream;
 
 // What waits for a socket.
 class Pollable {
@@ -43,6 +45,7 @@ class Loop {
   void watch_output(Connection& connection, bool is_watched);
   bool is_draining() const { return is_draining_.load(std::memory_order_relaxed); }
   Metrics& metrics() { return metrics_; }
+  AccessLog* access_log() const { return access_log_; }
   int64_t coarse_now() const { return now_.load(std::memory_order_relaxed); }  // when the loop last woke
   size_t connections() const { return open_.load(); }
 
@@ -67,6 +70,8 @@ class Loop {
   }
 
   Front& front() { return front_; }
+  Upstream& upstream() { return *upstream_; }        // the server's own HTTP endpoint
+  Upstream& application() { return *application_; }  // of /predict, /docs and others
 
  private:
   int timeout_ms() const;
@@ -77,6 +82,7 @@ class Loop {
   void wake();
 
   Front& front_;
+  AccessLog* const access_log_;
   Descriptor epoll_, wake_;
   std::atomic<bool> is_stopped_{false}, is_sleeping_{false}, is_draining_{false}, has_tasks_{false};
   std::atomic<int64_t> now_{0};
@@ -91,6 +97,7 @@ class Loop {
   size_t controls_ = 0;  // connections of the control socket
   std::vector<Connection*> again_;
   std::vector<std::shared_ptr<void>> retired_;
+  std::unique_ptr<Upstream> upstream_, application_;
   HttpExchange* free_ = nullptr;
   size_t free_count_ = 0;
   std::function<void()> drained_;

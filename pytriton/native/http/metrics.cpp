@@ -27,6 +27,8 @@ std::string seconds(int64_t microseconds) {
 
 }  // namespace
 
+const char* name_of(Route route) { return kNames[static_cast<size_t>(route)]; }
+
 void Metrics::count(Route route, int status, int64_t duration_ns, uint64_t sent) {
   const auto row = static_cast<size_t>(route);
   requests_[row][static_cast<size_t>(std::clamp(status, 0, kStatuses - 1))].add();
@@ -83,6 +85,8 @@ std::string Metrics::page(const Metrics* const* all, size_t count) {
          [](Of each) -> const Counter& { return each.received; });
   single("pytriton_http_sent_bytes_total", "counter", "Bytes of answers.",
          [](Of each) -> const Counter& { return each.sent_; });
+  single("pytriton_http_requests_in_flight", "gauge", "Requests that have come and are not answered.",
+         [](Of each) -> const Counter& { return each.in_flight; });
   single("pytriton_http_connections", "gauge", "Open connections of clients.",
          [](Of each) -> const Counter& { return each.open; });
   single("pytriton_http_connections_accepted_total", "counter", "Connections that were accepted.",

@@ -10,6 +10,7 @@ namespace pytriton::http {
 
 enum class Route { infer, generate, generate_stream, predict, triton, application, own, none };
 constexpr size_t kRoutes = 8;
+const char* name_of(Route route);
 
 class Counter {
  public:
@@ -30,6 +31,7 @@ class Metrics {
   void count(Route route, int status, int64_t duration_ns, uint64_t sent);
 
   Counter received;  // bytes of bodies and heads
+  Counter in_flight;  // requests
   Counter accepted, open, refused, timed_out;
 
   static std::string page(const Metrics* const* all, size_t count);
