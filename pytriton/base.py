@@ -23,12 +23,13 @@ from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerErr
 from pytriton.model import Model, ModelSpec
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.pool.pool import Infer
-from pytriton.rest.config import RestConfig
+from pytriton.rest.config import RestConfig, SharedPort
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.model_server import ModelServer, ServerCapabilities
 from pytriton.server.statistics import ModelStatistics
 from pytriton.signals import ending_signals
+from pytriton.systemd import ServiceManager
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.metrics import CallableMetrics, load_prometheus
@@ -270,7 +271,7 @@ class TritonBase(ABC):
                     if self._rest is not None:  # it starts while the server does
                         from pytriton.rest.front import Front
 
-                        self._front = Front(self._rest, self.endpoints(), self._stop_soon)
+                        self._front = Front(self._rest, self.endpoints(), self._stop_soon, self._shared_port())
                     self._server = self._start_server()
                 except BaseException as error:
                     if self._front is not None:
@@ -289,6 +290,7 @@ class TritonBase(ABC):
         """Serve until :meth:`stop`, SIGINT, SIGTERM, or the end of the server or of a model; then stop.
 
         On a signal, requests in flight are finished, for up to ``exit_timeout_secs`` (30 s); a second signal ends them.
+        systemd is told of the start, of the end, and, if it watches the service, that the server answers.
 
         Args:
             monitoring_period_s: Seconds between two checks of the models; default: 10.
@@ -301,14 +303,21 @@ class TritonBase(ABC):
             raise TypeError("give monitoring_period_s or monitoring_period_sec, not both")
         given = monitoring_period_s if monitoring_period_s is not None else monitoring_period_sec
         period = MONITORING_PERIOD_S if given is None else given
+        manager = ServiceManager()
+        if manager.watchdog_s is not None:
+            period = min(period, manager.watchdog_s / 3)
         with ending_signals(self._on_signal, self._on_second_signal):
             try:
                 self._begin_serving()
             except PyTritonInvalidOperationError:
                 if not self._wake.is_set():  # by a signal, before the server was ready
                     raise
+            if not self._wake.is_set():
+                manager.ready(f"Serving {', '.join(sorted(self._models.names(loaded=True))) or 'no models'}")
             while not self._wake.wait(period) and self.is_alive():
-                pass
+                if manager.watchdog_s is not None and self._server is not None and self._server.is_responding(period):
+                    manager.alive()
+            manager.stopping(self._server.exit_timeout_s if self._server is not None else 0.0)
             self.stop()
 
     def stop(self) -> bool:
@@ -339,7 +348,9 @@ class TritonBase(ABC):
                 pass
             if self._server is not None:
                 deadline = time.monotonic() + self._server.exit_timeout_s
+                self._server.refuse_connections()
                 if self._front is not None:
+                    self._server.wait_http_answered(deadline)  # some requests go to the front
                     self._front.drain(deadline - time.monotonic())
                 wait_drained = partial(self._models.wait_drained, self._server)
                 self._server.end(self._models.names(loaded=True), wait_drained, deadline)
@@ -451,6 +462,10 @@ class TritonBase(ABC):
     def _capabilities(self) -> ServerCapabilities:
         """What the server can do for models, also before it has started."""
         return ServerCapabilities()
+
+    def _shared_port(self) -> SharedPort | None:
+        """The endpoint of the server at which the REST front is served, too."""
+        return None
 
     def _begin_serving(self) -> None:
         self.connect()

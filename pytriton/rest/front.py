@@ -21,7 +21,7 @@ from pytriton.exceptions import PyTritonServerError
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.supervisor import RestartPolicy
 from pytriton.rest.announcement import announcement
-from pytriton.rest.config import READY, FrontSpec, RestConfig
+from pytriton.rest.config import READY, FrontSpec, RestConfig, SharedPort
 from pytriton.rest.counters import MEMORY_BYTES
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.launch import local_host
@@ -56,6 +56,7 @@ class Front:
         config: Options, which :func:`checked` has returned.
         endpoints: Of the server behind the front, which need not run yet.
         on_failure: Called, on a thread of its own, when a process cannot be started, or has died too often.
+        shared: Where the front gets requests beside its own port, if it has one.
 
     Attributes:
         url: Where the front is, for this machine.
@@ -64,16 +65,31 @@ class Front:
         PyTritonServerError: It cannot listen there.
     """
 
-    def __init__(self, config: RestConfig, endpoints: ServerEndpoints, on_failure: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: RestConfig,
+        endpoints: ServerEndpoints,
+        on_failure: Callable[[], None],
+        shared: SharedPort | None = None,
+    ) -> None:
         scheme = "http" if config.certificate is None else "https"
-        self.url = f"{scheme}://{local_host(config.address)}:{config.port}{config.root_path}"
+        own = f"{scheme}://{local_host(config.address)}:{config.port}"
+        self.url = (shared.url if shared else own) + config.root_path
         self._asks_token = config.access_token is not None
-        self._listeners = _listen(config.address, config.port, config.processes)
+        self._shared = shared
+        self._listeners: list[socket.socket] = []
+        if config.port is not None:
+            self._listeners += _listen(config.address, config.port, config.processes)
+        each_listens = [[listener] for listener in self._listeners] or [[] for _ in range(config.processes)]
+        if shared is not None:
+            listener = _listen_at(shared.socket)
+            self._listeners.append(listener)
+            each_listens = [[*listeners, listener] for listeners in each_listens]
         self._counters = [_memory(index) for index in range(config.processes)]
         forks.register(self)
         self._processes = [
-            FrontProcess(config, endpoints, listener, self._counters, index, on_failure)
-            for index, listener in enumerate(self._listeners)
+            FrontProcess(config, endpoints, listeners, self._counters, index, on_failure)
+            for index, listeners in enumerate(each_listens)
         ]
 
     def after_fork(self) -> None:
@@ -125,6 +141,9 @@ class Front:
     def _close_listeners(self) -> None:
         for listener in self._listeners:
             listener.close()
+        if self._shared is not None:
+            with suppress(OSError):
+                os.unlink(self._shared.socket)
 
 
 class FrontProcess:
@@ -133,7 +152,7 @@ class FrontProcess:
     Args:
         config: Options of the front.
         endpoints: Of the server behind it.
-        listener: What it accepts from.
+        listeners: What it accepts from.
         counters: Descriptors of the metrics of all processes of the front.
         index: Which of them this process is.
         on_failure: As for :class:`Front`.
@@ -146,13 +165,13 @@ class FrontProcess:
         self,
         config: RestConfig,
         endpoints: ServerEndpoints,
-        listener: socket.socket,
+        listeners: Sequence[socket.socket],
         counters: list[int],
         index: int,
         on_failure: Callable[[], None],
     ) -> None:
         self.failure: str | None = None
-        self._config, self._endpoints, self._listener = config, endpoints, listener
+        self._config, self._endpoints, self._listeners = config, endpoints, listeners
         self._counters, self._index = tuple(counters), index
         self._on_failure = on_failure
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -251,7 +270,7 @@ class FrontProcess:
             spec = FrontSpec(
                 self._config,
                 self._endpoints,
-                self._listener.fileno(),
+                tuple(listener.fileno() for listener in self._listeners),
                 theirs.fileno(),
                 self._counters,
                 self._index,
@@ -263,7 +282,7 @@ class FrontProcess:
             file.seek(0)
             try:
                 process = subprocess.Popen(
-                    [sys.executable, "-c", BOOTSTRAP, str(file.fileno()), f"pytriton-rest:{self._config.port}"],
+                    [sys.executable, "-c", BOOTSTRAP, str(file.fileno()), f"pytriton-rest:{self._config.port or ''}"],
                     stdin=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # each of its threads takes memory
@@ -331,6 +350,18 @@ def _listen(address: str, port: int, count: int) -> list[socket.socket]:
             f"the REST front cannot listen on {address}:{port}: {error.strerror}. Choose another port in RestConfig"
         ) from error
     return listeners
+
+
+def _listen_at(path: str) -> socket.socket:
+    """A socket that listens at a path, in a folder of this user alone."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise PyTritonServerError(f"the REST front cannot listen on {path}: {error.strerror}") from error
+    return listener
 
 
 def _memory(index: int) -> int:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -128,7 +129,7 @@ class ModelServer:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self.url = access.url
+        self.url = access.public_url
         self.id = ""  # models of the server's own repositories have no mark
 
     def is_alive(self) -> bool:
@@ -197,13 +198,25 @@ class ModelServer:
         """Whether the server answers, and is ready."""
         return self.wait_ready(0.0, lambda: True) is None
 
-    def wait_ready(self, timeout_s: float, keep_waiting: Callable[[], bool], *, live: bool = False) -> str | None:
+    def is_responding(self, timeout_s: float) -> bool:
+        """Whether the server answers within ``timeout_s`` seconds."""
+        return self.wait_ready(0.0, lambda: True, live=True, call_timeout_s=timeout_s) is None
+
+    def wait_ready(
+        self,
+        timeout_s: float,
+        keep_waiting: Callable[[], bool],
+        *,
+        live: bool = False,
+        call_timeout_s: float = CALL_TIMEOUT_S,
+    ) -> str | None:
         """Wait until the server is live and ready.
 
         Args:
             timeout_s: For at most so long; 0 asks once.
             keep_waiting: Whether to wait on.
             live: It is enough that the server is live: it need not have all its models ready.
+            call_timeout_s: How long to wait for each answer.
 
         Returns:
             None, or what the server said last if it did not get ready.
@@ -214,7 +227,7 @@ class ModelServer:
         with closing(self._connect()) as transport:
             while keep_waiting():
                 try:
-                    if all(transport.call(Call(method, CALL_TIMEOUT_S)) for method in methods) and keep_waiting():
+                    if all(transport.call(Call(method, call_timeout_s)) for method in methods) and keep_waiting():
                         return None
                 except PyTritonClientError as error:
                     answer = str(error)
@@ -222,6 +235,20 @@ class ModelServer:
                     break
                 time.sleep(READY_POLL_S)
         return answer
+
+    def refuse_connections(self) -> None:
+        """Refuse new HTTP connections from now on, and close each when its request is answered, if that is possible."""
+
+    def wait_http_answered(self, deadline: float = -math.inf) -> bool:
+        """After :meth:`refuse_connections`, wait until all requests over HTTP are answered.
+
+        Args:
+            deadline: In :func:`time.monotonic` seconds; by default this does not wait.
+
+        Returns:
+            False at the deadline; true also if connections cannot be refused.
+        """
+        return True
 
     def wait_received(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:
         """Before models are unloaded, wait for requests that the server is receiving, for a part of ``timeout_s``.

@@ -49,7 +49,7 @@ Front::Front(TRITONSERVER_Server* server, Config config)
       config_(std::move(config)),
       access_log_(config_.access_log.empty() ? nullptr : std::make_unique<AccessLog>(config_.access_log)) {
   raise_descriptor_limit();
-  set_route_options({config_.max_nesting, config_.header_forward_pattern, config_.is_traced});
+  set_route_options(config_.route_options());
   remove_unused(config_.upstream);  // which the server opens next
   for (unsigned count = 0; count < config_.threads; ++count) loops_.push_back(std::make_unique<Loop>(*this));
   Loop& first = *loops_.front();

@@ -1,0 +1,33 @@
+"""The native front end answers as Triton's own HTTP endpoint does, but for differences that are listed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.server.frontend.cases import CASES, DIFFERENCES, comparable
+from tests.server.frontend.wire import Answer, connected
+
+DIFFERENT = {name: difference for difference in DIFFERENCES for name in difference.cases}
+
+
+def answers(pair, name) -> tuple[Answer, Answer]:
+    """Of the native front end, and of Triton's own endpoint."""
+    found = []
+    for frontend in ("native", "triton"):
+        with connected(pair[frontend]) as client:
+            found.append(comparable(client.ask(CASES[name])))
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in DIFFERENT])
+def test_both_front_ends_give_the_same_answer(pair, name):
+    native, triton = answers(pair, name)
+    assert native == triton
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_deliberate_differences_are_those_of_the_table(pair, name):
+    native, triton = answers(pair, name)
+    assert (triton.status, native.status) == (DIFFERENT[name].triton, DIFFERENT[name].native)
+    assert native != triton
+    assert native.error or native.json
