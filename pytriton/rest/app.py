@@ -18,6 +18,7 @@ from pytriton.rest.errors import RestError
 from pytriton.rest.inference import Inference
 from pytriton.rest.metrics import FrontMetrics
 from pytriton.rest.middleware import stack
+from pytriton.rest.openai import routes as openai
 from pytriton.rest.predict import KServePredict, Predict
 from pytriton.rest.upstream import upstream_of
 
@@ -55,6 +56,7 @@ def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
             Route("/predict/{model}/{version}", predict),
             Route("/v1/models/{model}:predict", kserve),
             Route("/v1/models/{model}/versions/{version}:predict", kserve),
+            *openai.routes(inference, config),
             *health.routes(upstream, metrics),
             *docs.routes(inference.models.ready, config),
         ],

@@ -16,8 +16,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pytriton.rest.config import RestConfig
-from pytriton.rest.errors import RETRY_AFTER_S, RestError, send_error
+from pytriton.rest.errors import RETRY_AFTER_S, RestError
 from pytriton.rest.metrics import FrontMetrics
+from pytriton.rest.openai.errors import refuse
 
 __all__ = ["ACCESS_LOGGER", "request_id", "stack", "trace_headers"]
 
@@ -181,7 +182,7 @@ class AccessToken:
         if scope["type"] != "http" or _is_below(scope, HEALTH) or self._is_allowed(scope["headers"]):
             return await self._app(scope, receive, send)
         message = "this needs the access token, as the header 'Authorization: Bearer <token>'"
-        await send_error(send, RestError(401, "UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"}))
+        await refuse(scope, send, RestError(401, "UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"}))
 
     def _is_allowed(self, headers: Headers) -> bool:
         given = next((value for name, value in headers if name == b"authorization"), b"")
@@ -209,7 +210,7 @@ class RequestLimit:
         if self._in_progress >= self._most:
             message = f"{self._in_progress} requests are in progress, as many as are allowed; try again later"
             headers = {"Retry-After": str(RETRY_AFTER_S)}
-            return await send_error(send, RestError(429, "TOO_MANY_REQUESTS", message, headers=headers))
+            return await refuse(scope, send, RestError(429, "TOO_MANY_REQUESTS", message, headers=headers))
         self._in_progress += 1
         try:
             await self._app(scope, receive, send)
