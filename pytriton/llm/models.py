@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, get_origin
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from pytriton.exceptions import ErrorCode, PyTritonRequestError, PyTritonValidationError
+from pytriton.llm.gathering import Pace
 from pytriton.llm.kinds import (
     CHAT,
     CHOICE,
@@ -101,6 +102,8 @@ class _Streamed(_Model, Generic[R]):
         return answer
 
     def _async_form(self) -> Callable[..., Any]:
+        pace = Pace()
+
         async def answer(requests: list[Mapping[str, Any]]) -> AsyncGenerator[list[Arrays], None]:
             request, writer = self._read(requests[0])
             items = self._function(request)
@@ -108,17 +111,9 @@ class _Streamed(_Model, Generic[R]):
                 items = await items
             if not hasattr(items, "__aiter__"):
                 items = _each_async(_each(items))
-            try:
-                async for item in items:
-                    chunk = writer.write(item)
-                    if chunk is not None:
-                        yield _response([chunk])
-                    if writer.ended:
-                        break
-            finally:
-                if hasattr(items, "aclose"):
-                    await items.aclose()
-            yield _response(writer.end())
+            async with aclosing(pace.gathered(_written(items, writer))) as responses:
+                async for chunks in responses:
+                    yield _response(chunks)
 
         return answer
 
@@ -329,6 +324,20 @@ def _each(result: Any) -> Any:
     if isinstance(result, (Iterator, list, tuple)):
         return result
     return iter([result])
+
+
+async def _written(items: Any, writer: Writer) -> AsyncGenerator[list[bytes], None]:
+    try:
+        async for item in items:
+            chunk = writer.write(item)
+            if chunk is not None:
+                yield [chunk]
+            if writer.ended:
+                break
+    finally:
+        if hasattr(items, "aclose"):
+            await items.aclose()
+    yield writer.end()
 
 
 async def _each_async(items: Iterable[Any]) -> AsyncGenerator[Any, None]:
