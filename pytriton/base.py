@@ -29,6 +29,7 @@ from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.model_server import ModelServer, ServerCapabilities
 from pytriton.server.statistics import ModelStatistics
 from pytriton.signals import ending_signals
+from pytriton.systemd import ServiceManager
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.metrics import CallableMetrics, load_prometheus
@@ -289,6 +290,7 @@ class TritonBase(ABC):
         """Serve until :meth:`stop`, SIGINT, SIGTERM, or the end of the server or of a model; then stop.
 
         On a signal, requests in flight are finished, for up to ``exit_timeout_secs`` (30 s); a second signal ends them.
+        systemd is told of the start, of the end, and, if it watches the service, that the server answers.
 
         Args:
             monitoring_period_s: Seconds between two checks of the models; default: 10.
@@ -301,14 +303,21 @@ class TritonBase(ABC):
             raise TypeError("give monitoring_period_s or monitoring_period_sec, not both")
         given = monitoring_period_s if monitoring_period_s is not None else monitoring_period_sec
         period = MONITORING_PERIOD_S if given is None else given
+        manager = ServiceManager()
+        if manager.watchdog_s is not None:
+            period = min(period, manager.watchdog_s / 3)
         with ending_signals(self._on_signal, self._on_second_signal):
             try:
                 self._begin_serving()
             except PyTritonInvalidOperationError:
                 if not self._wake.is_set():  # by a signal, before the server was ready
                     raise
+            if not self._wake.is_set():
+                manager.ready(f"Serving {', '.join(sorted(self._models.names(loaded=True))) or 'no models'}")
             while not self._wake.wait(period) and self.is_alive():
-                pass
+                if manager.watchdog_s is not None and self._server is not None and self._server.is_responding(period):
+                    manager.alive()
+            manager.stopping(self._server.exit_timeout_s if self._server is not None else 0.0)
             self.stop()
 
     def stop(self) -> bool:

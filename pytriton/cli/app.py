@@ -170,7 +170,8 @@ def serve(
         typer.Option(
             envvar=TOKEN_VARIABLE,
             show_envvar=True,
-            help="Access token of the protected endpoints, for a function that takes a Triton.",
+            help="Access token of the protected endpoints, for a function that takes a Triton; or "
+            "PYTRITON_ACCESS_TOKEN_FILE names a file.",
             show_default="a random one",
         ),
     ] = None,

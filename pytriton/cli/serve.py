@@ -17,7 +17,8 @@ from typing import Any
 from watchfiles import Change, PythonFilter, watch
 
 from pytriton.cli.target import Target, TargetError
-from pytriton.client.auth import TOKEN_VARIABLE
+from pytriton.client.auth import TOKEN_VARIABLE, token_or_environment
+from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.config import ENVIRONMENT_PREFIX, TritonConfig
 from pytriton.rest.config import ENVIRONMENT_PREFIX as REST_PREFIX
 from pytriton.rest.config import checked
@@ -94,7 +95,8 @@ class ServeOptions:
                 os.environ.setdefault(f"{REST_PREFIX}ADDRESS", config.http_address)
         try:
             checked(None)
-        except ImportError as error:
+            access_token = token_or_environment(access_token)  # the command line has the variable's already
+        except (ImportError, PyTritonClientValueError) as error:
             raise TargetError(str(error)) from error
         return cls(Target.parse(target), app_dir.resolve(), access_token, log_level.lower(), workers)
 

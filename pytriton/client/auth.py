@@ -15,6 +15,7 @@ from pytriton.client.exceptions import PyTritonClientInvalidUrlError, PyTritonCl
 from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
 
 __all__ = [
+    "TOKEN_FILE_VARIABLE",
     "TOKEN_VARIABLE",
     "Tls",
     "TritonUrl",
@@ -26,6 +27,8 @@ __all__ = [
 
 #: Holds the token of clients that are not given one.
 TOKEN_VARIABLE = "PYTRITON_ACCESS_TOKEN"
+#: Names a file with it, as a secret of Kubernetes, Docker or systemd is one.
+TOKEN_FILE_VARIABLE = "PYTRITON_ACCESS_TOKEN_FILE"
 
 # The gRPC server looks for its restricted header under a prefix.
 _HEADERS = {"http": "triton-access-token", "grpc": "triton-grpc-protocol-triton-access-token"}
@@ -158,15 +161,26 @@ def split_access_token(headers: Mapping[str, str]) -> tuple[str | None, dict[str
 
 
 def token_or_environment(access_token: str | None) -> str | None:
-    """The token that a client was given, else that in ``PYTRITON_ACCESS_TOKEN``; None without either.
+    """The token that a client was given, else that in ``PYTRITON_ACCESS_TOKEN``, else that in the file which
+    ``PYTRITON_ACCESS_TOKEN_FILE`` names; None without any.
 
     Raises:
-        PyTritonClientValueError: The one in the environment cannot travel in a header. The message does not show it.
+        PyTritonClientValueError: The one in the environment or in the file cannot travel in a header, or there is no
+            such file. The message does not show the token.
     """
     if access_token is not None:
         return access_token
-    token = os.environ.get(TOKEN_VARIABLE)
-    return check_token(token, f"the environment variable {TOKEN_VARIABLE}") if token else None
+    if token := os.environ.get(TOKEN_VARIABLE):
+        return check_token(token, f"the environment variable {TOKEN_VARIABLE}")
+    if not (file := os.environ.get(TOKEN_FILE_VARIABLE)):
+        return None
+    try:
+        token = Path(file).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PyTritonClientValueError(f"{TOKEN_FILE_VARIABLE}={file} cannot be read: {error}") from error
+    if not token:
+        raise PyTritonClientValueError(f"{TOKEN_FILE_VARIABLE}={file} is an empty file")
+    return check_token(token, f"the file {file} of {TOKEN_FILE_VARIABLE}")
 
 
 PathLike = str | os.PathLike[str] | None

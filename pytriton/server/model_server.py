@@ -197,13 +197,25 @@ class ModelServer:
         """Whether the server answers, and is ready."""
         return self.wait_ready(0.0, lambda: True) is None
 
-    def wait_ready(self, timeout_s: float, keep_waiting: Callable[[], bool], *, live: bool = False) -> str | None:
+    def is_responding(self, timeout_s: float) -> bool:
+        """Whether the server answers within ``timeout_s`` seconds."""
+        return self.wait_ready(0.0, lambda: True, live=True, call_timeout_s=timeout_s) is None
+
+    def wait_ready(
+        self,
+        timeout_s: float,
+        keep_waiting: Callable[[], bool],
+        *,
+        live: bool = False,
+        call_timeout_s: float = CALL_TIMEOUT_S,
+    ) -> str | None:
         """Wait until the server is live and ready.
 
         Args:
             timeout_s: For at most so long; 0 asks once.
             keep_waiting: Whether to wait on.
             live: It is enough that the server is live: it need not have all its models ready.
+            call_timeout_s: How long to wait for each answer.
 
         Returns:
             None, or what the server said last if it did not get ready.
@@ -214,7 +226,7 @@ class ModelServer:
         with closing(self._connect()) as transport:
             while keep_waiting():
                 try:
-                    if all(transport.call(Call(method, CALL_TIMEOUT_S)) for method in methods) and keep_waiting():
+                    if all(transport.call(Call(method, call_timeout_s)) for method in methods) and keep_waiting():
                         return None
                 except PyTritonClientError as error:
                     answer = str(error)

@@ -73,3 +73,24 @@ def test_token_in_the_environment_that_cannot_travel_is_refused_without_being_sh
     with pytest.raises(ValueError, match="environment variable PYTRITON_ACCESS_TOKEN is not printable") as raised:
         ModelClient(url, "m")
     assert "s3cret" not in str(raised.value)
+
+
+def test_token_may_be_in_a_file(monkeypatch, tmp_path):
+    file = tmp_path / "token"
+    monkeypatch.delenv("PYTRITON_ACCESS_TOKEN", raising=False)
+    monkeypatch.setenv("PYTRITON_ACCESS_TOKEN_FILE", str(file))
+    with pytest.raises(ValueError, match=r"PYTRITON_ACCESS_TOKEN_FILE=.* cannot be read: .*No such file"):
+        token_or_environment(None)
+    file.write_text("\n")
+    with pytest.raises(ValueError, match="is an empty file"):
+        token_or_environment(None)
+    file.write_text("s3cret\n")  # as an editor ends it
+    assert token_or_environment(None) == "s3cret"
+    assert token_or_environment("given") == "given"
+    monkeypatch.setenv("PYTRITON_ACCESS_TOKEN", "variable")
+    assert token_or_environment(None) == "variable"
+    monkeypatch.delenv("PYTRITON_ACCESS_TOKEN")
+    file.write_text("s3\x01cret")
+    with pytest.raises(ValueError, match=r"the file .* is not printable") as raised:
+        token_or_environment(None)
+    assert "cret" not in str(raised.value).replace(str(file), "")
