@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, get_origin
@@ -282,7 +291,7 @@ class EmbeddingModel(_Model):
                 f"{self.__name__} returned an array of shape {vectors.shape} for {len(texts)} texts; return one row "
                 "for each"
             )
-        outputs = {VECTOR: vectors}
+        outputs: Arrays = {VECTOR: vectors}
         if self._count is not None:
             counts = [self._count(text) if isinstance(text, str) else len(text) for text in texts]
             outputs[TOKENS] = np.array(counts, np.int32)[:, np.newaxis]

@@ -11,7 +11,7 @@ from pytriton.rest.config import RestConfig
 from pytriton.rest.models import Model
 from pytriton.signature.schema import OBJECT, RESULT, Schema, is_native
 
-__all__ = ["describe"]
+__all__ = ["describe", "schemas_of"]
 
 LARGEST_EXAMPLE = 64  # numbers; one made from a schema that needs more is left out
 DEFAULT_SIZE = 2  # of dimensions that may have any
@@ -201,6 +201,40 @@ class _Writer:
                 **_errors(*ERRORS),
             },
         }
+
+
+def schemas_of(model: Model) -> tuple[Schema, Schema]:
+    """The schemas of a model's input and output as JSON, each complete in itself, with ``$defs``."""
+    writer = _Writer()
+    writer.add(model)
+    known = {**COMPONENTS, **writer.schemas}
+    *_, taken, given = writer.schemas  # the definitions come before them
+    return _complete(taken, known), _complete(given, known)
+
+
+def _complete(name: str, known: Mapping[str, Schema]) -> Schema:
+    found = {each: f"#/$defs/{each}" for each in known}
+    schema: Schema = _referring(known[name], found)
+    used: dict[str, Schema] = {}
+    waiting = [schema]
+    while waiting:
+        for each in _references(waiting.pop()):
+            if each not in used:
+                used[each] = _referring(known[each], found)
+                waiting.append(used[each])
+    return {**schema, "$defs": used} if used else schema
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """The names that a schema refers to."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("$ref"), str):
+            yield schema["$ref"].rpartition("/")[2]
+        for each in schema.values():
+            yield from _references(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from _references(each)
 
 
 def takes_instances(model: Model) -> bool:

@@ -3,7 +3,7 @@
 =========================== ==========================================================================================
 :mod:`pytriton.llm`         a request as it came, and chunks as they are sent
 vLLM's and TensorRT-LLM's   ``text_input`` and, where the model has them, ``sampling_parameters`` (JSON), ``stream``,
-backends                    ``max_tokens``, ``temperature``, ``stop_words`` ...; ``text_output`` is a piece of the answer
+backends                    ``max_tokens``, ``temperature``, ``stop_words`` ...; ``text_output`` has pieces of the ans
 =========================== ==========================================================================================
 
 A model of the second kind answers chats if its configuration has a parameter ``chat_template``.
@@ -15,7 +15,6 @@ import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 

@@ -44,7 +44,7 @@ def embedded(request: EmbeddingRequest, rows: Sequence[Arrays]) -> dict[str, Any
     for index, row in enumerate(rows):
         vector = _cut(row[VECTOR], request.dimensions)
         data.append({"object": "embedding", "index": index, "embedding": _written(vector, request.encoding_format)})
-    answer = {"object": "list", "data": data, "model": request.model}
+    answer: dict[str, Any] = {"object": "list", "data": data, "model": request.model}
     if rows and TOKENS in rows[0]:
         tokens = int(sum(row[TOKENS][0] for row in rows))
         answer["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}

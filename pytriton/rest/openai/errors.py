@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pytriton.rest.errors import RestError, Send, send_error
+from pytriton.signature.validation import Problem
 
 __all__ = ["is_openai", "no_model", "of_validation", "openai_error", "refuse"]
 
@@ -47,16 +48,9 @@ def of_validation(error: ValidationError) -> RestError:
     details = []
     for each in found[:MOST_PROBLEMS]:
         path = tuple(part for part in each["loc"] if isinstance(part, int) or part.isidentifier())
-        details.append(_Told(path, each["msg"]))
-    text = "; ".join(f"{'.'.join(map(str, each.path)) or 'the body'}: {each.text}" for each in details)
-    return RestError(400, "INVALID_VALUE", text, details)  # type: ignore[arg-type]
-
-
-class _Told:
-    """A problem in the words of pydantic."""
-
-    def __init__(self, path: tuple[str | int, ...], text: str) -> None:
-        self.path, self.text = path, text
+        details.append(Problem(path, each["msg"], ""))
+    text = "; ".join(f"{'.'.join(map(str, each.path)) or 'the body'}: {each.expected}" for each in details)
+    return RestError(400, "INVALID_VALUE", text, details)
 
 
 def no_model(name: str, what: str) -> RestError:

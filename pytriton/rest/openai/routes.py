@@ -24,11 +24,13 @@ from pytriton.rest.openai.answers import Call, answer, kinds_of, owner_of
 from pytriton.rest.openai.embeddings import embedded, read_inputs
 from pytriton.rest.openai.errors import no_model, of_validation, openai_error
 from pytriton.rest.openai.wire import CHAT_FORM, COMPLETION_FORM, FRAMING, Answer, Events, total, usage_of, whole
+from pytriton.rest.permits import check_model, may_call, use_tokens
 from pytriton.rest.predict import refuse_other_sites
 from pytriton.rest.streams import CancelledOnDisconnect, send_stream
 
 __all__ = ["routes"]
 
+BYTES_OF_A_TOKEN = 4
 MOST_CHOICES = 128  # of all prompts of a request
 JSON_HEADER = (b"content-type", b"application/json")
 
@@ -91,7 +93,9 @@ class _Endpoint:
             request = kind.model_validate_json(body)
         except ValidationError as error:
             raise of_validation(error) from error
-        scope["state"]["model"] = request.model  # type: ignore[attr-defined]
+        model: str = request.model  # type: ignore[attr-defined]
+        check_model(scope, model)
+        scope["state"]["model"] = model
         return request, body
 
 
@@ -110,13 +114,14 @@ class ChatCompletions(_Endpoint):
             raise RestError(400, "INVALID_VALUE", f"the request asks for {len(begins)} answers; {MOST_CHOICES} at most")
         answers = [answer(self._inference, call, index) for index in range(len(begins))]
         if request.stream:
-            events = self._events(call, answers, begins)
+            events = self._events(call, answers, begins, scope)
             return await send_stream(events, FRAMING, receive, send, self._config.heartbeat_s)
         collected = [Answer(self._form, index, begin) for index, begin in enumerate(begins)]
         async with CancelledOnDisconnect(receive), aclosing(merged(answers)) as pieces:
             async for index, chunks in pieces:
                 collected[index].add(chunks)
         found = whole(self._form, request.model, collected, request.n or 1)
+        use_tokens(scope, _tokens(found.get("usage"), body, sum(each.chunks for each in collected)))
         await _send(send, 200, orjson.dumps(found), [JSON_HEADER])
 
     def _begins(self, request: Any) -> list[str]:
@@ -124,22 +129,28 @@ class ChatCompletions(_Endpoint):
         return [""] * (request.n or 1)
 
     async def _events(
-        self, call: Call, answers: list[AsyncGenerator[list[bytes], None]], begins: list[str]
+        self, call: Call, answers: list[AsyncGenerator[list[bytes], None]], begins: list[str], scope: Any
     ) -> AsyncGenerator[bytes, None]:
         """The events of a stream, some at a time."""
         request = call.request
         events = Events(self._form, request.model, request.stream_usage)
         usages: list[Any] = [None] * len(answers)
-        async with aclosing(merged(answers)) as pieces:
-            async for index, chunks in pieces:
-                if begins[index]:
-                    chunks = [orjson.dumps({"text": begins[index], "logprobs": None, "finish_reason": None}), *chunks]
-                    begins[index] = ""
-                usages[index] = usage_of(chunks[-1:]) or usages[index]
-                yield events.of(index, chunks)
-        usage = total(usages, request.n or 1)
-        if request.stream_usage and usage is not None:
-            yield events.usage(usage)
+        count = 0
+        try:
+            async with aclosing(merged(answers)) as pieces:
+                async for index, chunks in pieces:
+                    count += len(chunks)
+                    usages[index] = usage_of(chunks[-1:]) or usages[index]
+                    if begins[index]:
+                        begin = {"text": begins[index], "logprobs": None, "finish_reason": None}
+                        chunks = [orjson.dumps(begin), *chunks]
+                        begins[index] = ""
+                    yield events.of(index, chunks)
+            usage = total(usages, request.n or 1)
+            if request.stream_usage and usage is not None:
+                yield events.usage(usage)
+        finally:  # also if the client has gone
+            use_tokens(scope, _tokens(total(usages, request.n or 1), call.body, count))
 
 
 class Completions(ChatCompletions):
@@ -160,14 +171,15 @@ class Embeddings(_Endpoint):
     """``/v1/embeddings``."""
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        request, _ = await self._read(EmbeddingRequest, scope, receive)
+        request, body = await self._read(EmbeddingRequest, scope, receive)
         details = CallDetails(request_id(scope), trace_headers(scope))
         async with CancelledOnDisconnect(receive):
             _, _, rows = await self._inference.answer(
                 request.model, "", lambda served: read_inputs(served, request), details
             )
-        found = orjson.dumps(embedded(request, rows), option=orjson.OPT_SERIALIZE_NUMPY)
-        await _send(send, 200, found, [JSON_HEADER])
+        found = embedded(request, rows)
+        use_tokens(scope, _tokens(found.get("usage"), body, 0))
+        await _send(send, 200, orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY), [JSON_HEADER])
 
 
 class Models(_Endpoint):
@@ -182,8 +194,12 @@ class Models(_Endpoint):
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         name = scope["path_params"].get("model")
         if name is None:
-            found: Any = [self._described(model) for model in await self._inference.models.ready() if _serves(model)]
+            ready = await self._inference.models.ready()
+            found = [
+                self._described(each) for each in ready if _serves(each) and may_call(scope, each.config.model_name)
+            ]
             return await _send(send, 200, orjson.dumps({"object": "list", "data": found}), [JSON_HEADER])
+        check_model(scope, name)
         served = await self._inference.models.find(name)
         if not _serves(served.model):
             raise no_model(name, "OpenAI's API")
@@ -192,6 +208,11 @@ class Models(_Endpoint):
     def _described(self, model: Model) -> dict[str, Any]:
         name, owner = model.config.model_name, owner_of(model.config)
         return {"id": name, "object": "model", "created": self._created, "owned_by": owner}
+
+
+def _tokens(usage: dict[str, Any] | None, body: bytes, chunks: int) -> int:
+    """How many tokens a request counts for; a guess, if the model does not tell."""
+    return len(body) // BYTES_OF_A_TOKEN + chunks if usage is None else int(usage["total_tokens"])
 
 
 def _serves(model: Model) -> bool:

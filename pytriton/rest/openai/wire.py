@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -30,10 +31,11 @@ FRAMING = Framing(
 )
 
 
+@dataclass(frozen=True)
 class Form:
     """What differs between chats and completions.
 
-    Args:
+    Attributes:
         prefix: Of ids.
         name: Of the object.
         chunk_name: Of the object of an event.
@@ -41,8 +43,11 @@ class Form:
         is_chat: Whether answers are messages.
     """
 
-    def __init__(self, prefix: str, name: str, chunk_name: str, begin: bytes, *, is_chat: bool) -> None:
-        self.prefix, self.name, self.chunk_name, self.begin, self.is_chat = prefix, name, chunk_name, begin, is_chat
+    prefix: str
+    name: str
+    chunk_name: str
+    begin: bytes
+    is_chat: bool
 
 
 CHAT_FORM = Form(
@@ -134,10 +139,15 @@ class Answer:
         form: Of the answer.
         index: Of the choice.
         begin: Text before that of the chunks.
+
+    Attributes:
+        usage: The number of tokens, if the chunks tell.
+        chunks: How many there were.
     """
 
     def __init__(self, form: Form, index: int, begin: str = "") -> None:
         self.usage: dict[str, Any] | None = None
+        self.chunks = 0
         self._form = form
         self._index = index
         self._texts = [begin] if begin else []
@@ -148,6 +158,7 @@ class Answer:
 
     def add(self, chunks: Sequence[bytes]) -> None:
         """Take some chunks."""
+        self.chunks += len(chunks)
         for chunk in map(parsed, chunks):
             if "usage" in chunk:
                 self.usage = chunk["usage"]
@@ -191,8 +202,8 @@ class Answer:
         shared = {"index": self._index, "logprobs": self._logprobs, "finish_reason": self._reason or "stop"}
         if not self._form.is_chat:
             return {**shared, "text": text}
-        message = {"role": "assistant", "content": text or (None if self._calls else ""), "refusal": None}
-        message |= self._message
+        content = text or (None if self._calls else "")
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None, **self._message}
         if self._calls:
             message["tool_calls"] = [call for _, call in sorted(self._calls.items())]
         return {**shared, "message": message}
