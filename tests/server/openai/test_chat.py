@@ -227,5 +227,5 @@ def test_models_are_listed(client):
     assert {"parrot", "told", "continued", "embed", "vllm", "trtllm"} <= listed.keys()
     assert (listed["told"].object, listed["told"].owned_by) == ("model", "tests")
     assert client.models.retrieve("told") == listed["told"]
-    with pytest.raises(openai.NotFoundError, match="no model 'tolt'.*'told'"):
+    with pytest.raises(openai.NotFoundError, match=r"no model 'tolt'.*'told'"):
         client.models.retrieve("tolt")
