@@ -18,8 +18,13 @@ MOST_INPUTS = 2048
 OPEN = ConfigDict(extra="allow")
 
 Token = Annotated[int, Field(ge=0, lt=2**63)]
+Limit = Annotated[int, Field(ge=0, lt=2**31)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Stop = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
 
 
 class Part(TypedDict):
@@ -89,12 +94,12 @@ class Sampling(_Request):
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = 1
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    max_tokens: Limit | None = None
     stop: Annotated[
         Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None,
-        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+        BeforeValidator(_listed, json_schema_input_type=Stop | list[Stop] | None),
     ] = None
-    seed: int | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
@@ -139,7 +144,7 @@ class ChatRequest(Sampling):
     _prompt: str = PrivateAttr("")
 
     messages: Annotated[list[Message], Field(min_length=1)]
-    max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
+    max_completion_tokens: Limit | None = None
     tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from pytriton.rest.config import RestConfig
 from pytriton.rest.models import Model
+from pytriton.rest.openai.schema import described
 from pytriton.signature.schema import OBJECT, RESULT, Schema, is_native
 
 __all__ = ["describe", "schemas_of"]
@@ -93,8 +94,10 @@ def describe(models: Iterable[Model], config: RestConfig, root_path: str = "") -
         An OpenAPI 3.1 document, as :mod:`json` takes it.
     """
     writer = _Writer()
+    models = list(models)
     for model in models:
         writer.add(model)
+    openai_paths, openai_schemas = described(model.config for model in models)
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
@@ -103,13 +106,13 @@ def describe(models: Iterable[Model], config: RestConfig, root_path: str = "") -
             "description": "The models of a Triton Inference Server.",
         },
         "servers": [{"url": root_path or "/"}],
-        "paths": {**writer.paths, **_server_paths()},
+        "paths": {**writer.paths, **openai_paths, **_server_paths()},
         "components": {
-            "schemas": {**COMPONENTS, **writer.schemas},
+            "schemas": {**COMPONENTS, **openai_schemas, **writer.schemas},
             "responses": {f"Error{status}": _error(text) for status, text in ERRORS.items()},
         },
     }
-    if config.access_token is not None:
+    if config.access_token is not None or config.api_keys is not None:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]
     return document
