@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 __all__ = ["MOST_PER_S", "Pace"]
 
-MOST_PER_S = 4000
+MOST_PER_S = 2000
 MOST_CHUNKS = 256  # that wait; the function is not asked for more before they are sent
 
 
