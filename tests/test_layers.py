@@ -59,7 +59,28 @@ LAYERS = {
         "worker",
     ],
     "workers": ["pool"],
-    "model": ["exceptions", "model_config", "pool", "server", "signature.functions", "worker"],
+    "cluster": [
+        "decorators.signatures",
+        "exceptions",
+        "forks",
+        "model_config",
+        "pool.pool",
+        "pool.processes",
+        "pool.remote_workers",
+        "signature.served",
+        "wire",
+        "worker",
+    ],
+    "model": [
+        "cluster.pool",
+        "cluster.ray",
+        "exceptions",
+        "model_config",
+        "pool",
+        "server",
+        "signature.functions",
+        "worker",
+    ],
     "inprocess": [
         "base",
         "client",
@@ -127,17 +148,20 @@ LAYERS = {
     "cli": [
         "base",
         "client",
+        "cluster",
         "config",
         "constants",
         "decorators",
         "exceptions",
         "model_config",
+        "pool.processes",
         "rest.config",
         "rest.front",
         "security",
         "server",
         "signals",
         "signature.functions",
+        "systemd",
         "triton",
         "workers",
     ],
@@ -170,6 +194,13 @@ LAZY_IMPORTS = {
         "mcp.types": OPTIONAL,
     },
     "pytriton.rest.upstream": {"INPROCESS_TRANSPORT": "few programs need it, and those that do have imported it"},
+    "pytriton.cli.app": {
+        "pytriton.cli.worker": OPTIONAL,
+        "pytriton.cluster.keys": OPTIONAL,
+        "pytriton.cluster.worker": OPTIONAL,
+    },
+    "pytriton.cluster.ray": {"ray": OPTIONAL},
+    "pytriton.model": {"pytriton.cluster.pool": OPTIONAL, "pytriton.cluster.ray": OPTIONAL},
     "pytriton.cli.target": {"self.module": "the user's module"},
     "pytriton.client": {
         "f'{__name__}.{name}'": "a program needs one or two clients, and a server none",
@@ -235,6 +266,7 @@ GLOBAL_STATE = {
     "pytriton.client.grpc_transports": {"_usage": "gRPC of an asyncio client cannot be used in a forked process"},
     "pytriton.client.http_protocol": {"_described_tensors": "forms of requests"},
     "pytriton.client.transport": {"server_exception": "a class that is imported late"},
+    "pytriton.cluster.hub": {"_hubs": "models with the same address share it", "_hubs_lock": "guards them"},
     "pytriton.compat.tensorrtserver.contexts": {"_numbers": "numbers of requests"},
     "pytriton.forks": {"_owners": "the objects that a forked process must drop"},
     "pytriton.inprocess.capi": {
@@ -317,7 +349,7 @@ COMMAND_LINE = {"rich", "typer", "watchfiles"}
 FRONT = {"orjson", "pydantic", "python_multipart", "simdjson", "starlette", "uvicorn"}
 # Of the extra "llm"; pydantic brings the second one.
 MODELS_OF_LANGUAGE = {"pydantic", "typing_extensions"}
-BY_LAYER = {"cli": COMMAND_LINE, "llm": MODELS_OF_LANGUAGE, "rest": FRONT}
+BY_LAYER = {"cli": COMMAND_LINE, "cluster": {"zmq"}, "llm": MODELS_OF_LANGUAGE, "rest": FRONT}
 PUBLIC = [
     "pytriton",
     "pytriton.client",
