@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Sequence
 
 __all__ = ["StopSequences", "TextDecoder"]
@@ -42,7 +41,7 @@ def _without_surrogates(text: str) -> str:
 
 
 class StopSequences:
-    """Ends a text before the first stop sequence.
+    """Ends a text before the stop sequence that is complete first, wherever the text is cut into pieces.
 
     Args:
         sequences: None of them empty.
@@ -53,7 +52,6 @@ class StopSequences:
 
     def __init__(self, sequences: Sequence[str]) -> None:
         self.found = False
-        self._first = re.compile("|".join(re.escape(each) for each in sorted(sequences, key=len, reverse=True)))
         self._sequences = sequences
         self._held = ""
 
@@ -62,11 +60,13 @@ class StopSequences:
         if self.found:
             return ""
         text = self._held + piece
-        match = self._first.search(text)
-        if match is not None:
+        places = ((text.find(each), len(each)) for each in self._sequences)
+        found = [(start + length, start) for start, length in places if start >= 0]
+        if found:
             self.found = True
             self._held = ""
-            return text[: match.start()]
+            _, start = min(found)
+            return text[:start]
         held = max(_overlap(text, each) for each in self._sequences)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytriton.llm.stops import StopSequences, TextDecoder
+
+SETTINGS = settings(max_examples=300, deadline=None, derandomize=True)
 
 
 def cut(text: str, sizes: list[int]) -> list[str]:
@@ -16,17 +18,19 @@ def cut(text: str, sizes: list[int]) -> list[str]:
     return [*pieces, text]
 
 
+@SETTINGS
+@example("ababaaa", ["aa", "baaa"], [1, 5])
 @given(
     st.text("ab", max_size=30),
     st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3),
     st.lists(st.integers(0, 5), max_size=12),
 )
-def test_the_text_before_the_first_sequence_is_sent_however_it_is_cut(text, sequences, sizes):
+def test_the_text_before_the_sequence_that_is_complete_first_is_sent_however_it_is_cut(text, sequences, sizes):
     stops = StopSequences(sequences)
     sent = "".join(map(stops.cut, cut(text, sizes))) + stops.end()
-    places = [text.find(each) for each in sequences if each in text]
-    assert sent == (text[: min(places)] if places else text)
-    assert stops.found == bool(places)
+    ends = [(text.find(each) + len(each), text.find(each)) for each in sequences if each in text]
+    assert sent == (text[: min(ends)[1]] if ends else text)
+    assert stops.found == bool(ends)
 
 
 def test_only_what_may_become_a_sequence_is_held_back():
@@ -42,6 +46,7 @@ def test_only_what_may_become_a_sequence_is_held_back():
     assert stops.found
 
 
+@SETTINGS
 @given(st.text(), st.lists(st.integers(0, 6), max_size=20))
 def test_bytes_that_are_cut_anywhere_are_the_text(text, sizes):
     data, decoder, pieces = text.encode(), TextDecoder(), []
