@@ -236,6 +236,25 @@ void shared_memory_is_left_to_the_server() {
           "an output in shared memory");
 }
 
+void large_json_is_read_on_another_thread() {
+  std::string numbers, shown;
+  constexpr int kNumbers = 200'000;
+  for (int number = 0; number < kNumbers; ++number) {
+    numbers += (number ? "," : "") + std::to_string(number % 10);
+    shown += (number ? "," : "") + std::to_string(number % 10) + ".0";
+  }
+  const std::string data = "[" + numbers + "]", echoed = "[" + shown + "]";
+  const std::string shape = "[1," + std::to_string(kNumbers) + "]";
+  expect_data("FP32", shape, data, echoed);
+  expect_refusal(body_of(input("v", "FP32", "[1,3]", data)), "Shape does not match");
+  expect_refusal(body_of(input("v", "FP32", shape, data) +
+                         R"(,{"name":"x","shape":[1],"datatype":"FP32","parameters":{"shared_memory_region":"r"}})"),
+                 "names shared memory");
+  const Answer generated = ask("echo", "generate", R"({"x":)" + data + "}");
+  require(generated.status == 200 && generated.body.find(echoed) != std::string::npos, "a large input of generate");
+  require(ask("unknown", "generate", R"({"x":)" + data + "}").status == 404, "a large input of an unknown model");
+}
+
 void generate_takes_members_as_inputs() {
   const std::string end = R"(,"model_name":"echo","model_version":"1",)";
   const auto expect_generated = [](const char* body, int status, const std::string& answer) {
@@ -282,6 +301,7 @@ int main() {
   members_come_in_any_order();
   classes_are_the_highest_values();
   shared_memory_is_left_to_the_server();
+  large_json_is_read_on_another_thread();
   generate_takes_members_as_inputs();
   streams_have_an_event_for_each_response();
   wait_for_answers();

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "echo_server.h"
+#include "http/background.h"
 #include "http/routes.h"
 
 using namespace pytriton::http;
@@ -22,10 +23,10 @@ void call(unsigned seed, int requests) {
     const unsigned kind = random() % 4;
     std::vector<Header> headers;
     if (kind == 0) headers.push_back({"inference-header-content-length", "0"});
-    const std::string body = kind == 0 ? large
-                             : kind == 1
-                                 ? R"({"inputs":[{"name":"t","shape":[2],"datatype":"BYTES","data":["a","b"]}]})"
-                                 : R"({"x":[1,2],"t":"a"})";
+    std::string body = kind == 0   ? large
+                       : kind == 1 ? R"({"inputs":[{"name":"t","shape":[2],"datatype":"BYTES","data":["a","b"]}]})"
+                                   : R"({"x":[1,2],"t":"a"})";
+    if (kind && random() % 8 == 0) body.append(kLargeJson, ' ');  // which another thread reads
     TestExchange exchange(body, headers);
     std::thread leaver;
     if (random() % 2) leaver = std::thread([&] { exchange.disconnect(); });

@@ -34,8 +34,6 @@ void set(std::vector<Restriction>& to, const Json& value) {
     Restriction& restriction = to.emplace_back();
     for (const Json& endpoint : each["endpoints"].list()) restriction.endpoints.push_back(endpoint.text());
     restriction.header = each["header"].text();
-    std::transform(restriction.header.begin(), restriction.header.end(), restriction.header.begin(),
-                   [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
     restriction.value = each["value"].text();
   }
 }

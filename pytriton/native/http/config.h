@@ -12,7 +12,7 @@ namespace pytriton::http {
 // Groups of endpoints, as the server's option --http-restricted-api names them, that ask for a header.
 struct Restriction {
   std::vector<std::string> endpoints;
-  std::string header, value;  // the header in lower case
+  std::string header, value;
 };
 
 struct Config {

@@ -163,7 +163,7 @@ Connection::Step Connection::dispatch() {
   const bool has_more = exchange.size > exchange.parser.end();
   const bool keeps_alive = exchange.parser.keeps_alive();
   is_dispatched_ = true;
-  exchange.dispatch({&loop_, this, &transport_, peer_, keeps_alive}, has_more || is_readable_ || !keeps_alive);
+  exchange.dispatch({&loop_, this, &transport_, peer_, false, keeps_alive}, has_more || is_readable_ || !keeps_alive);
   {
     const ExchangeReference reference(exchange);
     route(loop_, exchange, is_control_);
@@ -205,7 +205,7 @@ Connection::Step Connection::complete() {
 
 Connection::Step Connection::refuse(int status, const char* reason) {
   is_dispatched_ = true;
-  exchange_->dispatch({&loop_, this, &transport_, peer_, false}, false);
+  exchange_->dispatch({&loop_, this, &transport_, peer_, false, false}, false);
   exchange_->send(error_response(status, reason));
   return Step::wait;  // the loop is told of the end, as the connection is closed then
 }

@@ -25,7 +25,8 @@ struct Request {
   std::string_view method, target, path, query;  // the target is path and query as the client sent them
   std::vector<Header> headers;
   std::string_view body;  // without transfer and content encoding
-  std::string_view peer;  // address of the client
+  std::string_view peer;  // address of the client; empty if it came by a Unix socket
+  bool is_encrypted = false;
 
   // Value of a header whose name is given in lower case; empty if there is none.
   std::string_view header(std::string_view name) const;

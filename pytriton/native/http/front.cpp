@@ -47,6 +47,7 @@ class BlockedSignals {
 Front::Front(TRITONSERVER_Server* server, Config config) : server_(server), config_(std::move(config)) {
   raise_descriptor_limit();
   set_route_options({config_.max_nesting, config_.header_forward_pattern, config_.is_traced});
+  remove_unused(config_.upstream);  // which the server opens next
   for (unsigned count = 0; count < config_.threads; ++count) loops_.push_back(std::make_unique<Loop>(*this));
   Loop& first = *loops_.front();
   listeners_.push_back(std::make_unique<Listener>(first, listen_on(config_.address, config_.port, config_.reuse_port),
@@ -136,6 +137,12 @@ void Front::stop(int64_t timeout_ns) {
   }
   for (const auto& loop : loops_) loop->stop();
   for (std::thread& thread : threads_) thread.join();
+}
+
+size_t Front::requests_in_flight() const {
+  size_t total = 0;
+  for (const auto& loop : loops_) total += loop->metrics().in_flight.value();
+  return total;
 }
 
 std::string Front::metrics_page() const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../server_api.h"
+#include "access.h"
 #include "config.h"
 #include "listener.h"
 #include "loop.h"
@@ -31,7 +32,9 @@ class Front {
 
   const Config& config() const { return config_; }
   TRITONSERVER_Server* server() const { return server_; }
+  const Access& access() const { return access_; }
   std::string metrics_page() const;
+  size_t requests_in_flight() const;
 
   // On any thread: a connection of a client's address was closed.
   void forget_peer(const std::string& peer);
@@ -42,6 +45,7 @@ class Front {
 
   TRITONSERVER_Server* server_;
   const Config config_;
+  const Access access_{config_.access};
   std::vector<std::unique_ptr<Loop>> loops_;
   std::vector<std::unique_ptr<Listener>> listeners_;  // of the first loop
   std::vector<std::thread> threads_;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "../json.h"
+#include "background.h"
 #include "forwarding.h"
 #include "infer_answer.h"
 #include "infer_request.h"
@@ -240,31 +241,35 @@ class GenerationStream final : public Inference {
   bool is_begun_ = false, is_stopped_ = false;
 };
 
+bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream) {
+  const Request& http = exchange.request();
+  // The configuration of a model that is being unloaded can be read; its inferences are refused.
+  const auto model = models_of(server).find(target.model, target.version);
+  InferenceRequest request;
+  request.model = target.model;
+  request.version = target.version;
+  forward_headers(http, request);  // first, so that a member of its name wins
+  GenerateReader(*model, http.body, request).read();
+  std::unique_ptr<Inference> inference;
+  if (is_stream) {
+    inference = std::make_unique<GenerationStream>(exchange);
+  } else {
+    inference = std::make_unique<Generation>(exchange);
+  }
+  infer(server, std::move(request), std::move(inference));
+  return true;
+}
+
 }  // namespace
 
 bool generate(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream) {
   const Request& http = exchange.request();
   if (http.method != "POST" || is_left_to_server(http)) return false;
-  try {
-    // The configuration of a model that is being unloaded can be read; its inferences are refused.
-    const auto model = models_of(server).find(target.model, target.version);
-    InferenceRequest request;
-    request.model = target.model;
-    request.version = target.version;
-    forward_headers(http, request);  // first, so that a member of its name wins
-    GenerateReader(*model, http.body, request).read();
-    std::unique_ptr<Inference> inference;
-    if (is_stream) {
-      inference = std::make_unique<GenerationStream>(exchange);
-    } else {
-      inference = std::make_unique<Generation>(exchange);
-    }
-    infer(server, std::move(request), std::move(inference));
-  } catch (const Failure& failure) {
-    exchange.send(make_error(failure));
-  } catch (const std::bad_alloc&) {
-    exchange.send(make_error(Failure(Code::unavailable, "no memory for the request")));
-  }
+  if (http.body.size() <= kLargeJson)
+    return answer_failures(exchange, [&] { return send_request(server, exchange, target, is_stream); });
+  run_in_background([=, exchange = ExchangeReference(exchange)] {
+    answer_failures(*exchange, [&] { return send_request(server, *exchange, target, is_stream); });
+  });
   return true;
 }
 

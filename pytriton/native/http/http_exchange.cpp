@@ -76,7 +76,9 @@ void HttpExchange::dispatch(const Client& client, bool tells_end) {
   client_ = client;
   parser.fill(request_, buffer.data());
   request_.peer = client.peer;
+  request_.is_encrypted = client.is_encrypted;
   received_at_ = now_ns();
+  client_.loop->metrics().in_flight.add();
   flags_.store(tells_end ? kBusy | kTellEnd : kBusy, std::memory_order_release);
 }
 
@@ -175,7 +177,9 @@ void HttpExchange::flush() {
   Lock lock(mutex_);
   if (!is_blocked_) return;
   settle(lock);
-  if (drained && is_busy() && !is_blocked()) drained();
+  if (!drained || !is_busy() || is_blocked()) return;
+  const auto call = drained;  // which may replace it
+  call();
 }
 
 void HttpExchange::disconnect() {
@@ -338,8 +342,9 @@ void HttpExchange::abandon() {
 void HttpExchange::finish() {
   response_ = {};  // before the client's next request may need the memory
   answered_at_ = now_ns();
-  client_.loop->metrics().count(route, status_, answered_at_ - received_at_, sent_bytes_);
   Loop& loop = *client_.loop;
+  loop.metrics().count(route, status_, answered_at_ - received_at_, sent_bytes_);
+  loop.metrics().in_flight.subtract();
   if (flags_.fetch_and(~uint32_t{kBusy}) & kTellEnd) loop.notify(*this);
 }
 

@@ -23,6 +23,7 @@ struct Client {
   Connection* connection = nullptr;
   Transport* transport = nullptr;
   std::string_view peer;
+  bool is_encrypted = false;
   bool keeps_alive = false;  // else the answer says that the connection is closed after it
 };
 

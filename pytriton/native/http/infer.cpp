@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "background.h"
 #include "forwarding.h"
 #include "infer_answer.h"
 #include "infer_request.h"
@@ -78,30 +79,46 @@ void refuse_impossible_rows(TRITONSERVER_Server* server, const Target& target, c
   }
 }
 
+// Answers the exchange, unless it is left to the server's endpoint. Throws Failure.
+bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, size_t head_size) {
+  const Request& http = exchange.request();
+  InferenceRequest request;
+  request.model = target.model;
+  request.version = target.version;
+  if (!read_infer_request(http.body, head_size, route_options().max_nesting, request)) return false;
+  refuse_impossible_rows(server, target, request);
+  forward_headers(http, request);
+  AnswerFormat format{request.outputs, request.is_binary};
+  format.has_batch_axis = std::any_of(format.outputs.begin(), format.outputs.end(),
+                                      [](const RequestedOutput& each) { return each.classes > 0; }) &&
+                          has_batch_axis(server, target);
+  infer(server, std::move(request), std::make_unique<V2Inference>(exchange, std::move(format)));
+  return true;
+}
+
+void send_in_background(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, size_t head_size) {
+  run_in_background([=, exchange = ExchangeReference(exchange)] {
+    const bool is_sent = answer_failures(*exchange, [&] { return send_request(server, *exchange, target, head_size); });
+    if (is_sent) return;
+    // It is too late to leave it to the server's endpoint.
+    exchange->send(make_error(Failure(Code::invalid_argument, "a request that names shared memory has at most " +
+                                                                  std::to_string(kLargeJson) +
+                                                                  " bytes of JSON; send other inputs as binary data")));
+  });
+}
+
 }  // namespace
 
 bool infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& target) {
   const Request& http = exchange.request();
   if (http.method != "POST" || is_left_to_server(http)) return false;
-  try {
+  return answer_failures(exchange, [&] {
     refuse_decoupled(server, target);
-    InferenceRequest request;
-    request.model = target.model;
-    request.version = target.version;
-    if (!read_infer_request(http.body, head_size_of(http), route_options().max_nesting, request)) return false;
-    refuse_impossible_rows(server, target, request);
-    forward_headers(http, request);
-    AnswerFormat format{request.outputs, request.is_binary};
-    format.has_batch_axis = std::any_of(format.outputs.begin(), format.outputs.end(),
-                                        [](const RequestedOutput& each) { return each.classes > 0; }) &&
-                            has_batch_axis(server, target);
-    infer(server, std::move(request), std::make_unique<V2Inference>(exchange, std::move(format)));
-  } catch (const Failure& failure) {
-    exchange.send(make_error(failure));
-  } catch (const std::bad_alloc&) {
-    exchange.send(make_error(Failure(Code::unavailable, "no memory for the request")));
-  }
-  return true;
+    const size_t head_size = head_size_of(http);
+    if (head_size <= kLargeJson) return send_request(server, exchange, target, head_size);
+    send_in_background(server, exchange, target, head_size);
+    return true;
+  });
 }
 
 }  // namespace pytriton::http

@@ -1,6 +1,7 @@
 // The answer to a request to /v2/models/{model}/infer.
 #pragma once
 
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,19 @@ void append_value(std::string& json, const Parameter& parameter);
 
 // {"error": message}
 Response make_error(const Failure& failure);
+
+// Calls a function, and answers the exchange with what it throws. Returns what it returns; true if it throws.
+template <typename Function>
+bool answer_failures(Exchange& exchange, const Function& function) {
+  try {
+    return function();
+  } catch (const Failure& failure) {
+    exchange.send(make_error(failure));
+  } catch (const std::bad_alloc&) {
+    exchange.send(make_error(Failure(Code::unavailable, "no memory for the request")));
+  }
+  return true;
+}
 
 // The highest values of an output, as elements of BYTES: "value:index" or "value:index:label". Replaces `shape`. Throws
 // Failure unless the dtype has an order.

@@ -177,6 +177,7 @@ simdjson::ondemand::document JsonParser::parse(std::string_view text) {
 }
 
 void fail_syntax(simdjson::error_code error) {
+  if (error == simdjson::MEMALLOC) throw Failure(Code::unavailable, "no memory for the request's JSON");
   throw Failure(Code::invalid_argument,
                 std::string("failed to parse the request JSON buffer: ") + simdjson::error_message(error));
 }

@@ -27,18 +27,18 @@ Failure cannot_listen(const std::string& where, const std::string& why) {
   return {Code::unavailable, "the HTTP endpoint cannot listen on " + where + ": " + why};
 }
 
-Descriptor listen_on_path(const std::string& path) {
+sockaddr_un address_of(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path) throw cannot_listen(path, "the path is too long");
   std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+Descriptor listen_on_path(const std::string& path) {
+  const sockaddr_un address = address_of(path);
   const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
-  struct stat status {};
-  if (::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode)) {
-    const Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (::connect(probe.get(), generic, sizeof address) == 0) throw cannot_listen(path, "it is in use");
-    ::unlink(path.c_str());
-  }
+  remove_unused(path);
   Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (::bind(socket.get(), generic, sizeof address) != 0 || ::listen(socket.get(), kBacklog) != 0)
     throw cannot_listen(path, std::strerror(errno));
@@ -61,6 +61,16 @@ std::string name_of(const sockaddr_storage& address) {
 }
 
 }  // namespace
+
+void remove_unused(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
+  const sockaddr_un address = address_of(path);
+  const Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+      errno == ECONNREFUSED)
+    ::unlink(path.c_str());
+}
 
 Descriptor listen_on(const std::string& address, int port, bool reuse_port) {
   if (address.compare(0, kUnix.size(), kUnix) == 0) return listen_on_path(address.substr(kUnix.size()));

@@ -13,6 +13,9 @@ namespace pytriton::http {
 // nobody listens on.
 Descriptor listen_on(const std::string& address, int port, bool reuse_port);
 
+// Removes a Unix socket that nobody listens on any more: no other could be opened in its place.
+void remove_unused(const std::string& path);
+
 class Listener final : public Pollable {
  public:
   using Accepted = std::function<void(Descriptor socket, std::string peer)>;

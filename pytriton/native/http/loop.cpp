@@ -9,6 +9,7 @@
 #include "../failure.h"
 #include "connection.h"
 #include "front.h"
+#include "upstream.h"
 
 namespace pytriton::http {
 
@@ -24,6 +25,8 @@ Loop::Loop(Front& front)
     : front_(front), epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!epoll_ || !wake_) throw Failure(Code::unavailable, "the HTTP endpoint has no descriptors for its loop");
   now_ = now_ns();
+  upstream_ = std::make_unique<Upstream>(*this, front.config().upstream);
+  application_ = std::make_unique<Upstream>(*this, front.config().application);
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = nullptr;

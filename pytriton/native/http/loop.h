@@ -17,6 +17,7 @@ namespace pytriton::http {
 
 class Connection;
 class Front;
+class Upstream;
 
 // What waits for a socket.
 class Pollable {
@@ -67,6 +68,8 @@ class Loop {
   }
 
   Front& front() { return front_; }
+  Upstream& upstream() { return *upstream_; }        // the server's own HTTP endpoint
+  Upstream& application() { return *application_; }  // of /predict, /docs and others
 
  private:
   int timeout_ms() const;
@@ -91,6 +94,7 @@ class Loop {
   size_t controls_ = 0;  // connections of the control socket
   std::vector<Connection*> again_;
   std::vector<std::shared_ptr<void>> retired_;
+  std::unique_ptr<Upstream> upstream_, application_;
   HttpExchange* free_ = nullptr;
   size_t free_count_ = 0;
   std::function<void()> drained_;

@@ -83,6 +83,8 @@ std::string Metrics::page(const Metrics* const* all, size_t count) {
          [](Of each) -> const Counter& { return each.received; });
   single("pytriton_http_sent_bytes_total", "counter", "Bytes of answers.",
          [](Of each) -> const Counter& { return each.sent_; });
+  single("pytriton_http_requests_in_flight", "gauge", "Requests that have come and are not answered.",
+         [](Of each) -> const Counter& { return each.in_flight; });
   single("pytriton_http_connections", "gauge", "Open connections of clients.",
          [](Of each) -> const Counter& { return each.open; });
   single("pytriton_http_connections_accepted_total", "counter", "Connections that were accepted.",

@@ -30,6 +30,7 @@ class Metrics {
   void count(Route route, int status, int64_t duration_ns, uint64_t sent);
 
   Counter received;  // bytes of bodies and heads
+  Counter in_flight;  // requests
   Counter accepted, open, refused, timed_out;
 
   static std::string page(const Metrics* const* all, size_t count);

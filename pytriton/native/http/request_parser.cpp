@@ -60,6 +60,7 @@ const llhttp_settings_t* RequestParser::settings() {
     };
     made.on_headers_complete = [](llhttp_t* parser) { return of(parser).on_head(); };
     made.on_body = [](llhttp_t* parser, const char* at, size_t size) { return of(parser).on_chunk_data(at, size); };
+    made.on_chunk_header = [](llhttp_t* parser) { return of(parser).check_chunk(parser->content_length); };
     made.on_chunk_extension_name = [](llhttp_t* parser, const char*, size_t size) {
       return of(parser).count_overhead(size);
     };
@@ -150,11 +151,14 @@ int RequestParser::on_head() {
   return HPE_PAUSED;
 }
 
+int RequestParser::check_chunk(uint64_t size) {
+  const uint64_t before = end_ - body_;
+  if (before <= limits_.max_body_bytes && size <= limits_.max_body_bytes - before) return 0;
+  fail(413, "the request's body is too large");
+  return HPE_USER;
+}
+
 int RequestParser::on_chunk_data(const char* at, size_t size) {
-  if (end_ - body_ + size > limits_.max_body_bytes) {
-    fail(413, "the request's body is too large");
-    return HPE_USER;
-  }
   std::memmove(data_ + end_, at, size);
   end_ += size;
   return 0;

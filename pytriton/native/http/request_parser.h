@@ -65,6 +65,7 @@ class RequestParser {
   void extend(Span& span, const char* at, size_t size) const;
   int on_name(const char* at, size_t size);
   int on_head();
+  int check_chunk(uint64_t size);
   int on_chunk_data(const char* at, size_t size);
   int count_overhead(size_t size);
   Progress parse_head(size_t size);

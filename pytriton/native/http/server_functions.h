@@ -35,6 +35,12 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputClassificationLabel(TRIT
                                                                             uint32_t output, size_t value,
                                                                             const char** label);
 
+struct TRITONSERVER_Metrics;
+enum TRITONSERVER_MetricFormat : int { TRITONSERVER_METRIC_PROMETHEUS };
+TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server* server, TRITONSERVER_Metrics** metrics);
+TRITONSERVER_Error* TRITONSERVER_MetricsFormatted(TRITONSERVER_Metrics* metrics, TRITONSERVER_MetricFormat format,
+                                                  const char** base, size_t* size);
+TRITONSERVER_Error* TRITONSERVER_MetricsDelete(TRITONSERVER_Metrics* metrics);
 TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server* server, const char* model, int64_t version,
                                                    uint32_t config_version, TRITONSERVER_Message** config);
 TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_Server* server, const char* model,
