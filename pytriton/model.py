@@ -16,7 +16,7 @@ from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
 from pytriton.model_config.validation import check_integer, checked_copy, groups_of_callables, validate_for_bind
 from pytriton.pool.inspection import tensors_of
-from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
+from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool, WorkerStatus
 from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
 from pytriton.pool.threads import ThreadWorkerPool, callables
@@ -279,6 +279,31 @@ class Model:
             self._pool.scale_down(before)
             raise
         self._pool.scale_down(count)
+
+    def has_processes(self) -> bool:
+        """Whether its callables are in worker processes."""
+        return isinstance(self._pool, ProcessWorkerPool)
+
+    def can_scale(self) -> bool:
+        """Whether :meth:`scale` is possible."""
+        return self.has_processes() and len(self.config.instance_groups or ()) == 1
+
+    def worker_statuses(self) -> list[WorkerStatus]:
+        """What operators see of its workers; none before :meth:`start`. Thread-safe."""
+        return self._pool.statuses()
+
+    def restart_workers(self) -> None:
+        """Replace each worker process by a new one when it has answered its batches. Does not wait for that.
+
+        Raises:
+            PyTritonInvalidOperationError: It has threads.
+        """
+        if not isinstance(self._pool, ProcessWorkerPool):
+            raise PyTritonInvalidOperationError(
+                f"model {self.name!r} has threads of this process, which cannot be restarted; bind it with "
+                "pytriton.workers.Processes"
+            )
+        self._pool.restart()
 
     def has_late_workers(self) -> bool:
         """Whether there are workers that the start did not wait for, as ``wait_for`` says."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.pool.pool import Infer, InferFunc, ServedCallable, ServedModel
+from pytriton.pool.pool import Infer, InferFunc, ServedCallable, ServedModel, WorkerStatus
 from pytriton.pool.processes import Processes
 from pytriton.signature.served import served_form
 from pytriton.worker.context import attach
@@ -60,6 +61,13 @@ class ThreadWorkerPool:
         for index in range(len(self._functions)):
             warm_up(f"{sockets}.{index}", config, self._model.options.warmup)
         return concurrent
+
+    def statuses(self) -> list[WorkerStatus]:
+        """As :meth:`WorkerPool.statuses`."""
+        name = self._model.config.model_name
+        return [
+            WorkerStatus(f"{name}-{index}", _state(instance), os.getpid()) for index, instance in enumerate(self.workers)
+        ]
 
     def rebind(self, infer: Infer) -> None:
         """As :meth:`WorkerPool.rebind`."""
@@ -117,3 +125,7 @@ class ThreadWorkerPool:
         self.workers.clear()
         self._callables.clear()
         self._detach()
+
+
+def _state(instance: Instance) -> str:
+    return "stopped" if not instance.is_alive() else "ready" if instance.is_connected() else "waiting"

@@ -112,6 +112,7 @@ class FrontSpec:
         listener: Descriptor of the socket that it accepts from, which listens already.
         control: Descriptor of the socket to the hosting process. It brings the number of seconds in which to answer
             the requests in progress, and its end ends this process at once. :data:`READY` goes the other way.
+        host: Descriptor of the socket on which the hosting process answers questions, see :mod:`pytriton.rest.host`.
         counters: Descriptors of the metrics of all processes of the front.
         index: Which of them this process is.
         parent: Id of the hosting process.
@@ -122,6 +123,7 @@ class FrontSpec:
     endpoints: ServerEndpoints
     listener: int
     control: int
+    host: int
     counters: tuple[int, ...]
     index: int
     parent: int
@@ -129,7 +131,7 @@ class FrontSpec:
 
     def descriptors(self) -> tuple[int, ...]:
         """All of them."""
-        return (self.listener, self.control, *self.counters)
+        return (self.listener, self.control, self.host, *self.counters)
 
 
 _NOUNS = {int: "an integer", float: "a number", bool: "true or false"}

@@ -23,6 +23,7 @@ from pytriton.pool.supervisor import RestartPolicy
 from pytriton.rest.announcement import announcement
 from pytriton.rest.config import READY, FrontSpec, RestConfig
 from pytriton.rest.counters import MEMORY_BYTES
+from pytriton.rest.host import Answer, serve
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.launch import local_host
 
@@ -56,6 +57,7 @@ class Front:
         config: Options, which :func:`checked` has returned.
         endpoints: Of the server behind the front, which need not run yet.
         on_failure: Called, on a thread of its own, when a process cannot be started, or has died too often.
+        answer: Answers the questions of the processes.
 
     Attributes:
         url: Where the front is, for this machine.
@@ -64,7 +66,7 @@ class Front:
         PyTritonServerError: It cannot listen there.
     """
 
-    def __init__(self, config: RestConfig, endpoints: ServerEndpoints, on_failure: Callable[[], None]) -> None:
+    def __init__(self, config: RestConfig, endpoints: ServerEndpoints, on_failure: Callable[[], None], answer: Answer) -> None:
         scheme = "http" if config.certificate is None else "https"
         self.url = f"{scheme}://{local_host(config.address)}:{config.port}{config.root_path}"
         self._asks_token = config.access_token is not None
@@ -72,7 +74,7 @@ class Front:
         self._counters = [_memory(index) for index in range(config.processes)]
         forks.register(self)
         self._processes = [
-            FrontProcess(config, endpoints, listener, self._counters, index, on_failure)
+            FrontProcess(config, endpoints, listener, self._counters, index, on_failure, answer)
             for index, listener in enumerate(self._listeners)
         ]
 
@@ -93,6 +95,10 @@ class Front:
     def announcement(self, models: Sequence[TritonModelConfig]) -> str:
         """Where the front is, and a command that calls one of these models, as lines for the log."""
         return announcement(self.url, models, asks_token=self._asks_token)
+
+    def pids(self) -> list[int]:
+        """Ids of the processes that run."""
+        return [pid for process in self._processes if (pid := process.pid()) is not None]
 
     def is_alive(self) -> bool:
         """Whether all processes run, or are started again."""
@@ -137,6 +143,7 @@ class FrontProcess:
         counters: Descriptors of the metrics of all processes of the front.
         index: Which of them this process is.
         on_failure: As for :class:`Front`.
+        answer: Likewise.
 
     Attributes:
         failure: Why there is no process any more; None while there is one, or another follows.
@@ -150,11 +157,12 @@ class FrontProcess:
         counters: list[int],
         index: int,
         on_failure: Callable[[], None],
+        answer: Answer,
     ) -> None:
         self.failure: str | None = None
         self._config, self._endpoints, self._listener = config, endpoints, listener
         self._counters, self._index = tuple(counters), index
-        self._on_failure = on_failure
+        self._on_failure, self._answer = on_failure, answer
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._lock = threading.Lock()  # guards the start of a process against the end
         self._ending = False
@@ -162,14 +170,16 @@ class FrontProcess:
         self._ready = threading.Event()  # once a process was
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._host: socket.socket | None = None
         forks.register(self)
         self._thread = threading.Thread(target=self._supervise, name=f"pytriton-rest-{index}", daemon=True)
         self._thread.start()  # the kernel kills the process when this thread ends
 
     def after_fork(self) -> None:
         """In a forked child, drop the pipes of a process that is not its child."""
-        if self._control is not None and self._control.fileno() >= 0:
-            forks.abandon(self._control.fileno())
+        for each in (self._control, self._host):
+            if each is not None and each.fileno() >= 0:
+                forks.abandon(each.fileno())
         if self._process is not None and self._process.stderr is not None and not self._process.stderr.closed:
             forks.abandon(self._process.stderr.fileno())
             self._process.poll()
@@ -181,6 +191,11 @@ class FrontProcess:
                 raise PyTritonServerError("the REST front took too long to start")
         if self.failure is not None:
             raise PyTritonServerError(self.failure)
+
+    def pid(self) -> int | None:
+        """Id of the process; None if there is none at the moment."""
+        process = self._process
+        return None if process is None or process.returncode is not None else process.pid
 
     def drain(self, timeout_s: float) -> None:
         """Ask the process to end when it has answered its requests, within so many seconds."""
@@ -246,13 +261,14 @@ class FrontProcess:
         return f"process {process.pid} ended with {how}{last}"
 
     def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        ours, theirs = socket.socketpair()
-        with theirs, open(os.memfd_create("pytriton-rest"), "wb") as file:
+        (ours, theirs), (host, of_front) = socket.socketpair(), socket.socketpair()
+        with theirs, of_front, open(os.memfd_create("pytriton-rest"), "wb") as file:
             spec = FrontSpec(
                 self._config,
                 self._endpoints,
                 self._listener.fileno(),
                 theirs.fileno(),
+                of_front.fileno(),
                 self._counters,
                 self._index,
                 os.getpid(),
@@ -272,7 +288,10 @@ class FrontProcess:
                 )
             except BaseException:
                 ours.close()
+                host.close()
                 raise
+        self._host = host
+        threading.Thread(target=serve, args=(host, self._answer), name="pytriton-console", daemon=True).start()
         LOGGER.debug("the REST front is starting: process %d", process.pid)
         return process, ours
 

@@ -19,13 +19,14 @@ from pytriton.rest.config import RestConfig
 from pytriton.rest.errors import RETRY_AFTER_S, RestError, send_error
 from pytriton.rest.metrics import FrontMetrics
 
-__all__ = ["ACCESS_LOGGER", "request_id", "stack", "trace_headers"]
+__all__ = ["ACCESS_LOGGER", "has_token", "request_id", "stack", "trace_headers"]
 
 ACCESS_LOGGER = "pytriton.rest.access"
 LOGGER = logging.getLogger(ACCESS_LOGGER)
 
 HEALTH = "/health"
-UNLIMITED = HEALTH, "/metrics"  # what watches a busy front
+UNLIMITED = HEALTH, "/metrics", "/pages"  # what watches a busy front
+OPEN = HEALTH, "/pages/static"  # what needs no token
 CLIENT_WENT_AWAY, FAILED = 499, 500
 EXPOSED = ("X-Request-ID", "Retry-After")
 
@@ -36,8 +37,14 @@ TRACESTATE = re.compile(rb"[ -~]{1,512}")
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-def stack(config: RestConfig, metrics: FrontMetrics) -> list[Middleware]:
-    """The middleware of an application, the outermost first."""
+def stack(config: RestConfig, metrics: FrontMetrics, operator_token: str | None) -> list[Middleware]:
+    """The middleware of an application, the outermost first.
+
+    Args:
+        config: Options of the front.
+        metrics: Where requests are counted.
+        operator_token: The server's access token, which opens the front too.
+    """
     layers = [Middleware(Observer, metrics, config.access_log)]
     if config.root_path:
         layers.append(Middleware(RootPath, config.root_path))
@@ -52,7 +59,7 @@ def stack(config: RestConfig, metrics: FrontMetrics) -> list[Middleware]:
             )
         )
     if config.access_token is not None:
-        layers.append(Middleware(AccessToken, config.access_token))
+        layers.append(Middleware(AccessToken, [token for token in (config.access_token, operator_token) if token]))
     layers.append(Middleware(RequestLimit, config.max_requests))
     return layers
 
@@ -165,28 +172,23 @@ class RootPath:
 
 
 class AccessToken:
-    """Refuses requests without the token; health needs none.
+    """Refuses requests without a token; health and the files of the pages, which hold no data, need none.
 
     Args:
         app: The next application.
-        token: What ``Authorization: Bearer`` has to have.
+        tokens: One of which ``Authorization: Bearer`` has to have.
     """
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, tokens: Iterable[str]) -> None:
         self._app = app
-        self._token = token.encode()
+        self._tokens = [*tokens]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request."""
-        if scope["type"] != "http" or _is_below(scope, HEALTH) or self._is_allowed(scope["headers"]):
+        if scope["type"] != "http" or _is_open(scope) or has_token(scope["headers"], self._tokens):
             return await self._app(scope, receive, send)
         message = "this needs the access token, as the header 'Authorization: Bearer <token>'"
         await send_error(send, RestError(401, "UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"}))
-
-    def _is_allowed(self, headers: Headers) -> bool:
-        given = next((value for name, value in headers if name == b"authorization"), b"")
-        scheme, _, token = given.partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
 
 
 class RequestLimit:
@@ -221,6 +223,19 @@ def _given_id(headers: Headers) -> str:
     """The id that the client gave, if it can be sent on; empty if not."""
     given = next((value for name, value in headers if name == b"x-request-id"), b"")
     return given.decode() if REQUEST_ID.fullmatch(given) else ""
+
+
+def has_token(headers: Headers, tokens: Iterable[str]) -> bool:
+    """Whether a request has one of these tokens, as ``Authorization: Bearer``."""
+    given = next((value for name, value in headers if name == b"authorization"), b"")
+    scheme, _, token = given.partition(b" ")
+    is_known = [hmac.compare_digest(token.strip(), each.encode()) for each in tokens]  # each takes the same time
+    return scheme.lower() == b"bearer" and any(is_known)
+
+
+def _is_open(scope: Scope) -> bool:
+    """Whether a request needs no token."""
+    return _is_below(scope, *OPEN) or scope["path"].removeprefix(scope.get("root_path", "")) in ("", "/")
 
 
 def _is_below(scope: Scope, *paths: str) -> bool:

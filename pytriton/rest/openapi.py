@@ -11,7 +11,7 @@ from pytriton.rest.config import RestConfig
 from pytriton.rest.models import Model
 from pytriton.signature.schema import OBJECT, RESULT, Schema, is_native
 
-__all__ = ["describe"]
+__all__ = ["describe", "example_of"]
 
 LARGEST_EXAMPLE = 64  # numbers; one made from a schema that needs more is left out
 DEFAULT_SIZE = 2  # of dimensions that may have any
@@ -134,7 +134,7 @@ class _Writer:
         inputs = {key: each if key in signature.required else _or_null(each) for key, each in inputs.items()}
         self.schemas[f"{prefix}_input"] = _object(inputs, signature.required, additional=False)
         self.schemas[f"{prefix}_output"] = _object(outputs, signature.present)
-        example = _example(model)
+        example = example_of(model)
         route = f"/predict/{name}/{model.version}" if model.version else f"/predict/{name}"
         operation = {
             "tags": [name],
@@ -321,7 +321,7 @@ def _plain(name: str) -> str:
 # Examples
 
 
-def _example(model: Model) -> Any:
+def example_of(model: Model) -> Any:
     """A request, with its answer if it is known; None if it would be large."""
     if model.signature.examples:
         first = model.signature.examples[0]

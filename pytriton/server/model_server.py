@@ -135,6 +135,10 @@ class ModelServer:
         """Whether models can be loaded now."""
         return True
 
+    def pid(self) -> int | None:
+        """Process id of the server; None if it is unknown, or this process."""
+        return None
+
     def load(self, name: str) -> None:
         """Load a model, or its new versions and configuration."""
         self._call("load_model", model_name=name)
