@@ -50,9 +50,9 @@ class LogTail(logging.Handler):
                 "text": text[:MOST_CHARACTERS],
             }
         )
-        if logging.lastResort is not None and self._is_alone(record.name):
-            if record.levelno >= logging.lastResort.level:
-                logging.lastResort.handle(record)
+        fallback = logging.lastResort
+        if fallback is not None and record.levelno >= fallback.level and self._is_alone(record.name):
+            fallback.handle(record)
 
     def after(self, number: int) -> list[dict[str, Any]]:
         """The records after one, the oldest first; each has number, time (seconds since 1970), level, logger, text."""

@@ -56,7 +56,9 @@ def sentiment(
 
 def tell(prompt: str, words: Annotated[int, Field(ge=1, le=60)] = 24) -> Iterator[str]:
     """Tell a story, word by word."""
-    story = "there was a server that answered every request within a millisecond and nobody had to wait any more".split()
+    story = (
+        "there was a server that answered every request within a millisecond and nobody had to wait any more".split()
+    )
     yield prompt
     for number in range(words):
         time.sleep(0.03)

@@ -342,9 +342,7 @@ class Supervisor:
                 reported.is_connected, self._proxy_waits = True, False
             elif report == "disconnected":
                 reported.is_connected, self.was_dismissed = details
-                self._proxy_waits = (
-                    reported.is_leaving and not reported.is_connected and not self.was_dismissed
-                )
+                self._proxy_waits = reported.is_leaving and not reported.is_connected and not self.was_dismissed
             elif report == "max_requests_reached":
                 reported.is_leaving = True
             self._changed.notify_all()

@@ -66,7 +66,8 @@ class ThreadWorkerPool:
         """As :meth:`WorkerPool.statuses`."""
         name = self._model.config.model_name
         return [
-            WorkerStatus(f"{name}-{index}", _state(instance), os.getpid()) for index, instance in enumerate(self.workers)
+            WorkerStatus(f"{name}-{index}", _state(instance), os.getpid())
+            for index, instance in enumerate(self.workers)
         ]
 
     def rebind(self, infer: Infer) -> None:

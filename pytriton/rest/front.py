@@ -66,7 +66,9 @@ class Front:
         PyTritonServerError: It cannot listen there.
     """
 
-    def __init__(self, config: RestConfig, endpoints: ServerEndpoints, on_failure: Callable[[], None], answer: Answer) -> None:
+    def __init__(
+        self, config: RestConfig, endpoints: ServerEndpoints, on_failure: Callable[[], None], answer: Answer
+    ) -> None:
         scheme = "http" if config.certificate is None else "https"
         self.url = f"{scheme}://{local_host(config.address)}:{config.port}{config.root_path}"
         self._asks_token = config.access_token is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
@@ -40,8 +40,8 @@ class FrontMetrics:
     To be used by one thread.
 
     Attributes:
-        recent: The last requests to models that this process has answered: when, in seconds since 1970, the model, the
-            status and the seconds since :meth:`begin`.
+        recent: For each model the last requests that this process has answered: when, in seconds since 1970, the
+            status, and the seconds since :meth:`begin`.
     """
 
     def __init__(self) -> None:
@@ -56,8 +56,8 @@ class FrontMetrics:
         """
         self._processes = [Counters(file) for file in files]
         self._own = self._processes[own]
-        self._places: dict[tuple[str, str, int], tuple[int, int, int | None]] = {}
-        self.recent: deque[tuple[float, str, int, float]] = deque(maxlen=MOST_RECENT)
+        self._places: dict[tuple[str, str, int], tuple[int, int, int]] = {}
+        self.recent: defaultdict[str, deque[tuple[float, int, float]]] = defaultdict(lambda: deque(maxlen=MOST_RECENT))
         self._in_progress = self._own.place(IN_PROGRESS)
         self._own.values[self._in_progress] = 0  # those of a process that died here
 
@@ -79,7 +79,7 @@ class FrontMetrics:
         key = (route, model, status)
         if key not in self._places:
             count, place = self._own.place(json.dumps(key)), self._own.place(json.dumps(key[:2]), WIDTH)
-            latencies = self._own.place(LATENCIES + model, len(LATENCY_BOUNDS_S) + 1) if model else None
+            latencies = self._own.place(LATENCIES + model, len(LATENCY_BOUNDS_S) + 1)
             self._places[key] = count, place, latencies
         count, place, latencies = self._places[key]
         values = self._own.values
@@ -89,9 +89,9 @@ class FrontMetrics:
         values[place + SECONDS] += duration_s
         values[place + RECEIVED] += received_bytes
         values[place + SENT] += sent_bytes
-        if latencies is not None:
+        if model:
             values[latencies + bisect_left(LATENCY_BOUNDS_S, duration_s)] += 1
-            self.recent.append((time.time(), model, status, duration_s))
+            self.recent[model].append((time.time(), status, duration_s))
 
     def latencies(self) -> dict[str, list[float]]:
         """For each model, how many requests took up to each of ``LATENCY_BOUNDS_S``, and longer than the last."""

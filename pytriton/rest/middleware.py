@@ -26,7 +26,7 @@ LOGGER = logging.getLogger(ACCESS_LOGGER)
 
 HEALTH = "/health"
 UNLIMITED = HEALTH, "/metrics", "/pages"  # what watches a busy front
-OPEN = HEALTH, "/pages/static"  # what needs no token
+OPEN = HEALTH, "/pages/static", "/pages/about"  # what needs no token
 CLIENT_WENT_AWAY, FAILED = 499, 500
 EXPOSED = ("X-Request-ID", "Retry-After")
 

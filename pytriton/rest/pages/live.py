@@ -64,9 +64,9 @@ class Live:
         """Calls of a model so far by number of rows, ascending: how many, and seconds of compute of all."""
         return sorted(self._sampler.batches.get(model, {}).items())
 
-    def recent(self) -> list[dict[str, Any]]:
+    def recent(self, model: str) -> list[dict[str, Any]]:
         """As :meth:`Sampler.recent`."""
-        return self._sampler.recent()
+        return self._sampler.recent(model)
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """Server-sent events: the last sample, and each that follows, for a minute."""

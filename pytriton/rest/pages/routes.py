@@ -3,7 +3,7 @@
 =================================  ================================================================================
 ``GET /``                          the page, without data
 ``GET /pages/static/{file}``       its files
-``GET /pages/about``               of this front: version, URL of the server, and what this caller may do
+``GET /pages/about``               what this caller may do; needs no token
 ``GET /pages/live``                the samples, as server-sent events
 ``GET /pages/history``             those of the last 15 minutes, or with ``?range=day`` of the last 24 hours
 ``GET /pages/models``              what each model takes and returns
@@ -13,14 +13,13 @@
 ``POST /pages/commands``           a command; needs the operator's token
 =================================  ================================================================================
 
-The operator's token is the server's access token, or that of the front where the server has none. A page sends it in the
-header ``Authorization`` alone, which a page of another site cannot do.
+The operator's token is the server's access token, or that of the front where the server has none. A page sends it in
+the header ``Authorization`` alone, which a page of another site cannot do.
 """
 
 from __future__ import annotations
 
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +114,14 @@ class Pages:
         ]
 
     async def _about(self, request: Request) -> Response:
+        token, is_operator = self._config.access_token, self._is_operator(request)
+        is_allowed = token is None or is_operator or has_token(request.scope["headers"], [token])
         return _json(
             {
-                "version": version("pytriton"),
-                "server": self._upstream.url,
-                "operator": self._is_operator(request),
-                "asksToken": self._config.access_token is not None,
+                "server": self._upstream.url if is_allowed else "",
+                "allowed": is_allowed,
+                "operator": is_operator,
+                "asksToken": token is not None,
                 "hasOperatorToken": self._operator_token is not None,
                 "hasHost": self._host is not None,
             }
@@ -144,7 +145,7 @@ class Pages:
         return _json(
             {
                 "sizes": [{"rows": rows, "count": count, "seconds": total} for rows, (count, total) in sizes],
-                "requests": [each for each in self._live.recent() if each["model"] == model],
+                "requests": self._live.recent(model),
             }
         )
 
@@ -177,7 +178,9 @@ class Pages:
             except PyTritonError as error:
                 raise of_client(error) from error
         else:
-            raise RestError(501, "UNSUPPORTED", f"{command!r} needs the process that bound the model, which is elsewhere")
+            raise RestError(
+                501, "UNSUPPORTED", f"{command!r} needs the process that bound the model, which is elsewhere"
+            )
         return _json({})
 
     async def _asked(self, question: str, **arguments: Any) -> Any:

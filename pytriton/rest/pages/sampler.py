@@ -24,7 +24,7 @@ __all__ = ["MODEL_COLUMNS", "Sampler", "quantile_s"]
 LOGGER = logging.getLogger("pytriton.rest")
 
 MODEL_COLUMNS = ("rate", "failures", "p50", "p99", "mean", "queue", "compute", "batch", "pending")
-PENDING = re.compile(r'^nv_inference_pending_request_count\{(.*)\} (\S+)$', re.MULTILINE)
+PENDING = re.compile(r"^nv_inference_pending_request_count\{(.*)\} (\S+)$", re.MULTILINE)
 MODEL_LABEL = re.compile(r'(?:^|,)model="([^"]*)"')
 RESTRICTED = "is restricted"
 ADVICE = "the server's statistics need its access token, which the front does not have"
@@ -35,10 +35,10 @@ MS = 1000.0
 class _Counted:
     """What was counted of one model so far, over all of its versions."""
 
-    success: Duration = Duration()
-    fail: Duration = Duration()
-    queue: Duration = Duration()
-    compute: Duration = Duration()
+    success: Duration = field(default_factory=Duration)
+    fail: Duration = field(default_factory=Duration)
+    queue: Duration = field(default_factory=Duration)
+    compute: Duration = field(default_factory=Duration)
     rows: int = 0
     executions: int = 0
     batches: dict[int, tuple[int, float]] = field(default_factory=dict)
@@ -109,12 +109,10 @@ class Sampler:
             "processes": self._processes.sample(await self._process_list()),
         }
 
-    def recent(self) -> list[dict[str, Any]]:
-        """The last requests that this process of the front has answered, the oldest first; times in milliseconds."""
-        return [
-            {"end": end, "model": model, "status": status, "duration": duration_s * MS}
-            for end, model, status, duration_s in self._metrics.recent
-        ]
+    def recent(self, model: str) -> list[dict[str, Any]]:
+        """The last requests that this process of the front has answered, the oldest first; durations in ms."""
+        found = self._metrics.recent.get(model, ())
+        return [{"end": end, "status": status, "duration": duration_s * MS} for end, status, duration_s in found]
 
     async def _process_list(self) -> list[dict[str, Any]]:
         if self._host is None:

@@ -159,7 +159,7 @@ def test_an_unknown_model_is_not_found_and_the_nearest_is_named(front):
 
 def test_an_unknown_route_is_not_found(front):
     assert front.refusal("/predictions", {})[0] == 404
-    response = front.get("/")
+    response = front.get("/other")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "NOT_FOUND")
 
 

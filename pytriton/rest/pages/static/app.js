@@ -1,6 +1,6 @@
 // The frame of all pages: navigation, colours, token, and what the connection is like.
 
-import { ApiError, get, hasToken, setToken } from "./api.js";
+import { get, hasToken, setToken } from "./api.js";
 import { ago, fill, h, openDialog, put } from "./dom.js";
 import { listen, live, restart } from "./live.js";
 import * as batches from "./batches.js";
@@ -60,15 +60,15 @@ function askToken(message = "") {
     event.preventDefault();
     setToken(field.value);
     try {
-      const about = await get("/pages/about");
-      if (!about.operator) throw new ApiError(401, "This is not the operator's token.");
-      live.about = about;
-      dialog.close();
+      live.about = await get("/pages/about");
     } catch (problem) {
-      if (problem.status !== 401) throw problem;
-      put(error, problem.error ? "This token is not accepted." : problem.message);
+      put(error, problem.message);
+      return;
     }
+    if (live.about.operator || (live.about.allowed && live.about.asksToken)) dialog.close();
+    else put(error, "This token is not accepted.");
     restart();
+    show();
     tellToken();
   };
   const forget = () => {
@@ -79,7 +79,7 @@ function askToken(message = "") {
   };
   const dialog = openDialog(
     "Access token",
-    h("p", {}, "Commands and the log need the server's access token. It stays in this page until you close or reload it."),
+    h("p", {}, "Commands and the log need the server's access token. A token stays in this page until you close or reload it."),
     h("form", { onsubmit: submit },
       h("label", { for: "token-field" }, "Token"), field, error,
       h("div", { class: "row" },

@@ -132,7 +132,8 @@ function waterfall(requests, series) {
 }
 
 function means(series, time) {
-  const index = series ? series.time.findIndex((each) => each >= time) : -1;
-  if (index < 0) return { queue: 0, compute: 0 };
+  if (!series?.time.length) return { queue: 0, compute: 0 };
+  const after = series.time.findIndex((each) => each >= time);
+  const index = after < 0 ? series.time.length - 1 : after;
   return { queue: series.queue[index] ?? 0, compute: series.compute[index] ?? 0 };
 }

@@ -4,6 +4,7 @@ import { h, number } from "./dom.js";
 
 const NS = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 52, right: 12, top: 10, bottom: 22 };
+const LEAST_S = 120;
 const GAP_S = 25; // without a sample for longer, a line has a gap
 
 export function s(tag, attributes = {}, ...children) {
@@ -22,8 +23,9 @@ export function step(range, count) {
 
 // series: [{label, time: seconds[], values: (number|null)[]}]; show makes a text of a value.
 export class LineChart {
-  constructor(label, show = number) {
+  constructor(label, show = number, unit = 1) {
     this.label = label;
+    this.unit = unit;
     this.show = show;
     this.svg = s("svg", { class: "chart", role: "img", tabindex: "0" });
     this.legend = h("p", { class: "legend" });
@@ -59,38 +61,41 @@ export class LineChart {
     const height = this.svg.clientHeight;
     if (!width || !this.seconds) return;
     const right = Math.max(Date.now() / 1000 - 5, ...this.series.map((each) => each.time.at(-1) ?? 0));
-    const left = right - this.seconds;
+    const first = Math.min(right, ...this.series.map((each) => each.time[0] ?? right));
+    const seconds = Math.min(this.seconds, Math.max(LEAST_S, right - first));
+    const left = right - seconds;
     const shown = this.series.map((each) => {
       const start = each.time.findIndex((time) => time >= left);
       return start < 0 ? { ...each, time: [], values: [] } : { ...each, time: each.time.slice(start), values: each.values.slice(start) };
     });
-    const top = Math.max(1e-9, ...shown.map((each) => each.values.reduce((most, value) => Math.max(most, value ?? 0), 0)));
-    const tick = step(top, 3);
+    const highest = Math.max(0, ...shown.map((each) => each.values.reduce((most, value) => Math.max(most, value ?? 0), 0)));
+    const top = highest > 1e-6 ? highest : this.unit;
+    const tick = step(top / this.unit, 3) * this.unit;
     const most = Math.ceil(top / tick) * tick;
-    const x = (time) => MARGIN.left + ((time - left) / this.seconds) * (width - MARGIN.left - MARGIN.right);
+    const x = (time) => MARGIN.left + ((time - left) / seconds) * (width - MARGIN.left - MARGIN.right);
     const y = (value) => height - MARGIN.bottom - (value / most) * (height - MARGIN.top - MARGIN.bottom);
     const parts = [];
     for (let value = 0; value <= most + tick / 2; value += tick) {
       parts.push(s("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(value), y2: y(value) }));
       parts.push(s("text", { class: "tick end", x: MARGIN.left - 6, y: y(value) + 4 }, this.show(value)));
     }
-    const every = [60, 300, 900, 3600, 10800, 21600].find((each) => ((width - 64) * each) / this.seconds > 60) ?? 43200;
+    const every = [30, 60, 300, 900, 3600, 10800, 21600].find((each) => ((width - 64) * each) / seconds > 60) ?? 43200;
     for (let time = Math.ceil(left / every) * every; time <= right; time += every) {
-      const text = new Date(time * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+      const text = new Date(time * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: every < 60 ? "2-digit" : undefined });
       parts.push(s("text", { class: "tick middle", x: x(time), y: height - 5 }, text));
     }
     shown.forEach((each, index) => parts.push(s("path", { class: `line c${index % 8}`, d: path(each, x, y, this.gap) })));
     if (this.at !== null) {
-      const time = left + this.at * this.seconds;
+      const time = left + this.at * seconds;
       parts.push(s("line", { class: "pointer", x1: x(time), x2: x(time), y1: MARGIN.top, y2: height - MARGIN.bottom }));
     }
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.replaceChildren(...parts);
-    this.tell(shown, left);
+    this.tell(shown, left, seconds);
   }
 
-  tell(shown, left) {
-    const at = this.at === null ? null : left + this.at * this.seconds;
+  tell(shown, left, seconds) {
+    const at = this.at === null ? null : left + this.at * seconds;
     const values = shown.map((each) => {
       const index = at === null ? each.time.length - 1 : nearest(each.time, at);
       return [each.label, this.show(each.values[index] ?? null)];

@@ -5,6 +5,7 @@ import { h, unique } from "./dom.js";
 const SIDE = 280;
 const LEAST = 6; // smaller arrays are no pictures
 const CHANNELS = [1, 3];
+const DRAWING = "drawing.png";
 const LUMINANCE = [0.299, 0.587, 0.114];
 
 // The size of the picture that an array of a shape can hold; null if it can hold none.
@@ -97,11 +98,15 @@ export function drawing(image, dtype, example, pasted, error) {
       buttons[each].setAttribute("aria-pressed", String(each === key));
     }
   }
-  if (Array.isArray(example)) paint(canvas, context, example, image, Number(scale.value));
+  if (Array.isArray(example)) {
+    paint(canvas, context, example, image, Number(scale.value));
+    canvas.dataset.drawn = "example";
+  }
   use("draw");
   const control = h("div", { class: "drawing", id: unique("field"), role: "group" }, h("div", { class: "choice" }, Object.values(buttons)), drawn, pasted.control);
   const value = () => {
     if (used === "numbers") return pasted.value();
+    if (canvas.dataset.drawn === "example") return example;
     if (!canvas.dataset.drawn) throw error("draw something, or choose a picture");
     return pixels(canvas, image, Number(scale.value), inverted.checked, /INT/.test(dtype));
   };
@@ -147,7 +152,6 @@ export function paint(canvas, context, values, { width, height, channels, isLast
   context.imageSmoothingEnabled = false;
   context.drawImage(small, 0, 0, canvas.width, canvas.height);
   context.imageSmoothingEnabled = true;
-  canvas.dataset.drawn = "yes";
 }
 
 // An input that is a file of an image: one that was chosen, or a drawing as PNG.
@@ -167,6 +171,11 @@ export function pictureFile(isRequired) {
     }
   }, "Picture");
   const told = h("small", { role: "status" });
+  const save = () => canvas.toBlob((blob) => {
+    const link = h("a", { href: URL.createObjectURL(blob), download: DRAWING });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
   const reset = () => {
     chosen = null;
     choose.value = "";
@@ -178,7 +187,7 @@ export function pictureFile(isRequired) {
     chosen = null; // it is another picture now
     choose.value = "";
   });
-  const control = h("div", { class: "drawing", id: unique("field"), role: "group" }, choose, canvas, h("div", { class: "row" }, h("button", { type: "button", onclick: reset }, "Clear"), told));
+  const control = h("div", { class: "drawing", id: unique("field"), role: "group" }, choose, canvas, h("div", { class: "row" }, h("button", { type: "button", onclick: reset }, "Clear"), h("button", { type: "button", onclick: save }, "Save"), told));
   const value = async () => {
     if (chosen === null && !canvas.dataset.drawn && !isRequired) return undefined;
     const blob = chosen ?? (await new Promise((resolve) => canvas.toBlob(resolve)));
@@ -189,5 +198,5 @@ export function pictureFile(isRequired) {
     });
     return url.slice(url.indexOf(",") + 1);
   };
-  return { control, value, isGroup: true, file: () => chosen?.name ?? "drawing.png" };
+  return { control, value, isGroup: true, file: () => chosen?.name ?? DRAWING };
 }

@@ -46,6 +46,7 @@ async function run(signal) {
     let silence = setTimeout(stop, SILENCE_MS);
     try {
       live.about = await get("/pages/about", { signal: attempt.signal });
+      if (!live.about.allowed) throw new ApiError(401, "this front asks for an access token");
       live.history = await get("/pages/history", { signal: attempt.signal });
       const response = await call("/pages/live", { signal: attempt.signal });
       for await (const { event, data } of events(response)) {
@@ -62,8 +63,9 @@ async function run(signal) {
       signal.removeEventListener("abort", stop);
     }
     if (signal.aborted) return;
-    live.lostSince ??= Date.now();
+    if (!live.needsToken) live.lostSince ??= Date.now();
     tell();
+    if (live.needsToken) return; // until restart()
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
 }

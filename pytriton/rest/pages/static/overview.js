@@ -16,7 +16,7 @@ export function show(main) {
     latency: new LineChart("Latency, 99th percentile", milliseconds),
     queue: new LineChart("Time in the queue, mean", milliseconds),
     cpu: new LineChart("CPU", percent),
-    memory: new LineChart("Memory", bytes),
+    memory: new LineChart("Memory", bytes, 2 ** 20),
   };
   const rows = new Map();
   const body = h("tbody");
@@ -66,6 +66,7 @@ export function show(main) {
       charts[column].update(ran.map(([label, each]) => ({ label, time: each.time, values: each[column] })), range, gap);
     }
     updateModels(sample, models);
+    own.hidden = !sample.processes.length; // of a server elsewhere
     fill(processes, sample.processes.map((each) =>
       h("tr", {}, h("th", { scope: "row" }, each.name), cell("Process", String(each.pid)), cell("Memory", bytes(each.memory)), cell("CPU", percent(each.cpu)))));
   }
@@ -87,6 +88,9 @@ export function show(main) {
     }
   }
 
+  const own = h("div", { class: "charts" }, charts.cpu.element, charts.memory.element,
+    h("section", { class: "panel" }, h("h2", {}, "Processes"), h("table", { class: "processes" },
+      h("thead", {}, h("tr", {}, ["Name", "Process", "Memory", "CPU"].map((text) => h("th", { scope: "col" }, text)))), processes)));
   fill(main,
     h("div", { class: "head" }, h("h1", {}, "Overview"), h("div", { class: "choice", role: "group", "aria-label": "Period" }, buttons)),
     h("div", { class: "tiles" }, Object.values(tiles).map((each) => each.element)),
@@ -96,9 +100,8 @@ export function show(main) {
         body)),
       h("p", { class: "hint" }, "p50 and p99 are those of the requests through this front. All other figures are the server's, for requests of every client.")),
     h("div", { class: "charts" }, charts.rate.element, charts.latency.element, charts.queue.element),
-    h("div", { class: "charts" }, charts.cpu.element, charts.memory.element,
-      h("section", { class: "panel" }, h("h2", {}, "Processes"), h("table", { class: "processes" },
-        h("thead", {}, h("tr", {}, ["Name", "Process", "Memory", "CPU"].map((text) => h("th", { scope: "col" }, text)))), processes))));
+    own,
+  );
   const stop = listen(update);
   const stopWorkers = watchWorkers(rows);
   const timer = setInterval(async () => {

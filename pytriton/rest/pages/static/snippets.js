@@ -5,6 +5,11 @@ const TOKEN = { shell: '"Authorization: Bearer $TOKEN"', python: '{"Authorizatio
 
 export function snippets(model, body, { base, server, asksToken, files }) {
   const text = JSON.stringify(body);
+  const isForm = Object.keys(body).some((name) => model.inputs[name].contentEncoding);
+  if (isForm) {
+    const parts = formParts(model, body, files);
+    return { curl: curlForm(model, base, parts, asksToken), ModelClient: modelClient(model, body, server, files), requests: requestsForm(model, base, parts, asksToken) };
+  }
   if (text.length > MOST) return { curl: large(model, base) };
   return {
     curl: curl(model, base, text, asksToken),
@@ -24,6 +29,29 @@ function curl(model, base, text, asksToken) {
   if (asksToken) lines.push(`-H ${TOKEN.shell}`);
   lines.push(`-d ${quoted(text)}`);
   return lines.join(" \\\n  ");
+}
+
+// The parts of a form: {name, file} or {name, text}.
+function formParts(model, body, files) {
+  return Object.keys(body).map((name) => {
+    if (model.inputs[name].contentEncoding) return { name, file: files[name] ?? "file" };
+    return { name, text: typeof body[name] === "string" ? body[name] : JSON.stringify(body[name]) };
+  });
+}
+
+function curlForm(model, base, parts, asksToken) {
+  const lines = [`curl${model.streams ? " -N" : ""} ${url(model, base)}`];
+  if (asksToken) lines.push(`-H ${TOKEN.shell}`);
+  for (const { name, file, text } of parts) lines.push(file ? `-F ${name}=@${quoted(file)}` : `--form-string ${quoted(`${name}=${text}`)}`);
+  return lines.join(" \\\n  ");
+}
+
+function requestsForm(model, base, parts, asksToken) {
+  const data = parts.filter((each) => !each.file).map(({ name, text }) => `"${name}": ${literal(text)}`);
+  const opened = parts.filter((each) => each.file).map(({ name, file }) => `"${name}": open("${file}", "rb")`);
+  const headers = asksToken ? `\n    headers=${TOKEN.python},` : "";
+  const given = data.length ? `\n    data={${data.join(", ")}},` : "";
+  return `import requests\n\nresponse = requests.post(\n    "${url(model, base)}",\n    files={${opened.join(", ")}},${given}${headers}\n)\nresponse.raise_for_status()\nprint(response.json())`;
 }
 
 function requests(model, base, body, asksToken) {

@@ -4,9 +4,10 @@ import { ApiError, events, get, post, root } from "./api.js";
 import { code, viewOf, views } from "./answer.js";
 import { copy, fill, h, milliseconds, put } from "./dom.js";
 import { InputError, describe, fields } from "./form.js";
-import { live } from "./live.js";
+import { listen, live } from "./live.js";
 import { snippets } from "./snippets.js";
 
+const RELOAD_MS = 500;
 const MOST_SHOWN = 200; // values of a stream
 
 export function show(main, name) {
@@ -20,7 +21,8 @@ async function load(main, name, state) {
   let models;
   let chats;
   try {
-    [models, chats] = await Promise.all([get("/pages/models"), chatModels()]);
+    models = await get("/pages/models");
+    chats = models.some((each) => each.kinds.includes("chat")) ? await chatModels() : [];
   } catch (error) {
     fill(main, h("h1", {}, name || "Try it"), h("p", { class: "error" }, error.message));
     return;
@@ -28,7 +30,15 @@ async function load(main, name, state) {
   if (!main.isConnected || decodeURIComponent(location.hash).replace(/^#\/try\/?/, "") !== name) return;
   const model = models.find((each) => each.name === name);
   if (!name || !model) {
-    fill(main, h("h1", {}, "Try it"), name && h("p", { class: "error" }, `There is no model ${name}.`), index(models, chats));
+    const missing = h("p", { class: "error" }, `Model ${name} is not ready. Its form appears here as soon as it is.`);
+    fill(main, h("h1", {}, "Try it"), name && missing, index(models, chats));
+    const before = models.length;
+    state.stop = listen(() => {
+      const ready = Object.values(live.sample.models).filter((each) => each.versions.some(({ state }) => state === "READY"));
+      if (ready.length === before) return;
+      state.stop();
+      setTimeout(() => load(main, name, state), RELOAD_MS);
+    });
   } else {
     modelPage(main, model, models, chats, state);
   }

@@ -75,6 +75,10 @@ export function show(main) {
 
   async function command(given) {
     put(problem, "");
+    if (!live.about?.operator && live.about?.hasOperatorToken) {
+      window.dispatchEvent(new CustomEvent("asktoken", { detail: "This command needs the token." }));
+      return;
+    }
     put(done, `${given.command} ${given.model} …`);
     try {
       await post("/pages/commands", given);
@@ -88,13 +92,17 @@ export function show(main) {
   }
 
   async function refreshLog() {
+    if (!live.about?.operator) {
+      put(logState, live.about?.hasOperatorToken === false ? "The log needs an access token, and neither the server nor the front has one." : "The log needs the server's access token: choose “Token” above.");
+      return;
+    }
     try {
       const { records } = await get(`/pages/log?after=${last}`);
       if (records === null) put(logState, "The log is that of the process that bound the models, which is elsewhere.");
       else addRecords(records);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      put(logState, error.status === 401 ? "The log needs the token: choose “Token” above." : error.message);
+      put(logState, error.message);
     }
   }
 
