@@ -30,7 +30,7 @@ class WorkerStatus:
 
     Attributes:
         name: Of the worker.
-        state: ``starting``, ``ready``, ``waiting`` (for a proxy), ``restarting``, ``failed`` or ``stopped``.
+        state: ``starting``, ``ready``, ``restarting``, ``failed`` or ``stopped``.
         pid: Of its process; None if there is none at the moment.
         restarts: How often its process was started again.
         last_error: Why its process ended the last time, if it did not end well.

@@ -163,7 +163,7 @@ class Supervisor:
             elif self._stopped.is_set():
                 state = "stopped"
             elif process is not None and reported.ready_since is not None:
-                state = "ready" if reported.is_connected else "waiting"
+                state = "ready"
             else:
                 state = "restarting" if self._has_started else "starting"
             pid, restarts = None if process is None else process.pid, max(0, self._started - 1)

@@ -79,6 +79,15 @@ def same(**arrays):
     return arrays
 
 
+def make_add() -> Any:
+    """Make the function of a worker process."""
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    return add
+
+
 DTYPES = {
     "FP32": np.float32,
     "FP16": np.float16,
