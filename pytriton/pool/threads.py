@@ -64,11 +64,9 @@ class ThreadWorkerPool:
 
     def statuses(self) -> list[WorkerStatus]:
         """As :meth:`WorkerPool.statuses`."""
-        name = self._model.config.model_name
-        return [
-            WorkerStatus(f"{name}-{index}", _state(instance), os.getpid())
-            for index, instance in enumerate(self.workers)
-        ]
+        name, pid = self._model.config.model_name, os.getpid()
+        states = ["ready" if instance.is_alive() else "stopped" for instance in self.workers]
+        return [WorkerStatus(f"{name}-{index}", state, pid) for index, state in enumerate(states)]
 
     def rebind(self, infer: Infer) -> None:
         """As :meth:`WorkerPool.rebind`."""
@@ -126,7 +124,3 @@ class ThreadWorkerPool:
         self.workers.clear()
         self._callables.clear()
         self._detach()
-
-
-def _state(instance: Instance) -> str:
-    return "stopped" if not instance.is_alive() else "ready" if instance.is_connected() else "waiting"

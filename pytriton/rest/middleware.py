@@ -37,7 +37,7 @@ TRACESTATE = re.compile(rb"[ -~]{1,512}")
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-def stack(config: RestConfig, metrics: FrontMetrics, operator_token: str | None) -> list[Middleware]:
+def stack(config: RestConfig, metrics: FrontMetrics, operator_token: str | None = None) -> list[Middleware]:
     """The middleware of an application, the outermost first.
 
     Args:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -29,6 +30,7 @@ MODEL_LABEL = re.compile(r'(?:^|,)model="([^"]*)"')
 RESTRICTED = "is restricted"
 ADVICE = "the server's statistics need its access token, which the front does not have"
 MS = 1000.0
+HEALTH_TIMEOUT_S = 2.0
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Sampler:
             ``time`` in seconds since 1970, ``interval`` in seconds, ``live``, ``ready``, ``problem``, ``models`` and
             ``processes``. Times of a model are in milliseconds; None where there was no request.
         """
-        live = await self._upstream.is_live()
+        live = await _in_time(self._upstream.is_live())
         index: Iterable[Mapping[str, Any]] = ()
         statistics: list[ModelStatistics] = []
         pending: dict[str, float] = {}
@@ -103,7 +105,7 @@ class Sampler:
             "time": time.time(),
             "interval": interval_s,
             "live": live,
-            "ready": live and await self._upstream.is_ready(),
+            "ready": live and await _in_time(self._upstream.is_ready()),
             "problem": problem,
             "models": self._models(index, statistics, pending, interval_s),
             "processes": self._processes.sample(await self._process_list()),
@@ -158,6 +160,14 @@ class Sampler:
             }
         self._counted, self._latencies = dict(counted), latencies
         return found
+
+
+async def _in_time(answer: Coroutine[Any, Any, bool]) -> bool:
+    """An answer; false if it takes too long, as that of a server that hangs."""
+    try:
+        return await asyncio.wait_for(answer, HEALTH_TIMEOUT_S)
+    except asyncio.TimeoutError:
+        return False
 
 
 def quantile_s(counts: Sequence[float], share: float) -> float | None:

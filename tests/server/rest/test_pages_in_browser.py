@@ -355,9 +355,10 @@ def test_below_a_path_and_with_a_token_the_page_asks_for_it_once(browser, triton
 def test_the_loss_of_the_server_and_of_the_connection_are_told_and_their_end(visit, triton):
     visit.open()
     pid = triton._server.pid()
-    os.kill(pid, signal.SIGSTOP)  # a server that hangs, and one that has gone, do not answer
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGSTOP)  # it does not answer, and is not launched again before it has gone
     visit.page.locator("#banner", has_text="its server does not").wait_for()
+    assert visit.page.locator("[data-tile=Server] b").inner_text() == "Down"
+    os.kill(pid, signal.SIGKILL)
     visit.page.locator("#state.good").wait_for()
     visit.page.locator("tr[data-model=scalars] .badge", has_text="ready").wait_for()
     assert triton._server.pid() != pid

@@ -7,6 +7,7 @@ import { listen, live } from "./live.js";
 
 const PERIOD_MS = 1000;
 const ROW = 7;
+const SAMPLE_S = 11; // the longest time from a request to the sample that counts it
 
 export function show(main, name) {
   const picker = h("select", { "aria-label": "Model", onchange: () => (location.hash = `#/batches/${encodeURIComponent(picker.value)}`) });
@@ -132,8 +133,7 @@ function waterfall(requests, series) {
 }
 
 function means(series, time) {
-  if (!series?.time.length) return { queue: 0, compute: 0 };
-  const after = series.time.findIndex((each) => each >= time);
-  const index = after < 0 ? series.time.length - 1 : after;
+  const index = series ? series.time.findIndex((each, at) => each >= time - 1 && series.compute[at] !== null) : -1;
+  if (index < 0 || series.time[index] > time + SAMPLE_S) return { queue: 0, compute: 0 };
   return { queue: series.queue[index] ?? 0, compute: series.compute[index] ?? 0 };
 }

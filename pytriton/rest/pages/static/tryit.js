@@ -171,14 +171,18 @@ export function showCalls(section, model, values, files, made = null) {
   const given = { base: location.origin + root, server, asksToken: live.about?.asksToken, files };
   const texts = Object.entries(made ?? snippets(model, values, given)).filter(([, text]) => text);
   const chosen = section.dataset.chosen ?? texts[0][0];
+  section.texts = Object.fromEntries(texts);
+  const names = Object.keys(section.texts).join();
+  if (section.names === names) return section.choose(chosen); // a click on a button that is replaced would be lost
+  section.names = names;
   const block = h("pre", { tabindex: "0", "aria-label": "Code" }, h("code", {}));
-  const buttons = texts.map(([name, text]) => h("button", { type: "button", "data-call": name, onclick: () => choose(name, text) }, name));
-  function choose(name, text) {
+  const buttons = texts.map(([name]) => h("button", { type: "button", "data-call": name, onclick: () => section.choose(name) }, name));
+  section.choose = (name) => {
     section.dataset.chosen = name;
-    block.firstChild.textContent = text;
+    block.firstChild.textContent = section.texts[name];
     for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.call === name));
-  }
+  };
   const copying = h("button", { type: "button", class: "copy", onclick: () => copy(block.textContent, copying) }, "Copy");
   fill(section, h("h2", {}, "The same call"), h("div", { class: "row" }, h("div", { class: "choice", role: "group", "aria-label": "Language" }, buttons), copying), block);
-  choose(...(texts.find(([name]) => name === chosen) ?? texts[0]));
+  section.choose(chosen in section.texts ? chosen : texts[0][0]);
 }
