@@ -153,7 +153,6 @@ class Console:
             {
                 "model": model.name,
                 "version": model.version,
-                "kind": "process" if model.has_processes() else "thread",
                 "scales": model.can_scale(),
                 **asdict(status),
             }

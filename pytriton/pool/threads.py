@@ -66,7 +66,7 @@ class ThreadWorkerPool:
         """As :meth:`WorkerPool.statuses`."""
         name, pid = self._model.config.model_name, os.getpid()
         states = ["ready" if instance.is_alive() else "stopped" for instance in self.workers]
-        return [WorkerStatus(f"{name}-{index}", state, pid) for index, state in enumerate(states)]
+        return [WorkerStatus(f"{name}-{index}", "thread", state, pid) for index, state in enumerate(states)]
 
     def rebind(self, infer: Infer) -> None:
         """As :meth:`WorkerPool.rebind`."""

@@ -26,7 +26,7 @@ from tests.server.processes import wait_for
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
-KUSTOMIZATIONS = ["base", "overlays/cpu", "overlays/gpu", "overlays/keda"]
+KUSTOMIZATIONS = ["base", "overlays/cpu", "overlays/gpu", "overlays/keda", "overlays/workers"]
 DEPLOYMENT = yaml.safe_load((KUBERNETES / "base" / "deployment.yaml").read_text())
 CONTAINER = DEPLOYMENT["spec"]["template"]["spec"]["containers"][0]
 CHECKOUT = "/mnt"

@@ -8,6 +8,7 @@ import { listen, live } from "./live.js";
 const RANGES = { "15 minutes": 900, "24 hours": 86400 };
 const MINUTE_MS = 60000;
 const MOST_LINES = 8;
+const KINDS = { thread: "threads", process: "processes", remote: "remote" };
 
 export function show(main) {
   const tiles = Object.fromEntries(["Server", "Requests/s", "Failures/s", "p99", "Memory", "CPU"].map((name) => [name, tile(name)]));
@@ -169,7 +170,7 @@ function watchWorkers(rows) {
       for (const [name, row] of rows) {
         const own = workers?.filter((each) => each.model === name) ?? [];
         const ready = own.filter((each) => each.state === "ready").length;
-        row.setWorkers(own.length ? `${ready} of ${own.length} ${own[0].kind === "process" ? "processes" : own.length > 1 ? "threads" : "thread"}` : "–");
+        row.setWorkers(own.length ? `${ready} of ${own.length} ${own.length > 1 ? KINDS[own[0].kind] : own[0].kind}` : "–");
       }
     } catch {
       // the state says that there is no connection
