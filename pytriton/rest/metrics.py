@@ -19,7 +19,7 @@ BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 SECONDS, RECEIVED, SENT = range(len(BOUNDS_S) + 1, len(BOUNDS_S) + 4)
 WIDTH = SENT + 1
 
-# Finer, for quantiles: a value of a quantile is wrong by a tenth at most.
+# Finer, for quantiles, which are wrong by a bucket, a quarter, at most.
 LATENCY_BOUNDS_S = tuple(0.0001 * 1.25**index for index in range(60))
 LATENCIES = "latencies "  # and the name of the model
 MOST_RECENT = 100

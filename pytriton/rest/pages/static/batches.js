@@ -38,7 +38,7 @@ export function show(main, name) {
     const series = live.history.models[model];
     if (!series) return;
     const of = (label, column) => ({ label, time: series.time, values: series[column] });
-    times.update([of("queue", "queue"), of("compute", "compute"), of("whole", "mean")], 900);
+    times.update([of("compute", "compute"), of("queue", "queue"), of("whole", "mean")], 900);
     batch.update([of("rows", "batch")], 900);
   }
 
