@@ -17,11 +17,14 @@ from pytriton.rest.config import RestConfig
 from pytriton.rest.errors import RestError
 from pytriton.rest.host import Direct, Host
 from pytriton.rest.inference import Inference
+from pytriton.rest.mcp import mcp_tools
 from pytriton.rest.metrics import FrontMetrics
 from pytriton.rest.middleware import stack
+from pytriton.rest.openai import routes as openai
 from pytriton.rest.pages.live import Live
 from pytriton.rest.pages.routes import Pages
 from pytriton.rest.pages.sampler import Sampler
+from pytriton.rest.permits import KeyRing, ModelAccess
 from pytriton.rest.predict import KServePredict, Predict
 from pytriton.rest.upstream import upstream_of
 
@@ -48,15 +51,17 @@ def create_app(server: Any, config: RestConfig | None = None, host: Host | None 
     metrics = FrontMetrics()
     if host is None and hasattr(server, "console"):
         host = Direct(server.console().answer)
-    operator_token = upstream.token or config.access_token
     live = Live(Sampler(upstream, metrics, host))
     inference = Inference(upstream, config)
-    predict, kserve = Predict(inference, config), KServePredict(inference, config)
+    keys = KeyRing(config.keys())
+    predict, kserve = ModelAccess(Predict(inference, config)), ModelAccess(KServePredict(inference, config))
+    tools = mcp_tools(inference, config)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         live.start()
-        yield
+        async with tools.running():
+            yield
         live.end()
         await upstream.close()
 
@@ -66,15 +71,17 @@ def create_app(server: Any, config: RestConfig | None = None, host: Host | None 
             Route("/predict/{model}/{version}", predict),
             Route("/v1/models/{model}:predict", kserve),
             Route("/v1/models/{model}/versions/{version}:predict", kserve),
+            *openai.routes(inference, config),
+            *tools.routes,
             *health.routes(upstream, metrics),
             *docs.routes(inference.models.ready, config),
-            *Pages(live, inference.models, upstream, host, config, operator_token).routes(),
+            *Pages(live, inference.models, upstream, host, config, keys).routes(),
         ],
-        middleware=stack(config, metrics, operator_token),
+        middleware=stack(config, metrics, keys, upstream.token),
         exception_handlers={HTTPException: _on_http_exception, RestError: _on_error, Exception: _on_failure},
         lifespan=lifespan,
     )
-    app.state.metrics, app.state.live = metrics, live
+    app.state.metrics, app.state.keys, app.state.live = metrics, keys, live
     return app
 
 

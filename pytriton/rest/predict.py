@@ -31,7 +31,7 @@ from pytriton.rest.forms import fields_of, parse_form, parse_query, raw_array
 from pytriton.rest.inference import INSTANCES, CallDetails, Inference, Question, Read, Served
 from pytriton.rest.json_arrays import InvalidJsonError, dumps, has_member, is_list, is_object, parse
 from pytriton.rest.middleware import request_id, trace_headers
-from pytriton.rest.streams import CancelledOnDisconnect, send_stream
+from pytriton.rest.streams import EVENTS, LINES, CancelledOnDisconnect, send_stream
 from pytriton.signature.validation import Problem, ValueMismatchError, shown
 
 __all__ = ["KServePredict", "Predict", "refuse_other_sites"]
@@ -78,11 +78,12 @@ class Predict:
             )
         if isinstance(answer, AsyncGenerator):
             results = _each_json(served, answer)
-            kind = SSE if wanted == SSE else NDJSON
-            return await send_stream(results, kind, receive, send, self._config.heartbeat_s)
+            framing = EVENTS if wanted == SSE else LINES
+            return await send_stream(results, framing, receive, send, self._config.heartbeat_s)
         if wanted in (SSE, NDJSON):
             texts = _listed(self._encoded(served, question, [row]) for row in answer)
-            return await send_stream(texts, wanted, receive, send, self._config.heartbeat_s)
+            framing = EVENTS if wanted == SSE else LINES
+            return await send_stream(texts, framing, receive, send, self._config.heartbeat_s)
         if wanted in ("", JSON):
             return await _send(send, JSON, self._encoded(served, question, answer))
         await _send_binary(send, wanted, served, question, answer, query)

@@ -34,10 +34,12 @@ from pytriton.rest.bodies import SSE, read_body
 from pytriton.rest.config import RestConfig
 from pytriton.rest.errors import RestError, of_client
 from pytriton.rest.host import Host, HostError
-from pytriton.rest.middleware import has_token
+from pytriton.rest.middleware import bearer, has_token
 from pytriton.rest.models import Model, ModelDirectory
+from pytriton.rest.openai.answers import kinds_of
 from pytriton.rest.openapi import example_of
 from pytriton.rest.pages.live import Live
+from pytriton.rest.permits import KeyRing
 from pytriton.rest.predict import refuse_other_sites
 from pytriton.rest.upstream import Upstream
 
@@ -79,7 +81,7 @@ class Pages:
         upstream: The server.
         host: The process that runs the front; None if there is none, or it cannot be asked.
         config: Options of the front.
-        operator_token: What commands and the log ask for; None refuses them.
+        keys: The API keys, which open the data, but are not for operators.
     """
 
     def __init__(
@@ -89,14 +91,16 @@ class Pages:
         upstream: Upstream,
         host: Host | None,
         config: RestConfig,
-        operator_token: str | None,
+        keys: KeyRing,
     ) -> None:
         self._live = live
         self._models = models
         self._upstream = upstream
         self._host = host
         self._config = config
-        self._operator_token = operator_token
+        self._keys = keys
+        self._asks_token = config.access_token is not None or config.api_keys is not None
+        self._operator_token = upstream.token or config.access_token  # None refuses commands and the log
 
     def routes(self) -> list[Route]:
         """All routes."""
@@ -114,14 +118,16 @@ class Pages:
         ]
 
     async def _about(self, request: Request) -> Response:
-        token, is_operator = self._config.access_token, self._is_operator(request)
-        is_allowed = token is None or is_operator or has_token(request.scope["headers"], [token])
+        headers, token, is_operator = request.scope["headers"], self._config.access_token, self._is_operator(request)
+        has_key = self._keys.find(bearer(headers)) is not None
+        has_access = is_operator or has_key or (token is not None and has_token(headers, [token]))
+        is_allowed = has_access or not self._asks_token
         return _json(
             {
                 "server": self._upstream.url if is_allowed else "",
                 "allowed": is_allowed,
                 "operator": is_operator,
-                "asksToken": token is not None,
+                "asksToken": self._asks_token,
                 "hasOperatorToken": self._operator_token is not None,
                 "hasHost": self._host is not None,
             }
@@ -243,7 +249,7 @@ def _description(model: Model) -> dict[str, Any]:
         "typed": config.backend_parameters.get("pytriton.signature") is not None,
         "result": signature.result,
         "streams": config.decoupled,
-        "kinds": [],
+        "kinds": kinds_of(config),
         "example": example_of(model),
         "batching": config.batching,
         "max_batch_size": config.max_batch_size if config.batching else 0,
