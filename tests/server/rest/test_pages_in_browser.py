@@ -20,6 +20,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from pytriton.decorators import batch
+from pytriton.llm import ChatModel, ChatRequest
 from pytriton.rest import RestConfig, create_app
 from pytriton.triton import Triton, TritonSecurityConfig
 from pytriton.workers import Processes
@@ -39,12 +40,17 @@ pytestmark = [
 ]
 TOKEN = "the-token-of-operators"
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
-PAGES = ("", "try", "try/scalars", "try/digit", "try/picture", "batches/scalars", "workers")
+PAGES = ("", "try", "try/scalars", "try/digit", "try/picture", "chat/parrot", "batches/scalars", "workers")
 AXE = """async () => (await axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})).violations.map(
     ({id, nodes}) => [id, ...nodes.map(({html, failureSummary}) => html + " " + failureSummary)])"""
 # The network may change while containers start: the browser drops its connections then, and the page retries.
 NONE = "\N{EN DASH}"
 UNSTABLE = "net::ERR_NETWORK_CHANGED"
+
+
+def parrot(request: ChatRequest) -> Iterator[str]:
+    for word in str(request.messages[-1]["content"]).split():
+        yield f"{word}! "
 
 
 def bind_digit(triton: Triton) -> None:
@@ -71,6 +77,7 @@ def triton() -> Iterator[Triton]:
         triton = stack.enter_context(Triton(config=config, security_config=security, rest=rest))
         bind_kinds(triton)
         bind_digit(triton)
+        triton.bind(ChatModel(parrot))
         triton.bind("add", Processes(make_add, count=1))
         triton.run()
         yield triton
@@ -247,6 +254,24 @@ def test_a_stream_is_shown_as_it_comes(visit):
     output = visit.run(prompt="Once", words="3")
     visit.page.locator("p.told", has_text="3 in").wait_for()
     assert output.inner_text() == "Once 0Once 1Once 2"
+
+
+def test_a_chat_streams_its_answers(visit):
+    visit.open("try")
+    visit.page.get_by_role("link", name="parrot").click()
+    visit.page.wait_for_url("**/#/chat/parrot")
+    for text in ("two words", "again"):
+        visit.page.get_by_label("Message", exact=True).fill(text)
+        visit.page.keyboard.press("Enter")
+        visit.page.locator(".chat .assistant", has_text=f"{text.split()[-1]}!").wait_for()
+        visit.page.get_by_role("button", name="Send").and_(visit.page.locator(":enabled")).wait_for()
+    assert visit.page.locator(".chat li").count() == 4
+    visit.page.locator("p.told", has_text="First token after").wait_for()
+    calls = visit.page.locator(".calls pre").inner_text()
+    assert "from openai import OpenAI" in calls
+    assert '"content": "two! words! "' in calls
+    visit.page.get_by_role("button", name="New chat").click()
+    assert visit.page.locator(".chat li").count() == 0
 
 
 def test_the_keyboard_is_enough(visit):
