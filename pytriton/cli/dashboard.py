@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pytriton.client.auth import TritonUrl, create_auth_headers
-from pytriton.exceptions import PyTritonServerError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonServerError
 from pytriton.rest import RestConfig, create_app
 from pytriton.server.endpoints import ServerEndpoints
 
@@ -31,14 +31,17 @@ def show_dashboard(
 
     Raises:
         ImportError: The libraries of the extra ``rest`` are not installed.
+        PyTritonBadParameterError: ``grpc`` is a URL of HTTP.
         PyTritonClientInvalidUrlError: A URL cannot be understood.
         PyTritonServerError: It cannot listen on the port.
     """
     endpoints = replace(ServerEndpoints.of_other(url, token), metrics=metrics)
     if grpc is not None:
-        address = TritonUrl.from_url(grpc).with_scheme
+        parsed = TritonUrl.from_url(grpc)
+        if parsed.scheme != "grpc":
+            raise PyTritonBadParameterError(f"--grpc is {grpc!r}; give one such as grpc://localhost:8001")
         headers = create_auth_headers(endpoints.access_token, "grpc") if endpoints.access_token else {}
-        endpoints = replace(endpoints, grpc=address, grpc_headers=headers)
+        endpoints = replace(endpoints, grpc=parsed.with_scheme, grpc_headers=headers)
     application = create_app(endpoints, RestConfig(port=port, address=ADDRESS))
     uvicorn = importlib.import_module("uvicorn")
     server = uvicorn.Server(
