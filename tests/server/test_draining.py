@@ -4,7 +4,7 @@ import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from queue import SimpleQueue
 
@@ -116,7 +116,7 @@ def test_an_unbind_waits_for_a_large_request_that_is_being_received(triton, free
 
 
 @pytest.mark.parametrize("protocols", [(), ("http", "grpc")], ids=["alone", "beside_other_clients"])
-def test_an_idle_stream_holds_neither_an_unbind_nor_a_stop_up(triton, free_config, pool, caplog, protocols):
+def test_idle_streams_hold_neither_an_unbind_nor_a_stop_up(triton, free_config, pool, caplog, protocols):
     stopped = threading.Event()
 
     def infer(requests):
@@ -137,9 +137,10 @@ def test_an_idle_stream_holds_neither_an_unbind_nor_a_stop_up(triton, free_confi
     responses = SimpleQueue()
     x = InferInput("x", [3], "FP32")
     x.set_data_from_numpy(np.zeros(3, np.float32))
-    with InferenceServerClient(f"{LOCALHOST}:{free_config.grpc_port}") as client:
-        client.start_stream(lambda result, error: responses.put(error))
+    with ExitStack() as streams:
         for name in ("one", "two"):
+            client = streams.enter_context(InferenceServerClient(f"{LOCALHOST}:{free_config.grpc_port}"))
+            client.start_stream(lambda result, error: responses.put(error))
             client.async_stream_infer(name, [x])
         assert [responses.get(timeout=DEADLINE_S) for _ in range(4)] == [None] * 4
         try:
