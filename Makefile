@@ -12,7 +12,7 @@ SOURCES := $(wildcard pytriton/native/*.cpp scripts/hosts/*.cpp tests/native/*.c
 # The tests start hundreds of interpreters, which find what the first one has compiled.
 test unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test unit coverage interpreters lint types docs fuzz wheel bench clean
+.PHONY: demo test test-cluster unit coverage interpreters lint types docs fuzz wheel bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/digits.py
@@ -37,6 +37,11 @@ coverage: $(READY)
 interpreters: $(READY)
 	$(BIN)/python tests/server/interpreters.py
 	$(BIN)/python -m pytest tests/server/test_interpreters.py
+
+# Workers on the nodes of a Ray cluster, which this machine plays.
+test-cluster: $(READY)
+	$(BIN)/pip install --quiet --editable '.[ray]'
+	$(BIN)/python -m pytest tests/cluster tests/server/test_remote_networks.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

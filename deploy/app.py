@@ -16,6 +16,11 @@ def scale(x: np.ndarray) -> dict[str, np.ndarray]:
     return {"y": x * 2}
 
 
+def make_scale() -> object:
+    """For ``pytriton worker scale=app:make_scale``, where the model is bound with ``RemoteWorkers``."""
+    return scale
+
+
 def models(triton: Triton) -> None:
     """Bind the models; ``pytriton serve app:models`` calls this."""
     triton.bind("shout", shout)

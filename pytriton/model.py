@@ -16,9 +16,10 @@ from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
 from pytriton.model_config.validation import check_integer, checked_copy, groups_of_callables, validate_for_bind
 from pytriton.pool.inspection import tensors_of
-from pytriton.pool.pool import Infer, InferFunc, ServedModel, WorkerPool
+from pytriton.pool.pool import Infer, InferFunc, ScalablePool, ServedModel, WorkerPool
 from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
+from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
 from pytriton.pool.threads import ThreadWorkerPool, callables
 from pytriton.server.backends import uses_native
 from pytriton.server.model_server import ServerCapabilities
@@ -79,7 +80,7 @@ def describe(
 class ModelSpec(NamedTuple):
     """What :class:`Model` is made of."""
 
-    infer: Sequence[InferFunc] | Processes
+    infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers
     served: ServedModel
     traced: bool
     native: bool
@@ -109,8 +110,8 @@ class ModelSpec(NamedTuple):
         """
         name, infer_func = _named(model_name, infer_func)
         config = ModelConfig() if config is None else checked_copy(config)
-        infer = infer_func if isinstance(infer_func, Processes) else callables(infer_func)
-        instances = len(infer.resources() if isinstance(infer, Processes) else infer)
+        infer = infer_func if isinstance(infer_func, (Processes, RemoteWorkers, RayWorkers)) else callables(infer_func)
+        instances = _instances(infer)
         derived = tensors_of(infer, inputs, outputs, config, example)
         config = derived.config
         described = describe(name, model_version, derived.inputs, derived.outputs, config, instances)
@@ -139,17 +140,41 @@ def _named(model_name: Any, infer_func: Any) -> tuple[str, Infer]:
     if infer_func is None:
         raise PyTritonValidationError(f"model {model_name!r} has no infer_func; give bind() a callable")
     if model_name is None:
-        if isinstance(infer_func, Processes):
-            raise PyTritonValidationError("Processes have no name for a model; give bind() a model_name too")
+        if isinstance(infer_func, (Processes, RemoteWorkers, RayWorkers)):
+            kind = type(infer_func).__name__
+            raise PyTritonValidationError(f"{kind} have no name for a model; give bind() a model_name too")
         model_name = name_of(infer_func)
     return model_name, infer_func
+
+
+def _instances(infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers) -> int:
+    """How many model instances the server has."""
+    if isinstance(infer, RayWorkers):
+        return 1
+    if isinstance(infer, RemoteWorkers):
+        return infer.instances
+    return len(infer.resources() if isinstance(infer, Processes) else infer)
+
+
+def _pool(infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers, served: ServedModel) -> WorkerPool:
+    if isinstance(infer, Processes):
+        return ProcessWorkerPool(infer, served)
+    if isinstance(infer, RemoteWorkers):
+        from pytriton.cluster.pool import RemoteWorkerPool
+
+        return RemoteWorkerPool(infer, served)
+    if isinstance(infer, RayWorkers):
+        from pytriton.cluster.ray import RayWorkerPool
+
+        return RayWorkerPool(infer, served)
+    return ThreadWorkerPool(infer, served)
 
 
 class Model:
     """One version of a model.
 
     Args:
-        infer: One callable per instance, or what makes them in processes of their own.
+        infer: One callable per instance, what makes them in processes of their own, or what workers connect to.
         served: What the callables have in common, with the model's configuration.
         traced: Whether requests bring the server's trace context.
         native: Whether the native proxy serves it.
@@ -160,7 +185,11 @@ class Model:
     """
 
     def __init__(
-        self, infer: Sequence[InferFunc] | Processes, served: ServedModel, traced: bool = False, native: bool = False
+        self,
+        infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers,
+        served: ServedModel,
+        traced: bool = False,
+        native: bool = False,
     ) -> None:
         self.config = served.config
         self.loaded = False
@@ -168,11 +197,11 @@ class Model:
             raise PyTritonValidationError(
                 f"model {self.name!r} has several instance_groups, so that wait_for must be {ALL!r}"
             )
-        self._pool: WorkerPool = (
-            ProcessWorkerPool(infer, served) if isinstance(infer, Processes) else ThreadWorkerPool(infer, served)
-        )
+        self._pool: WorkerPool = _pool(infer, served)
         self._instances = self._pool.workers
         self._max_batches_in_flight = served.options.max_batches_in_flight
+        if isinstance(infer, (RemoteWorkers, RayWorkers)):
+            self._max_batches_in_flight = infer.limit
         self._traced = traced
         self._native = native
         self._folders: tuple[Path, Path] | None = None  # the model repository, and the path of the sockets
@@ -263,6 +292,10 @@ class Model:
             PyTritonBadParameterError: ``count`` is not a positive integer.
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """
+        if isinstance(self._pool, ScalablePool):
+            check_integer("count", count, 1, MAX_BATCHES_IN_FLIGHT)
+            self._pool.scale(count)
+            return
         groups = self.config.instance_groups or ()
         if not isinstance(self._pool, ProcessWorkerPool) or len(groups) != 1:
             raise PyTritonInvalidOperationError(

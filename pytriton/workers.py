@@ -2,5 +2,6 @@
 
 from pytriton.pool.autoscaler import Autoscaler
 from pytriton.pool.processes import Processes
+from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
 
-__all__ = ["Autoscaler", "Processes"]
+__all__ = ["Autoscaler", "Processes", "RayWorkers", "RemoteWorkers"]

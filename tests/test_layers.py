@@ -60,7 +60,28 @@ LAYERS = {
         "worker",
     ],
     "workers": ["pool"],
-    "model": ["exceptions", "model_config", "pool", "server", "signature.functions", "worker"],
+    "cluster": [
+        "decorators.signatures",
+        "exceptions",
+        "forks",
+        "model_config",
+        "pool.pool",
+        "pool.processes",
+        "pool.remote_workers",
+        "signature.served",
+        "wire",
+        "worker",
+    ],
+    "model": [
+        "cluster.pool",
+        "cluster.ray",
+        "exceptions",
+        "model_config",
+        "pool",
+        "server",
+        "signature.functions",
+        "worker",
+    ],
     "inprocess": [
         "base",
         "client",
@@ -126,17 +147,20 @@ LAYERS = {
     "cli": [
         "base",
         "client",
+        "cluster",
         "config",
         "constants",
         "decorators",
         "exceptions",
         "model_config",
+        "pool.processes",
         "rest.config",
         "rest.front",
         "security",
         "server",
         "signals",
         "signature.functions",
+        "systemd",
         "triton",
         "workers",
     ],
@@ -160,6 +184,13 @@ LAZY_IMPORTS = {
     "pytriton.cli": {"pytriton.cli.app": "tells what to install if the extra is absent"},
     "pytriton.rest": {"pytriton.rest.app": "tells what to install if the extra is absent"},
     "pytriton.rest.upstream": {"INPROCESS_TRANSPORT": "few programs need it, and those that do have imported it"},
+    "pytriton.cli.app": {
+        "pytriton.cli.worker": OPTIONAL,
+        "pytriton.cluster.keys": OPTIONAL,
+        "pytriton.cluster.worker": OPTIONAL,
+    },
+    "pytriton.cluster.ray": {"ray": OPTIONAL},
+    "pytriton.model": {"pytriton.cluster.pool": OPTIONAL, "pytriton.cluster.ray": OPTIONAL},
     "pytriton.cli.target": {"self.module": "the user's module"},
     "pytriton.client": {
         "f'{__name__}.{name}'": "a program needs one or two clients, and a server none",
@@ -224,6 +255,7 @@ GLOBAL_STATE = {
     "pytriton.client.grpc_transports": {"_usage": "gRPC of an asyncio client cannot be used in a forked process"},
     "pytriton.client.http_protocol": {"_described_tensors": "forms of requests"},
     "pytriton.client.transport": {"server_exception": "a class that is imported late"},
+    "pytriton.cluster.hub": {"_hubs": "models with the same address share it", "_hubs_lock": "guards them"},
     "pytriton.compat.tensorrtserver.contexts": {"_numbers": "numbers of requests"},
     "pytriton.forks": {"_owners": "the objects that a forked process must drop"},
     "pytriton.inprocess.capi": {
@@ -304,7 +336,7 @@ DEPENDENCIES |= {"tritonclient", "wrapt"}
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
 # Of the extra "rest".
 FRONT = {"orjson", "python_multipart", "simdjson", "starlette", "uvicorn"}
-BY_LAYER = {"cli": COMMAND_LINE, "rest": FRONT}
+BY_LAYER = {"cli": COMMAND_LINE, "cluster": {"zmq"}, "rest": FRONT}
 PUBLIC = [
     "pytriton",
     "pytriton.client",

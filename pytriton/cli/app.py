@@ -210,6 +210,61 @@ def serve(
 
 
 @app.command(rich_help_panel="Servers")
+def worker(
+    factories: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[MODEL=]MODULE:FACTORY...", help="What makes the callables, e.g. scorer=models:make_scorer."
+        ),
+    ],
+    connect: Annotated[str, typer.Option(help="Address that RemoteWorkers listen on, e.g. tcp://server:5555.")],
+    model: Annotated[
+        str | None, typer.Option(help="Name of the model, if there is one factory.", show_default="in the argument")
+    ] = None,
+    model_version: Annotated[int | None, typer.Option(min=1, help="Its version.", show_default="any")] = None,
+    key: Annotated[Path | None, typer.Option(help="File with this worker's secret key; see pytriton keys.")] = None,
+    server_key: Annotated[Path | None, typer.Option(help="File with the server's public key.")] = None,
+    credits: Annotated[
+        int | None,
+        typer.Option(min=1, help="Batches to take at a time.", show_default="2, or 64 of a coroutine function"),
+    ] = None,
+    heartbeat: Annotated[
+        float, typer.Option(min=0.05, help="Seconds; a server that is silent for three times as long is lost.")
+    ] = 2.0,
+    device: Annotated[
+        str | None, typer.Option(help="For factories with a parameter of that name, e.g. cuda:0.")
+    ] = None,
+    app_dir: Annotated[Path, typer.Option(help="Folder that modules are imported from.")] = Path("."),
+    log_level: Annotated[str, typer.Option(help="Of Python's logging: debug, info, warning, error.")] = "info",
+) -> None:
+    """Answer batches of models that another process serves with RemoteWorkers, until Ctrl+C or SIGTERM.
+
+    A factory returns the inference callable, decorated as usual. The batches that have come are answered before the
+    end. A connection that is lost is made again; the exit status is 1 if the server refuses this worker.
+    """
+    with exit_on_error():
+        from pytriton.cli.worker import RemoteWorkerProgram
+        from pytriton.cluster.worker import WorkerOptions
+
+        options = WorkerOptions(connect, key, server_key, credits, heartbeat)
+        RemoteWorkerProgram.parse(factories, model, app_dir, options, model_version, device, log_level).run()
+
+
+@app.command(rich_help_panel="Servers")
+def keys(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="One for each side, e.g. server worker-1.")],
+    folder: Annotated[Path, typer.Option("--folder", "-f", help="Folder for the files.")] = Path("keys"),
+) -> None:
+    """Make keys for RemoteWorkers and their workers: NAME.key_secret, and NAME.key, which the other side gets."""
+    with exit_on_error():
+        from pytriton.cluster.keys import make_keys
+
+        for name in names:
+            public, secret = make_keys(folder, name)
+            typer.echo(f"{secret} (secret), {public}")
+
+
+@app.command(rich_help_panel="Servers")
 def bench(
     url: Url,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")],

@@ -21,7 +21,7 @@ from pytriton.signature.functions import BATCH, SAMPLE, describe, name_of
 from pytriton.triton import Triton
 from pytriton.workers import Processes
 
-__all__ = ["ProgramError", "Target", "TargetError"]
+__all__ = ["ProgramError", "Target", "TargetError", "program_traceback"]
 
 OURS = (str(Path(__file__).parent), importlib.__file__, "<frozen importlib")
 
@@ -97,10 +97,10 @@ class Target:
         except (TargetError, PyTritonServerError):
             raise
         except Exception as error:
-            raise ProgramError(f"{self} failed.\n{_traceback(error)}") from error
+            raise ProgramError(f"{self} failed.\n{program_traceback(error)}") from error
 
     def _load(self, access_token: str | None, workers: int | None) -> TritonBase:
-        found = self._find()
+        found = self.find()
         if not self.attribute:
             functions = [each for each in vars(found).values() if is_typed(each) and each.__module__ == self.module]
             if not functions:
@@ -127,7 +127,13 @@ class Target:
             raise TargetError(f"{self} is a coroutine function; make it a plain one")
         return self._given(found, access_token) if _required(found) else self._returned(found())
 
-    def _find(self) -> Any:
+    def find(self) -> Any:
+        """Import the module, and return the object; without a name of one, the module.
+
+        Raises:
+            TargetError: There is no such module or object.
+            Exception: What the module raised.
+        """
         try:
             module = importlib.import_module(self.module)
         except ModuleNotFoundError as error:
@@ -211,7 +217,7 @@ def _required(function: Callable[..., Any]) -> list[str]:
     return [each.name for each in parameters if each.default is each.empty and each.kind not in optional]
 
 
-def _traceback(error: Exception) -> str:
+def program_traceback(error: BaseException) -> str:
     """The traceback from the first frame of the program's own code."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(OURS):

@@ -20,6 +20,7 @@ from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.pool import InferFunc
 from pytriton.pool.processes import Processes, WorkerResources
+from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
 from pytriton.signature.derive import Derived, declared, derive
 from pytriton.signature.examples import Example, examples_in
 from pytriton.worker.context import Binding, TritonContext, current_binding
@@ -58,7 +59,7 @@ class Inspection:
 
 
 def tensors_of(
-    infer: Sequence[InferFunc] | Processes,
+    infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers,
     inputs: Sequence[Tensor] | None,
     outputs: Sequence[Tensor] | None,
     config: ModelConfig,
@@ -86,6 +87,9 @@ def tensors_of(
         raise PyTritonValidationError(f"{lacking} are missing; give both, or leave both out to have them derived")
     if not isinstance(config, ModelConfig):
         raise PyTritonValidationError(f"config must be a ModelConfig, not {config!r}")
+    if isinstance(infer, (RemoteWorkers, RayWorkers)):
+        kind = type(infer).__name__
+        raise PyTritonValidationError(f"inputs and outputs of a model with {kind} are missing; give both")
     if not isinstance(infer, Processes):
         return derive(infer[0], config, examples, call_example)
     return _derived_in_worker(infer, config, examples)

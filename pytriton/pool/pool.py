@@ -6,11 +6,12 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.processes import Processes
+from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
 from pytriton.worker.context import Binding, TritonContext
 from pytriton.worker.failures import FailureLog
 from pytriton.worker.inference import Inference, Options
@@ -18,10 +19,10 @@ from pytriton.worker.instance import Instance, make_executor
 from pytriton.worker.interfaces import Executor, ListenLocally
 from pytriton.worker.observation import Observation
 
-__all__ = ["Infer", "InferFunc", "ServedCallable", "ServedModel", "Worker", "WorkerPool"]
+__all__ = ["Infer", "InferFunc", "ScalablePool", "ServedCallable", "ServedModel", "Worker", "WorkerPool"]
 
 InferFunc = Callable[..., Any]
-Infer = InferFunc | Sequence[InferFunc] | Processes
+Infer = InferFunc | Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers
 
 
 class Worker(Protocol):
@@ -81,6 +82,18 @@ class WorkerPool(Protocol):
 
     def close(self) -> None:
         """Stop, join, and release workers and callables."""
+
+
+@runtime_checkable
+class ScalablePool(Protocol):
+    """A pool whose number of workers is none of the server's concern."""
+
+    def scale(self, count: int) -> None:
+        """Have so many workers.
+
+        Raises:
+            PyTritonWorkerError: A worker could not be started; all stays as it was.
+        """
 
 
 @dataclass(frozen=True)

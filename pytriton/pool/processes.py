@@ -13,7 +13,17 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 
-__all__ = ["ALL", "AUTO", "FIRST", "THREAD_COUNTS", "Processes", "WorkerResources", "all_gpus", "cores_of_worker"]
+__all__ = [
+    "ALL",
+    "AUTO",
+    "FIRST",
+    "THREAD_COUNTS",
+    "Processes",
+    "WorkerResources",
+    "all_gpus",
+    "cores_of_worker",
+    "takes_device",
+]
 
 AUTO = "auto"
 ALL, FIRST = "all", "first"
@@ -154,10 +164,15 @@ class Processes:
 
     def takes_device(self) -> bool:
         """Whether the factory has a parameter ``device``."""
-        try:
-            return "device" in inspect.signature(self.factory).parameters
-        except ValueError:  # some built-in functions have no signature
-            return False
+        return takes_device(self.factory)
+
+
+def takes_device(factory: Callable[..., Any]) -> bool:
+    """Whether a factory has a parameter ``device``."""
+    try:
+        return "device" in inspect.signature(factory).parameters
+    except ValueError:  # some built-in functions have no signature
+        return False
 
 
 def cores_of_worker(cores: Sequence[int], index: int, count: int) -> tuple[int, ...]:

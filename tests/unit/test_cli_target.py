@@ -137,7 +137,7 @@ def test_all_functions_with_annotations_of_a_file_are_served(module):
 
 
 def names_of(target):
-    found = target._find()
+    found = target.find()
     return [name for name, value in vars(found).items() if is_typed(value) and value.__module__ == target.module]
 
 

@@ -1,0 +1,121 @@
+"""``pytriton worker``: answers batches of models that another process, perhaps on another machine, serves."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pytriton.cli.serve import FORMAT, LEVELS, end_with_parent
+from pytriton.cli.target import ProgramError, Target, TargetError, program_traceback
+from pytriton.cluster.worker import RemoteWorker, WorkerOptions, run_workers
+from pytriton.exceptions import PyTritonError
+from pytriton.pool.processes import WorkerResources, takes_device
+from pytriton.systemd import ServiceManager
+
+__all__ = ["RemoteWorkerProgram"]
+
+
+@dataclass(frozen=True)
+class RemoteWorkerProgram:
+    """What a worker program serves.
+
+    Args:
+        factories: Model name and factory of its callable, each.
+        app_dir: The folder that modules are imported from.
+        options: Where to join.
+        model_version: Of the models; None is any.
+        device: Passed to factories that have a parameter ``device``, as ``Processes`` does.
+        log_level: A level name of the module ``logging``.
+    """
+
+    factories: Sequence[tuple[str, Target]]
+    app_dir: Path
+    options: WorkerOptions
+    model_version: int | None
+    device: str | None
+    log_level: str
+
+    @classmethod
+    def parse(
+        cls,
+        factories: Sequence[str],
+        model: str | None,
+        app_dir: Path,
+        options: WorkerOptions,
+        model_version: int | None,
+        device: str | None,
+        log_level: str,
+    ) -> RemoteWorkerProgram:
+        """Read the command line; ``factories`` are ``[MODEL=]MODULE:FACTORY``.
+
+        Raises:
+            TargetError: An argument is malformed.
+        """
+        if log_level.lower() not in LEVELS:
+            raise TargetError(f"there is no log level {log_level!r}; choose one of {', '.join(LEVELS)}")
+        if not app_dir.is_dir():
+            raise TargetError(f"the folder {app_dir} does not exist; see --app-dir")
+        named = []
+        for text in factories:
+            name, separator, target = text.rpartition("=")
+            if bool(separator) == (model is not None) or (model is not None and len(factories) > 1):
+                raise TargetError("name each factory's model: MODEL=MODULE:FACTORY ..., or one factory with --model")
+            named.append((name or str(model), Target.parse(target)))
+        return cls(named, app_dir.resolve(), options, model_version, device, log_level.lower())
+
+    def run(self) -> None:
+        """Answer batches until SIGTERM or SIGINT, or until a server refuses a worker; a second signal ends at once.
+
+        Raises:
+            TargetError: A module has no such factory.
+            ProgramError: A factory raised an error.
+            PyTritonError: A worker was refused, or its callable does not fit the model.
+        """
+        end_with_parent()
+        sys.path.insert(0, str(self.app_dir))
+        logging.basicConfig(level=self.log_level.upper(), format=FORMAT)
+        resources = WorkerResources(device=self.device)
+        os.environ.update(resources.environment())
+        manager = ServiceManager()
+        workers = []
+        for model, target in self.factories:
+            function = self._make(target, resources)
+            workers.append(RemoteWorker(model, function, self.options, self.model_version))
+
+        def leave() -> None:
+            for worker in workers:
+                worker.leave()
+
+        def on_signal(number: int, _: FrameType | None) -> None:
+            if ending:
+                os._exit(128 + number)
+            ending.append(number)
+            manager.stopping(0.0)
+            threading.Thread(target=leave, name="pytriton-leave").start()
+
+        ending: list[int] = []
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, on_signal)
+        manager.ready(f"Answering {', '.join(model for model, _ in self.factories)} at {self.options.connect}")
+        failures = run_workers(workers, leave)
+        for failure in failures:
+            if isinstance(failure, PyTritonError):
+                raise failure
+            raise ProgramError(program_traceback(failure)) from failure
+
+    def _make(self, target: Target, resources: WorkerResources) -> Any:
+        factory = target.find()
+        if not callable(factory):
+            raise TargetError(f"{target} is a {type(factory).__name__}; it must be a function that returns a callable")
+        try:
+            return factory(device=resources.device_in_worker) if takes_device(factory) else factory()
+        except Exception as error:
+            raise ProgramError(f"{target} failed.\n{program_traceback(error)}") from error

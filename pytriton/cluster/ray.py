@@ -1,0 +1,182 @@
+"""Remote workers as actors of Ray: it places, restarts and moves them; batches reach them over ZeroMQ."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pytriton.cluster.keys import PUBLIC, SECRET, make_keys
+from pytriton.cluster.pool import RemoteWorkerPool
+from pytriton.cluster.worker import RemoteWorker, WorkerOptions
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerError
+from pytriton.pool.pool import ServedModel
+from pytriton.pool.processes import takes_device
+from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
+
+__all__ = ["RayWorkerPool"]
+
+LOGGER = logging.getLogger("pytriton.workers")
+
+LEAVE_TIMEOUT_S = 30.0
+SERVER, WORKER = "server", "worker"
+
+
+class Actor:
+    """A worker in an actor. Ray makes another one of the same arguments when its process has died.
+
+    Args:
+        keys: The contents of the files of its keys, by name.
+    """
+
+    def __init__(
+        self,
+        factory: Any,
+        has_gpu: bool,
+        model: str,
+        version: int,
+        address: str,
+        heartbeat_s: float,
+        keys: dict[str, str],
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="pytriton-keys-")
+        for name, content in keys.items():
+            file = Path(self._folder.name, name)
+            file.touch(mode=0o600)
+            file.write_text(content)
+        options = WorkerOptions(
+            address,
+            Path(self._folder.name, WORKER + SECRET),
+            Path(self._folder.name, SERVER + PUBLIC),
+            heartbeat_s=heartbeat_s,
+        )
+        function = factory(device="cuda:0" if has_gpu else None) if takes_device(factory) else factory()
+        self._worker = RemoteWorker(model, function, options, version)
+        self._thread = threading.Thread(target=self._worker.run, daemon=True)
+        self._thread.start()
+
+    def is_ready(self) -> bool:
+        """Whether the callable is made; Ray raises what the factory raised."""
+        return True
+
+    def leave(self) -> None:
+        """Answer the batches that have come, and end."""
+        self._worker.leave()
+        self._thread.join(LEAVE_TIMEOUT_S)
+
+
+class RayWorkerPool(RemoteWorkerPool):
+    """Starts and ends the actors of a model. Methods: see :class:`WorkerPool`."""
+
+    def __init__(self, workers: RayWorkers, model: ServedModel) -> None:
+        self._ray = import_module("ray")
+        if not self._ray.is_initialized():
+            self._ray.init(logging_level=logging.WARNING)
+        self._workers = workers
+        self._folder = tempfile.TemporaryDirectory(prefix="pytriton-keys-")
+        self._actors: list[Any] = []
+        self._made: list[Any] = []  # Ray's promises of the actors that are not ready yet
+        keys = Path(self._folder.name)
+        (keys / "allowed").mkdir()
+        make_keys(keys, SERVER)
+        public, _ = make_keys(keys, WORKER)
+        (keys / "allowed" / public.name).write_text(public.read_text())
+        self._keys = {name: (keys / name).read_text() for name in (WORKER + SECRET, SERVER + PUBLIC)}
+        host = workers.address or self._ray.util.get_node_ip_address()
+        remote = RemoteWorkers(
+            f"tcp://{host}:0",
+            key=keys / (SERVER + SECRET),
+            worker_keys=keys / "allowed",
+            min_workers=workers.count,
+            start_timeout_s=workers.start_timeout_s,
+            worker_timeout_s=workers.worker_timeout_s,
+            idempotent=workers.idempotent,
+            heartbeat_s=workers.heartbeat_s,
+        )
+        super().__init__(remote, model)
+
+    @property
+    def count(self) -> int:
+        """The number of actors."""
+        return len(self._actors) or self._workers.count
+
+    def _start_workers(self, address: str) -> None:
+        self._address = address
+        self._add(self._workers.count)
+
+    def _add(self, count: int) -> None:
+        given = self._workers
+        options = {
+            "num_cpus": given.num_cpus,
+            "num_gpus": given.num_gpus,
+            "resources": dict(given.resources) if given.resources else None,
+            "scheduling_strategy": given.scheduling_strategy,
+        }
+        actor = self._ray.remote(Actor).options(
+            max_restarts=-1, **{name: value for name, value in options.items() if value is not None}
+        )
+        config = self._served.config
+        for _ in range(count):
+            made = actor.remote(
+                given.factory,
+                bool(given.num_gpus),
+                config.model_name,
+                config.model_version,
+                self._address,
+                given.heartbeat_s,
+                self._keys,
+            )
+            self._actors.append(made)
+            self._made.append(made.is_ready.remote())
+
+    def _check_workers(self) -> None:
+        ready, self._made = (
+            self._ray.wait(self._made, num_returns=len(self._made), timeout=0) if self._made else ([], [])
+        )
+        try:
+            self._ray.get(ready)
+        except self._ray.exceptions.RayError as error:
+            raise PyTritonWorkerError(
+                f"an actor of model {self._served.config.model_name!r} cannot be started: {error}"
+            ) from error
+
+    def scale(self, count: int) -> None:
+        """Have so many actors; those that are added are ready, those that go answer their batches first.
+
+        Raises:
+            PyTritonWorkerError: One that was added cannot be started; it is removed.
+        """
+        before = len(self._actors)
+        if not before:
+            raise PyTritonInvalidOperationError("the model does not serve yet; scale it later")
+        if count > before:
+            self._add(count - before)
+            try:
+                self._wait_for_workers(count)
+            except BaseException:
+                self._remove(before)
+                raise
+        self._remove(count)
+        self._workers = replace(self._workers, count=count)
+
+    def _remove(self, count: int) -> None:
+        gone = self._actors[count:]
+        del self._actors[count:]
+        self._made.clear()
+        leaving = [actor.leave.remote() for actor in gone]
+        if leaving:
+            self._ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_TIMEOUT_S)
+        for actor in gone:
+            self._ray.kill(actor)
+
+    def close(self) -> None:
+        """As :meth:`WorkerPool.close`; the actors end."""
+        super().close()
+        for actor in self._actors:
+            self._ray.kill(actor)
+        self._actors.clear()
+        self._folder.cleanup()

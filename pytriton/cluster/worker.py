@@ -1,0 +1,232 @@
+"""The program of a remote worker: makes a callable, joins the model's server, and answers its batches."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from pytriton.cluster.channel import RemoteChannel
+from pytriton.cluster.keys import secure_worker
+from pytriton.cluster.messages import HELLO, LEAVE, PROTOCOL, READY, REFUSED, WELCOME
+from pytriton.decorators.signatures import check_callable
+from pytriton.exceptions import PyTritonWorkerError
+from pytriton.model_config.parser import ModelConfigParser
+from pytriton.pool.pool import ServedCallable, ServedModel
+from pytriton.pool.remote_workers import check_address, is_local
+from pytriton.signature.served import served_form
+from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.tensors import FrameError
+from pytriton.worker.context import TritonContext, attach
+from pytriton.worker.inference import Options
+from pytriton.worker.observation import Observation
+from pytriton.worker.results import is_async
+
+__all__ = ["RemoteWorker", "WorkerOptions"]
+
+LOGGER = logging.getLogger("pytriton.worker")
+
+CONNECT_S = 5.0
+ANSWER_S = 30.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 3.0
+AHEAD = 2  # batches of a plain function: one that it works on, and the next one
+LOG_EVERY = 12  # attempts
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Where a worker joins.
+
+    Args:
+        connect: Address of the server's side, as ``RemoteWorkers.listen`` there.
+        key: File with this worker's secret key.
+        server_key: File with the public key of the server's side.
+        credits: How many batches to take at a time; None is 2 for a plain function, of which it works on one, and the
+            model's ``max_batches_in_flight`` for others.
+        heartbeat_s: The server's side is lost if it is silent for three times as long.
+    """
+
+    connect: str
+    key: Path | None = None
+    server_key: Path | None = None
+    credits: int | None = None
+    heartbeat_s: float = field(default=2.0)
+
+    def __post_init__(self) -> None:
+        check_address("connect", self.connect)
+        if (self.key is None) != (self.server_key is None):
+            raise PyTritonWorkerError("give both the key of this worker and that of the server, or neither")
+        if self.key is None and not is_local(self.connect):
+            raise PyTritonWorkerError(f"{self.connect} is another machine: give the keys of this worker and the server")
+
+
+class RemoteWorker:
+    """Answers the batches of one model with one callable, until :meth:`leave` or the model's end.
+
+    Args:
+        model: Its name.
+        function: The callable.
+        options: Where to join.
+        model_version: Its version; None is any.
+    """
+
+    def __init__(self, model: str, function: Any, options: WorkerOptions, model_version: int | None = None) -> None:
+        self._model = model
+        self._version = model_version
+        self._function = function
+        self._options = options
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+        self._lock = threading.Lock()
+        self._channel: RemoteChannel | None = None
+        self._leaving = threading.Event()
+        self._served: tuple[dict[str, Any], ServedCallable] | None = None
+
+    def leave(self) -> None:
+        """Take no further batch, answer those that have come, and end. From any thread."""
+        self._leaving.set()
+        with self._lock:
+            channel = self._channel
+        if channel is not None:
+            try:
+                channel.tell(LEAVE)
+            except PeerGoneError:
+                channel.shutdown()
+
+    def run(self) -> None:
+        """Join, and answer batches; join again whenever the connection was lost.
+
+        Raises:
+            PyTritonWorkerError: The server's side refused this worker.
+            PyTritonValidationError: The callable does not fit the model.
+        """
+        pause_s, attempts, said = FIRST_PAUSE_S, 0, ""
+        try:
+            while not self._leaving.is_set():
+                channel = RemoteChannel(
+                    self._context,
+                    self._options.connect,
+                    self._options.heartbeat_s,
+                    lambda connection: secure_worker(connection, self._options.key, self._options.server_key),
+                )
+                with self._lock:
+                    self._channel = channel
+                try:
+                    served = self._join(channel)
+                    if served is not None:
+                        pause_s, attempts, said = FIRST_PAUSE_S, 0, ""
+                        LOGGER.info("answering batches of model %s at %s", self._model, self._options.connect)
+                        served.executor.serve(channel)
+                except PeerGoneError as error:
+                    if channel.ended_well:
+                        LOGGER.info("model %s: %s", self._model, error)
+                    elif not self._leaving.is_set() and str(error) != said:
+                        said = str(error)
+                        LOGGER.warning("model %s: %s; joining again", self._model, said)
+                except FrameError as error:
+                    LOGGER.warning("model %s: a bad message from %s: %s", self._model, self._options.connect, error)
+                finally:
+                    with self._lock:
+                        self._channel = None
+                    channel.close()
+                if attempts % LOG_EVERY == 1:
+                    LOGGER.info("model %s: waiting for %s", self._model, self._options.connect)
+                attempts += 1
+                self._leaving.wait(pause_s * random.uniform(0.5, 1.5))
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        finally:
+            if self._served is not None:
+                self._served[1].executor.close()
+
+    def _join(self, channel: RemoteChannel) -> ServedCallable | None:
+        """Join; None if nobody answers yet."""
+        if not channel.wait_connected(CONNECT_S):
+            return None
+        channel.tell(
+            HELLO,
+            {
+                "protocol": PROTOCOL,
+                "package": version("pytriton"),
+                "model": self._model,
+                "version": self._version,
+                "host": socket.gethostname(),
+                "process": os.getpid(),
+                "credits": self._credits(),
+            },
+        )
+        answer = channel.hear(ANSWER_S)
+        if answer is None:
+            return None
+        kind, content = answer
+        if kind == REFUSED:
+            reason, final = content
+            if final:
+                raise PyTritonWorkerError(f"{self._options.connect} refused this worker: {reason}")
+            raise PeerGoneError(f"{self._options.connect} refused this worker: {reason}")
+        if kind != WELCOME:
+            raise PeerGoneError(f"{self._options.connect} did not say which model it serves")
+        served = self._serve(content)
+        channel.tell(READY, {"is_async": is_async(self._function)})
+        if self._leaving.is_set():
+            channel.tell(LEAVE)
+        return served
+
+    def _credits(self) -> int:
+        if self._options.credits is not None:
+            return self._options.credits
+        return Options().max_batches_in_flight if is_async(self._function) else AHEAD
+
+    def _serve(self, welcome: dict[str, Any]) -> ServedCallable:
+        """The callable in the form that the model needs; the one from before if the model is the same."""
+        if self._served is not None:
+            before, served = self._served
+            if before == welcome:
+                return served
+            served.executor.close()
+        config = ModelConfigParser.from_dict(welcome["config"])
+        config.model_version = welcome["version"]
+        function = served_form(self._function, config)
+        check_callable(function, config)
+        context = TritonContext()
+        attach(function, context, config)
+        model = ServedModel(config, context, Options(**welcome["options"]), Observation())
+        served = ServedCallable(function, model, True, f"pytriton-{self._model}", self._stop_unrecoverable)
+        self._served = welcome, served
+        return served
+
+    def _stop_unrecoverable(self) -> None:
+        LOGGER.error("model %s: the callable cannot go on; this worker ends", self._model)
+        self.leave()
+
+
+def run_workers(workers: list[RemoteWorker], on_failure: Callable[[], None]) -> list[BaseException]:
+    """Run workers, each in a thread, until all have ended; returns why some failed.
+
+    Args:
+        workers: For different models.
+        on_failure: Called when one has failed; the others go on unless it says so.
+    """
+    failures: list[BaseException] = []
+
+    def run(worker: RemoteWorker) -> None:
+        try:
+            worker.run()
+        except BaseException as error:
+            failures.append(error)
+            on_failure()
+
+    threads = [threading.Thread(target=run, args=(worker,), daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.2)  # so that this thread handles signals
+    return failures

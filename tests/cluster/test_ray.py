@@ -1,0 +1,114 @@
+"""Workers as actors of Ray, on a cluster of three nodes, all on this machine: `make test-cluster` runs this."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from pytriton.client import ModelClient
+from pytriton.exceptions import PyTritonWorkerError
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.triton import Triton
+from pytriton.workers import RayWorkers
+from tests.server.conftest import local_config
+from tests.server.processes import wait_for
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: make test-cluster installs it")
+from ray.cluster_utils import Cluster  # noqa: E402
+
+X = np.ones((1, 2), np.float64)
+START_S = 180.0
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    ray.init(address=made.address, logging_level="WARNING")
+    nodes = [made.add_node(num_cpus=1, resources={"worker": 1}) for _ in range(2)]
+    made.wait_for_nodes()
+    yield made, nodes
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def triton(cluster):
+    with local_config() as config, Triton(config=config) as server:
+        server.url = f"http://127.0.0.1:{config.http_port}"
+        yield server
+
+
+def make_process():
+    """Answers with the actor's process and node."""
+    import os
+
+    import numpy as np
+    import ray
+
+    from pytriton import batch
+
+    node = int(ray.get_runtime_context().get_node_id()[:8], 16)
+
+    @batch
+    def process(x):
+        return {"y": np.repeat([[os.getpid(), node]], len(x), 0).astype(np.float64)}
+
+    return process
+
+
+def broken():
+    raise ValueError("no weights")
+
+
+def bind(triton, name, factory, **options):
+    triton.bind(
+        name,
+        RayWorkers(
+            factory, num_cpus=0.5, resources={"worker": 0.1}, heartbeat_s=0.5, start_timeout_s=START_S, **options
+        ),
+        inputs=[Tensor(name="x", shape=(2,), dtype=np.float64)],
+        outputs=[Tensor(name="y", shape=(2,), dtype=np.float64)],
+        config=ModelConfig(max_batch_size=1),
+    )
+
+
+def answers(triton, name, number=20):
+    """Processes and nodes that have answered some requests."""
+    with ModelClient(triton.url, name, inference_timeout_s=60) as client:
+        return {tuple(client.infer_batch(X)["y"][0].astype(int)) for _ in range(number)}
+
+
+def test_actors_answer_are_scaled_and_come_back_when_they_die_with_their_node(cluster, triton):
+    made, nodes = cluster
+    bind(triton, "process", make_process, count=2, scheduling_strategy="SPREAD", idempotent=True)
+    wait_for(lambda: len({node for _, node in answers(triton, "process")}) == 2, "both nodes to answer", START_S)
+
+    triton.scale("process", 3)
+    wait_for(lambda: len(answers(triton, "process")) == 3, "the third actor to answer", START_S)
+    triton.scale("process", 2)
+    wait_for(lambda: len(answers(triton, "process")) == 2, "the third actor to be gone", START_S)
+
+    before = answers(triton, "process")
+    victim, _ = next(iter(before))
+    os.kill(victim, signal.SIGKILL)
+    wait_for(
+        lambda: len(now := answers(triton, "process")) == 2 and victim not in {process for process, _ in now},
+        "Ray to start the actor again",
+        START_S,
+    )
+    made.remove_node(nodes[1])
+    wait_for(
+        lambda: len({node for _, node in answers(triton, "process")}) == 1 and len(answers(triton, "process")) == 2,
+        "Ray to move the actors to the node that is left",
+        START_S,
+    )
+    triton.unbind("process")
+
+
+def test_a_factory_that_fails_is_an_error_of_bind(triton):
+    with pytest.raises(PyTritonWorkerError, match="no weights"):
+        bind(triton, "broken", broken)

@@ -1,0 +1,323 @@
+"""Workers that connect from elsewhere: real ``pytriton worker`` processes, over TCP and Unix sockets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tritonclient.http import InferenceServerClient, InferInput
+
+from pytriton.client import DecoupledModelClient, ModelClient
+from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInferenceServerError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError, PyTritonWorkerError
+from pytriton.model_config import ModelConfig, OldestStrategy, SequenceBatcher, Tensor
+from pytriton.triton import Triton
+from pytriton.workers import RemoteWorkers
+from tests.server.conftest import local_config
+from tests.server.ports import reserved_ports
+from tests.server.processes import wait_for
+
+zmq = pytest.importorskip("zmq")
+from pytriton.cluster.keys import make_keys  # noqa: E402
+
+HERE = Path(__file__).parent
+X = np.ones((1, 4), np.float32)
+
+
+def tensors(shape, dtype):
+    return {
+        "inputs": [Tensor(name="x", shape=shape, dtype=dtype)],
+        "outputs": [Tensor(name="y", shape=shape, dtype=dtype)],
+    }
+
+
+VECTOR = tensors((-1,), np.float32)
+
+
+@pytest.fixture(scope="module")
+def triton():
+    with local_config() as config, Triton(config=config) as server:
+        server.url = f"http://127.0.0.1:{config.http_port}"
+        server.grpc = f"grpc://127.0.0.1:{config.grpc_port}"
+        yield server
+
+
+@pytest.fixture
+def address():
+    with reserved_ports(1) as (port,):
+        yield f"tcp://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def workers(tmp_path, address):
+    """Starts workers: ``workers("double=make_double")``."""
+    started = []
+
+    def start(*factories, **options):
+        arguments = [f"{model}=remote_models:{factory}" for model, factory in (each.split("=") for each in factories)]
+        arguments += [f"--{name.replace('_', '-')}={value}" for name, value in {"connect": address, **options}.items()]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytriton", "worker", *arguments, f"--app-dir={HERE}", "--heartbeat=1.0"],
+            env={**os.environ, "REMOTE_TEST_FOLDER": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@contextmanager
+def bound(triton, name, remote, described=VECTOR, **config):
+    triton.bind(name, remote, **described, config=ModelConfig(**{"max_batch_size": 16, **config}))
+    try:
+        yield
+    finally:
+        triton.unbind(name)
+
+
+def infer(triton, name, x=X, **options):
+    with ModelClient(triton.url, name, inference_timeout_s=60) as client:
+        return client.infer_batch(x, **options)["y"]
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ipc"])
+def test_a_worker_answers_small_and_large_batches(triton, workers, address, tmp_path, scheme):
+    if scheme == "ipc":
+        address = f"ipc://{tmp_path}/socket"
+    workers("double=make_double", connect=address)
+    with bound(triton, "double", RemoteWorkers(address)):
+        for size in (1, 100, 10_000, 1_000_000):
+            x = np.arange(size, dtype=np.float32)[None]
+            np.testing.assert_array_equal(infer(triton, "double", x), x * 2)
+        with ThreadPoolExecutor(8) as pool:
+            rows = [np.full((1 + number % 3, 4), number, np.float32) for number in range(64)]
+            for x, y in zip(rows, pool.map(lambda x: infer(triton, "double", x), rows), strict=True):
+                np.testing.assert_array_equal(y, x * 2)
+
+
+def test_texts_written_inputs_errors_and_coroutines(triton, workers, address):
+    workers("texts=make_texts", "writing=make_writing", "failing=make_failing", "waiting=make_waiting")
+    remote = RemoteWorkers(address)
+    with (
+        bound(triton, "texts", remote, tensors((1,), bytes)),
+        bound(triton, "writing", remote),
+        bound(triton, "failing", remote),
+        bound(triton, "waiting", remote),
+    ):
+        assert infer(triton, "texts", np.array([["größe".encode()]], object)).tolist() == [["GRÖSSE".encode()]]
+        np.testing.assert_array_equal(infer(triton, "writing"), X * 2)
+        np.testing.assert_array_equal(infer(triton, "waiting"), X * 2)
+        np.testing.assert_array_equal(infer(triton, "failing"), X * 2)
+        with pytest.raises(PyTritonClientInferenceServerError, match="negative"):
+            infer(triton, "failing", -X)
+
+
+def test_streams_arrive_in_order_and_end_with_their_client(triton, workers, address, tmp_path):
+    workers("counting=make_counting")
+    with bound(triton, "counting", RemoteWorkers(address), tensors((1,), np.float32), batching=False, decoupled=True):
+        with DecoupledModelClient(triton.grpc, "counting") as client:
+            got = [int(answer["y"][0]) for answer in client.infer_sample(np.array([1000], np.float32))]
+            assert got == [*range(1000)]
+        with DecoupledModelClient(triton.grpc, "counting") as client:
+            answers = client.infer_sample(np.array([1_000_000], np.float32))
+            assert int(next(answers)["y"][0]) == 0
+            answers.close()
+        wait_for((tmp_path / "closed").exists, "the generator to be closed")
+
+
+def test_a_batch_that_no_callable_got_goes_to_another_worker_and_one_that_was_got_fails(
+    triton, workers, address, tmp_path
+):
+    first = workers("gated=make_gated")
+    with bound(triton, "gated", RemoteWorkers(address), max_batch_size=1), ThreadPoolExecutor(4) as pool:
+        got = pool.submit(infer, triton, "gated")
+        wait_for((tmp_path / f"entered-{first.pid}").exists, "the first batch to be taken")
+        others = [pool.submit(infer, triton, "gated") for _ in range(2)]
+        second = workers("gated=make_gated")
+        wait_for((tmp_path / f"entered-{second.pid}").exists, "the second worker to take a batch", 60)
+        first.kill()
+        with pytest.raises(PyTritonClientError, match="was lost while it answered"):
+            got.result()
+        (tmp_path / "open").touch()
+        for other in others:
+            np.testing.assert_array_equal(other.result(), X * 2)
+
+
+def test_a_batch_of_an_idempotent_model_is_repeated(triton, workers, address, tmp_path):
+    first = workers("gated=make_gated")
+    with bound(triton, "gated", RemoteWorkers(address, idempotent=True)), ThreadPoolExecutor(1) as pool:
+        got = pool.submit(infer, triton, "gated")
+        wait_for((tmp_path / f"entered-{first.pid}").exists, "the batch to be taken")
+        first.kill()
+        (tmp_path / "open").touch()
+        workers("gated=make_gated")
+        np.testing.assert_array_equal(got.result(), X * 2)
+
+
+def test_workers_join_and_leave_under_load_without_a_failed_request(triton, workers, address):
+    oldest = workers("process=make_process")
+    with bound(triton, "process", RemoteWorkers(address)):
+        running, seen, failed = threading.Event(), set(), []
+        running.set()
+
+        def call():
+            with ModelClient(triton.url, "process") as client:
+                while running.is_set():
+                    try:
+                        seen.add(int(client.infer_batch(X)["y"][0, 0]))
+                    except PyTritonClientError as error:
+                        failed.append(error)
+                        return
+
+        callers = [threading.Thread(target=call) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        try:
+            for _ in range(3):
+                newest = workers("process=make_process")
+                wait_for(lambda newest=newest: newest.pid in seen or failed, "the new worker to answer", 60)
+                oldest.send_signal(signal.SIGTERM)
+                output, _ = oldest.communicate(timeout=60)
+                assert oldest.returncode == 0, output
+                oldest = newest
+        finally:
+            running.clear()
+            for caller in callers:
+                caller.join()
+        assert not failed
+        assert len(seen) == 4
+
+
+def test_a_sequence_stays_with_its_worker(triton, workers, address):
+    started = [workers("places=make_places"), workers("places=make_places")]
+    described = {
+        "inputs": [Tensor(name="x", shape=(1,), dtype=np.float32)],
+        "outputs": [Tensor(name="y", shape=(2,), dtype=np.float64)],
+    }
+    remote = RemoteWorkers(address, min_workers=2, instances=2)
+
+    def run(number):
+        x = InferInput("x", [1, 1], "FP32")
+        x.set_data_from_numpy(np.array([[number]], np.float32))
+        answers = []
+        with InferenceServerClient(triton.url.removeprefix("http://")) as client:
+            for step in range(5):
+                flags = {"sequence_id": number, "sequence_start": step == 0, "sequence_end": step == 4}
+                answers.append(tuple(client.infer("places", [x], **flags).as_numpy("y")[0].astype(int)))
+        return answers
+
+    batcher = SequenceBatcher(strategy=OldestStrategy(max_candidate_sequences=4))
+    with bound(triton, "places", remote, described, batcher=batcher), ThreadPoolExecutor(8) as pool:
+        answers = [*pool.map(run, range(1, 9))]
+    for answer in answers:
+        assert [step for _, step in answer] == [1, 2, 3, 4, 5]
+        assert len({process for process, _ in answer}) == 1
+    assert {process for answer in answers for process, _ in answer} == {process.pid for process in started}
+
+
+def test_without_a_worker_requests_wait_and_then_fail(triton, workers, address):
+    remote = RemoteWorkers(address, min_workers=0, worker_timeout_s=0.5)
+    no_worker = pytest.raises(PyTritonClientError, match="model 'double' has no worker")
+    with bound(triton, "double", remote), no_worker:
+        infer(triton, "double")
+    with bound(triton, "double", RemoteWorkers(address, min_workers=0)), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(infer, triton, "double")
+        workers("double=make_double")
+        np.testing.assert_array_equal(waiting.result(), X * 2)
+
+
+def test_a_start_without_enough_workers_says_how_to_start_them(triton, address):
+    with pytest.raises(
+        PyTritonWorkerError, match=r"0 of 1 workers of model 'alone' joined .*, within 0.2 s; start them with: pytriton worker"
+    ):
+        triton.bind("alone", RemoteWorkers(address, start_timeout_s=0.2), **VECTOR)
+
+
+def test_a_worker_of_another_model_is_refused_with_a_reason_on_both_sides(triton, workers, address, caplog):
+    with bound(triton, "double", RemoteWorkers(address, min_workers=0)):
+        stranger = workers("stranger=make_double")
+        wait_for(lambda: "refused a worker of model 'stranger'" in caplog.text, "the refusal", 60)
+    with bound(triton, "stranger", RemoteWorkers(address)):  # it has not given up
+        np.testing.assert_array_equal(infer(triton, "stranger"), X * 2)
+    stranger.send_signal(signal.SIGTERM)
+    output, _ = stranger.communicate(timeout=60)
+    assert stranger.returncode == 0
+    assert "no such model listens here; there is: double (version 1)" in output
+
+
+def test_a_worker_joins_again_when_the_server_has_been_started_again(workers, address):
+    worker = workers("double=make_double")
+    for _ in range(2):
+        with local_config() as config, Triton(config=config) as triton:
+            triton.url = f"http://127.0.0.1:{config.http_port}"
+            with bound(triton, "double", RemoteWorkers(address)):
+                np.testing.assert_array_equal(infer(triton, "double"), X * 2)
+    assert worker.poll() is None
+
+
+def test_only_workers_with_a_known_key_join(triton, workers, address, tmp_path):
+    for name in ("server", "known", "unknown"):
+        make_keys(tmp_path / name, name)
+    allowed = tmp_path / "allowed"
+    allowed.mkdir()
+    (tmp_path / "known" / "known.key").rename(allowed / "known.key")
+    remote = RemoteWorkers(
+        address.replace("127.0.0.1", "0.0.0.0"), key=tmp_path / "server" / "server.key_secret", worker_keys=allowed
+    )
+    server_key = tmp_path / "server" / "server.key"
+    refused = [
+        workers("double=make_double", key=tmp_path / "unknown" / "unknown.key_secret", server_key=server_key),
+        workers("double=make_double"),
+    ]
+    workers("double=make_double", key=tmp_path / "known" / "known.key_secret", server_key=server_key)
+    with bound(triton, "double", remote):
+        np.testing.assert_array_equal(infer(triton, "double"), X * 2)
+        port = int(address.rpartition(":")[2])
+        for nonsense in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100_000, bytes(range(256)) * 100):
+            with socket.create_connection(("127.0.0.1", port)) as stranger, suppress(ConnectionError):
+                stranger.sendall(nonsense)
+        np.testing.assert_array_equal(infer(triton, "double"), X * 2)
+    assert all(process.poll() is None for process in refused)  # they try again
+    for process in refused:
+        process.kill()
+    assert "refused the connection: check the keys" in refused[0].communicate()[0]
+
+
+def test_a_worker_that_hangs_is_lost_after_three_heartbeats(triton, workers, address, tmp_path):
+    frozen = workers("double=make_double")
+    remote = RemoteWorkers(address, heartbeat_s=1.0)
+    with bound(triton, "double", remote), ThreadPoolExecutor(1) as pool:
+        np.testing.assert_array_equal(infer(triton, "double"), X * 2)
+        frozen.send_signal(signal.SIGSTOP)
+        waiting = pool.submit(infer, triton, "double")
+        workers("double=make_double")
+        np.testing.assert_array_equal(waiting.result(timeout=60), X * 2)
+        frozen.send_signal(signal.SIGCONT)
+
+
+def test_arguments_are_checked():
+    with pytest.raises(PyTritonValidationError, match=r"other machines can reach tcp://0\.0\.0\.0:5555"):
+        RemoteWorkers("tcp://0.0.0.0:5555")
+    with pytest.raises(PyTritonBadParameterError, match="give both key and worker_keys"):
+        RemoteWorkers("tcp://127.0.0.1:5555", key="x")
+    with pytest.raises(PyTritonBadParameterError, match="listen is 'localhost:5555'; give tcp://HOST:PORT"):
+        RemoteWorkers("localhost:5555")
+    for name in ("min_workers", "instances", "batches_in_flight", "worker_timeout_s", "heartbeat_s"):
+        with pytest.raises(PyTritonBadParameterError, match=name):
+            RemoteWorkers("ipc:///tmp/x", **{name: -1})
