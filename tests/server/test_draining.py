@@ -114,7 +114,13 @@ def test_an_unbind_waits_for_a_large_request_that_is_being_received(triton, free
     assert sent.result(DEADLINE_S)()["data"] == [INPUT_BYTES // 8]
 
 
-@pytest.mark.parametrize("protocols", [(), ("http", "grpc")], ids=["alone", "beside_other_clients"])
+@pytest.mark.parametrize(
+    "protocols",
+    [
+        pytest.param((), id="alone"),
+        pytest.param(("http", "grpc"), id="beside_other_clients", marks=pytest.mark.either_proxy),
+    ],
+)
 def test_idle_streams_hold_neither_an_unbind_nor_a_stop_up(triton, free_config, pool, caplog, protocols):
     stopped = threading.Event()
 

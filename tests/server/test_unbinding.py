@@ -127,6 +127,7 @@ def test_an_unbound_model_is_reported_missing_not_late(triton, bind, url):
             client.infer_batch(filled(1))
 
 
+@pytest.mark.either_proxy
 def test_the_server_stays_alive_while_models_come_change_and_go(triton):
     """Or serve() would end."""
     gone = threading.Event()
