@@ -115,11 +115,13 @@ LAYERS = {
         "utils",
         "worker",
     ],
+    "llm": ["exceptions", "model_config", "signature"],
     "rest": [
         "client",
         "constants",
         "exceptions",
         "forks",
+        "llm",
         "model_config",
         "pool.supervisor",
         "security",
@@ -182,7 +184,16 @@ LAZY_IMPORTS = {
     },
     "pytriton.base": {"pytriton.rest.front": "few programs have a REST front"},
     "pytriton.cli": {"pytriton.cli.app": "tells what to install if the extra is absent"},
+    "pytriton.llm": {
+        "f'{__name__}.{_HOME_OF[name]}'": "tells what to install if the extra is absent, and the front needs a part"
+    },
+    "pytriton.llm.templates": {"jinja2": OPTIONAL, "jinja2.sandbox": OPTIONAL},
     "pytriton.rest": {"pytriton.rest.app": "tells what to install if the extra is absent"},
+    "pytriton.rest.mcp": {
+        "mcp.server.lowlevel.server": OPTIONAL,
+        "mcp.server.streamable_http_manager": OPTIONAL,
+        "mcp.types": OPTIONAL,
+    },
     "pytriton.rest.upstream": {"INPROCESS_TRANSPORT": "few programs need it, and those that do have imported it"},
     "pytriton.cli.app": {
         "pytriton.cli.worker": OPTIONAL,
@@ -243,6 +254,7 @@ LAZY_IMPORTS = {
 LAZY_NAMES = {
     "pytriton": "the names of the README are imported when they are first used",
     "pytriton.client": "the same, for clients",
+    "pytriton.llm": "the types of requests need pydantic",
     "pytriton.rest": "options of the front need none of its libraries",
 }
 
@@ -335,13 +347,16 @@ DEPENDENCIES |= {"tritonclient", "wrapt"}
 # Of the extra "cli".
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
 # Of the extra "rest".
-FRONT = {"orjson", "python_multipart", "simdjson", "starlette", "uvicorn"}
-BY_LAYER = {"cli": COMMAND_LINE, "cluster": {"zmq"}, "rest": FRONT}
+FRONT = {"orjson", "pydantic", "python_multipart", "simdjson", "starlette", "uvicorn"}
+# Of the extra "llm"; pydantic brings the second one.
+MODELS_OF_LANGUAGE = {"pydantic", "typing_extensions"}
+BY_LAYER = {"cli": COMMAND_LINE, "cluster": {"zmq"}, "llm": MODELS_OF_LANGUAGE, "rest": FRONT}
 PUBLIC = [
     "pytriton",
     "pytriton.client",
     "pytriton.decorators",
     "pytriton.inprocess",
+    "pytriton.llm",
     "pytriton.model_config",
     "pytriton.rest",
     "pytriton.triton",

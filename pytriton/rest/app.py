@@ -16,8 +16,11 @@ from pytriton.rest import docs, health
 from pytriton.rest.config import RestConfig
 from pytriton.rest.errors import RestError
 from pytriton.rest.inference import Inference
+from pytriton.rest.mcp import mcp_tools
 from pytriton.rest.metrics import FrontMetrics
 from pytriton.rest.middleware import stack
+from pytriton.rest.openai import routes as openai
+from pytriton.rest.permits import KeyRing, ModelAccess
 from pytriton.rest.predict import KServePredict, Predict
 from pytriton.rest.upstream import upstream_of
 
@@ -42,11 +45,14 @@ def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
     upstream = upstream_of(server)
     metrics = FrontMetrics()
     inference = Inference(upstream, config)
-    predict, kserve = Predict(inference, config), KServePredict(inference, config)
+    keys = KeyRing(config.keys())
+    predict, kserve = ModelAccess(Predict(inference, config)), ModelAccess(KServePredict(inference, config))
+    tools = mcp_tools(inference, config)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
+        async with tools.running():
+            yield
         await upstream.close()
 
     app = Starlette(
@@ -55,14 +61,16 @@ def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
             Route("/predict/{model}/{version}", predict),
             Route("/v1/models/{model}:predict", kserve),
             Route("/v1/models/{model}/versions/{version}:predict", kserve),
+            *openai.routes(inference, config),
+            *tools.routes,
             *health.routes(upstream, metrics),
             *docs.routes(inference.models.ready, config),
         ],
-        middleware=stack(config, metrics),
+        middleware=stack(config, metrics, keys),
         exception_handlers={HTTPException: _on_http_exception, RestError: _on_error, Exception: _on_failure},
         lifespan=lifespan,
     )
-    app.state.metrics = metrics
+    app.state.metrics, app.state.keys = metrics, keys
     return app
 
 

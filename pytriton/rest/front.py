@@ -23,6 +23,7 @@ from pytriton.pool.supervisor import RestartPolicy
 from pytriton.rest.announcement import announcement
 from pytriton.rest.config import READY, FrontSpec, RestConfig
 from pytriton.rest.counters import MEMORY_BYTES
+from pytriton.rest.keys import memory_bytes
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.launch import local_host
 
@@ -69,10 +70,12 @@ class Front:
         self.url = f"{scheme}://{local_host(config.address)}:{config.port}{config.root_path}"
         self._asks_token = config.access_token is not None
         self._listeners = _listen(config.address, config.port, config.processes)
-        self._counters = [_memory(index) for index in range(config.processes)]
+        self._counters = [_memory(f"metrics-{index}", MEMORY_BYTES) for index in range(config.processes)]
+        limits = _memory("limits", memory_bytes(len(config.keys()), config.processes))
+        self._memories = [*self._counters, limits]
         forks.register(self)
         self._processes = [
-            FrontProcess(config, endpoints, listener, self._counters, index, on_failure)
+            FrontProcess(config, endpoints, listener, self._counters, limits, index, on_failure)
             for index, listener in enumerate(self._listeners)
         ]
 
@@ -119,8 +122,8 @@ class Front:
         self.kill()
         for process in self._processes:
             process.join(time.monotonic() + END_TIMEOUT_S)
-        while self._counters:
-            os.close(self._counters.pop())
+        while self._memories:
+            os.close(self._memories.pop())
 
     def _close_listeners(self) -> None:
         for listener in self._listeners:
@@ -135,6 +138,7 @@ class FrontProcess:
         endpoints: Of the server behind it.
         listener: What it accepts from.
         counters: Descriptors of the metrics of all processes of the front.
+        limits: Descriptor of what the API keys have used.
         index: Which of them this process is.
         on_failure: As for :class:`Front`.
 
@@ -148,12 +152,13 @@ class FrontProcess:
         endpoints: ServerEndpoints,
         listener: socket.socket,
         counters: list[int],
+        limits: int,
         index: int,
         on_failure: Callable[[], None],
     ) -> None:
         self.failure: str | None = None
         self._config, self._endpoints, self._listener = config, endpoints, listener
-        self._counters, self._index = tuple(counters), index
+        self._counters, self._limits, self._index = tuple(counters), limits, index
         self._on_failure = on_failure
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._lock = threading.Lock()  # guards the start of a process against the end
@@ -254,6 +259,7 @@ class FrontProcess:
                 self._listener.fileno(),
                 theirs.fileno(),
                 self._counters,
+                self._limits,
                 self._index,
                 os.getpid(),
                 LOGGER.getEffectiveLevel(),
@@ -333,8 +339,8 @@ def _listen(address: str, port: int, count: int) -> list[socket.socket]:
     return listeners
 
 
-def _memory(index: int) -> int:
-    """Memory for the metrics of a process: a descriptor."""
-    file = os.memfd_create(f"pytriton-rest-metrics-{index}")
-    os.truncate(file, MEMORY_BYTES)
+def _memory(name: str, size: int) -> int:
+    """Memory that processes share: a descriptor."""
+    file = os.memfd_create(f"pytriton-rest-{name}")
+    os.truncate(file, size)
     return file

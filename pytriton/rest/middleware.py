@@ -16,8 +16,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pytriton.rest.config import RestConfig
-from pytriton.rest.errors import RETRY_AFTER_S, RestError, send_error
+from pytriton.rest.errors import RETRY_AFTER_S, RestError
 from pytriton.rest.metrics import FrontMetrics
+from pytriton.rest.openai.errors import refuse
+from pytriton.rest.permits import KeyRing, Permit
 
 __all__ = ["ACCESS_LOGGER", "request_id", "stack", "trace_headers"]
 
@@ -36,7 +38,7 @@ TRACESTATE = re.compile(rb"[ -~]{1,512}")
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-def stack(config: RestConfig, metrics: FrontMetrics) -> list[Middleware]:
+def stack(config: RestConfig, metrics: FrontMetrics, keys: KeyRing) -> list[Middleware]:
     """The middleware of an application, the outermost first."""
     layers = [Middleware(Observer, metrics, config.access_log)]
     if config.root_path:
@@ -51,8 +53,8 @@ def stack(config: RestConfig, metrics: FrontMetrics) -> list[Middleware]:
                 expose_headers=EXPOSED,
             )
         )
-    if config.access_token is not None:
-        layers.append(Middleware(AccessToken, config.access_token))
+    if config.access_token is not None or config.api_keys is not None:
+        layers.append(Middleware(Access, config.access_token, keys))
     layers.append(Middleware(RequestLimit, config.max_requests))
     return layers
 
@@ -164,29 +166,57 @@ class RootPath:
         await self._app(scope, receive, send)
 
 
-class AccessToken:
-    """Refuses requests without the token; health needs none.
+class Access:
+    """Refuses requests without the token or an API key; health needs none.
 
     Args:
         app: The next application.
-        token: What ``Authorization: Bearer`` has to have.
+        token: What ``Authorization: Bearer`` has to have, if it has no key; None allows keys alone.
+        keys: The API keys.
     """
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, keys: KeyRing) -> None:
         self._app = app
-        self._token = token.encode()
+        self._token = None if token is None else token.encode()
+        self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request."""
-        if scope["type"] != "http" or _is_below(scope, HEALTH) or self._is_allowed(scope["headers"]):
+        if scope["type"] != "http" or _is_below(scope, HEALTH):
             return await self._app(scope, receive, send)
-        message = "this needs the access token, as the header 'Authorization: Bearer <token>'"
-        await send_error(send, RestError(401, "UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"}))
+        token = _bearer(scope["headers"])
+        if self._token is not None and hmac.compare_digest(token, self._token):
+            return await self._app(scope, receive, send)
+        permit = self._keys.find(token)
+        if permit is not None:
+            return await self._pass(permit, scope, receive, send)
+        what = "an API key" if self._token is None else "the access token"
+        message = f"this needs {what}, as the header 'Authorization: Bearer <token>'"
+        await refuse(scope, send, RestError(401, "UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"}))
 
-    def _is_allowed(self, headers: Headers) -> bool:
-        given = next((value for name, value in headers if name == b"authorization"), b"")
-        scheme, _, token = given.partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+    async def _pass(self, permit: Permit, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count the request of a key, and tell it what is left."""
+        if scope["method"] == "POST":
+            try:
+                permit.take()
+            except RestError as error:
+                return await refuse(scope, send, error)
+        scope.setdefault("state", {})["permit"] = permit
+
+        async def send_with_limits(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                limits = [(name.encode(), value.encode()) for name, value in permit.headers().items()]
+                message = {**message, "headers": [*message.get("headers", ()), *limits]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_limits)
+
+
+def _bearer(headers: Headers) -> bytes:
+    """The token of a request; empty if it has none."""
+    given = next((value for name, value in headers if name == b"authorization"), b"")
+    scheme, _, token = given.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
 
 
 class RequestLimit:
@@ -209,7 +239,7 @@ class RequestLimit:
         if self._in_progress >= self._most:
             message = f"{self._in_progress} requests are in progress, as many as are allowed; try again later"
             headers = {"Retry-After": str(RETRY_AFTER_S)}
-            return await send_error(send, RestError(429, "TOO_MANY_REQUESTS", message, headers=headers))
+            return await refuse(scope, send, RestError(429, "TOO_MANY_REQUESTS", message, headers=headers))
         self._in_progress += 1
         try:
             await self._app(scope, receive, send)

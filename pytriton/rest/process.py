@@ -72,6 +72,7 @@ class FrontServer(uvicorn.Server):
     def __init__(self, spec: FrontSpec) -> None:
         app = create_app(spec.endpoints, spec.config)
         app.state.metrics.share(spec.counters, spec.index)
+        app.state.keys.share(spec.limits, len(spec.counters), spec.index)
         config = spec.config
         super().__init__(
             uvicorn.Config(

@@ -243,10 +243,8 @@ def test_without_a_worker_requests_wait_and_then_fail(triton, workers, address):
 
 
 def test_a_start_without_enough_workers_says_how_to_start_them(triton, address):
-    with pytest.raises(
-        PyTritonWorkerError,
-        match=r"0 of 1 workers of model 'alone' joined .*, within 0.2 s; start them with: pytriton worker",
-    ):
+    message = r"0 of 1 workers of model 'alone' joined .*, within 0.2 s; start them with: pytriton worker"
+    with pytest.raises(PyTritonWorkerError, match=message):
         triton.bind("alone", RemoteWorkers(address, start_timeout_s=0.2), **VECTOR)
 
 
