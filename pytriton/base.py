@@ -379,10 +379,10 @@ class TritonBase(ABC):
         self._stopped.set()
 
     def is_alive(self) -> bool:
-        """Whether there is a server, and every bound model can be served."""
+        """Whether there is a server, and every model that it has loaded for this object can be served."""
         if self._front is not None and not self._front.is_alive():
             return False
-        return self._is_running() and all(model.is_alive() for model in self._models)
+        return self._is_running() and all(model.is_alive() for model in self._models if model.loaded)
 
     def is_connected(self) -> bool:
         """Whether there is a server, and every bound model was loaded."""
