@@ -145,6 +145,7 @@ class FrontSpec:
         listeners: Descriptors of the sockets that it accepts from, which listen already.
         control: Descriptor of the socket to the hosting process. It brings the number of seconds in which to answer
             the requests in progress, and its end ends this process at once. :data:`READY` goes the other way.
+        host: Descriptor of the socket on which the hosting process answers questions, see :mod:`pytriton.rest.host`.
         counters: Descriptors of the metrics of all processes of the front.
         limits: Descriptor of what the API keys have used.
         index: Which of them this process is.
@@ -156,6 +157,7 @@ class FrontSpec:
     endpoints: ServerEndpoints
     listeners: tuple[int, ...]
     control: int
+    host: int
     counters: tuple[int, ...]
     limits: int
     index: int
@@ -164,7 +166,11 @@ class FrontSpec:
 
     def descriptors(self) -> tuple[int, ...]:
         """All of them."""
+<<<<<<< HEAD
         return (*self.listeners, self.control, self.limits, *self.counters)
+=======
+        return (self.listener, self.control, self.host, self.limits, *self.counters)
+>>>>>>> main
 
 
 _NOUNS = {int: "an integer", float: "a number", bool: "true or false"}

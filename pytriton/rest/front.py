@@ -23,6 +23,7 @@ from pytriton.pool.supervisor import RestartPolicy
 from pytriton.rest.announcement import announcement
 from pytriton.rest.config import READY, FrontSpec, RestConfig, SharedPort
 from pytriton.rest.counters import MEMORY_BYTES
+from pytriton.rest.host import Answer, serve
 from pytriton.rest.keys import memory_bytes
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.launch import local_host
@@ -57,7 +58,11 @@ class Front:
         config: Options, which :func:`checked` has returned.
         endpoints: Of the server behind the front, which need not run yet.
         on_failure: Called, on a thread of its own, when a process cannot be started, or has died too often.
+<<<<<<< HEAD
         shared: Where the front gets requests beside its own port, if it has one.
+=======
+        answer: Answers the questions of the processes.
+>>>>>>> main
 
     Attributes:
         url: Where the front is, for this machine.
@@ -67,11 +72,15 @@ class Front:
     """
 
     def __init__(
+<<<<<<< HEAD
         self,
         config: RestConfig,
         endpoints: ServerEndpoints,
         on_failure: Callable[[], None],
         shared: SharedPort | None = None,
+=======
+        self, config: RestConfig, endpoints: ServerEndpoints, on_failure: Callable[[], None], answer: Answer
+>>>>>>> main
     ) -> None:
         scheme = "http" if config.certificate is None else "https"
         own = f"{scheme}://{local_host(config.address)}:{config.port}"
@@ -91,8 +100,13 @@ class Front:
         self._memories = [*self._counters, limits]
         forks.register(self)
         self._processes = [
+<<<<<<< HEAD
             FrontProcess(config, endpoints, listeners, self._counters, limits, index, on_failure)
             for index, listeners in enumerate(each_listens)
+=======
+            FrontProcess(config, endpoints, listener, self._counters, limits, index, on_failure, answer)
+            for index, listener in enumerate(self._listeners)
+>>>>>>> main
         ]
 
     def after_fork(self) -> None:
@@ -112,6 +126,10 @@ class Front:
     def announcement(self, models: Sequence[TritonModelConfig]) -> str:
         """Where the front is, and a command that calls one of these models, as lines for the log."""
         return announcement(self.url, models, asks_token=self._asks_token)
+
+    def pids(self) -> list[int]:
+        """Ids of the processes that run."""
+        return [pid for process in self._processes if (pid := process.pid()) is not None]
 
     def is_alive(self) -> bool:
         """Whether all processes run, or are started again."""
@@ -160,6 +178,7 @@ class FrontProcess:
         limits: Descriptor of what the API keys have used.
         index: Which of them this process is.
         on_failure: As for :class:`Front`.
+        answer: Likewise.
 
     Attributes:
         failure: Why there is no process any more; None while there is one, or another follows.
@@ -174,11 +193,12 @@ class FrontProcess:
         limits: int,
         index: int,
         on_failure: Callable[[], None],
+        answer: Answer,
     ) -> None:
         self.failure: str | None = None
         self._config, self._endpoints, self._listeners = config, endpoints, listeners
         self._counters, self._limits, self._index = tuple(counters), limits, index
-        self._on_failure = on_failure
+        self._on_failure, self._answer = on_failure, answer
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._lock = threading.Lock()  # guards the start of a process against the end
         self._ending = False
@@ -186,14 +206,16 @@ class FrontProcess:
         self._ready = threading.Event()  # once a process was
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._host: socket.socket | None = None
         forks.register(self)
         self._thread = threading.Thread(target=self._supervise, name=f"pytriton-rest-{index}", daemon=True)
         self._thread.start()  # the kernel kills the process when this thread ends
 
     def after_fork(self) -> None:
         """In a forked child, drop the pipes of a process that is not its child."""
-        if self._control is not None and self._control.fileno() >= 0:
-            forks.abandon(self._control.fileno())
+        for each in (self._control, self._host):
+            if each is not None and each.fileno() >= 0:
+                forks.abandon(each.fileno())
         if self._process is not None and self._process.stderr is not None and not self._process.stderr.closed:
             forks.abandon(self._process.stderr.fileno())
             self._process.poll()
@@ -205,6 +227,11 @@ class FrontProcess:
                 raise PyTritonServerError("the REST front took too long to start")
         if self.failure is not None:
             raise PyTritonServerError(self.failure)
+
+    def pid(self) -> int | None:
+        """Id of the process; None if there is none at the moment."""
+        process = self._process
+        return None if process is None or process.returncode is not None else process.pid
 
     def drain(self, timeout_s: float) -> None:
         """Ask the process to end when it has answered its requests, within so many seconds."""
@@ -270,13 +297,14 @@ class FrontProcess:
         return f"process {process.pid} ended with {how}{last}"
 
     def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        ours, theirs = socket.socketpair()
-        with theirs, open(os.memfd_create("pytriton-rest"), "wb") as file:
+        (ours, theirs), (host, of_front) = socket.socketpair(), socket.socketpair()
+        with theirs, of_front, open(os.memfd_create("pytriton-rest"), "wb") as file:
             spec = FrontSpec(
                 self._config,
                 self._endpoints,
                 tuple(listener.fileno() for listener in self._listeners),
                 theirs.fileno(),
+                of_front.fileno(),
                 self._counters,
                 self._limits,
                 self._index,
@@ -297,7 +325,10 @@ class FrontProcess:
                 )
             except BaseException:
                 ours.close()
+                host.close()
                 raise
+        self._host = host
+        threading.Thread(target=serve, args=(host, self._answer), name="pytriton-console", daemon=True).start()
         LOGGER.debug("the REST front is starting: process %d", process.pid)
         return process, ours
 

@@ -21,13 +21,14 @@ from pytriton.rest.metrics import FrontMetrics
 from pytriton.rest.openai.errors import refuse
 from pytriton.rest.permits import KeyRing, Permit
 
-__all__ = ["ACCESS_LOGGER", "request_id", "stack", "trace_headers"]
+__all__ = ["ACCESS_LOGGER", "bearer", "has_token", "request_id", "stack", "trace_headers"]
 
 ACCESS_LOGGER = "pytriton.rest.access"
 LOGGER = logging.getLogger(ACCESS_LOGGER)
 
 HEALTH = "/health"
-UNLIMITED = HEALTH, "/metrics"  # what watches a busy front
+UNLIMITED = HEALTH, "/metrics", "/pages"  # what watches a busy front
+OPEN = HEALTH, "/pages/static", "/pages/about"  # what needs no token
 CLIENT_WENT_AWAY, FAILED = 499, 500
 EXPOSED = ("X-Request-ID", "Retry-After")
 
@@ -38,8 +39,17 @@ TRACESTATE = re.compile(rb"[ -~]{1,512}")
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-def stack(config: RestConfig, metrics: FrontMetrics, keys: KeyRing) -> list[Middleware]:
-    """The middleware of an application, the outermost first."""
+def stack(
+    config: RestConfig, metrics: FrontMetrics, keys: KeyRing, operator_token: str | None = None
+) -> list[Middleware]:
+    """The middleware of an application, the outermost first.
+
+    Args:
+        config: Options of the front.
+        metrics: Where requests are counted.
+        keys: The API keys.
+        operator_token: The server's access token, which opens the front too.
+    """
     layers = [Middleware(Observer, metrics, config.access_log)]
     if config.root_path:
         layers.append(Middleware(RootPath, config.root_path))
@@ -54,7 +64,7 @@ def stack(config: RestConfig, metrics: FrontMetrics, keys: KeyRing) -> list[Midd
             )
         )
     if config.access_token is not None or config.api_keys is not None:
-        layers.append(Middleware(Access, config.access_token, keys))
+        layers.append(Middleware(Access, config.access_token, operator_token, keys))
     layers.append(Middleware(RequestLimit, config.max_requests))
     return layers
 
@@ -167,27 +177,26 @@ class RootPath:
 
 
 class Access:
-    """Refuses requests without the token or an API key; health needs none.
+    """Refuses requests without a token or an API key; health and the files of the pages, without data, need none.
 
     Args:
         app: The next application.
         token: What ``Authorization: Bearer`` has to have, if it has no key; None allows keys alone.
+        operator_token: What it may have as well.
         keys: The API keys.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, keys: KeyRing) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, operator_token: str | None, keys: KeyRing) -> None:
         self._app = app
-        self._token = None if token is None else token.encode()
+        self._token = token
+        self._tokens = [each for each in (token, operator_token) if each is not None]
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request."""
-        if scope["type"] != "http" or _is_below(scope, HEALTH):
+        if scope["type"] != "http" or _is_open(scope) or has_token(scope["headers"], self._tokens):
             return await self._app(scope, receive, send)
-        token = _bearer(scope["headers"])
-        if self._token is not None and hmac.compare_digest(token, self._token):
-            return await self._app(scope, receive, send)
-        permit = self._keys.find(token)
+        permit = self._keys.find(bearer(scope["headers"]))
         if permit is not None:
             return await self._pass(permit, scope, receive, send)
         what = "an API key" if self._token is None else "the access token"
@@ -210,13 +219,6 @@ class Access:
             await send(message)
 
         await self._app(scope, receive, send_with_limits)
-
-
-def _bearer(headers: Headers) -> bytes:
-    """The token of a request; empty if it has none."""
-    given = next((value for name, value in headers if name == b"authorization"), b"")
-    scheme, _, token = given.partition(b" ")
-    return token.strip() if scheme.lower() == b"bearer" else b""
 
 
 class RequestLimit:
@@ -251,6 +253,25 @@ def _given_id(headers: Headers) -> str:
     """The id that the client gave, if it can be sent on; empty if not."""
     given = next((value for name, value in headers if name == b"x-request-id"), b"")
     return given.decode() if REQUEST_ID.fullmatch(given) else ""
+
+
+def bearer(headers: Headers) -> bytes:
+    """The token of a request, as ``Authorization: Bearer``; empty if it has none."""
+    given = next((value for name, value in headers if name == b"authorization"), b"")
+    scheme, _, token = given.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+def has_token(headers: Headers, tokens: Iterable[str]) -> bool:
+    """Whether a request has one of these tokens."""
+    given = bearer(headers)
+    equal = [hmac.compare_digest(given, each.encode()) for each in tokens]  # of all: each refusal takes the same time
+    return any(equal)
+
+
+def _is_open(scope: Scope) -> bool:
+    """Whether a request needs no token."""
+    return _is_below(scope, *OPEN) or scope["path"].removeprefix(scope.get("root_path", "")) in ("", "/")
 
 
 def _is_below(scope: Scope, *paths: str) -> bool:

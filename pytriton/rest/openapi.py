@@ -12,7 +12,7 @@ from pytriton.rest.models import Model
 from pytriton.rest.openai.schema import described
 from pytriton.signature.schema import OBJECT, RESULT, Schema, is_native
 
-__all__ = ["describe", "schemas_of"]
+__all__ = ["describe", "example_of", "schemas_of"]
 
 LARGEST_EXAMPLE = 64  # numbers; one made from a schema that needs more is left out
 DEFAULT_SIZE = 2  # of dimensions that may have any
@@ -137,7 +137,7 @@ class _Writer:
         inputs = {key: each if key in signature.required else _or_null(each) for key, each in inputs.items()}
         self.schemas[f"{prefix}_input"] = _object(inputs, signature.required, additional=False)
         self.schemas[f"{prefix}_output"] = _object(outputs, signature.present)
-        example = _example(model)
+        example = example_of(model)
         route = f"/predict/{name}/{model.version}" if model.version else f"/predict/{name}"
         operation = {
             "tags": [name],
@@ -358,7 +358,7 @@ def _plain(name: str) -> str:
 # Examples
 
 
-def _example(model: Model) -> Any:
+def example_of(model: Model) -> Any:
     """A request, with its answer if it is known; None if it would be large."""
     if model.signature.examples:
         first = model.signature.examples[0]
