@@ -32,7 +32,9 @@ struct TRITONSERVER_Error {
   TRITONSERVER_Error_Code code;
   std::string message;
 };
-struct TRITONSERVER_Message {};
+struct TRITONSERVER_Message {
+  std::string text;
+};
 struct TRITONSERVER_ResponseAllocator {
   TRITONSERVER_AllocateFn allocate;
   TRITONSERVER_FreeFn free;
@@ -69,6 +71,7 @@ struct TRITONSERVER_InferenceResponse {
 };
 
 std::atomic<bool> has_threads{false};
+std::map<std::string, std::string> configurations;
 
 namespace {
 
@@ -198,12 +201,6 @@ void TestExchange::wait() const {
   while (!is_complete_ || references_) std::this_thread::yield();
 }
 
-std::string_view pytriton::http::Request::header(std::string_view name) const {
-  for (const Header& each : headers)
-    if (each.name == name) return each.value;
-  return {};
-}
-
 extern "C" {
 TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* message) {
   return new TRITONSERVER_Error{code, message};
@@ -220,17 +217,21 @@ const char* TRITONSERVER_DataTypeString(TRITONSERVER_DataType dtype) { return kN
 
 TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server*, const char* model, int64_t, uint32_t,
                                                    TRITONSERVER_Message** config) {
-  static TRITONSERVER_Message message;
   if (!std::strcmp(model, "unknown")) return refuse("Request for unknown model", TRITONSERVER_ERROR_NOT_FOUND);
-  *config = &message;
+  const auto found = configurations.find(model);
+  *config = new TRITONSERVER_Message{found == configurations.end() ? std::string(kConfig) : found->second};
   return nullptr;
 }
-TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message*, const char** base, size_t* size) {
-  *base = kConfig.data();
-  *size = kConfig.size();
+TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* message, const char** base,
+                                                       size_t* size) {
+  *base = message->text.data();
+  *size = message->text.size();
   return nullptr;
 }
-TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message*) { return nullptr; }
+TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message) {
+  delete message;
+  return nullptr;
+}
 TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_Server*, const char* model, int64_t,
                                                                   uint32_t* flags, void**) {
   if (!std::strcmp(model, "unknown")) return refuse("Request for unknown model", TRITONSERVER_ERROR_NOT_FOUND);
@@ -340,7 +341,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*, TRITONSE
                                                   TRITONSERVER_InferenceTrace*) {
   static std::atomic<unsigned> count{0};
   const unsigned number = ++count;
-  if (request->inputs.empty()) return refuse("there is no input");
+  if (request->inputs.empty() && !configurations.count(request->model)) return refuse("there is no input");
   ++answering;
   if (has_threads) {
     std::thread(answer, request, number).detach();

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@
 // "echo": each output is the input of its name. "stream": three such responses, decoupled. "fails": an error.
 // "none": "echo", without a response. Their inputs are "x" (FP32, [-1]), "n" (INT64, [1]), "t" (BYTES, [-1]), "h"
 // (FP16, [2]), and "b" (BOOL, [2, 2]); they have a batch axis.
+
+// Configurations of further models, which echo, by name. To be filled before the first request.
+extern std::map<std::string, std::string> configurations;
 
 // Whether requests are answered by threads, released before or after, or else before the call that sends them returns.
 extern std::atomic<bool> has_threads;

@@ -202,6 +202,10 @@ void members_come_in_any_order() {
       std::string(R"({"id":"a\"b",)") + (kHead + 1) +
           R"({"name":"t","datatype":"BYTES","shape":[2],"data":["q","r"]}]})",
       "data before the dtype");
+  expect(
+      ask("echo", "infer", R"({"\u0069nputs":[{"n\u0061me":"t","shape":[1],"datatype":"BYTES","d\u0061ta":["q"]}]})"),
+      200, std::string(kHead) + R"({"name":"t","datatype":"BYTES","shape":[1],"data":["q"]}]})", "escaped names");
+  expect_refusal(R"({"inputs":[{"d\u0061ta":["q"],"name":"t","shape":[1],"datatype":"BYTES"}]})", "member 'data'");
 }
 
 void classes_are_the_highest_values() {

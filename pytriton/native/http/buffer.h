@@ -1,6 +1,7 @@
 // Memory for what a connection receives.
 #pragma once
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 
@@ -8,8 +9,16 @@
 
 namespace pytriton::http {
 
+// Counts what all buffers hold.
 class Buffer {
  public:
+  Buffer() = default;
+  ~Buffer() { clear(); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  static size_t total() { return total_.load(std::memory_order_relaxed); }
+
   char* data() const { return data_.get(); }
   size_t capacity() const { return capacity_; }
 
@@ -20,19 +29,21 @@ class Buffer {
     if (!larger) return false;
     static_cast<void>(data_.release());  // realloc() has freed it
     data_.reset(larger);
+    total_.fetch_add(capacity - capacity_, std::memory_order_relaxed);
     capacity_ = capacity;
     return true;
   }
 
   void clear() {
     data_.reset();
-    capacity_ = 0;
+    total_.fetch_sub(std::exchange(capacity_, 0), std::memory_order_relaxed);
   }
 
  private:
   struct Deleter {
     void operator()(char* memory) const { std::free(memory); }
   };
+  inline static std::atomic<size_t> total_{0};
   std::unique_ptr<char, Deleter> data_;
   size_t capacity_ = 0;
 };

@@ -9,6 +9,7 @@
 
 #include "../failure.h"
 #include "../json.h"
+#include "../memory.h"
 
 namespace pytriton::http {
 
@@ -40,6 +41,15 @@ void set(std::vector<Restriction>& to, const Json& value) {
 
 }  // namespace
 
+RouteOptions Config::route_options() const {
+  RouteOptions options;
+  options.max_nesting = max_nesting;
+  options.header_forward_pattern = header_forward_pattern;
+  options.is_traced = is_traced;
+  options.predict = predict_options;
+  return options;
+}
+
 Config read_config(const std::string& path) {
   std::ifstream file(path);
   std::stringstream text;
@@ -57,6 +67,12 @@ Config read_config(const std::string& path) {
   add("application", config.application);
   add("control", config.control);
   add("predict", config.predict);
+  add("predict_timeout_ms", config.predict_options.timeout_ms);
+  add("predict_heartbeat_ms", config.predict_options.heartbeat_ms);
+  add("predict_max_body_bytes", config.predict_options.max_body_bytes);
+  add("predict_max_requests", config.predict_options.max_requests);
+  add("predict_has_cors", config.predict_options.has_cors);
+  add("predict_access_token", config.predict_options.access_token);
   add("access", config.access);
   add("tls_certificate", config.tls_certificate);
   add("tls_key", config.tls_key);
@@ -65,6 +81,7 @@ Config read_config(const std::string& path) {
   add("max_head_bytes", config.limits.max_head_bytes);
   add("max_headers", config.limits.max_headers);
   add("max_body_bytes", config.limits.max_body_bytes);
+  add("max_buffered_bytes", config.max_buffered_bytes);
   add("max_nesting", config.max_nesting);
   add("max_connections", config.max_connections);
   add("max_connections_per_address", config.max_connections_per_address);
@@ -90,6 +107,7 @@ Config read_config(const std::string& path) {
     throw Failure(Code::invalid_argument, path + ": " + name + ": " + error.what());
   }
   config.threads = std::max(config.threads, 1U);
+  if (!config.max_buffered_bytes) config.max_buffered_bytes = static_cast<uint64_t>(Memory().available() / 2);
   return config;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "request_parser.h"
+#include "routes.h"
 
 namespace pytriton::http {
 
@@ -24,12 +25,14 @@ struct Config {
   std::string application;  // path of the socket of the ASGI application; empty: there is none
   std::string control;      // path of the socket for whoever launched the server; empty: none
   bool predict = false;     // /predict is answered here, as far as that is possible
+  PredictOptions predict_options;
   std::vector<Restriction> access;
   std::string tls_certificate, tls_key, tls_authorities;  // paths of PEM files
   std::string tls_libraries;                              // folder with libssl and libcrypto; empty: the system's
 
   Limits limits;
   unsigned max_nesting = 64;  // levels of JSON
+  uint64_t max_buffered_bytes = 0;  // of requests that are being received or are in flight; 0: half of what is left
   size_t max_connections = 0, max_connections_per_address = 0;  // 0: no limit
   size_t max_requests = 0;                                      // in flight; 0: no limit
   int64_t head_timeout_s = 30;
@@ -41,6 +44,8 @@ struct Config {
   std::string access_log;  // a file, or "stderr"; empty: none
   std::string header_forward_pattern;
   bool is_traced = false;
+
+  RouteOptions route_options() const;
 };
 
 // Throws Failure if the file cannot be read, is not JSON, or has another member or type.

@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kFirstRoom = 4 << 10, kMostRoom = 4 << 20;  // bytes to receive at once
 constexpr size_t kSmallRoom = 512;
+constexpr size_t kSmallBuffer = 128 << 10;  // which is not refused, whatever others hold
 constexpr unsigned kMostTurns = 16;
 constexpr int64_t kLinger_ns = 2 * kSecond_ns;
 constexpr size_t kLingerBytes = 64 << 20;
@@ -100,7 +101,7 @@ Connection::Step Connection::receive() {
   if (!exchange_) {
     exchange_ = loop_.take_exchange();
   }
-  if (!make_room()) return refuse(413, "there is no memory for the request");
+  if (!make_room()) return refuse(503, "there is no memory for the request");
   const size_t room = exchange_->buffer.capacity() - exchange_->size;
   const ssize_t received = transport_.receive(exchange_->buffer.data() + exchange_->size, room);
   if (received < 0 && errno == EAGAIN) {
@@ -133,7 +134,10 @@ bool Connection::make_room() {
   if (room >= wanted && room >= kSmallRoom) return true;
   if (room >= wanted && wanted > 1) return true;
   // All that was announced, up to a bound: a client that sends nothing more shall not cost its announcement.
-  return buffer.reserve(std::max(size + std::min(wanted, std::max(size, kMostRoom)), size + kSmallRoom));
+  const size_t capacity = std::max(size + std::min(wanted, std::max(size, kMostRoom)), size + kSmallRoom);
+  if (capacity > kSmallBuffer && Buffer::total() - buffer.capacity() + capacity > loop_.front().config().max_buffered_bytes)
+    return false;
+  return buffer.reserve(capacity);
 }
 
 Connection::Step Connection::parse() {
@@ -212,6 +216,7 @@ Connection::Step Connection::refuse(int status, const char* reason) {
 
 Connection::Step Connection::leave() {
   is_leaving_ = true;
+  if (!is_control_) ++loop_.leaving;
   since_ = loop_.coarse_now();
   left_over_ = 0;
   loop_.give_back(std::exchange(exchange_, nullptr));

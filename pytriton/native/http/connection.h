@@ -28,6 +28,7 @@ class Connection final : public Pollable {
   void close();
 
   bool is_control() const { return is_control_; }
+  bool is_leaving() const { return is_leaving_; }
   int descriptor() const { return transport_.descriptor(); }
   size_t index = 0;  // Loop's
 

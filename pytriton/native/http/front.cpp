@@ -44,9 +44,12 @@ class BlockedSignals {
 
 }  // namespace
 
-Front::Front(TRITONSERVER_Server* server, Config config) : server_(server), config_(std::move(config)) {
+Front::Front(TRITONSERVER_Server* server, Config config)
+    : server_(server),
+      config_(std::move(config)),
+      access_log_(config_.access_log.empty() ? nullptr : std::make_unique<AccessLog>(config_.access_log)) {
   raise_descriptor_limit();
-  set_route_options({config_.max_nesting, config_.header_forward_pattern, config_.is_traced});
+  set_route_options(config_.route_options());
   remove_unused(config_.upstream);  // which the server opens next
   for (unsigned count = 0; count < config_.threads; ++count) loops_.push_back(std::make_unique<Loop>(*this));
   Loop& first = *loops_.front();
@@ -137,6 +140,7 @@ void Front::stop(int64_t timeout_ns) {
   }
   for (const auto& loop : loops_) loop->stop();
   for (std::thread& thread : threads_) thread.join();
+  if (access_log_) access_log_->close();
 }
 
 size_t Front::requests_in_flight() const {

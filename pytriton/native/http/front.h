@@ -12,6 +12,7 @@
 
 #include "../server_api.h"
 #include "access.h"
+#include "access_log.h"
 #include "config.h"
 #include "listener.h"
 #include "loop.h"
@@ -33,6 +34,7 @@ class Front {
   const Config& config() const { return config_; }
   TRITONSERVER_Server* server() const { return server_; }
   const Access& access() const { return access_; }
+  AccessLog* access_log() const { return access_log_.get(); }
   std::string metrics_page() const;
   size_t requests_in_flight() const;
 
@@ -46,6 +48,7 @@ class Front {
   TRITONSERVER_Server* server_;
   const Config config_;
   const Access access_{config_.access};
+  const std::unique_ptr<AccessLog> access_log_;
   std::vector<std::unique_ptr<Loop>> loops_;
   std::vector<std::unique_ptr<Listener>> listeners_;  // of the first loop
   std::vector<std::thread> threads_;

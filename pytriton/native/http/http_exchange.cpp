@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "access_log.h"
 #include "clock.h"
 #include "loop.h"
 #include "transport.h"
@@ -345,6 +346,8 @@ void HttpExchange::finish() {
   Loop& loop = *client_.loop;
   loop.metrics().count(route, status_, answered_at_ - received_at_, sent_bytes_);
   loop.metrics().in_flight.subtract();
+  if (AccessLog* const log = loop.access_log())
+    log->add(request_, name_of(route), status_, sent_bytes_, answered_at_ - received_at_);
   if (flags_.fetch_and(~uint32_t{kBusy}) & kTellEnd) loop.notify(*this);
 }
 

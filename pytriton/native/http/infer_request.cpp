@@ -69,7 +69,7 @@ class Reader {
     Seen seen;
     for (auto each : members) {
       auto field = checked(std::move(each));
-      const auto key = field.key();
+      const std::string_view key = checked(field.unescaped_key());
       if (key == "inputs" && !seen(0)) {
         has_inputs = true;
         for (auto input : read_list(field.value(), "inputs")) read_input(checked<JsonValue>(input));
@@ -105,7 +105,7 @@ class Reader {
     bool has_name = false, has_dtype = false, has_shape = false, has_data = false, is_read = false;
     for (auto each : members) {
       auto field = checked(std::move(each));
-      const auto key = field.key();
+      const std::string_view key = checked(field.unescaped_key());
       if (key == "name" && !has_name) {
         has_name = true;
         input.name = read_text(field.value(), "name");
@@ -133,7 +133,7 @@ class Reader {
     if (!has_shape) fail_absent("shape");
     if (source.binary_size) return take_binary(*source.binary_size, input);
     if (is_read) return;
-    // The data came before what they are.
+    // The data came before what they are. No text may be unescaped twice, which has to do for names, too.
     if (const auto error = members.reset().error()) fail_syntax(error);
     for (auto each : members) {
       auto field = checked(std::move(each));
@@ -142,6 +142,7 @@ class Reader {
         read_data(field.value(), input);
       }
     }
+    if (!is_read) fail_absent("data");
   }
 
   static void read_shape(JsonValue value, Input& input) {
@@ -157,7 +158,7 @@ class Reader {
     if (value.get_object().get(members)) return skip(value, levels_);
     for (auto each : members) {
       auto field = checked(std::move(each));
-      const auto key = field.key();
+      const std::string_view key = checked(field.unescaped_key());
       if (key == "binary_data_size") {
         source.binary_size = read_unsigned(field.value(), "binary_data_size");
       } else {
@@ -225,7 +226,7 @@ class Reader {
     bool has_name = false;
     for (auto each : members) {
       auto field = checked(std::move(each));
-      const auto key = field.key();
+      const std::string_view key = checked(field.unescaped_key());
       if (key == "name" && !has_name) {
         has_name = true;
         output.name = read_text(field.value(), "name");
@@ -243,7 +244,7 @@ class Reader {
     if (value.get_object().get(members)) return skip(value, levels_);
     for (auto each : members) {
       auto field = checked(std::move(each));
-      const auto key = field.key();
+      const std::string_view key = checked(field.unescaped_key());
       if (key == "binary_data") {
         output.binary = read_flag(field.value(), "binary_data");
       } else if (key == "classification") {
@@ -261,7 +262,7 @@ class Reader {
     if (value.get_object().get(members)) fail("failed to get request params.: attempt to get members for non-object");
     for (auto each : members) {
       auto field = checked(std::move(each));
-      const auto key = field.key();
+      const std::string_view key = checked(field.unescaped_key());
       if (key == "sequence_id") {
         read_sequence(field.value());
       } else if (key == "sequence_start") {
@@ -275,10 +276,9 @@ class Reader {
       } else if (key == "binary_data_output") {
         is_binary_ = read_flag(field.value(), "binary_data_output");
       } else {
-        const std::string_view name = checked(field.unescaped_key());
-        if (name.substr(0, 7) == "triton_")
+        if (key.substr(0, 7) == "triton_")
           fail("parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.");
-        request_.parameters.push_back(read_parameter(name, field.value()));
+        request_.parameters.push_back(read_parameter(key, field.value()));
       }
     }
   }

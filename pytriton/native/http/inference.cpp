@@ -214,12 +214,12 @@ void Inference::complete(TRITONSERVER_InferenceResponse* response, bool final) n
   if (final) drop();
 }
 
-// The request of the server is there as long as this object, which on_disconnect(nullptr) of drop() waits for.
+// The request of the server is there as long as this object, which watch(nullptr) of drop() waits for.
 void Inference::cancel() { ignore(TRITONSERVER_InferenceRequestCancel(request_)); }
 
 void Inference::drop() noexcept {
   if (--holders_) return;
-  exchange_->on_disconnect(nullptr);  // from here on, no other thread knows this object
+  watch(nullptr);  // from here on, no other thread knows this object
   delete this;
 }
 
@@ -229,26 +229,22 @@ void infer(TRITONSERVER_Server* server, InferenceRequest&& request, std::unique_
   check(TRITONSERVER_ServerInferAsync(server, inference->request_, nullptr));
   Inference* const sent = inference.release();
   // Before it is sent, a request cannot be cancelled.
-  sent->exchange_->on_disconnect([sent] { sent->cancel(); });
+  sent->watch([sent] { sent->cancel(); });
   sent->drop();
 }
 
 int status_of(Code code) {
   switch (code) {
-    case Code::invalid_argument:
-      return 400;
     case Code::not_found:
       return 404;
-    case Code::already_exists:
-      return 409;
-    case Code::cancelled:
-      return 499;
+    case Code::internal:
+      return 500;
     case Code::unsupported:
       return 501;
     case Code::unavailable:
       return 503;
     default:
-      return 500;
+      return 400;
   }
 }
 

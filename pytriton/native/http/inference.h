@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -119,6 +120,9 @@ class Inference {
   // Tells the server that nobody waits for the responses.
   void cancel();
 
+  // Takes a call of cancel() for when the client disconnects; nullptr: no more, as Exchange::on_disconnect() has it.
+  virtual void watch(std::function<void()> cancel) { exchange_->on_disconnect(std::move(cancel)); }
+
  private:
   friend void infer(TRITONSERVER_Server*, InferenceRequest&&, std::unique_ptr<Inference>);
   void make(TRITONSERVER_Server* server, const InferenceRequest& request);
@@ -138,7 +142,7 @@ class Inference {
 // Throws Failure if the server refuses it; `inference` is not called then.
 void infer(TRITONSERVER_Server* server, InferenceRequest&& request, std::unique_ptr<Inference> inference);
 
-// Status of the answer to a request that failed.
+// Status of the answer to a request that failed, as Triton's own endpoint has it.
 int status_of(Code code);
 
 }  // namespace pytriton::http

@@ -21,8 +21,9 @@ class JsonParser {
   JsonParser(const JsonParser&) = delete;
   JsonParser& operator=(const JsonParser&) = delete;
 
-  // The text is followed by kPadding readable bytes. Throws Failure if it cannot be JSON; the rest is noticed later.
-  simdjson::ondemand::document parse(std::string_view text);
+  // The text is followed by kPadding readable bytes. It may turn out later not to be JSON.
+  simdjson::simdjson_result<simdjson::ondemand::document> begin(std::string_view text);
+  simdjson::ondemand::document parse(std::string_view text);  // throws Failure
 
  private:
   simdjson::ondemand::parser& parser_;  // the thread's

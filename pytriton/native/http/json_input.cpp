@@ -171,10 +171,12 @@ JsonParser::~JsonParser() {
   if (parser_.capacity() > kKeptCapacity) parser_ = simdjson::ondemand::parser();
 }
 
-simdjson::ondemand::document JsonParser::parse(std::string_view text) {
+simdjson::simdjson_result<simdjson::ondemand::document> JsonParser::begin(std::string_view text) {
   static_assert(kPadding >= simdjson::SIMDJSON_PADDING);
-  return checked(parser_.iterate(text.data(), text.size(), text.size() + kPadding));
+  return parser_.iterate(text.data(), text.size(), text.size() + kPadding);
 }
+
+simdjson::ondemand::document JsonParser::parse(std::string_view text) { return checked(begin(text)); }
 
 void fail_syntax(simdjson::error_code error) {
   if (error == simdjson::MEMALLOC) throw Failure(Code::unavailable, "no memory for the request's JSON");

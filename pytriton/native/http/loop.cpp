@@ -22,7 +22,7 @@ constexpr size_t kKeptBytes = 64 << 10;  // of the buffer of an exchange that is
 }  // namespace
 
 Loop::Loop(Front& front)
-    : front_(front), epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    : front_(front), access_log_(front.access_log()), epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!epoll_ || !wake_) throw Failure(Code::unavailable, "the HTTP endpoint has no descriptors for its loop");
   now_ = now_ns();
   upstream_ = std::make_unique<Upstream>(*this, front.config().upstream);
@@ -68,7 +68,7 @@ void Loop::run() {
     for (Connection* each : again) each->read_on();
     handle_timers();
     retired_.clear();
-    if (drained_ && connections_.size() == controls_) std::exchange(drained_, nullptr)();
+    if (drained_ && connections_.size() == controls_ + leaving) std::exchange(drained_, nullptr)();
   }
 }
 
@@ -141,6 +141,7 @@ void Loop::add(std::unique_ptr<Connection> connection) {
 void Loop::remove(Connection& connection) {
   unwatch(connection.descriptor());
   again_.erase(std::remove(again_.begin(), again_.end(), &connection), again_.end());
+  if (connection.is_leaving() && !connection.is_control()) --leaving;
   const size_t index = connection.index;
   std::unique_ptr<Connection> removed = std::move(connections_[index]);
   if (index + 1 < connections_.size()) {

@@ -15,6 +15,7 @@
 
 namespace pytriton::http {
 
+class AccessLog;
 class Connection;
 class Front;
 class Upstream;
@@ -44,6 +45,7 @@ class Loop {
   void watch_output(Connection& connection, bool is_watched);
   bool is_draining() const { return is_draining_.load(std::memory_order_relaxed); }
   Metrics& metrics() { return metrics_; }
+  AccessLog* access_log() const { return access_log_; }
   int64_t coarse_now() const { return now_.load(std::memory_order_relaxed); }  // when the loop last woke
   size_t connections() const { return open_.load(); }
 
@@ -58,6 +60,7 @@ class Loop {
   void remove(Connection& connection);  // deletes it after the events of this turn
   HttpExchange* take_exchange();
   void give_back(HttpExchange* exchange);
+  size_t leaving = 0;  // connections of clients that have got their last answer
 
   // Closes idle connections at once and the others after their answers; then calls `drained`.
   void drain(std::function<void()> drained);
@@ -80,6 +83,7 @@ class Loop {
   void wake();
 
   Front& front_;
+  AccessLog* const access_log_;
   Descriptor epoll_, wake_;
   std::atomic<bool> is_stopped_{false}, is_sleeping_{false}, is_draining_{false}, has_tasks_{false};
   std::atomic<int64_t> now_{0};

@@ -27,6 +27,8 @@ std::string seconds(int64_t microseconds) {
 
 }  // namespace
 
+const char* name_of(Route route) { return kNames[static_cast<size_t>(route)]; }
+
 void Metrics::count(Route route, int status, int64_t duration_ns, uint64_t sent) {
   const auto row = static_cast<size_t>(route);
   requests_[row][static_cast<size_t>(std::clamp(status, 0, kStatuses - 1))].add();

@@ -10,6 +10,7 @@ namespace pytriton::http {
 
 enum class Route { infer, generate, generate_stream, predict, triton, application, own, none };
 constexpr size_t kRoutes = 8;
+const char* name_of(Route route);
 
 class Counter {
  public:

@@ -36,6 +36,10 @@ std::vector<Tensor> tensors(const Json& config, const char* name) {
     if (const Json* value = member(each, "dims"))
       for (const Json& extent : value->list()) tensor.dims.push_back(extent.integer());
     if (const Json* value = member(each, "optional")) tensor.optional = value->boolean();
+    if (const Json* reshape = member(each, "reshape")) {
+      const Json* shape = member(*reshape, "shape");
+      tensor.is_scalar = tensor.dims == std::vector<int64_t>{1} && (!shape || shape->list().empty());
+    }
   }
   return found;
 }
@@ -103,6 +107,11 @@ std::shared_ptr<const Model> Models::fetch(const std::string& name, int64_t vers
   size_t size = 0;
   check(TRITONSERVER_MessageSerializeToJson(message, &base, &size));
   return std::make_shared<const Model>(parse_model({base, size}));
+}
+
+Models& models_of(TRITONSERVER_Server* server) {
+  static Models models(server);  // the process has one server
+  return models;
 }
 
 }  // namespace pytriton::http

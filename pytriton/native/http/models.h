@@ -19,6 +19,7 @@ struct Tensor {
   TRITONSERVER_DataType dtype{};
   std::vector<int64_t> dims;  // without the batch axis; -1: any extent
   bool optional = false;
+  bool is_scalar = false;  // the model knows it without its only dimension
 };
 
 // A model's configuration. It does not change; a model that is loaded again has another.
@@ -52,5 +53,8 @@ class Models {
   uint64_t changes_ = 0;  // calls that had loaded or unloaded models when the first of `models_` was fetched
   std::map<std::pair<std::string, int64_t>, std::shared_ptr<const Model>> models_;
 };
+
+// Those of the process' server.
+Models& models_of(TRITONSERVER_Server* server);
 
 }  // namespace pytriton::http

@@ -16,11 +16,21 @@ struct Target {
   int64_t version = -1;
 };
 
+// Settings of the application whose /predict is answered here (pytriton/rest/config.py).
+struct PredictOptions {
+  int64_t timeout_ms = 60'000, heartbeat_ms = 15'000;
+  uint64_t max_body_bytes = 64 << 20;
+  uint64_t max_requests = 1024;      // in progress
+  bool has_cors = false;             // requests with an origin are the application's
+  std::string access_token;          // empty: none is needed
+};
+
 // Settings of the server that the routes need.
 struct RouteOptions {
   unsigned max_nesting = 64;           // levels of JSON
   std::string header_forward_pattern;  // headers that become parameters of requests; empty: none
   bool is_traced = false;              // requests are left to Triton's endpoint, which makes traces
+  PredictOptions predict;
 };
 void set_route_options(const RouteOptions& options);  // before the first request
 
