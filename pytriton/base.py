@@ -273,11 +273,9 @@ class TritonBase(ABC):
                     if self._rest is not None:  # it starts while the server does
                         from pytriton.rest.front import Front
 
-<<<<<<< HEAD
-                        self._front = Front(self._rest, self.endpoints(), self._stop_soon, self._shared_port())
-=======
-                        self._front = Front(self._rest, self.endpoints(), self._stop_soon, self.console().answer)
->>>>>>> main
+                        self._front = Front(
+                            self._rest, self.endpoints(), self._stop_soon, self.console().answer, self._shared_port()
+                        )
                     self._server = self._start_server()
                 except BaseException as error:
                     if self._front is not None:

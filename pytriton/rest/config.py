@@ -166,11 +166,7 @@ class FrontSpec:
 
     def descriptors(self) -> tuple[int, ...]:
         """All of them."""
-<<<<<<< HEAD
-        return (*self.listeners, self.control, self.limits, *self.counters)
-=======
-        return (self.listener, self.control, self.host, self.limits, *self.counters)
->>>>>>> main
+        return (*self.listeners, self.control, self.host, self.limits, *self.counters)
 
 
 _NOUNS = {int: "an integer", float: "a number", bool: "true or false"}

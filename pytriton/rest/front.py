@@ -58,11 +58,8 @@ class Front:
         config: Options, which :func:`checked` has returned.
         endpoints: Of the server behind the front, which need not run yet.
         on_failure: Called, on a thread of its own, when a process cannot be started, or has died too often.
-<<<<<<< HEAD
-        shared: Where the front gets requests beside its own port, if it has one.
-=======
         answer: Answers the questions of the processes.
->>>>>>> main
+        shared: Where the front gets requests beside its own port, if it has one.
 
     Attributes:
         url: Where the front is, for this machine.
@@ -72,15 +69,12 @@ class Front:
     """
 
     def __init__(
-<<<<<<< HEAD
         self,
         config: RestConfig,
         endpoints: ServerEndpoints,
         on_failure: Callable[[], None],
+        answer: Answer,
         shared: SharedPort | None = None,
-=======
-        self, config: RestConfig, endpoints: ServerEndpoints, on_failure: Callable[[], None], answer: Answer
->>>>>>> main
     ) -> None:
         scheme = "http" if config.certificate is None else "https"
         own = f"{scheme}://{local_host(config.address)}:{config.port}"
@@ -100,13 +94,8 @@ class Front:
         self._memories = [*self._counters, limits]
         forks.register(self)
         self._processes = [
-<<<<<<< HEAD
-            FrontProcess(config, endpoints, listeners, self._counters, limits, index, on_failure)
+            FrontProcess(config, endpoints, listeners, self._counters, limits, index, on_failure, answer)
             for index, listeners in enumerate(each_listens)
-=======
-            FrontProcess(config, endpoints, listener, self._counters, limits, index, on_failure, answer)
-            for index, listener in enumerate(self._listeners)
->>>>>>> main
         ]
 
     def after_fork(self) -> None:
