@@ -41,7 +41,7 @@ bool ends_with(std::string_view text, std::string_view end) {
 }
 
 // Also what curl sends for JSON, and pages of other origins without asking.
-bool is_json(std::string_view content_type) {
+bool is_json_type(std::string_view content_type) {
   if (content_type.empty() || content_type == kJson) return true;
   const std::string name = lower(stripped(content_type.substr(0, content_type.find(';'))));
   for (const std::string_view each : {std::string_view(), kJson, std::string_view("application/x-www-form-urlencoded"),
@@ -103,17 +103,6 @@ std::optional<AnswerForm> read_form(std::string_view accept, bool is_stream) {
   return usual;
 }
 
-bool has_token(std::string_view authorization, std::string_view token) {
-  const size_t space = authorization.find(' ');
-  if (space == std::string_view::npos || !equals_ignoring_case(authorization.substr(0, space), "bearer")) return false;
-  const std::string_view given = stripped(authorization.substr(space + 1));
-  if (given.size() != token.size()) return false;
-  unsigned char difference = 0;  // which takes as long wherever they differ
-  for (size_t index = 0; index < token.size(); ++index)
-    difference |= static_cast<unsigned char>(given[index] ^ token[index]);
-  return !difference;
-}
-
 std::string new_id() {
   thread_local std::mt19937_64 random{[] {
     std::random_device device;
@@ -138,13 +127,8 @@ std::optional<Wish> read_wish(const Request& request, const PredictOptions& opti
   if (request.body.size() > options.max_body_bytes) return std::nullopt;
   const auto type = only_header(request, "content-type"), accept = only_header(request, "accept"),
              site = only_header(request, "sec-fetch-site"), id = only_header(request, "x-request-id");
-  if (!type || !accept || !site || !id || !is_json(*type)) return std::nullopt;
+  if (!type || !accept || !site || !id || !is_json_type(*type)) return std::nullopt;
   if (!site->empty() && *site != "none" && *site != "same-origin") return std::nullopt;
-  if (options.has_cors && !request.header("origin").empty()) return std::nullopt;
-  if (!options.access_token.empty()) {
-    const auto authorization = only_header(request, "authorization");
-    if (!authorization || !has_token(*authorization, options.access_token)) return std::nullopt;
-  }
   const auto form = read_form(*accept, is_stream);
   if (!form) return std::nullopt;
   return Wish{*form, id_of(*id)};
