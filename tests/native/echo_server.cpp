@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "http/dtypes.h"
-#include "http/request_parser.h"
 #include "http/server_functions.h"
 
 using pytriton::http::Header;
@@ -200,17 +199,6 @@ void TestExchange::disconnect() {
 
 void TestExchange::wait() const {
   while (!is_complete_ || references_) std::this_thread::yield();
-}
-
-std::string_view pytriton::http::Request::header(std::string_view name) const {
-  for (const Header& each : headers)
-    if (each.name == name) return each.value;
-  return {};
-}
-
-// The tests' names are in lower case.
-bool pytriton::http::equals_ignoring_case(std::string_view one, std::string_view lower_case) {
-  return one == lower_case;
 }
 
 extern "C" {

@@ -57,7 +57,7 @@ def test_a_worker_answers_no_batch_that_another_connection_has(folders):
     run(build(folders, "connections", ADDRESSES), ".")
 
 
-@pytest.mark.parametrize("target", ["frame", "json", pytest.param("infer", marks=needs_simdjson)])
+@pytest.mark.parametrize("target", ["frame", "json", *(pytest.param(name, marks=needs_simdjson) for name in ("infer", "head"))])
 def test_a_fuzzers_target_finds_no_fault_in_its_corpus(folders, target):
     run(build(folders, f"replay_{target}", ADDRESSES), CORPUS / target)
 
@@ -80,3 +80,9 @@ def test_requests_over_http_are_read_and_answered(folders):
 @pytest.mark.parametrize("sanitizers", [THREADS, ADDRESSES])
 def test_inferences_share_nothing_without_a_lock_and_leave_nothing_in_memory(folders, sanitizers):
     run(build(folders, "inferences", sanitizers), REQUESTS)
+
+
+@needs_simdjson
+@pytest.mark.parametrize("sanitizers", [THREADS, ADDRESSES])
+def test_the_front_end_survives_its_clients_and_the_process_behind_it(folders, sanitizers):
+    run(build(folders, "front", sanitizers), REQUESTS)

@@ -53,7 +53,10 @@ AccessLog::AccessLog(const std::string& to)
   thread_ = std::thread([this] { run(); });
 }
 
-AccessLog::~AccessLog() {
+AccessLog::~AccessLog() { close(); }
+
+void AccessLog::close() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_stopped_ = true;

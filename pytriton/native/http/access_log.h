@@ -20,6 +20,8 @@ class AccessLog {
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
 
+  void close();  // when all is written
+
   // On any thread; does not wait. Lines that come faster than they can be written are left out, and counted.
   void add(const Request& request, std::string_view route, int status, uint64_t sent, int64_t duration_ns);
 

@@ -71,6 +71,8 @@ Config read_config(const std::string& path) {
   add("predict_heartbeat_ms", config.predict_options.heartbeat_ms);
   add("predict_max_body_bytes", config.predict_options.max_body_bytes);
   add("predict_max_requests", config.predict_options.max_requests);
+  add("predict_has_cors", config.predict_options.has_cors);
+  add("predict_access_token", config.predict_options.access_token);
   add("access", config.access);
   add("tls_certificate", config.tls_certificate);
   add("tls_key", config.tls_key);

@@ -20,6 +20,8 @@ struct Header {
   std::string_view name, value;
 };
 
+bool equals_ignoring_case(std::string_view one, std::string_view lower_case);  // in ASCII
+
 // A request whose head and body have been received. Its views are valid as long as its Exchange.
 struct Request {
   std::string_view method, target, path, query;  // the target is path and query as the client sent them

@@ -68,7 +68,7 @@ void Loop::run() {
     for (Connection* each : again) each->read_on();
     handle_timers();
     retired_.clear();
-    if (drained_ && connections_.size() == controls_) std::exchange(drained_, nullptr)();
+    if (drained_ && connections_.size() == controls_ + leaving) std::exchange(drained_, nullptr)();
   }
 }
 
@@ -141,6 +141,7 @@ void Loop::add(std::unique_ptr<Connection> connection) {
 void Loop::remove(Connection& connection) {
   unwatch(connection.descriptor());
   again_.erase(std::remove(again_.begin(), again_.end(), &connection), again_.end());
+  if (connection.is_leaving() && !connection.is_control()) --leaving;
   const size_t index = connection.index;
   std::unique_ptr<Connection> removed = std::move(connections_[index]);
   if (index + 1 < connections_.size()) {

@@ -60,6 +60,7 @@ class Loop {
   void remove(Connection& connection);  // deletes it after the events of this turn
   HttpExchange* take_exchange();
   void give_back(HttpExchange* exchange);
+  size_t leaving = 0;  // connections of clients that have got their last answer
 
   // Closes idle connections at once and the others after their answers; then calls `drained`.
   void drain(std::function<void()> drained);

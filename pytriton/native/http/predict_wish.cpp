@@ -4,8 +4,6 @@
 #include <charconv>
 #include <random>
 
-#include "request_parser.h"
-
 namespace pytriton::http {
 
 namespace {
@@ -103,6 +101,17 @@ std::optional<AnswerForm> read_form(std::string_view accept, bool is_stream) {
   return usual;
 }
 
+bool has_token(std::string_view authorization, std::string_view token) {
+  const size_t space = authorization.find(' ');
+  if (space == std::string_view::npos || !equals_ignoring_case(authorization.substr(0, space), "bearer")) return false;
+  const std::string_view given = stripped(authorization.substr(space + 1));
+  if (given.size() != token.size()) return false;
+  unsigned char difference = 0;  // which takes as long wherever they differ
+  for (size_t index = 0; index < token.size(); ++index)
+    difference |= static_cast<unsigned char>(given[index] ^ token[index]);
+  return !difference;
+}
+
 std::string new_id() {
   thread_local std::mt19937_64 random{[] {
     std::random_device device;
@@ -129,6 +138,11 @@ std::optional<Wish> read_wish(const Request& request, const PredictOptions& opti
              site = only_header(request, "sec-fetch-site"), id = only_header(request, "x-request-id");
   if (!type || !accept || !site || !id || !is_json_type(*type)) return std::nullopt;
   if (!site->empty() && *site != "none" && *site != "same-origin") return std::nullopt;
+  if (options.has_cors && !request.header("origin").empty()) return std::nullopt;
+  if (!options.access_token.empty()) {
+    const auto authorization = only_header(request, "authorization");
+    if (!authorization || !has_token(*authorization, options.access_token)) return std::nullopt;
+  }
   const auto form = read_form(*accept, is_stream);
   if (!form) return std::nullopt;
   return Wish{*form, id_of(*id)};

@@ -9,8 +9,6 @@ namespace {
 
 constexpr size_t kChunkRoom = 16 << 10;  // bytes to receive at once of a body of unknown length
 
-char lower(char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + ('a' - 'A')) : letter; }
-
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
@@ -27,17 +25,6 @@ bool is_target(std::string_view target, bool is_options) {
 }
 
 }  // namespace
-
-bool equals_ignoring_case(std::string_view one, std::string_view lower_case) {
-  return one.size() == lower_case.size() &&
-         std::equal(one.begin(), one.end(), lower_case.begin(), [](char a, char b) { return lower(a) == b; });
-}
-
-std::string_view Request::header(std::string_view name) const {
-  for (const Header& each : headers)
-    if (equals_ignoring_case(each.name, name)) return each.value;
-  return {};
-}
 
 const llhttp_settings_t* RequestParser::settings() {
   static const llhttp_settings_t settings = [] {

@@ -88,6 +88,4 @@ class RequestParser {
   const char* reason_ = "";
 };
 
-bool equals_ignoring_case(std::string_view one, std::string_view lower_case);
-
 }  // namespace pytriton::http
