@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from pytriton import forks
 from pytriton.binding import ModelRegistry
 from pytriton.client.exceptions import PyTritonClientTimeoutError
+from pytriton.console import Console
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerError
 from pytriton.model import Model, ModelSpec
@@ -69,6 +70,7 @@ class TritonBase(ABC):
         self._rest = rest
         self._front: Front | None = None
         self._front_announced = False
+        self._console: Console | None = None
         self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
         self._server: ModelServer | None = None
         self._connect_on_enter = connect_on_enter
@@ -271,7 +273,9 @@ class TritonBase(ABC):
                     if self._rest is not None:  # it starts while the server does
                         from pytriton.rest.front import Front
 
-                        self._front = Front(self._rest, self.endpoints(), self._stop_soon, self._shared_port())
+                        self._front = Front(
+                            self._rest, self.endpoints(), self._stop_soon, self.console().answer, self._shared_port()
+                        )
                     self._server = self._start_server()
                 except BaseException as error:
                     if self._front is not None:
@@ -362,6 +366,8 @@ class TritonBase(ABC):
             self._models.disconnect()
             if self._metrics_page is not None:
                 self._metrics_page.close()
+            if self._console is not None:
+                self._console.close()
             self._workspace.clean()
             self._models.clear()
             self._stopped.set()
@@ -377,10 +383,10 @@ class TritonBase(ABC):
         self._stopped.set()
 
     def is_alive(self) -> bool:
-        """Whether there is a server, and every bound model can be served."""
+        """Whether there is a server, and every model that it has loaded for this object can be served."""
         if self._front is not None and not self._front.is_alive():
             return False
-        return self._is_running() and all(model.is_alive() for model in self._models)
+        return self._is_running() and all(model.is_alive() for model in self._models if model.loaded)
 
     def is_connected(self) -> bool:
         """Whether there is a server, and every bound model was loaded."""
@@ -444,6 +450,19 @@ class TritonBase(ABC):
             self._metrics_page = MetricsPage(handler, address or self._capabilities().metrics_address, port)
             self._observation.metrics = CallableMetrics.of(registry)
             return self._metrics_page.url
+
+    def console(self) -> Console:
+        """What the pages of the REST front show of this process; its log is kept from the first call on."""
+        with self._lock:
+            if self._console is None:
+                self._console = Console(
+                    self._models,
+                    lambda: None if self._server is None else self._server.pid(),
+                    lambda: [] if self._front is None else self._front.pids(),
+                    self.scale,
+                    self.unbind,
+                )
+            return self._console
 
     def endpoints(self) -> ServerEndpoints:
         """Where clients on this machine reach the server, which need not run yet.

@@ -293,10 +293,10 @@ class ModelRegistry:
             False at the deadline.
         """
         models = self._models if unloaded is None else unloaded
-        quiet_s = QUIET_S + max((model.queue_delay_s() for model in models), default=0.0)
         next_state_poll = time.monotonic() + STATE_POLL_S
-        while not all(model.wait_disconnected(0.0) for model in models):
-            if all(model.quiet_s() > quiet_s for model in models) and is_idle():
+        while held := [model for model in models if not model.wait_disconnected(0.0)]:
+            quiet_s = QUIET_S + max(model.queue_delay_s() for model in held)
+            if all(model.quiet_s() > quiet_s for model in held) and is_idle():
                 break
             now = time.monotonic()
             if now > deadline or not any(model.is_alive() for model in models):  # ended by a second signal

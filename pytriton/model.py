@@ -16,7 +16,7 @@ from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
 from pytriton.model_config.validation import check_integer, checked_copy, groups_of_callables, validate_for_bind
 from pytriton.pool.inspection import tensors_of
-from pytriton.pool.pool import Infer, InferFunc, ScalablePool, ServedModel, WorkerPool
+from pytriton.pool.pool import Infer, InferFunc, ScalablePool, ServedModel, WorkerPool, WorkerStatus
 from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
 from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
@@ -312,6 +312,28 @@ class Model:
             self._pool.scale_down(before)
             raise
         self._pool.scale_down(count)
+
+    def can_scale(self) -> bool:
+        """Whether :meth:`scale` is possible."""
+        has_one_group = len(self.config.instance_groups or ()) == 1
+        return isinstance(self._pool, ScalablePool) or (isinstance(self._pool, ProcessWorkerPool) and has_one_group)
+
+    def worker_statuses(self) -> list[WorkerStatus]:
+        """What operators see of its workers; none before :meth:`start`. Thread-safe."""
+        return self._pool.statuses()
+
+    def restart_workers(self) -> None:
+        """Replace each worker process by a new one when it has answered its batches. Does not wait for that.
+
+        Raises:
+            PyTritonInvalidOperationError: It has no worker processes of this process.
+        """
+        if not isinstance(self._pool, ProcessWorkerPool):
+            raise PyTritonInvalidOperationError(
+                f"the workers of model {self.name!r} cannot be restarted from here; bind it with "
+                "pytriton.workers.Processes"
+            )
+        self._pool.restart()
 
     def has_late_workers(self) -> bool:
         """Whether there are workers that the start did not wait for, as ``wait_for`` says."""

@@ -207,7 +207,8 @@ class Triton(TritonBase):
             self._restrictions,
             self._user_repository,
             self._frontend,
-            self._models.names() if self._policy.local_model_store else (),
+            # One that is launched again has them before it answers: without them it would say that they do not exist.
+            self._models.names() if self._policy.local_model_store else self._models.names(loaded=True),
             self._is_wanted,
         )
 

@@ -11,6 +11,7 @@
     in process, beside clients over HTTP      bench.py --rounds 5 --sections inprocess
     first answer, stop, 400 models            bench.py --rounds 5 --sections start
     JSON to the REST front, beside FastAPI    bench.py --rounds 3 --seconds 1.5 --sections rest
+    OpenAI's routes, beside FastAPI           bench.py --rounds 3 --seconds 3 --sections openai
     the limit of the server's front end       bench.py --rounds 5 --sections serving ids --systems ours limit
 
 To add a section:

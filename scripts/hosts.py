@@ -25,12 +25,25 @@ from processes import descendants, end_descendants, end_with_parent, family, nam
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.server.backends import uses_native
 
-__all__ = ["FRONTS", "LIMIT", "PYTHON_PROXY", "SYSTEMS", "BenchError", "Host", "System", "find_front", "find_system"]
+__all__ = [
+    "CHATS",
+    "FRONTS",
+    "LIMIT",
+    "PYTHON_PROXY",
+    "SYSTEMS",
+    "BenchError",
+    "Host",
+    "System",
+    "find_chats",
+    "find_front",
+    "find_system",
+]
 
 PYTHON_PROXY = "python-proxy"  # ours with the Python proxy
 LIMIT = "limit"  # the server's front end with a backend in C++ that copies inputs to outputs
 SYSTEMS = ["ours", PYTHON_PROXY, "raw", LIMIT, "peer"]
 FRONTS = {"ours": "own", "mounted": "mounted", "fastapi": "fastapi", "fastapi-1": "fastapi-1"}  # of the section rest
+CHATS = {"ours": "own", "fastapi": "fastapi"}  # of the section openai
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 KILLED_TIMEOUT_S = 5.0
@@ -108,6 +121,11 @@ def find_system(name: str, peer_python: str | None = None) -> System:
 def find_front(name: str, ours: System) -> System:
     """One of FRONTS, under the interpreter of ours."""
     return replace(ours, name=name, command=[ours.command[0], str(_HOSTS / "fronts.py"), FRONTS[name]], protocol="json")
+
+
+def find_chats(name: str, ours: System) -> System:
+    """One of CHATS, under the interpreter of ours."""
+    return replace(ours, name=name, command=[ours.command[0], str(_HOSTS / "chats.py"), CHATS[name]], protocol="json")
 
 
 def _copy_backend() -> Path:

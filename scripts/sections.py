@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from statistics import fmean
 
-from hosts import FRONTS, LIMIT, PYTHON_PROXY, SYSTEMS, Host, System, find_front
+from hosts import CHATS, FRONTS, LIMIT, PYTHON_PROXY, SYSTEMS, Host, System, find_chats, find_front
 from load import Values
 from payloads import BUSY, MODEL, STREAM, WORKLOADS
 from processes import command_line, cpu_s, memory, names
@@ -21,6 +21,7 @@ MODELS = 400
 RESPONSES = 500  # of a stream
 BARE = "tritonclient"
 LOOPS = 400_000  # of Python, about 10 ms: server and clients need some 2 % of that on the same cores
+CHAT_LOADS = (("500 tokens", 500, 0), ("50 tokens, 10 ms each", 50, 0.01))  # title, tokens of a stream, seconds of each
 _IMPORTS = "import numpy, tritonclient"
 
 
@@ -188,6 +189,21 @@ def _front_memory(host: Host) -> Values:
     return {"front RSS MiB": sum(memory(pid).rss_bytes for pid in fronts) / 2**20} if fronts else {}
 
 
+def _openai(run: Run) -> None:
+    """OpenAI's routes on hosts of their own, beside the same functions in FastAPI; each round begins with another."""
+    for system in order([find_chats(name, run.system) for name in CHATS], run.number):
+        with Host(system, run.folder / system.name, [MODEL]) as run.host:
+            run.host.wait_first_answer()
+            for connections in (1, 64):
+                for title, count, pause in CHAT_LOADS:
+                    options = {"connections": connections, "count": count, "pause": pause}
+                    found = run.program(run.system, "chats.py", "streams", "http", **options)
+                    run.put(f"{connections} x {title}", found, system.name)
+            found = run.program(run.system, "chats.py", "embeddings", "http", connections=64)
+            run.put("64 x single texts, 5 ms a batch", found, system.name)
+            run.stop(run.host)
+
+
 OURS = ["ours", PYTHON_PROXY]
 SERVERS = [name for name in SYSTEMS if name != LIMIT]
 SECTIONS = {
@@ -211,4 +227,5 @@ SECTIONS = {
     "workers": Section(_workers, OURS, models=()),
     "inprocess": Section(_inprocess, OURS),
     "rest": Section(_rest, ["ours"], models=()),
+    "openai": Section(_openai, ["ours"], models=()),
 }

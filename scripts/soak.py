@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing import resource_tracker
@@ -38,8 +38,8 @@ from report import align, number
 __all__ = ["Attack", "Soak", "excused", "soak", "table"]
 
 CALLERS = [("blocking", "http"), ("blocking", "grpc"), ("asyncio", "http"), ("asyncio", "grpc"), ("raw", "http")]
-CALLERS += [("streams", "grpc"), ("stopped", "grpc")]
-BAD_CALLERS = [("bad", "http"), ("bad", "grpc")]
+CALLERS += [("streams", "grpc"), ("stopped", "grpc"), ("bad", "http"), ("bad", "grpc")]
+KINDS = list(dict.fromkeys(kind for kind, _ in CALLERS))
 TIMEOUT_S = 10.0
 DEEDS = {"kill": 6, "pause": 4, "stop": 2, "unbind": 2}  # the attacks, and how often each is chosen
 TARGETS = {"server": 4, "guard": 2, "worker": 8, "stub": 8, "client": 3, "host": 1}  # of kills and pauses
@@ -111,14 +111,24 @@ class Scene:
         back_s: Most seconds to the next right answer.
         folder: An empty one for the hosts' files.
         result: Gets what happens.
+        kinds: Of the callers; default: all that fit.
     """
 
     def __init__(
-        self, system: System, attacks: Sequence[str], seed: int, back_s: float, folder: Path, result: Soak
+        self,
+        system: System,
+        attacks: Sequence[str],
+        seed: int,
+        back_s: float,
+        folder: Path,
+        result: Soak,
+        kinds: Collection[str] = (),
     ) -> None:
         self._system, self._attacks, self._dice, self._back_s = system, attacks, random.Random(seed), back_s
         self._folder, self._result = folder, result
         self._ours = system.name != "raw"  # which does not end by itself after stopped streams, and has no errors
+        lacking = {"bad"} if attacks else set() if self._ours else {"bad", "stopped"}
+        self._kinds = [each for each in CALLERS if each[0] in (kinds or KINDS) and each[0] not in lacking]
         self._hosts, self._callers = ExitStack(), list[Caller]()
         resource_tracker.ensure_running()  # of multiprocessing, which callers start
         self._others = descendants()
@@ -127,8 +137,7 @@ class Scene:
         with ExitStack() as starting:
             starting.push(self)
             self._start_host()
-            kinds = CALLERS if self._ours else [each for each in CALLERS if each[0] != "stopped"]
-            for kind, protocol in kinds + ([] if self._attacks or not self._ours else BAD_CALLERS):
+            for kind, protocol in self._kinds:
                 self._callers.append(Caller(kind, protocol, self._host.ports[protocol], TIMEOUT_S, self._result.found))
             self._poll(lambda: self._result.found.calls["right"], "call was answered")
             starting.pop_all()
@@ -307,6 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=0, help="worker processes of each model; 0 is a thread (0)")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--attacks", nargs="+", choices=DEEDS, default=[], help="what is done meanwhile (nothing)")
+    parser.add_argument("--callers", nargs="+", choices=KINDS, default=[], help="kinds of what calls (all)")
     parser.add_argument("--seed", type=int, default=0, help="of the random choices (0)")
     parser.add_argument("--back", type=float, default=2.0, help="most seconds to the next right answer (2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the result")
@@ -320,7 +330,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options += [f"--workers={chosen.workers}"] if chosen.workers else []
     system = replace(system, command=[*system.command, *options])
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        scene = Scene(system, chosen.attacks, chosen.seed, chosen.back, chosen.keep or Path(folder), result)
+        files = chosen.keep or Path(folder)
+        scene = Scene(system, chosen.attacks, chosen.seed, chosen.back, files, result, chosen.callers)
         try:
             soak(scene, chosen.minutes, result)
         except BenchError as error:

@@ -7,9 +7,10 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -97,9 +98,11 @@ LAYERS = {
         "worker",
     ],
     "binding": ["exceptions", "model", "model_config", "server", "utils"],
+    "console": ["exceptions", "model"],
     "base": [
         "binding",
         "client",
+        "console",
         "constants",
         "exceptions",
         "forks",
@@ -114,16 +117,19 @@ LAYERS = {
         "utils",
         "worker",
     ],
+    "llm": ["exceptions", "model_config", "signature"],
     "rest": [
         "client",
         "constants",
         "exceptions",
         "forks",
+        "llm",
         "model_config",
         "pool.supervisor",
         "security",
         "server.endpoints",
         "server.launch",
+        "server.statistics",
         "signals",
         "signature",
     ],
@@ -153,8 +159,7 @@ LAYERS = {
         "exceptions",
         "model_config",
         "pool.processes",
-        "rest.config",
-        "rest.front",
+        "rest",
         "security",
         "server",
         "signals",
@@ -180,8 +185,18 @@ LAZY_IMPORTS = {
         "importlib.metadata": "takes longer than the rest of the package, and few programs ask for the version",
     },
     "pytriton.base": {"pytriton.rest.front": "few programs have a REST front"},
+    "pytriton.cli.dashboard": {"uvicorn": OPTIONAL},
     "pytriton.cli": {"pytriton.cli.app": "tells what to install if the extra is absent"},
+    "pytriton.llm": {
+        "f'{__name__}.{_HOME_OF[name]}'": "tells what to install if the extra is absent, and the front needs a part"
+    },
+    "pytriton.llm.templates": {"jinja2": OPTIONAL, "jinja2.sandbox": OPTIONAL},
     "pytriton.rest": {"pytriton.rest.app": "tells what to install if the extra is absent"},
+    "pytriton.rest.mcp": {
+        "mcp.server.lowlevel.server": OPTIONAL,
+        "mcp.server.streamable_http_manager": OPTIONAL,
+        "mcp.types": OPTIONAL,
+    },
     "pytriton.rest.upstream": {"INPROCESS_TRANSPORT": "few programs need it, and those that do have imported it"},
     "pytriton.cli.app": {
         "pytriton.cli.worker": OPTIONAL,
@@ -242,6 +257,7 @@ LAZY_IMPORTS = {
 LAZY_NAMES = {
     "pytriton": "the names of the README are imported when they are first used",
     "pytriton.client": "the same, for clients",
+    "pytriton.llm": "the types of requests need pydantic",
     "pytriton.rest": "options of the front need none of its libraries",
 }
 
@@ -334,13 +350,16 @@ DEPENDENCIES |= {"tritonclient", "wrapt"}
 # Of the extra "cli".
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
 # Of the extra "rest".
-FRONT = {"orjson", "python_multipart", "simdjson", "starlette", "uvicorn"}
-BY_LAYER = {"cli": COMMAND_LINE, "cluster": {"zmq"}, "rest": FRONT}
+FRONT = {"orjson", "pydantic", "python_multipart", "simdjson", "starlette", "uvicorn"}
+# Of the extra "llm"; pydantic brings the second one.
+MODELS_OF_LANGUAGE = {"pydantic", "typing_extensions"}
+BY_LAYER = {"cli": COMMAND_LINE, "cluster": {"zmq"}, "llm": MODELS_OF_LANGUAGE, "rest": FRONT}
 PUBLIC = [
     "pytriton",
     "pytriton.client",
     "pytriton.decorators",
     "pytriton.inprocess",
+    "pytriton.llm",
     "pytriton.model_config",
     "pytriton.rest",
     "pytriton.triton",
@@ -423,18 +442,26 @@ def imports_in(source: str, path: Path, modules: set[str]) -> list[Import]:
 
 
 PATHS = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py")) if SERVER not in path.parents}
-TREES = {name: ast.parse(path.read_text()) for name, path in PATHS.items()}
-MODULES = {name: imports_in(path.read_text(), path, {*PATHS}) for name, path in PATHS.items()}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(path.read_text()) for name, path in PATHS.items()}
+
+
+@cache
+def imports() -> dict[str, list[Import]]:
+    return {name: imports_in(path.read_text(), path, {*PATHS}) for name, path in PATHS.items()}
 
 
 def ours(module: str, *, typing: bool) -> list[str]:
     """The modules of this package that a module imports; with ``typing`` also those for type checkers alone."""
-    return [each.name for each in MODULES[module] if each.name in PATHS and (typing or not each.typing)]
+    return [each.name for each in imports()[module] if each.name in PATHS and (typing or not each.typing)]
 
 
 def theirs(module: str) -> set[str]:
     """Third-party packages that a module imports."""
-    roots = {each.name.split(".")[0] for each in MODULES[module] if not each.typing and not is_dynamic(module, each)}
+    roots = {each.name.split(".")[0] for each in imports()[module] if not each.typing and not is_dynamic(module, each)}
     return roots - {"pytriton", "__future__"} - sys.stdlib_module_names
 
 
@@ -506,18 +533,26 @@ def test_the_rules_tell_layers_and_single_modules_apart():
     assert not may_import("pytriton.decorators.batching", "pytriton.worker.instance")
 
 
+def without_empty(found: dict[str, Any]) -> dict[str, Any]:
+    """The entries whose values are not empty."""
+    return {module: values for module, values in found.items() if values}
+
+
 def test_the_layers_have_an_order():
     TopologicalSorter({name: {each.split(".")[0] for each in below} for name, below in LAYERS.items()}).prepare()
 
 
 def test_every_module_belongs_to_a_layer():
-    assert {layer_of(module) for module in MODULES} == {"", *LAYERS}
+    assert {layer_of(module) for module in PATHS} == {"", *LAYERS}
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module != "pytriton"])
-def test_a_module_imports_only_lower_layers(module):
-    upward = [name for name in ours(module, typing=True) if not may_import(module, name)]
-    assert sorted({*upward}) == KNOWN_UPWARD.get(module, [])
+def test_a_module_imports_only_lower_layers():
+    upward = {
+        module: sorted({name for name in ours(module, typing=True) if not may_import(module, name)})
+        for module in PATHS
+        if module != "pytriton"
+    }
+    assert without_empty(upward) == KNOWN_UPWARD
 
 
 def test_the_package_itself_imports_only_the_check_of_its_own_files():
@@ -526,12 +561,12 @@ def test_the_package_itself_imports_only_the_check_of_its_own_files():
 
 
 def test_modules_import_each_other_in_no_circle_also_for_type_checkers():
-    graph = {module: {*ours(module, typing=True)} - {module} for module in MODULES if module != "pytriton"}
+    graph = {module: {*ours(module, typing=True)} - {module} for module in PATHS if module != "pytriton"}
     assert sorted(circles(graph)) == sorted(KNOWN_CIRCLES)
 
 
 def test_importing_runs_in_no_circle():
-    TopologicalSorter({module: {*ours(module, typing=False)} - {module} for module in MODULES}).prepare()
+    TopologicalSorter({module: {*ours(module, typing=False)} - {module} for module in PATHS}).prepare()
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -555,22 +590,22 @@ def test_circles_are_found():
     assert sorted(circles(graph)) == [["b", "c"], ["e", "f"]]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_an_import_that_runs_late_has_a_reason(module):
-    assert {each.name for each in MODULES[module] if each.lazy} == {*LAZY_IMPORTS.get(module, {})}
+def test_an_import_that_runs_late_has_a_reason():
+    late = {module: {each.name for each in found if each.lazy} for module, found in imports().items()}
+    assert without_empty(late) == {module: {*reasons} for module, reasons in LAZY_IMPORTS.items()}
 
 
 def test_the_lists_name_modules_that_exist():
     users = {module for modules in PRIVATE.values() for module in modules}
-    assert {*KNOWN_UPWARD, *LAZY_IMPORTS, *LAZY_NAMES, *GLOBAL_STATE, *users} - {*MODULES} == set()
+    assert {*KNOWN_UPWARD, *LAZY_IMPORTS, *LAZY_NAMES, *GLOBAL_STATE, *users} - {*PATHS} == set()
 
 
 def test_names_of_modules_that_a_function_looks_up_have_a_reason():
-    lazy = {name for name, tree in TREES.items() if any(getattr(n, "name", "") == "__getattr__" for n in tree.body)}
+    lazy = {name for name, tree in trees().items() if any(getattr(n, "name", "") == "__getattr__" for n in tree.body)}
     assert lazy == {*LAZY_NAMES}
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if layer_of(module) in COPIED])
+@pytest.mark.parametrize("module", [module for module in PATHS if layer_of(module) in COPIED])
 def test_the_proxy_needs_the_standard_library_and_numpy_alone(module):
     """Its files are copied into the model repository, where the server's Python backend imports them."""
     backend = {"triton_python_backend_utils"} if module in IN_THE_BACKEND else set()
@@ -578,14 +613,15 @@ def test_the_proxy_needs_the_standard_library_and_numpy_alone(module):
 
 
 def test_the_guard_needs_the_standard_library_alone():
-    assert MODULES["pytriton.server.guard"]
+    assert imports()["pytriton.server.guard"]
     assert ours("pytriton.server.guard", typing=True) == []
     assert theirs("pytriton.server.guard") == set()
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if layer_of(module) != "python_proxy"])
-def test_third_parties_are_dependencies_of_the_distribution(module):
-    assert theirs(module) <= DEPENDENCIES | BY_LAYER.get(layer_of(module), set())
+def test_third_parties_are_dependencies_of_the_distribution():
+    layers = {module: layer_of(module) for module in PATHS if layer_of(module) != "python_proxy"}
+    unknown = {module: theirs(module) - DEPENDENCIES - BY_LAYER.get(layer, set()) for module, layer in layers.items()}
+    assert without_empty(unknown) == {}
 
 
 def test_the_command_says_what_to_install_without_its_extra():
@@ -701,12 +737,10 @@ def change(key):
     assert found == {"_lock", "_known", "_cells", "_told", "_pool", "cached", "owners"}
 
 
-CLASSES_WITH_STATE = {name: classes_with_state(tree) for name, tree in TREES.items()}
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_state_of_the_process_has_a_reason(module):
-    assert global_state(TREES[module], CLASSES_WITH_STATE) == {*GLOBAL_STATE.get(module, {})}
+def test_state_of_the_process_has_a_reason():
+    classes = {name: classes_with_state(tree) for name, tree in trees().items()}
+    found = {module: global_state(tree, classes) for module, tree in trees().items()}
+    assert without_empty(found) == {module: {*reasons} for module, reasons in GLOBAL_STATE.items()}
 
 
 def is_private(name: str) -> bool:
@@ -775,11 +809,9 @@ class Own:
     assert foreign_private_names(tree, {*names_in(tree)}) == {"_channel", "_core", "_stub", "_code", "_own"}
 
 
-OWN_NAMES = {name for tree in TREES.values() for name in names_in(tree)}
-
-
 def test_private_members_of_other_packages_are_used_by_one_module_for_each_package():
-    found = {module: foreign_private_names(tree, OWN_NAMES) for module, tree in TREES.items()}
+    own = {name for tree in trees().values() for name in names_in(tree)}
+    found = {module: foreign_private_names(tree, own) for module, tree in trees().items()}
     listed = [(module, name) for users in PRIVATE.values() for module, names in users.items() for name in names]
     assert sorted((module, name) for module, names in found.items() for name in names) == sorted(listed)
     assert {package for package, users in PRIVATE.items() if len(users) > 1} == set()

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from pytriton.cli import check as checks
 from pytriton.cli.bench import Bench, Summary, histogram
+from pytriton.cli.dashboard import show_dashboard
 from pytriton.cli.examples import list_examples, run_add_sub, run_add_sub_script
 from pytriton.cli.load import InputError, LoadOptions, parse_shapes
 from pytriton.cli.options import (
@@ -335,6 +336,31 @@ def bench(
                 json.dumps({**run.settings(), **outcome.to_dict(), **summary.to_dict()}, indent=2) + "\n"
             )
     raise typer.Exit(bool(summary.failed) or not summary.answered)
+
+
+@app.command(rich_help_panel="Servers")
+def dashboard(
+    url: Url,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Of this machine, to serve the pages on.")] = 8080,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Of the server's metrics, for the queues, e.g. http://localhost:8002/metrics."
+        ),
+    ] = None,
+    grpc: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Of the server's gRPC, for models that stream, e.g. grpc://localhost:8001."),
+    ] = None,
+    token: Token = None,
+) -> None:
+    """Show the pages of the REST front for a server that runs elsewhere: its models, figures and forms.
+
+    They are served to this machine alone. The server's access token lets the front read the statistics; typed into the
+    page, it allows commands. Ctrl+C ends it.
+    """
+    with exit_on_error((*USAGE_ERRORS, *FAILURES, ImportError)):
+        show_dashboard(url, port, metrics, grpc, token, typer.echo)
 
 
 @app.command(rich_help_panel="Servers")

@@ -14,7 +14,7 @@ from pytriton.cluster.hub import Hub
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.model_config import SequenceBatcher
 from pytriton.model_config.generator import ModelConfigGenerator
-from pytriton.pool.pool import Infer, ServedModel
+from pytriton.pool.pool import Infer, ServedModel, WorkerStatus
 from pytriton.pool.remote_workers import RemoteWorkers
 from pytriton.worker.context import Binding
 from pytriton.worker.instance import Instance
@@ -121,6 +121,18 @@ class RemoteWorkerPool:
                 f"{len(self.joined())} of {count} workers of model {name!r} joined {self._options.listen}, {reason}; "
                 f"start them with: pytriton worker MODULE:FACTORY --model {name} --connect ADDRESS"
             )
+
+    def statuses(self) -> list[WorkerStatus]:
+        """As :meth:`WorkerPool.statuses`, of those that have joined."""
+        return [
+            WorkerStatus(
+                f"{each.model.name} on {each.host}, process {each.process}",
+                "remote",
+                "leaving" if each.leaving else "ready" if each.ready else "starting",
+                since=each.joined,
+            )
+            for each in self.joined()
+        ]
 
     def rebind(self, infer: Infer) -> None:
         """As :meth:`WorkerPool.rebind`: not possible, as the workers bring their callables."""

@@ -102,7 +102,7 @@ class ProtocolAdapter:
                 case "get_model_config":
                     return self._model(call).config()
                 case "get_inference_statistics":
-                    return self._model(call).statistics()
+                    return self._model(call).statistics() if name else self._statistics()
                 case "get_model_repository_index":
                     return [each for each in self._server.model_index() if each.get("version")]
                 case "load_model":
@@ -113,6 +113,12 @@ class ProtocolAdapter:
         except TritonError as error:
             raise self.error(call, error) from error
         raise PyTritonClientInferenceServerError(f"a server in this process knows no {call.method}")
+
+    def _statistics(self) -> dict[str, Any]:
+        """Those of all models that are ready."""
+        ready = {each["name"] for each in self._server.model_index() if each.get("state") == "READY"}
+        found = [self._server.model(name).statistics()["model_stats"] for name in sorted(ready)]
+        return {"model_stats": [entry for entries in found for entry in entries]}
 
     def request(self, call: Call) -> InferenceRequest:
         """The request of an inference."""

@@ -19,10 +19,42 @@ from pytriton.worker.instance import Instance, make_executor
 from pytriton.worker.interfaces import Executor, ListenLocally
 from pytriton.worker.observation import Observation
 
-__all__ = ["Infer", "InferFunc", "ScalablePool", "ServedCallable", "ServedModel", "Worker", "WorkerPool"]
+__all__ = [
+    "Infer",
+    "InferFunc",
+    "ScalablePool",
+    "ServedCallable",
+    "ServedModel",
+    "Worker",
+    "WorkerPool",
+    "WorkerStatus",
+]
 
 InferFunc = Callable[..., Any]
 Infer = InferFunc | Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """What operators see of a worker.
+
+    Attributes:
+        name: Of the worker.
+        kind: ``thread``, ``process`` or ``remote``.
+        state: ``starting``, ``ready``, ``restarting``, ``leaving``, ``failed`` or ``stopped``.
+        pid: Of its process on this machine; None if there is none at the moment, or it is not known to be here.
+        restarts: How often its process was started again.
+        last_error: Why its process ended the last time, if it did not end well.
+        since: When its state began, in seconds since 1970; None if that is not known.
+    """
+
+    name: str
+    kind: str
+    state: str
+    pid: int | None = None
+    restarts: int = 0
+    last_error: str = ""
+    since: float | None = None
 
 
 class Worker(Protocol):
@@ -47,6 +79,9 @@ class Worker(Protocol):
 
 class WorkerPool(Protocol):
     """The workers of one model."""
+
+    def statuses(self) -> list[WorkerStatus]:
+        """Of all workers, also of those that do not serve yet. Thread-safe."""
 
     @property
     def workers(self) -> Sequence[Worker]:

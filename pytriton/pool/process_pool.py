@@ -11,7 +11,7 @@ from pathlib import Path
 from pytriton.decorators.signatures import check_factory
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.pool.messages import WorkerSpec
-from pytriton.pool.pool import Infer, ServedModel
+from pytriton.pool.pool import Infer, ServedModel, WorkerStatus
 from pytriton.pool.processes import FIRST, Processes, WorkerResources
 from pytriton.pool.supervisor import Supervisor
 
@@ -73,6 +73,15 @@ class ProcessWorkerPool:
                 "plain ones in others"
             )
         self.workers[:] = self._supervisors[: max(count, len(self.workers))]
+
+    def statuses(self) -> list[WorkerStatus]:
+        """As :meth:`WorkerPool.statuses`."""
+        return [supervisor.status() for supervisor in list(self._supervisors)]
+
+    def restart(self) -> None:
+        """Replace each worker's process by a new one when it has answered its batches, as ``max_requests`` does."""
+        for supervisor in list(self._supervisors):
+            supervisor.restart()
 
     def has_late_workers(self) -> bool:
         """Whether there are workers that do not serve yet."""

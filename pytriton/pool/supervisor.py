@@ -18,6 +18,7 @@ from pytriton import forks
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.pool.batch_reports import BatchCounter
 from pytriton.pool.messages import WorkerSpec, dumps, log_levels
+from pytriton.pool.pool import WorkerStatus
 from pytriton.pool.processes import Processes
 from pytriton.pool.worker_process import WorkerProcess
 from pytriton.worker.instance import listening
@@ -71,7 +72,7 @@ class _Reported:
 
     ready_since: float | None = None
     is_connected: bool = False
-    max_requests_reached: bool = False
+    is_leaving: bool = False  # it answers its last batches, and another process follows
 
 
 class Supervisor:
@@ -110,6 +111,9 @@ class Supervisor:
         self._process: WorkerProcess | None = None
         self._reported = _Reported()
         self._has_started = False  # a process was ready once
+        self._started = 0  # how many processes
+        self._last_death = ""
+        self._changed_at = time.time()  # when the state began that status() tells
         self._proxy_waits = False  # the proxy of a process that has ended may wait for the next one, with requests
         self._failure: str | None = None  # why there are no more restarts
         self._interrupted = False
@@ -149,6 +153,30 @@ class Supervisor:
             return False
         ready_since = self._reported.ready_since
         return ready_since is None or time.monotonic() < ready_since + RECONNECT_S
+
+    def status(self) -> WorkerStatus:
+        """What operators see of it. Thread-safe."""
+        with self._changed:
+            process, reported = self._process, self._reported
+            if self._failure is not None:
+                state = "failed"
+            elif self._stopped.is_set():
+                state = "stopped"
+            elif process is not None and reported.ready_since is not None:
+                state = "ready"
+            else:
+                state = "restarting" if self._has_started else "starting"
+            pid, restarts = None if process is None else process.pid, max(0, self._started - 1)
+            return WorkerStatus(self._spec.name, "process", state, pid, restarts, self._last_death, self._changed_at)
+
+    def restart(self) -> None:
+        """Replace the process by a new one when it has answered its batches. Does not wait for that. Thread-safe."""
+        with self._changed:
+            process = self._process
+            if process is None or self._reported.ready_since is None:
+                return
+            self._reported.is_leaving = True
+        process.send("drain")
 
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is, infinite while no process is ready."""
@@ -273,7 +301,9 @@ class Supervisor:
         except OSError as error:
             return f"no process can be started: {error}"
         LOGGER.info("worker %s is starting: process %d", self._spec.name, process.pid)
-        self._process = process
+        with self._changed:
+            self._process, self._changed_at = process, time.time()
+            self._started += 1
         if self._stopped.is_set():  # stop() may have seen no process
             process.stop()
         failure = None
@@ -288,21 +318,23 @@ class Supervisor:
             else:
                 self._handle(process, report, *details)
         with self._changed:
-            reached = self._reported.max_requests_reached
+            is_leaving = self._reported.is_leaving
             self._proxy_waits = self._proxy_waits or self._reported.is_connected
-            self._reported, self._process = _Reported(), None
+            self._reported, self._process, self._changed_at = _Reported(), None, time.time()
             self._changed.notify_all()
         self._batches.cancel_all()
         ended = process.wait()
-        if reached:
-            LOGGER.info("worker %s has answered its %s requests", self._spec.name, self._processes.max_requests)
+        if is_leaving:
+            LOGGER.info("worker %s has answered its requests, and is replaced", self._spec.name)
             return None
-        return f"\n{failure}" if failure else f"process {process.pid} ended with {ended}"
+        self._last_death = failure or f"process {process.pid} ended with {ended}"
+        return f"\n{failure}" if failure else self._last_death
 
     def _handle(self, process: WorkerProcess, report: str, *details: Any) -> None:
         """Note what the process has reported, then act on it."""
         reported = self._reported
         with self._changed:
+            self._changed_at = time.time()
             if report == "ready":
                 reported.ready_since, self._has_started = time.monotonic(), True
                 (self.is_async,) = details
@@ -310,11 +342,9 @@ class Supervisor:
                 reported.is_connected, self._proxy_waits = True, False
             elif report == "disconnected":
                 reported.is_connected, self.was_dismissed = details
-                self._proxy_waits = (
-                    reported.max_requests_reached and not reported.is_connected and not self.was_dismissed
-                )
+                self._proxy_waits = reported.is_leaving and not reported.is_connected and not self.was_dismissed
             elif report == "max_requests_reached":
-                reported.max_requests_reached = True
+                reported.is_leaving = True
             self._changed.notify_all()
         if report == "ready":
             if self._observation.metrics is not None:
@@ -323,7 +353,7 @@ class Supervisor:
             process.send("drain")
         elif report == "unrecoverable":
             self._on_unrecoverable()
-        elif report == "disconnected" and not reported.max_requests_reached:
+        elif report == "disconnected" and not reported.is_leaving:
             self._on_disconnect()
 
     def _observe(self) -> None:
@@ -345,7 +375,7 @@ class Supervisor:
 
     def _give_up(self, reason: str) -> None:
         with self._changed:
-            self._failure = reason
+            self._failure, self._last_death, self._changed_at = reason, reason, time.time()
             self._changed.notify_all()
 
 

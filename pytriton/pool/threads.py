@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.pool.pool import Infer, InferFunc, ServedCallable, ServedModel
+from pytriton.pool.pool import Infer, InferFunc, ServedCallable, ServedModel, WorkerStatus
 from pytriton.pool.processes import Processes
 from pytriton.signature.served import served_form
 from pytriton.worker.context import attach
@@ -60,6 +61,12 @@ class ThreadWorkerPool:
         for index in range(len(self._functions)):
             warm_up(f"{sockets}.{index}", config, self._model.options.warmup)
         return concurrent
+
+    def statuses(self) -> list[WorkerStatus]:
+        """As :meth:`WorkerPool.statuses`."""
+        name, pid = self._model.config.model_name, os.getpid()
+        states = ["ready" if instance.is_alive() else "stopped" for instance in self.workers]
+        return [WorkerStatus(f"{name}-{index}", "thread", state, pid) for index, state in enumerate(states)]
 
     def rebind(self, infer: Infer) -> None:
         """As :meth:`WorkerPool.rebind`."""

@@ -13,6 +13,7 @@ whole.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
@@ -212,7 +213,7 @@ class Response(_Tensors):
         return f"Response(data={dict(self)!r})"
 
 
-class _FilledOnUse(list[Any]):
+class _FilledOnUse(list[Any], ABC):
     """A list whose elements get their arrays when it is first used for more than its length.
 
     A stack of decorators above ``@batch`` passes such lists on without a look into them.
@@ -221,9 +222,9 @@ class _FilledOnUse(list[Any]):
     __slots__ = ("_is_filled",)
     _is_filled: bool
 
+    @abstractmethod
     def _fill(self, elements: Sequence[dict[str, Any]]) -> None:
         """Give the elements their arrays. Two threads may do it at the same time, with equal arrays."""
-        raise NotImplementedError
 
     def __radd__(self, other: list[Any]) -> list[Any]:
         return [*other, *self]

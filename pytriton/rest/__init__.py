@@ -15,13 +15,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from pytriton.rest.config import RestConfig
+from pytriton.rest.keys import ApiKey
 
 if TYPE_CHECKING:
     from pytriton.rest.app import create_app
 
-__all__ = ["RestConfig", "create_app"]
+__all__ = ["ApiKey", "RestConfig", "create_app"]
 
-EXTRA = ("httptools", "orjson", "python_multipart", "simdjson", "starlette", "swagger_ui_bundle", "uvicorn", "uvloop")
+EXTRA = (
+    "httptools",
+    "orjson",
+    "pydantic",
+    "python_multipart",
+    "simdjson",
+    "starlette",
+    "swagger_ui_bundle",
+    "uvicorn",
+    "uvloop",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
+from pytriton.llm.kinds import CHAT, COMPLETION, EMBEDDING, Kind
 from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.signature.schema import Schema, Signature
@@ -16,6 +17,11 @@ __all__ = ["announcement", "example_command"]
 
 MOST_VALUES = 64  # written out in a command
 ZEROS = {"BOOL": False, "BYTES": "text", "FP16": 0.0, "FP32": 0.0, "FP64": 0.0, "BF16": 0.0}
+OPENAI: dict[str, tuple[str, dict[str, Any]]] = {
+    CHAT: ("v1/chat/completions", {"messages": [{"role": "user", "content": "text"}]}),
+    COMPLETION: ("v1/completions", {"prompt": "text"}),
+    EMBEDDING: ("v1/embeddings", {"input": "text"}),
+}
 OF_TYPES: dict[str, Any] = {"boolean": False, "integer": 0, "number": 0.0, "string": "text"}
 
 
@@ -41,15 +47,21 @@ def example_command(url: str, config: TritonModelConfig, *, asks_token: bool) ->
         config: Of the model.
         asks_token: As for :func:`announcement`; the shell takes the token from ``PYTRITON_REST_ACCESS_TOKEN``.
     """
+    route = f"predict/{config.model_name}"
+    kind = Kind.of(config)
     try:
-        request = _request(config)
+        if kind is None:
+            request = _request(config)
+        else:
+            route, inputs = OPENAI[kind.kind]
+            request = {"model": config.model_name, **inputs, **({"stream": True} if config.decoupled else {})}
     except _NoExampleError:
         return None
     body = json.dumps(request, ensure_ascii=False)
     if len(body) > 8 * MOST_VALUES:
         return None
     options = " -N" * config.decoupled + ' -H "Authorization: Bearer $PYTRITON_REST_ACCESS_TOKEN"' * asks_token
-    return f"curl{options} {url}/predict/{config.model_name} -d {shlex.quote(body)}"
+    return f"curl{options} {url}/{route} -d {shlex.quote(body)}"
 
 
 class _NoExampleError(Exception):

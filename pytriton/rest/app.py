@@ -15,9 +15,16 @@ from starlette.routing import Route
 from pytriton.rest import docs, health
 from pytriton.rest.config import RestConfig
 from pytriton.rest.errors import RestError
+from pytriton.rest.host import Direct, Host
 from pytriton.rest.inference import Inference
+from pytriton.rest.mcp import mcp_tools
 from pytriton.rest.metrics import FrontMetrics
 from pytriton.rest.middleware import stack
+from pytriton.rest.openai import routes as openai
+from pytriton.rest.pages.live import Live
+from pytriton.rest.pages.routes import Pages
+from pytriton.rest.pages.sampler import Sampler
+from pytriton.rest.permits import KeyRing, ModelAccess
 from pytriton.rest.predict import KServePredict, Predict
 from pytriton.rest.upstream import upstream_of
 
@@ -26,13 +33,14 @@ __all__ = ["create_app"]
 CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 501: "UNSUPPORTED"}
 
 
-def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
+def create_app(server: Any, config: RestConfig | None = None, host: Host | None = None) -> Starlette:
     """The front of a server.
 
     Args:
         server: A ``Triton``, ``RemoteTriton`` or ``pytriton.inprocess.Triton``, which need not run yet; the URL of a
             server; or its ``ServerEndpoints``.
         config: Options; those of the listening socket and of TLS have no effect here.
+        host: The process that runs the front, if that is another one; the pages show its workers and its log.
 
     Raises:
         PyTritonBadParameterError: An argument is wrong.
@@ -41,12 +49,20 @@ def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
     config.validate()
     upstream = upstream_of(server)
     metrics = FrontMetrics()
+    if host is None and hasattr(server, "console"):
+        host = Direct(server.console().answer)
+    live = Live(Sampler(upstream, metrics, host))
     inference = Inference(upstream, config)
-    predict, kserve = Predict(inference, config), KServePredict(inference, config)
+    keys = KeyRing(config.keys())
+    predict, kserve = ModelAccess(Predict(inference, config)), ModelAccess(KServePredict(inference, config))
+    tools = mcp_tools(inference, config)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
+        live.start()
+        async with tools.running():
+            yield
+        live.end()
         await upstream.close()
 
     app = Starlette(
@@ -55,14 +71,17 @@ def create_app(server: Any, config: RestConfig | None = None) -> Starlette:
             Route("/predict/{model}/{version}", predict),
             Route("/v1/models/{model}:predict", kserve),
             Route("/v1/models/{model}/versions/{version}:predict", kserve),
+            *openai.routes(inference, config),
+            *tools.routes,
             *health.routes(upstream, metrics),
             *docs.routes(inference.models.ready, config),
+            *Pages(live, inference.models, upstream, host, config, keys).routes(),
         ],
-        middleware=stack(config, metrics),
+        middleware=stack(config, metrics, keys, upstream.token),
         exception_handlers={HTTPException: _on_http_exception, RestError: _on_error, Exception: _on_failure},
         lifespan=lifespan,
     )
-    app.state.metrics = metrics
+    app.state.metrics, app.state.keys, app.state.live = metrics, keys, live
     return app
 
 

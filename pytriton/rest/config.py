@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.rest.keys import ApiKey, read_keys
 from pytriton.security import check_header_value
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class RestConfig:
         root_path: Path below which a reverse proxy serves the front, such as ``/models``.
         cors: Origins whose pages may call the front, such as ``https://example.com``; ``["*"]`` allows all.
         access_token: Token that every route but ``/health`` asks for, as ``Authorization: Bearer``. None asks for none.
+        api_keys: Keys with names, models and limits, beside the access token: a file, its text, or a list of
+            :class:`pytriton.rest.ApiKey`. docs/llm.md describes them. None asks for none.
+        mcp: Whether ``/mcp`` offers the typed models as tools.
         certificate: PEM file of the certificate chain for HTTPS.
         key: PEM file of the certificate's key.
         max_body_bytes: Largest body of a request; larger ones get 413.
@@ -52,6 +56,8 @@ class RestConfig:
     root_path: str = ""
     cors: Sequence[str] = ()
     access_token: str | None = field(default=None, repr=False)
+    api_keys: Sequence[ApiKey] | str | Path | None = field(default=None, repr=False)
+    mcp: bool = False
     certificate: str | Path | None = None
     key: str | Path | None = None
     max_body_bytes: int = 64 * 2**20
@@ -92,18 +98,28 @@ class RestConfig:
             _check("port", self.port, int, 1, 65535)
         for name in ("timeout_s", "heartbeat_s"):
             _check(name, getattr(self, name), (int, float), 0.001)
-        if not isinstance(self.access_log, bool):
-            raise PyTritonBadParameterError(f"access_log must be True or False, got {self.access_log!r}")
+        for name in ("access_log", "mcp"):
+            if not isinstance(getattr(self, name), bool):
+                raise PyTritonBadParameterError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if not isinstance(self.address, str) or not self.address:
             raise PyTritonBadParameterError(f"address must be one such as '127.0.0.1', got {self.address!r}")
         if self.access_token is not None:
             check_header_value("access_token", self.access_token)
+        self.keys()
         if isinstance(self.cors, str) or not all(isinstance(origin, str) for origin in self.cors):
             raise PyTritonBadParameterError(f"cors must be a list of origins, got {self.cors!r}")
         if (self.certificate is None) != (self.key is None):
             raise PyTritonBadParameterError("certificate and key go together; give both, or none")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise PyTritonBadParameterError(f"root_path must be like '/models', got {self.root_path!r}")
+
+    def keys(self) -> tuple[ApiKey, ...]:
+        """The API keys.
+
+        Raises:
+            PyTritonBadParameterError: They cannot be read, or one is wrong.
+        """
+        return () if self.api_keys is None else read_keys(self.api_keys)
 
 
 @dataclass(frozen=True)
@@ -129,7 +145,9 @@ class FrontSpec:
         listeners: Descriptors of the sockets that it accepts from, which listen already.
         control: Descriptor of the socket to the hosting process. It brings the number of seconds in which to answer
             the requests in progress, and its end ends this process at once. :data:`READY` goes the other way.
+        host: Descriptor of the socket on which the hosting process answers questions, see :mod:`pytriton.rest.host`.
         counters: Descriptors of the metrics of all processes of the front.
+        limits: Descriptor of what the API keys have used.
         index: Which of them this process is.
         parent: Id of the hosting process.
         level: For log messages.
@@ -139,14 +157,16 @@ class FrontSpec:
     endpoints: ServerEndpoints
     listeners: tuple[int, ...]
     control: int
+    host: int
     counters: tuple[int, ...]
+    limits: int
     index: int
     parent: int
     level: int
 
     def descriptors(self) -> tuple[int, ...]:
         """All of them."""
-        return (*self.listeners, self.control, *self.counters)
+        return (*self.listeners, self.control, self.host, self.limits, *self.counters)
 
 
 _NOUNS = {int: "an integer", float: "a number", bool: "true or false"}
@@ -185,12 +205,15 @@ def checked(rest: RestConfig | bool | None, *, shares_port: bool = False) -> Res
     if not isinstance(config, RestConfig):
         raise PyTritonBadParameterError(f"rest must be True, False or a RestConfig, got {config!r}")
     config = replace(config)
+    config.api_keys = config.keys() if config.api_keys is not None else None  # the file is read once
     config.validate()
     if config.port is None and (not shares_port or config.certificate is not None):
         config.port = DEFAULT_PORT
-    missing = [name for name in ("httptools", "starlette", "uvicorn", "uvloop") if find_spec(name) is None]
+    missing = [name for name in ("httptools", "pydantic", "starlette", "uvicorn", "uvloop") if find_spec(name) is None]
     if missing:
         raise ImportError(f"the REST front needs {', '.join(missing)}; install it with: pip install 'pytriton[rest]'")
+    if config.mcp and find_spec("mcp") is None:
+        raise ImportError("RestConfig(mcp=True) needs mcp; install it with: pip install 'pytriton[mcp]'")
     if config.certificate is not None and config.key is not None:
         try:
             # Without a password, OpenSSL would ask at the terminal.

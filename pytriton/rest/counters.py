@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 __all__ = ["MEMORY_BYTES", "Counters", "totals"]
 
 MEMORY_BYTES = 1 << 20  # pages that were never written take none
-VALUES = 1 << 14
+VALUES = 1 << 15
 SCRATCH = 64  # where values are counted for which there is no room any more
 USED = struct.Struct("=Q")
 NAME = struct.Struct("=HH")

@@ -23,6 +23,8 @@ from pytriton.pool.supervisor import RestartPolicy
 from pytriton.rest.announcement import announcement
 from pytriton.rest.config import READY, FrontSpec, RestConfig, SharedPort
 from pytriton.rest.counters import MEMORY_BYTES
+from pytriton.rest.host import Answer, serve
+from pytriton.rest.keys import memory_bytes
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.launch import local_host
 
@@ -56,6 +58,7 @@ class Front:
         config: Options, which :func:`checked` has returned.
         endpoints: Of the server behind the front, which need not run yet.
         on_failure: Called, on a thread of its own, when a process cannot be started, or has died too often.
+        answer: Answers the questions of the processes.
         shared: Where the front gets requests beside its own port, if it has one.
 
     Attributes:
@@ -70,6 +73,7 @@ class Front:
         config: RestConfig,
         endpoints: ServerEndpoints,
         on_failure: Callable[[], None],
+        answer: Answer,
         shared: SharedPort | None = None,
     ) -> None:
         scheme = "http" if config.certificate is None else "https"
@@ -85,10 +89,12 @@ class Front:
             listener = _listen_at(shared.socket)
             self._listeners.append(listener)
             each_listens = [[*listeners, listener] for listeners in each_listens]
-        self._counters = [_memory(index) for index in range(config.processes)]
+        self._counters = [_memory(f"metrics-{index}", MEMORY_BYTES) for index in range(config.processes)]
+        limits = _memory("limits", memory_bytes(len(config.keys()), config.processes))
+        self._memories = [*self._counters, limits]
         forks.register(self)
         self._processes = [
-            FrontProcess(config, endpoints, listeners, self._counters, index, on_failure)
+            FrontProcess(config, endpoints, listeners, self._counters, limits, index, on_failure, answer)
             for index, listeners in enumerate(each_listens)
         ]
 
@@ -109,6 +115,10 @@ class Front:
     def announcement(self, models: Sequence[TritonModelConfig]) -> str:
         """Where the front is, and a command that calls one of these models, as lines for the log."""
         return announcement(self.url, models, asks_token=self._asks_token)
+
+    def pids(self) -> list[int]:
+        """Ids of the processes that run."""
+        return [pid for process in self._processes if (pid := process.pid()) is not None]
 
     def is_alive(self) -> bool:
         """Whether all processes run, or are started again."""
@@ -135,8 +145,8 @@ class Front:
         self.kill()
         for process in self._processes:
             process.join(time.monotonic() + END_TIMEOUT_S)
-        while self._counters:
-            os.close(self._counters.pop())
+        while self._memories:
+            os.close(self._memories.pop())
 
     def _close_listeners(self) -> None:
         for listener in self._listeners:
@@ -154,8 +164,10 @@ class FrontProcess:
         endpoints: Of the server behind it.
         listeners: What it accepts from.
         counters: Descriptors of the metrics of all processes of the front.
+        limits: Descriptor of what the API keys have used.
         index: Which of them this process is.
         on_failure: As for :class:`Front`.
+        answer: Likewise.
 
     Attributes:
         failure: Why there is no process any more; None while there is one, or another follows.
@@ -167,13 +179,15 @@ class FrontProcess:
         endpoints: ServerEndpoints,
         listeners: Sequence[socket.socket],
         counters: list[int],
+        limits: int,
         index: int,
         on_failure: Callable[[], None],
+        answer: Answer,
     ) -> None:
         self.failure: str | None = None
         self._config, self._endpoints, self._listeners = config, endpoints, listeners
-        self._counters, self._index = tuple(counters), index
-        self._on_failure = on_failure
+        self._counters, self._limits, self._index = tuple(counters), limits, index
+        self._on_failure, self._answer = on_failure, answer
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._lock = threading.Lock()  # guards the start of a process against the end
         self._ending = False
@@ -181,14 +195,16 @@ class FrontProcess:
         self._ready = threading.Event()  # once a process was
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._host: socket.socket | None = None
         forks.register(self)
         self._thread = threading.Thread(target=self._supervise, name=f"pytriton-rest-{index}", daemon=True)
         self._thread.start()  # the kernel kills the process when this thread ends
 
     def after_fork(self) -> None:
         """In a forked child, drop the pipes of a process that is not its child."""
-        if self._control is not None and self._control.fileno() >= 0:
-            forks.abandon(self._control.fileno())
+        for each in (self._control, self._host):
+            if each is not None and each.fileno() >= 0:
+                forks.abandon(each.fileno())
         if self._process is not None and self._process.stderr is not None and not self._process.stderr.closed:
             forks.abandon(self._process.stderr.fileno())
             self._process.poll()
@@ -200,6 +216,11 @@ class FrontProcess:
                 raise PyTritonServerError("the REST front took too long to start")
         if self.failure is not None:
             raise PyTritonServerError(self.failure)
+
+    def pid(self) -> int | None:
+        """Id of the process; None if there is none at the moment."""
+        process = self._process
+        return None if process is None or process.returncode is not None else process.pid
 
     def drain(self, timeout_s: float) -> None:
         """Ask the process to end when it has answered its requests, within so many seconds."""
@@ -265,14 +286,16 @@ class FrontProcess:
         return f"process {process.pid} ended with {how}{last}"
 
     def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        ours, theirs = socket.socketpair()
-        with theirs, open(os.memfd_create("pytriton-rest"), "wb") as file:
+        (ours, theirs), (host, of_front) = socket.socketpair(), socket.socketpair()
+        with theirs, of_front, open(os.memfd_create("pytriton-rest"), "wb") as file:
             spec = FrontSpec(
                 self._config,
                 self._endpoints,
                 tuple(listener.fileno() for listener in self._listeners),
                 theirs.fileno(),
+                of_front.fileno(),
                 self._counters,
+                self._limits,
                 self._index,
                 os.getpid(),
                 LOGGER.getEffectiveLevel(),
@@ -291,7 +314,10 @@ class FrontProcess:
                 )
             except BaseException:
                 ours.close()
+                host.close()
                 raise
+        self._host = host
+        threading.Thread(target=serve, args=(host, self._answer), name="pytriton-console", daemon=True).start()
         LOGGER.debug("the REST front is starting: process %d", process.pid)
         return process, ours
 
@@ -364,8 +390,8 @@ def _listen_at(path: str) -> socket.socket:
     return listener
 
 
-def _memory(index: int) -> int:
-    """Memory for the metrics of a process: a descriptor."""
-    file = os.memfd_create(f"pytriton-rest-metrics-{index}")
-    os.truncate(file, MEMORY_BYTES)
+def _memory(name: str, size: int) -> int:
+    """Memory that processes share: a descriptor."""
+    file = os.memfd_create(f"pytriton-rest-{name}")
+    os.truncate(file, size)
     return file

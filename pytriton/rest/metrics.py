@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import time
 from bisect import bisect_left
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from pytriton.rest.counters import Counters, totals
 
-__all__ = ["FrontMetrics"]
+__all__ = ["LATENCY_BOUNDS_S", "FrontMetrics"]
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 # The values of one route and model: requests in each bucket and above all, then these.
 SECONDS, RECEIVED, SENT = range(len(BOUNDS_S) + 1, len(BOUNDS_S) + 4)
 WIDTH = SENT + 1
+
+# Finer, for quantiles, which are wrong by a bucket, a quarter, at most.
+LATENCY_BOUNDS_S = tuple(0.0001 * 1.25**index for index in range(60))
+LATENCIES = "latencies "  # and the name of the model
+MOST_RECENT = 100
 
 IN_PROGRESS = "in progress"
 HELP = {
@@ -31,6 +38,10 @@ class FrontMetrics:
     """Counts the requests of this process, and tells those of all processes of a front.
 
     To be used by one thread.
+
+    Attributes:
+        recent: For each model the last requests that this process has answered: when, in seconds since 1970, the
+            status, and the seconds since :meth:`begin`.
     """
 
     def __init__(self) -> None:
@@ -45,7 +56,8 @@ class FrontMetrics:
         """
         self._processes = [Counters(file) for file in files]
         self._own = self._processes[own]
-        self._places: dict[tuple[str, str, int], tuple[int, int]] = {}
+        self._places: dict[tuple[str, str, int], tuple[int, int, int]] = {}
+        self.recent: defaultdict[str, deque[tuple[float, int, float]]] = defaultdict(lambda: deque(maxlen=MOST_RECENT))
         self._in_progress = self._own.place(IN_PROGRESS)
         self._own.values[self._in_progress] = 0  # those of a process that died here
 
@@ -66,8 +78,10 @@ class FrontMetrics:
         """
         key = (route, model, status)
         if key not in self._places:
-            self._places[key] = self._own.place(json.dumps(key)), self._own.place(json.dumps(key[:2]), WIDTH)
-        count, place = self._places[key]
+            count, place = self._own.place(json.dumps(key)), self._own.place(json.dumps(key[:2]), WIDTH)
+            latencies = self._own.place(LATENCIES + model, len(LATENCY_BOUNDS_S) + 1)
+            self._places[key] = count, place, latencies
+        count, place, latencies = self._places[key]
         values = self._own.values
         values[self._in_progress] -= 1
         values[count] += 1
@@ -75,6 +89,14 @@ class FrontMetrics:
         values[place + SECONDS] += duration_s
         values[place + RECEIVED] += received_bytes
         values[place + SENT] += sent_bytes
+        if model:
+            values[latencies + bisect_left(LATENCY_BOUNDS_S, duration_s)] += 1
+            self.recent[model].append((time.time(), status, duration_s))
+
+    def latencies(self) -> dict[str, list[float]]:
+        """For each model, how many requests took up to each of ``LATENCY_BOUNDS_S``, and longer than the last."""
+        counted = totals(self._processes).items()
+        return {name.removeprefix(LATENCIES): values for name, values in counted if name.startswith(LATENCIES)}
 
     def text(self) -> str:
         """All metrics, as Prometheus reads them."""
@@ -82,6 +104,8 @@ class FrontMetrics:
         for name, values in sorted(totals(self._processes).items()):
             if name == IN_PROGRESS:
                 lines["requests_in_progress"].append(f" {_number(values[0])}")
+                continue
+            if name.startswith(LATENCIES):
                 continue
             route, model, *status = json.loads(name)
             labels = f"route={_quoted(route)},model={_quoted(model)}"

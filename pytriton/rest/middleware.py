@@ -16,16 +16,19 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pytriton.rest.config import RestConfig
-from pytriton.rest.errors import RETRY_AFTER_S, RestError, send_error
+from pytriton.rest.errors import RETRY_AFTER_S, RestError
 from pytriton.rest.metrics import FrontMetrics
+from pytriton.rest.openai.errors import refuse
+from pytriton.rest.permits import KeyRing, Permit
 
-__all__ = ["ACCESS_LOGGER", "request_id", "stack", "trace_headers"]
+__all__ = ["ACCESS_LOGGER", "bearer", "has_token", "request_id", "stack", "trace_headers"]
 
 ACCESS_LOGGER = "pytriton.rest.access"
 LOGGER = logging.getLogger(ACCESS_LOGGER)
 
 HEALTH = "/health"
-UNLIMITED = HEALTH, "/metrics"  # what watches a busy front
+UNLIMITED = HEALTH, "/metrics", "/pages"  # what watches a busy front
+OPEN = HEALTH, "/pages/static", "/pages/about"  # what needs no token
 CLIENT_WENT_AWAY, FAILED = 499, 500
 EXPOSED = ("X-Request-ID", "Retry-After")
 
@@ -36,8 +39,17 @@ TRACESTATE = re.compile(rb"[ -~]{1,512}")
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-def stack(config: RestConfig, metrics: FrontMetrics) -> list[Middleware]:
-    """The middleware of an application, the outermost first."""
+def stack(
+    config: RestConfig, metrics: FrontMetrics, keys: KeyRing, operator_token: str | None = None
+) -> list[Middleware]:
+    """The middleware of an application, the outermost first.
+
+    Args:
+        config: Options of the front.
+        metrics: Where requests are counted.
+        keys: The API keys.
+        operator_token: The server's access token, which opens the front too.
+    """
     layers = [Middleware(Observer, metrics, config.access_log)]
     if config.root_path:
         layers.append(Middleware(RootPath, config.root_path))
@@ -51,8 +63,8 @@ def stack(config: RestConfig, metrics: FrontMetrics) -> list[Middleware]:
                 expose_headers=EXPOSED,
             )
         )
-    if config.access_token is not None:
-        layers.append(Middleware(AccessToken, config.access_token))
+    if config.access_token is not None or config.api_keys is not None:
+        layers.append(Middleware(Access, config.access_token, operator_token, keys))
     layers.append(Middleware(RequestLimit, config.max_requests))
     return layers
 
@@ -164,29 +176,49 @@ class RootPath:
         await self._app(scope, receive, send)
 
 
-class AccessToken:
-    """Refuses requests without the token; health needs none.
+class Access:
+    """Refuses requests without a token or an API key; health and the files of the pages, without data, need none.
 
     Args:
         app: The next application.
-        token: What ``Authorization: Bearer`` has to have.
+        token: What ``Authorization: Bearer`` has to have, if it has no key; None allows keys alone.
+        operator_token: What it may have as well.
+        keys: The API keys.
     """
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, operator_token: str | None, keys: KeyRing) -> None:
         self._app = app
-        self._token = token.encode()
+        self._token = token
+        self._tokens = [each for each in (token, operator_token) if each is not None]
+        self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request."""
-        if scope["type"] != "http" or _is_below(scope, HEALTH) or self._is_allowed(scope["headers"]):
+        if scope["type"] != "http" or _is_open(scope) or has_token(scope["headers"], self._tokens):
             return await self._app(scope, receive, send)
-        message = "this needs the access token, as the header 'Authorization: Bearer <token>'"
-        await send_error(send, RestError(401, "UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"}))
+        permit = self._keys.find(bearer(scope["headers"]))
+        if permit is not None:
+            return await self._pass(permit, scope, receive, send)
+        what = "an API key" if self._token is None else "the access token"
+        message = f"this needs {what}, as the header 'Authorization: Bearer <token>'"
+        await refuse(scope, send, RestError(401, "UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"}))
 
-    def _is_allowed(self, headers: Headers) -> bool:
-        given = next((value for name, value in headers if name == b"authorization"), b"")
-        scheme, _, token = given.partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+    async def _pass(self, permit: Permit, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count the request of a key, and tell it what is left."""
+        if scope["method"] == "POST":
+            try:
+                permit.take()
+            except RestError as error:
+                return await refuse(scope, send, error)
+        scope.setdefault("state", {})["permit"] = permit
+
+        async def send_with_limits(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                limits = [(name.encode(), value.encode()) for name, value in permit.headers().items()]
+                message = {**message, "headers": [*message.get("headers", ()), *limits]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_limits)
 
 
 class RequestLimit:
@@ -209,7 +241,7 @@ class RequestLimit:
         if self._in_progress >= self._most:
             message = f"{self._in_progress} requests are in progress, as many as are allowed; try again later"
             headers = {"Retry-After": str(RETRY_AFTER_S)}
-            return await send_error(send, RestError(429, "TOO_MANY_REQUESTS", message, headers=headers))
+            return await refuse(scope, send, RestError(429, "TOO_MANY_REQUESTS", message, headers=headers))
         self._in_progress += 1
         try:
             await self._app(scope, receive, send)
@@ -221,6 +253,25 @@ def _given_id(headers: Headers) -> str:
     """The id that the client gave, if it can be sent on; empty if not."""
     given = next((value for name, value in headers if name == b"x-request-id"), b"")
     return given.decode() if REQUEST_ID.fullmatch(given) else ""
+
+
+def bearer(headers: Headers) -> bytes:
+    """The token of a request, as ``Authorization: Bearer``; empty if it has none."""
+    given = next((value for name, value in headers if name == b"authorization"), b"")
+    scheme, _, token = given.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+def has_token(headers: Headers, tokens: Iterable[str]) -> bool:
+    """Whether a request has one of these tokens."""
+    given = bearer(headers)
+    equal = [hmac.compare_digest(given, each.encode()) for each in tokens]  # of all: each refusal takes the same time
+    return any(equal)
+
+
+def _is_open(scope: Scope) -> bool:
+    """Whether a request needs no token."""
+    return _is_below(scope, *OPEN) or scope["path"].removeprefix(scope.get("root_path", "")) in ("", "/")
 
 
 def _is_below(scope: Scope, *paths: str) -> bool:

@@ -9,9 +9,10 @@ from typing import Any
 
 from pytriton.rest.config import RestConfig
 from pytriton.rest.models import Model
+from pytriton.rest.openai.schema import described
 from pytriton.signature.schema import OBJECT, RESULT, Schema, is_native
 
-__all__ = ["describe"]
+__all__ = ["describe", "example_of", "schemas_of"]
 
 LARGEST_EXAMPLE = 64  # numbers; one made from a schema that needs more is left out
 DEFAULT_SIZE = 2  # of dimensions that may have any
@@ -93,8 +94,10 @@ def describe(models: Iterable[Model], config: RestConfig, root_path: str = "") -
         An OpenAPI 3.1 document, as :mod:`json` takes it.
     """
     writer = _Writer()
+    models = list(models)
     for model in models:
         writer.add(model)
+    openai_paths, openai_schemas = described(model.config for model in models)
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
@@ -103,13 +106,13 @@ def describe(models: Iterable[Model], config: RestConfig, root_path: str = "") -
             "description": "The models of a Triton Inference Server.",
         },
         "servers": [{"url": root_path or "/"}],
-        "paths": {**writer.paths, **_server_paths()},
+        "paths": {**writer.paths, **openai_paths, **_server_paths()},
         "components": {
-            "schemas": {**COMPONENTS, **writer.schemas},
+            "schemas": {**COMPONENTS, **openai_schemas, **writer.schemas},
             "responses": {f"Error{status}": _error(text) for status, text in ERRORS.items()},
         },
     }
-    if config.access_token is not None:
+    if config.access_token is not None or config.api_keys is not None:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]
     return document
@@ -134,7 +137,7 @@ class _Writer:
         inputs = {key: each if key in signature.required else _or_null(each) for key, each in inputs.items()}
         self.schemas[f"{prefix}_input"] = _object(inputs, signature.required, additional=False)
         self.schemas[f"{prefix}_output"] = _object(outputs, signature.present)
-        example = _example(model)
+        example = example_of(model)
         route = f"/predict/{name}/{model.version}" if model.version else f"/predict/{name}"
         operation = {
             "tags": [name],
@@ -201,6 +204,40 @@ class _Writer:
                 **_errors(*ERRORS),
             },
         }
+
+
+def schemas_of(model: Model) -> tuple[Schema, Schema]:
+    """The schemas of a model's input and output as JSON, each complete in itself, with ``$defs``."""
+    writer = _Writer()
+    writer.add(model)
+    known = {**COMPONENTS, **writer.schemas}
+    *_, taken, given = writer.schemas  # the definitions come before them
+    return _complete(taken, known), _complete(given, known)
+
+
+def _complete(name: str, known: Mapping[str, Schema]) -> Schema:
+    found = {each: f"#/$defs/{each}" for each in known}
+    schema: Schema = _referring(known[name], found)
+    used: dict[str, Schema] = {}
+    waiting = [schema]
+    while waiting:
+        for each in _references(waiting.pop()):
+            if each not in used:
+                used[each] = _referring(known[each], found)
+                waiting.append(used[each])
+    return {**schema, "$defs": used} if used else schema
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """The names that a schema refers to."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("$ref"), str):
+            yield schema["$ref"].rpartition("/")[2]
+        for each in schema.values():
+            yield from _references(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from _references(each)
 
 
 def takes_instances(model: Model) -> bool:
@@ -321,7 +358,7 @@ def _plain(name: str) -> str:
 # Examples
 
 
-def _example(model: Model) -> Any:
+def example_of(model: Model) -> Any:
     """A request, with its answer if it is known; None if it would be large."""
     if model.signature.examples:
         first = model.signature.examples[0]

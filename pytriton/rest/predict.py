@@ -31,10 +31,10 @@ from pytriton.rest.forms import fields_of, parse_form, parse_query, raw_array
 from pytriton.rest.inference import INSTANCES, CallDetails, Inference, Question, Read, Served
 from pytriton.rest.json_arrays import InvalidJsonError, dumps, has_member, is_list, is_object, parse
 from pytriton.rest.middleware import request_id, trace_headers
-from pytriton.rest.streams import CancelledOnDisconnect, send_stream
+from pytriton.rest.streams import EVENTS, LINES, CancelledOnDisconnect, send_stream
 from pytriton.signature.validation import Problem, ValueMismatchError, shown
 
-__all__ = ["KServePredict", "Predict"]
+__all__ = ["KServePredict", "Predict", "refuse_other_sites"]
 
 PREDICTIONS = "predictions"
 IGNORED = ("parameters", "signature_name")  # of KServe's and Vertex AI's clients
@@ -67,10 +67,7 @@ class Predict:
 
     async def _post(self, scope: Any, receive: Any, send: Any) -> None:
         headers = dict(scope["headers"])
-        if (
-            scope.get("root_path", "") == self._config.root_path
-        ):  # else it is mounted, in an application with its own rules
-            _refuse_other_sites(headers, self._config.cors)
+        refuse_other_sites(scope, headers, self._config)
         body = await read_body(receive, headers, self._config.max_body_bytes, self._config.timeout_s)
         params, query, wanted = scope["path_params"], scope["query_string"], accepted(headers)
         read = self._reader(headers, query, body)
@@ -81,11 +78,12 @@ class Predict:
             )
         if isinstance(answer, AsyncGenerator):
             results = _each_json(served, answer)
-            kind = SSE if wanted == SSE else NDJSON
-            return await send_stream(results, kind, receive, send, self._config.heartbeat_s)
+            framing = EVENTS if wanted == SSE else LINES
+            return await send_stream(results, framing, receive, send, self._config.heartbeat_s)
         if wanted in (SSE, NDJSON):
             texts = _listed(self._encoded(served, question, [row]) for row in answer)
-            return await send_stream(texts, wanted, receive, send, self._config.heartbeat_s)
+            framing = EVENTS if wanted == SSE else LINES
+            return await send_stream(texts, framing, receive, send, self._config.heartbeat_s)
         if wanted in ("", JSON):
             return await _send(send, JSON, self._encoded(served, question, answer))
         await _send_binary(send, wanted, served, question, answer, query)
@@ -213,8 +211,15 @@ def _read_raw(served: Served, kind: str, body: bytes, parts: Mapping[str, Any]) 
     return Question([served.converter.row({**others, name: array})])
 
 
-def _refuse_other_sites(headers: Mapping[bytes, bytes], allowed: Sequence[str]) -> None:
-    """Refuse what a browser sends for a page of another origin, also where it does not ask before it sends."""
+def refuse_other_sites(scope: Any, headers: Mapping[bytes, bytes], config: RestConfig) -> None:
+    """Refuse what a browser sends for a page of another origin, also where it does not ask before it sends.
+
+    Raises:
+        RestError: It is such a request, and ``config.cors`` does not list the origin.
+    """
+    if scope.get("root_path", "") != config.root_path:
+        return  # the front is mounted, in an application with its own rules
+    allowed = config.cors
     if headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin") or "*" in allowed:
         return
     origin = headers.get(b"origin", b"").decode("latin-1")

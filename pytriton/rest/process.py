@@ -18,6 +18,7 @@ import uvicorn
 
 from pytriton.rest.app import create_app
 from pytriton.rest.config import READY, FrontSpec
+from pytriton.rest.host import Channel
 from pytriton.rest.middleware import ACCESS_LOGGER
 from pytriton.rest.protocol import FrontProtocol
 from pytriton.signals import ignored_signals
@@ -70,8 +71,9 @@ class FrontServer(uvicorn.Server):
     """
 
     def __init__(self, spec: FrontSpec) -> None:
-        app = create_app(spec.endpoints, spec.config)
+        app = create_app(spec.endpoints, spec.config, Channel(socket.socket(fileno=spec.host)))
         app.state.metrics.share(spec.counters, spec.index)
+        app.state.keys.share(spec.limits, len(spec.counters), spec.index)
         config = spec.config
         super().__init__(
             uvicorn.Config(
@@ -87,6 +89,7 @@ class FrontServer(uvicorn.Server):
                 ssl_keyfile=config.key,
             )
         )
+        self._live = app.state.live
         self._control = socket.socket(fileno=spec.control)
         self._listeners = [os.dup(listener) for listener in spec.listeners]  # not closed when the drain begins
 
@@ -111,6 +114,7 @@ class FrontServer(uvicorn.Server):
         command = self._control.recv(COMMAND_BYTES)
         if not command:  # the hosting process has gone
             os._exit(1)
+        self._live.end()  # pages that are open shall not hold up the end
         self.config.timeout_graceful_shutdown = max(1, round(float(command)))
         self.should_exit = True
 

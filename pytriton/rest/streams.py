@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from typing import Any
 
-from pytriton.rest.bodies import SSE, ClientDisconnectedError, Receive
+from pytriton.rest.bodies import NDJSON, SSE, ClientDisconnectedError, Receive
 from pytriton.rest.errors import RestError
 
-__all__ = ["CancelledOnDisconnect", "send_stream"]
+__all__ = ["EVENTS", "HEARTBEAT", "LINES", "CancelledOnDisconnect", "Framing", "send_stream"]
 
 Send = Callable[[Any], Awaitable[None]]
 
@@ -70,14 +71,44 @@ async def disconnected(receive: Receive) -> None:
         pass
 
 
+@dataclass(frozen=True)
+class Framing:
+    """How the results of a stream become its body.
+
+    Attributes:
+        media_type: Of the body.
+        item: The bytes of a result.
+        error: Those of the error that ends the stream.
+        end: Those that end it without an error.
+        heartbeat: Sent while there are no results; empty sends nothing.
+    """
+
+    media_type: str
+    item: Callable[[bytes], bytes]
+    error: Callable[[RestError], bytes]
+    end: bytes = b""
+    heartbeat: bytes = b""
+
+
+HEARTBEAT = b": heartbeat\n\n"
+LINES = Framing(NDJSON, lambda result: result + b"\n", lambda error: error.encoded() + b"\n")
+EVENTS = Framing(
+    SSE,
+    lambda result: b"data: %b\n\n" % result,
+    lambda error: b"event: error\ndata: %b\n\n" % error.encoded(),
+    b"event: end\ndata: {}\n\n",
+    HEARTBEAT,
+)
+
+
 async def send_stream(
-    results: AsyncGenerator[bytes, None], media_type: str, receive: Receive, send: Send, heartbeat_s: float
+    results: AsyncGenerator[bytes, None], framing: Framing, receive: Receive, send: Send, heartbeat_s: float
 ) -> None:
     """Answer a request with a stream. Nothing is sent before the first result, or the first heartbeat.
 
     Args:
         results: Texts of JSON. They are closed in any case.
-        media_type: Server-sent events or lines of JSON.
+        framing: Server-sent events or lines of JSON.
         receive: Of ASGI.
         send: Of ASGI.
         heartbeat_s: Longest silence of server-sent events.
@@ -86,59 +117,70 @@ async def send_stream(
         RestError: There was an error before the first result.
         ClientDisconnectedError: The client went away.
     """
-    is_sse = media_type == SSE
-    gone: asyncio.Future[Any] = asyncio.ensure_future(disconnected(receive))
-    pending: asyncio.Future[Any] = asyncio.ensure_future(anext(results, None))
-    started = False
+    body = _Body(framing, send, heartbeat_s)
     try:
-        while True:
-            await asyncio.wait((pending, gone), timeout=heartbeat_s, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done():
-                raise ClientDisconnectedError
-            is_end = False
-            if not pending.done():
-                if not is_sse:
-                    continue
-                text = b": heartbeat\n\n"
-            else:
-                try:
-                    result = pending.result()
-                except RestError as error:
-                    if not started:
-                        raise
-                    text, is_end = _error(error, is_sse), True
-                else:
-                    text, is_end = _item(result, is_sse), result is None
-            if not started:
-                started = True
-                await send({"type": "http.response.start", "status": 200, "headers": _headers(media_type)})
-            if text or is_end:
-                await send({"type": "http.response.body", "body": text, "more_body": not is_end})
-            if is_end:
-                return
-            if pending.done():
-                pending = asyncio.ensure_future(anext(results, None))
+        async with CancelledOnDisconnect(receive), aclosing(results):
+            try:
+                async for result in results:
+                    await body.write(framing.item(result))
+                await body.write(framing.end, more=False)
+            except RestError as error:
+                if not body.started:
+                    raise
+                await body.write(framing.error(error), more=False)
     finally:
-        gone.cancel()
-        pending.cancel()
-        with suppress(asyncio.CancelledError, Exception):
-            await pending
-        await results.aclose()
+        await body.close()
 
 
-def _headers(media_type: str) -> list[tuple[bytes, bytes]]:
+class _Body:
+    """The body of a response that is sent in pieces, with heartbeats between them.
+
+    Args:
+        framing: Of the results.
+        send: Of ASGI.
+        heartbeat_s: Longest silence.
+    """
+
+    def __init__(self, framing: Framing, send: Send, heartbeat_s: float) -> None:
+        self.started = False
+        self._framing = framing
+        self._send = send
+        self._heartbeat_s = heartbeat_s
+        self._loop = asyncio.get_running_loop()
+        self._written = self._loop.time()
+        self._beating: asyncio.Task[None] | None = None
+        self._timer = self._loop.call_later(heartbeat_s, self._look) if framing.heartbeat else None
+
+    async def write(self, piece: bytes, *, more: bool = True) -> None:
+        """Send a piece of the body, and before the first one the head."""
+        self._written = self._loop.time()
+        if not self.started:
+            self.started = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": _headers(self._framing)})
+        if piece or not more:
+            await self._send({"type": "http.response.body", "body": piece, "more_body": more})
+
+    def _look(self) -> None:
+        silent_s = self._loop.time() - self._written
+        if silent_s >= self._heartbeat_s:
+            silent_s = 0.0
+            if self._beating is None or self._beating.done():  # else the client does not read
+                self._beating = self._loop.create_task(self.write(self._framing.heartbeat))
+        self._timer = self._loop.call_later(self._heartbeat_s - silent_s, self._look)
+
+    async def close(self) -> None:
+        """Send no more heartbeats."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+
+
+def _headers(framing: Framing) -> list[tuple[bytes, bytes]]:
+    kind = framing.media_type
     return [
-        (b"content-type", f"{media_type}; charset=utf-8".encode() if media_type == SSE else media_type.encode()),
+        (b"content-type", f"{kind}; charset=utf-8".encode() if kind == SSE else kind.encode()),
         (b"cache-control", b"no-cache"),
         (b"x-accel-buffering", b"no"),  # nginx would collect the answers
     ]
-
-
-def _item(result: bytes | None, is_sse: bool) -> bytes:
-    if result is None:
-        return b"event: end\ndata: {}\n\n" if is_sse else b""
-    return b"data: %b\n\n" % result if is_sse else result + b"\n"
-
-
-def _error(error: RestError, is_sse: bool) -> bytes:
-    return b"event: error\ndata: %b\n\n" % error.encoded() if is_sse else error.encoded() + b"\n"

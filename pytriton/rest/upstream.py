@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from pytriton.client.aio import drive_async, open_async_transport
 from pytriton.client.arguments import InferRequest
@@ -35,6 +35,7 @@ else:
 __all__ = ["Upstream", "upstream_of"]
 
 CONTROL_TIMEOUT_S = 10.0
+LOAD_TIMEOUT_S = 600.0
 INPROCESS_TRANSPORT = "pytriton.inprocess.clients"  # the package of a server in this process is above this one
 CODE = re.compile(r"\[([A-Z_]+)\] (.*)", re.DOTALL)
 
@@ -54,6 +55,12 @@ class Upstream:
         streams: For streams; None if the server can be reached over HTTP alone.
         metrics: Reads the server's metrics.
         carries_codes: Whether errors of streams have their code.
+        url: Of the server, for people; empty if it is in this process.
+        token: The server's access token, which operators have; None if there is none.
+
+    Attributes:
+        url: As given.
+        token: As given.
     """
 
     def __init__(
@@ -62,7 +69,10 @@ class Upstream:
         streams: StreamTransport | None,
         metrics: Callable[[], Awaitable[str]],
         carries_codes: bool,
+        url: str = "",
+        token: str | None = None,
     ) -> None:
+        self.url, self.token = url, token
         self._transport = transport
         self._streams = streams
         self._metrics = metrics
@@ -124,6 +134,15 @@ class Upstream:
         """The entries of the server's repository index; raises as the clients."""
         return await drive_async(repository_index(Deadline(CONTROL_TIMEOUT_S)), self._transport)
 
+    async def statistics(self) -> Mapping[str, Any]:
+        """What the server has counted of its models, as its statistics endpoint tells it; raises as the clients."""
+        answer = await self._transport.call(Call("get_inference_statistics", CONTROL_TIMEOUT_S, {"model_name": ""}))
+        return cast("Mapping[str, Any]", answer)
+
+    async def control(self, method: str, name: str) -> None:
+        """``load_model`` or ``unload_model``; raises as the clients."""
+        await self._transport.call(Call(method, LOAD_TIMEOUT_S, {"model_name": name}))
+
     async def is_live(self) -> bool:
         """Whether the server answers."""
         return await self._is("is_server_live")
@@ -180,7 +199,8 @@ def _over_network(server: ServerEndpoints) -> Upstream:
     transport = http or grpc
     if not transport:
         raise PyTritonBadParameterError("the server has neither HTTP nor gRPC open, one of which the front needs")
-    return Upstream(transport, grpc or None, partial(_metrics_page, server.metrics), carries_codes=False)
+    metrics = partial(_metrics_page, server.metrics)
+    return Upstream(transport, grpc or None, metrics, False, server.http or server.grpc or "", server.access_token)
 
 
 async def _metrics_page(url: str | None) -> str:

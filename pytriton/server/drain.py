@@ -25,6 +25,7 @@ THREADS_VARIABLE = "PYTRITON_DRAIN_THREADS"
 POLL_S = 0.01
 POLLS_ASLEEP = 5  # a busy thread may be seen asleep by chance, once or twice
 STREAM_SILENCE_S = 1.0
+CALLING_S = 3.0
 SETTLE_S = 0.1
 PAUSE_S = 0.25
 REFUSAL_S = 2.0
@@ -66,6 +67,7 @@ class Drain:
         self._http: dict[int, HttpConnection] | None = None
         self._open_grpc: list[Connection] = []
         self._grpc: set[int] = set()
+        self._first_asked: float | None = None  # whether all is silent, in time.monotonic() seconds
 
     def wait_received(self, timeout_s: float) -> None:
         """Before models refuse requests, wait until those that are being received over HTTP have come."""
@@ -80,9 +82,16 @@ class Drain:
     def is_silent(self) -> bool:
         """Whether no HTTP request is under way, and no gRPC connection carried anything for a second.
 
-        This works while the server still counts requests: it counts an idle gRPC stream as one.
+        This works while the server still counts requests: it counts an idle gRPC stream as one. A client that goes on
+        calling is refused, but its gRPC connection is never silent: after 3 s it is enough that its queues are empty.
         """
-        return self._update() and all(_is_silent(each, STREAM_SILENCE_S) for each in self._open_grpc)
+        if self._first_asked is None:
+            self._first_asked = time.monotonic()
+        answered = self._update()
+        if time.monotonic() < self._first_asked + CALLING_S:
+            return answered and all(_is_silent(each, STREAM_SILENCE_S) for each in self._open_grpc)
+        self._grpc -= {each.cookie for each in self._open_grpc if _is_silent(each, 0.0)}
+        return answered and not self._grpc
 
     def has_parsed(self) -> bool:
         """Whether no HTTP request is under way of those that were at the first question."""

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 
 from pytriton.client.auth import TritonUrl
 from pytriton.config import TritonConfig
+from pytriton.security import TRITON_ACCESS_HEADER
 from pytriton.server.access import Access, Restrictions, uses_tls
 from pytriton.server.launch import endpoints, local_host
 
 __all__ = ["ServerEndpoints"]
+
+GRPC_PREFIX = "triton-grpc-protocol-"
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,11 @@ class ServerEndpoints:
     metrics: str | None = None
     http_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     grpc_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def access_token(self) -> str | None:
+        """The server's access token, if its headers have one."""
+        return self.http_headers.get(TRITON_ACCESS_HEADER) or self.grpc_headers.get(GRPC_PREFIX + TRITON_ACCESS_HEADER)
 
     @classmethod
     def of_own(

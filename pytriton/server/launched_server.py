@@ -136,6 +136,10 @@ class LaunchedServer(ModelServer):
         """Whether the process runs; if not, another server may listen on its ports."""
         return self._process.is_alive()
 
+    def pid(self) -> int | None:
+        """As :meth:`ModelServer.pid`."""
+        return self._process.pid()
+
     def ends_within(self, timeout_s: float) -> bool:
         """Whether the process has ended, or ends within some seconds; its connections fail before that is known."""
         return self._process.wait(timeout_s)

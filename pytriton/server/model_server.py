@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -110,7 +111,7 @@ class ServerCapabilities:
                 )
 
 
-class ModelServer:
+class ModelServer(ABC):
     """A server that reads the model repository which this process writes, called over HTTP or gRPC.
 
     All methods raise PyTritonModelControlError if the server refuses or cannot be reached.
@@ -136,11 +137,15 @@ class ModelServer:
         """Whether models can be loaded now."""
         return True
 
+    def pid(self) -> int | None:
+        """Process id of the server; None if it is unknown, or this process."""
+        return None
+
     def load(self, name: str) -> None:
         """Load a model, or its new versions and configuration."""
         self._call("load_model", model_name=name)
 
-    def load_others(self, bound: Collection[str]) -> None:
+    def load_others(self, bound: Collection[str]) -> None:  # noqa: B027  (most servers have no others)
         """Load the models that are not ``bound`` here, but may use those that are, if the server has any."""
 
     def unload(self, name: str) -> None:
@@ -263,6 +268,7 @@ class ModelServer:
         """How long requests in flight may hold up the end."""
         return EXIT_TIMEOUT_S
 
+    @abstractmethod
     def end(self, models: Sequence[str], wait_drained: WaitDrained, deadline: float) -> None:
         """Unload models, wait for their requests in flight, and end the server if it is ours.
 
@@ -271,9 +277,8 @@ class ModelServer:
             wait_drained: Waits for the requests.
             deadline: For the requests, in :func:`time.monotonic` seconds.
         """
-        raise NotImplementedError
 
-    def kill(self) -> None:
+    def kill(self) -> None:  # noqa: B027  (some are not ours)
         """End the server at once if it is ours."""
 
     def check_ready(self, timeout_s: float, keep_waiting: Callable[[], bool] = lambda: True) -> None:

@@ -20,7 +20,7 @@ from pytriton.signature.examples import Example, as_array, in_json, schema_of, w
 from pytriton.signature.functions import BATCH, REQUESTS, SAMPLE, Described, describe
 from pytriton.signature.records import UnderivableError, fields_of, is_record
 from pytriton.signature.schema import ARRAYS, KEY, OBJECT, RESULT, VALUE, VALUES, Schema, Signature, tensor_of
-from pytriton.signature.served import members_of, naming_outputs
+from pytriton.signature.served import OwnForm, members_of, naming_outputs
 from pytriton.signature.validation import ValueMismatchError
 from pytriton.signature.values import encode_rows
 
@@ -39,17 +39,19 @@ class Derived:
         outputs: The tensors of its outputs.
         config: The given configuration, with the options that the callable's form decides, and the examples as warm-up.
         signature: None if inputs and outputs were declared.
+        marks: Other parameters for the model's configuration, which tell what it is.
     """
 
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
     config: ModelConfig
     signature: Signature | None = None
+    marks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parameters(self) -> dict[str, str]:
         """Parameters for the model's configuration."""
-        return {} if self.signature is None else {KEY: self.signature.to_json()}
+        return {**self.marks, **({} if self.signature is None else {KEY: self.signature.to_json()})}
 
 
 def declared(
@@ -74,6 +76,11 @@ def derive(function: Any, config: ModelConfig, examples: Sequence[Example], call
     Raises:
         PyTritonValidationError: An input or output cannot be derived; the message names it and says what to write.
     """
+    if isinstance(function, OwnForm):
+        if examples:
+            raise PyTritonValidationError(f"a {type(function).__name__} takes no example")
+        derived: Derived = function.derived(config)
+        return derived
     found = describe(function)
     has_rows = found.passes == BATCH or (found.passes != SAMPLE and config.batching)
     if found.passes == BATCH and not config.batching:

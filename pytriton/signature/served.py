@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import fields, is_dataclass
@@ -27,9 +28,25 @@ from pytriton.signature.schema import OBJECT, RESULT, VALUES, Schema, Signature,
 from pytriton.signature.validation import ValueMismatchError
 from pytriton.signature.values import encode_rows
 
-__all__ = ["members_of", "naming_outputs", "served_form"]
+__all__ = ["OwnForm", "members_of", "naming_outputs", "served_form"]
 
 Arrays = dict[str, NDArray[Any]]
+
+
+class OwnForm(ABC):
+    """A callable for ``bind`` that says itself which tensors its model has, and what serves the model."""
+
+    @abstractmethod
+    def derived(self, config: Any) -> Any:
+        """The ``Derived`` of a model with this ``ModelConfig``."""
+
+    @abstractmethod
+    def served(self) -> Callable[..., Any]:
+        """What answers a list of requests."""
+
+    @abstractmethod
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the user's function."""
 
 
 def served_form(function: Any, config: TritonModelConfig) -> Any:
@@ -42,6 +59,8 @@ def served_form(function: Any, config: TritonModelConfig) -> Any:
     Raises:
         PyTritonValidationError: The model's tensors were derived from a callable with another signature.
     """
+    if isinstance(function, OwnForm):
+        return function.served()
     signature = Signature.of(config)
     if signature is None:
         return function

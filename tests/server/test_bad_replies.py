@@ -19,6 +19,12 @@ KIND = 4  # its place in a frame
 NUMBERS = [0, 1, 0x7F, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 2**62, 2**63 - 1, 2**64 - 1]
 
 
+@pytest.fixture(scope="module")
+def protocol():
+    """One is enough: what comes from workers is read before it is written for a client."""
+    return "http"
+
+
 @batch
 def both(x, s):
     return [x * 2, s]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.timeout(330)]  # on a busy machine
 
 BENCH = Path(__file__).parents[2] / "scripts" / "bench.py"
 SOAK = BENCH.with_name("soak.py")
@@ -37,19 +37,21 @@ def soak(folder: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("system", ["ours", "raw"])
-def test_a_short_soak_finds_no_problems(tmp_path, system):
-    found = soak(tmp_path, "--minutes", "0.01", "--system", system)
+@pytest.mark.parametrize(("system", "callers"), [("ours", []), ("raw", ["--callers", "blocking", "raw", "streams"])])
+def test_a_short_soak_finds_no_problems(tmp_path, system, callers):
+    found = soak(tmp_path, "--minutes", "0.01", "--system", system, *callers)
     assert found["calls"]["right"] > 0
     assert found["failures"] == []
     assert ("right: several at once" in found["calls"]) == (system == "ours")
     assert all("tritonserver" in sample["rss_bytes"] for life in found["lives"] for sample in life)
 
 
-@pytest.mark.parametrize("attack", ["kill worker", "stop host"])
+@pytest.mark.parametrize("attack", ["kill worker", "stop host", "unbind models"])
 def test_a_soak_with_an_attack_finds_no_problems(tmp_path, attack):
-    deed = attack.partition(" ")[0]
-    found = soak(tmp_path, "--minutes", "0.01", "--workers", "2", "--attacks", deed, "--seed", "28", "--back", "30")
+    options = ["--minutes", "0.01", "--workers", "1", "--seed", "139", "--back", "30"]
+    # Streams that clients stop may end Triton 2.51, which is no fault of the attack.
+    options += ["--callers", "blocking", "streams", "--attacks", attack.partition(" ")[0]]
+    found = soak(tmp_path, *options)
     assert [each["what"] for each in found["attacks"]] == [attack]
     assert found["calls"]["right"] > 0
 
@@ -58,27 +60,26 @@ def test_a_soak_with_an_attack_finds_no_problems(tmp_path, attack):
 def test_mixed_requests_are_measured_of_our_python_proxy_of_raw_and_of_the_limit_without_problems(tmp_path):
     found = bench(
         tmp_path,
-        *("--sections", "pair", "bytes", "--only", "p 16 x", "--systems", "python-proxy", "raw", "limit"),
+        *("--sections", "pair", "--only", "p 16 x", "--systems", "python-proxy", "raw", "limit"),
         *("--rounds", "1", "--seconds", "0.5", "--warmup", "0"),
     )
     assert found["problems"] == {"python-proxy": [], "raw": [], "limit": []}
     assert found["systems"]["python-proxy"]["proxy"] == "python"
     loads = [row for row in found["rows"] if row["measure"] == "requests/s"]
-    assert [row["group"] for row in loads] == [
-        "http 16 x 1-4 rows, ids, two inputs",
-        "http 16 x 1-4 rows, ids, 16 strings",
-    ]
+    assert [row["group"] for row in loads] == ["http 16 x 1-4 rows, ids, two inputs"]
     assert all(spread["median"] > 0 for row in loads for spread in row["spreads"].values())
     assert all(len(row["spreads"]) == 3 for row in loads)
 
 
 def test_strings_are_measured_over_both_protocols_without_problems(tmp_path):
     found = bench(
-        tmp_path, "--sections", "strings", "--systems", "ours", "--rounds", "1", "--seconds", "0.5", "--warmup", "0"
+        tmp_path,
+        *("--sections", "strings", "--only", " 16 x", "--systems", "ours", "raw"),
+        *("--rounds", "1", "--seconds", "0.5", "--warmup", "0"),
     )
-    assert found["problems"] == {"ours": []}
+    assert found["problems"] == {"ours": [], "raw": []}
     loads = [row for row in found["rows"] if row["measure"] in ("requests/s", "server CPU us")]
-    assert len(loads) == 2 * 4
+    assert len(loads) == 2 * 2
     assert all(spread["median"] > 0 for row in loads for spread in row["spreads"].values())
 
 

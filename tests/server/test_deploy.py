@@ -23,6 +23,8 @@ from pytriton.client.exceptions import PyTritonClientError
 from tests.server.ports import reserved_ports
 from tests.server.processes import wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"

@@ -4,7 +4,7 @@ import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from queue import SimpleQueue
 
@@ -14,14 +14,15 @@ from tritonclient.grpc import InferenceServerClient, InferInput
 
 from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError
-from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.server.drain import open_connections
 from pytriton.triton import Triton
 from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.conftest import LOCALHOST
-from tests.server.multipliers import IN, OUT, is_served
+from tests.server.multipliers import IN, OUT, is_served, times
 from tests.server.processes import DEADLINE_S, wait_for
+from tests.server.tritonclients import Api
 from tests.server.worker_factories import wait_for_file
 
 LARGE = 3_000_000  # numbers, which take the server seconds to write as JSON
@@ -113,23 +114,49 @@ def test_an_unbind_waits_for_a_large_request_that_is_being_received(triton, free
     assert sent.result(DEADLINE_S)()["data"] == [INPUT_BYTES // 8]
 
 
-def test_an_idle_stream_holds_neither_an_unbind_nor_a_stop_up(triton, free_config, caplog):
+@pytest.mark.parametrize(
+    "protocols",
+    [
+        pytest.param((), id="alone"),
+        pytest.param(("http", "grpc"), id="beside_other_clients", marks=pytest.mark.either_proxy),
+    ],
+)
+def test_idle_streams_hold_neither_an_unbind_nor_a_stop_up(triton, free_config, pool, caplog, protocols):
+    stopped = threading.Event()
+
     def infer(requests):
         for _ in range(2):
             yield [{"y": request["x"]} for request in requests]
 
+    def call_on(protocol):
+        port = free_config.http_port if protocol == "http" else free_config.grpc_port
+        with Api(protocol, f"{LOCALHOST}:{port}") as api:
+            while not stopped.wait(0.02):  # so that the connection is never silent
+                with suppress(Exception):  # each library has its own errors for a server that ends
+                    api.infer("other", {"x": filled(1)})
+
     for name in ("one", "two"):
         triton.bind(name, infer, IN, OUT, config=ModelConfig(batching=False, decoupled=True))
+    triton.bind("other", times(2), IN, OUT)
+    held_back = DynamicBatcher(max_queue_delay_microseconds=60_000_000)
+    triton.bind("without_requests", times(2), IN, OUT, config=ModelConfig(batcher=held_back))
+    callers = [pool.submit(call_on, protocol) for protocol in protocols]
     responses = SimpleQueue()
     x = InferInput("x", [3], "FP32")
     x.set_data_from_numpy(np.zeros(3, np.float32))
-    with InferenceServerClient(f"{LOCALHOST}:{free_config.grpc_port}") as client:
-        client.start_stream(lambda result, error: responses.put(error))
+    with ExitStack() as streams:
         for name in ("one", "two"):
+            client = streams.enter_context(InferenceServerClient(f"{LOCALHOST}:{free_config.grpc_port}"))
+            client.start_stream(lambda result, error: responses.put(error))
             client.async_stream_infer(name, [x])
         assert [responses.get(timeout=DEADLINE_S) for _ in range(4)] == [None] * 4
-        triton.unbind("one")
-        triton.stop()
+        try:
+            triton.unbind("one")
+            triton.stop()
+        finally:
+            stopped.set()
+    for caller in callers:
+        caller.result(DEADLINE_S)
     assert "were ended after" not in caplog.text
 
 

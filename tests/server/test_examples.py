@@ -73,6 +73,13 @@ JSON)","got":"nothing"}]}}
         event: end
         data: {}
     """,
+    "llm_agent": """\
+        tools: temperature, warmer
+        temperature({"city": "Bonn"}) = 4.0
+        temperature({"city": "Ulm"}) = 9.5
+        warmer({"first": 4.0, "second": 9.5}) = False
+        It is not warmer in Bonn than in Ulm.
+    """,
     "notebook": """\
         double: [2. 4. 6.]
         square: [1. 4. 9.]
@@ -130,7 +137,8 @@ def assert_nothing_left(environment: dict[str, str]) -> None:
 def test_each_example_is_tested_here():
     servers = {"quickstart", "quickstart_client", "fastapi_front", "rest_in_fastapi", "rest_unit_test", "streaming"}
     workers = {"tokenizer", "thumbnails", "sentence_embeddings", "torch_per_gpu", "cupy_per_gpu"}
-    tested = {*OUTPUTS, *servers, *workers, "digits", "futures_client", "async_callable", "bulk_scoring"}
+    language = {"llm_chat", "llm_embeddings", "llm_engine"}
+    tested = {*OUTPUTS, *servers, *workers, *language, "digits", "futures_client", "async_callable", "bulk_scoring"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -253,6 +261,48 @@ def test_text_is_streamed_to_both_clients_and_to_curl(environment):
     assert len(words) > 1
     assert [word.endswith(".") for word in words] == [False] * (len(words) - 1) + [True]
     assert f"'The dog' ended after {len(words)} words" in log
+    assert_nothing_left(environment)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the example shows a command for curl")
+def test_a_model_of_characters_chats_with_openai_and_curl(environment):
+    pytest.importorskip("openai")
+    with started("llm_chat", environment, "--serve") as server:
+        lines = [server.stdout.readline() for _ in range(4)]
+        assert lines[0] == "streamed: It will rain in the morning, and the sun will shine in the afternoon.\n"
+        assert [line.partition(":")[0] for line in lines[1:]] == ["choice 0", "choice 1", "tokens"]
+        body = {"model": "talk", "stream": True, "temperature": 0, "messages": [{"role": "user", "content": "Hello!"}]}
+        url = f"http://localhost:{environment['PORT']}/v1/chat/completions"
+        curl = ["curl", "-N", "--silent", "--show-error", "--noproxy", "*", url, "-d", json.dumps(body)]
+        events = subprocess.run(curl, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
+        server.send_signal(signal.SIGINT)
+        _, log = server.communicate(timeout=DEADLINE_S)
+    assert server.returncode == 0, log
+    *chunks, done = [event.removeprefix("data: ") for event in events.strip().split("\n\n")]
+    assert done == "[DONE]"
+    text = "".join(json.loads(chunk)["choices"][0]["delta"].get("content", "") for chunk in chunks)
+    assert text == "Hello! Ask me about the weather, about the sea or about the mountains."
+    assert_nothing_left(environment)
+
+
+def test_an_engine_works_on_many_streams_at_once(environment):
+    pytest.importorskip("openai")
+    streams, steps = run("llm_engine", environment).splitlines()
+    assert streams == "64 streams with 3200 words"
+    count, most = map(int, re.fullmatch(r"(\d+) steps, with up to (\d+) streams each", steps).groups())
+    assert 100 <= count < 3200
+    assert 1 < most <= 32
+    assert_nothing_left(environment)
+
+
+def test_a_search_finds_the_closest_sentences(environment):
+    for package in ("openai", "sklearn"):
+        pytest.importorskip(package)
+    size, *closest, short = run("llm_embeddings", environment, deadline_s=IMPORTS_DEADLINE_S).splitlines()
+    assert size == "128 sentences, 1255 words"
+    assert len(closest) == 3
+    assert all(sentence.startswith("The whale waits for its breakfast") for sentence in closest)
+    assert short == "dimensions: 64, length 1.000"
     assert_nothing_left(environment)
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.server.processes import Host
 
+pytestmark = pytest.mark.either_proxy
+
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "pytriton.service"
 WATCHDOG_S = 1.5
 

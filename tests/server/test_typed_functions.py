@@ -42,6 +42,8 @@ from pytriton.workers import Processes
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.traffic import Gate
 
+pytestmark = pytest.mark.either_proxy
+
 
 class Tone(Enum):
     GOOD = "good"
@@ -551,7 +553,6 @@ def test_bind_says_what_is_wrong_with_the_callable_of_workers(triton):
         triton.unbind("untyped")
 
 
-@pytest.mark.either_proxy
 def test_typed_functions_are_served_within_the_process():
     with InprocessTriton() as triton:
         triton.bind(sentiment)

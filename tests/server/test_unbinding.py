@@ -1,6 +1,8 @@
 """Models that go while the server serves, and names that are bound again."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from pytriton.client.exceptions import PyTritonClientError
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton
+from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.conftest import LOCALHOST
 from tests.server.gated import Gated
@@ -122,3 +125,29 @@ def test_an_unbound_model_is_reported_missing_not_late(triton, bind, url):
         triton.unbind(model)
         with pytest.raises(PyTritonClientError, match=f"unknown model: '{model}'"):
             client.infer_batch(filled(1))
+
+
+@pytest.mark.either_proxy
+def test_the_server_stays_alive_while_models_come_change_and_go(triton):
+    """Or serve() would end."""
+    gone = threading.Event()
+
+    def watch():
+        while not gone.is_set():
+            if not triton.is_alive():
+                return False
+        return True
+
+    with ThreadPoolExecutor(1) as pool:
+        watched = pool.submit(watch)
+        try:
+            for _ in range(3):
+                triton.bind("passing", times(2), IN, OUT)
+                triton.unbind("passing")
+            triton.bind("scaled", Processes(partial(times, 2), count=1), IN, OUT)
+            triton.scale("scaled", 2)
+            triton.scale("scaled", 1)
+            triton.unbind("scaled")
+        finally:
+            gone.set()
+        assert watched.result(DEADLINE_S)

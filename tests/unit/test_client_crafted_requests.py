@@ -17,7 +17,7 @@ from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.client.utils import get_model_state
 from pytriton.compat.tensorrtserver.api import InferContext, InferenceServerException, ProtocolType
-from pytriton.server import model_server
+from pytriton.remote import RemoteServer
 from pytriton.server.access import Access
 from tests.unit.loopback import INFERRED, KNOWN, ModelServer, X, paths, serving, serving_grpc
 from tests.unit.transports import SCHEMES, transport_to
@@ -162,10 +162,10 @@ def test_contexts_of_v1_check_headers(server, headers):
     assert not server.requests
 
 
-def test_our_own_control_of_a_server_sends_no_more_than_one_request(server):
-    control = model_server.ModelServer(Access(server.url, {"triton-access-token": "a\r\nX: y"}))
+def test_our_own_control_of_a_server_sends_no_more_than_one_request(server, tmp_path):
+    control = RemoteServer(Access(server.url, {"triton-access-token": "a\r\nX: y"}), tmp_path)
     with pytest.raises(PyTritonClientValueError, match="cannot be sent"):
-        control.load("m")
+        control.is_model_ready("m")
     assert not server.requests
 
 

@@ -205,3 +205,14 @@ def test_a_grpc_connection_is_waited_for_while_its_client_does_not_read(pair):
     take(client, sent)
     assert drain.wait_answered(time.monotonic() + DEADLINE_S)
     poll(drain.is_silent)
+
+
+def test_a_grpc_connection_on_which_requests_go_on_is_not_waited_for(pair, monkeypatch):
+    monkeypatch.setattr(drains, "CALLING_S", 0.0)
+    drain = Drain(None, [], port_of(pair[0]))
+    pair[1].sendall(b"request")
+    pass_time(*pair)
+    assert not drain.is_silent()  # the server has not read it
+    take(pair[0], 7)
+    exchange(*pair)
+    assert drain.is_silent()

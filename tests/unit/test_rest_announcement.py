@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pytriton.llm import kinds
 from pytriton.model_config.tensor import TensorSpec
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.rest.announcement import announcement, example_command
@@ -27,6 +28,23 @@ def command(config, **options):
 def test_declared_tensors_get_zeros_of_their_smallest_shapes():
     x, name = TensorSpec("x", (-1, 2), np.float32), TensorSpec("name", (1,), np.bytes_)
     assert command(declared(x, name)) == f"""curl {URL}/predict/m -d '{{"x": [[0.0, 0.0]], "name": ["text"]}}'"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "streams", "line"),
+    [
+        (
+            "chat",
+            True,
+            """curl -N {}/v1/chat/completions -d '{{"model": "m", "messages": [{{"role": "user", "content": \
+"text"}}], "stream": true}}'""",
+        ),
+        ("embedding", False, """curl {}/v1/embeddings -d '{{"model": "m", "input": "text"}}'"""),
+    ],
+)
+def test_language_models_are_called_over_openais_routes(kind, streams, line):
+    parameters = {kinds.KEY: kinds.Kind(kind).to_json()}
+    assert command(declared(decoupled=streams, backend_parameters=parameters)) == line.format(URL)
 
 
 def test_only_required_inputs_are_sent():

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from pytriton.rest import RestConfig
 from pytriton.rest.metrics import FrontMetrics
 from pytriton.rest.middleware import request_id, stack, trace_headers
+from pytriton.rest.permits import KeyRing
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -28,7 +29,7 @@ class App:
                 Route("/held", self.hold),
                 Route("/echo/{model}", self.echo, methods=["POST"]),
             ],
-            middleware=stack(RestConfig(**options), self.metrics),
+            middleware=stack(RestConfig(**options), self.metrics, KeyRing(())),
         )
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://front")

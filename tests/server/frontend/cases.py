@@ -604,9 +604,6 @@ DIFFERENCES: list[Difference] = [
         ["a header length that is text"], 200, 400, "A header length that is no number is refused, and not taken for 0."
     ),
     Difference(
-        ["a header length that is a fraction"], 500, 400, "A header length is refused if it is more than a number."
-    ),
-    Difference(
         ["BYTES that are no text, as JSON"], 200, 400, "Without the error, the answer would not be JSON: no UTF-8."
     ),
     Difference(
@@ -614,12 +611,6 @@ DIFFERENCES: list[Difference] = [
         200,
         400,
         "A NUL character is refused, and the text not cut before it.",
-    ),
-    Difference(
-        ["gzip that is broken", "gzip that is none", "deflate that is none"],
-        200,
-        400,
-        "A body is refused if it is not compressed as its headers say, and not read as far as it can be.",
     ),
     Difference(
         ["generate of 0 responses", "generate of 3 responses"],
@@ -640,6 +631,7 @@ DIFFERENCES: list[Difference] = [
             "binary_data_size of less",
             "binary_data_size of zero",
             "a header length that is more",
+            "a header length that is a fraction",
             "generate with too many values",
             "generate_stream with too many values",
             "a classification that is text",
@@ -656,4 +648,22 @@ DIFFERENCES: list[Difference] = [
         400,
         "The message names another fault of the same request, or the same one in other words.",
     ),
+    Difference(
+        ["an answer as gzip or something better", "an answer as deflate or something better"],
+        200,
+        200,
+        "An answer is compressed if no more than one way is named. Clients that list what they can read get it sooner "
+        "as it is.",
+    ),
+    Difference(
+        ["GET /v3", "GET /unknown"],
+        404,
+        404,
+        "Such paths are not Triton's, so that its words do not say that they are not there.",
+    ),
 ]
+
+# What the native front end still does wrong.
+FAULTS = {
+    "a body that is an escaped name": "a name of the protocol is found by its bytes alone",
+}

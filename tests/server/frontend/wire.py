@@ -97,7 +97,11 @@ class Client:
     def __init__(self, address: tuple[str, int] | str) -> None:
         self.socket = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
         self.socket.settimeout(DEADLINE_S)
-        self.socket.connect(address)
+        try:
+            self.socket.connect(address)
+        except BaseException:
+            self.socket.close()
+            raise
 
     def send(self, data: bytes) -> None:
         """Send bytes."""

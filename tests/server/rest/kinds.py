@@ -79,6 +79,15 @@ def same(**arrays):
     return arrays
 
 
+def make_add() -> Any:
+    """Make the function of a worker process."""
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    return add
+
+
 DTYPES = {
     "FP32": np.float32,
     "FP16": np.float16,
@@ -89,11 +98,16 @@ DTYPES = {
 }
 
 
+def bind_doubled(triton: TritonBase) -> None:
+    """Bind the model whose tensors come from examples: one float32 row of any length."""
+    triton.bind(doubled, example=[{"x": np.ones((1, 2), np.float32)}, {"x": np.ones((1, 3), np.float32)}])
+
+
 def bind_kinds(triton: TritonBase) -> None:
     """Bind them all."""
     for function in (scalars, records, lists, data, picture, tell):
         triton.bind(function)
-    triton.bind(doubled, example=[{"x": np.ones((1, 2), np.float32)}, {"x": np.ones((1, 3), np.float32)}])
+    bind_doubled(triton)
     tensors = [Tensor(name=name, shape=(-1,), dtype=dtype) for name, dtype in DTYPES.items()]
     triton.bind("declared", same, tensors, tensors, config=ModelConfig(max_batch_size=8))
 

@@ -13,6 +13,8 @@ from pytriton.decorators import batch
 from pytriton.model_config import Tensor
 from tests.server.rest.ways import Front
 
+pytestmark = pytest.mark.either_proxy
+
 NPY, OCTETS = "application/x-npy", "application/octet-stream"
 
 

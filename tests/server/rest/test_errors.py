@@ -3,8 +3,11 @@
 import json
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,6 +19,8 @@ from pytriton.exceptions import ErrorCode, PyTritonRequestError
 from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Tensor, TimeoutAction
 from tests.server.processes import DEADLINE_S
 from tests.server.rest.ways import Front
+
+pytestmark = pytest.mark.either_proxy
 
 
 @dataclass
@@ -159,7 +164,7 @@ def test_an_unknown_model_is_not_found_and_the_nearest_is_named(front):
 
 def test_an_unknown_route_is_not_found(front):
     assert front.refusal("/predictions", {})[0] == 404
-    response = front.get("/")
+    response = front.get("/other")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "NOT_FOUND")
 
 
@@ -232,25 +237,35 @@ def test_a_callable_that_raises_is_an_internal_error_without_traceback(front):
     assert (status, error) == (500, {"code": "INTERNAL", "message": "RuntimeError: a secret place"})
 
 
-def test_a_full_queue_is_too_many_requests(front):
+Held = tuple[Callable[[], Any], threading.Event, threading.Event]
+
+
+@contextmanager
+def held(front: Front, name: str, policy: QueuePolicy) -> Iterator[Held]:
+    """A model that answers one request after the other, once its gate is open: a call, whether it began, the gate."""
     begun, gate = threading.Event(), threading.Event()
 
     @batch
-    def held(image: np.ndarray) -> dict[str, np.ndarray]:
+    def wait(image: np.ndarray) -> dict[str, np.ndarray]:
         begun.set()
         assert gate.wait(DEADLINE_S)
         return {"y": image}
 
-    tensors = [[Tensor(name=name, shape=(1,), dtype=np.int32)] for name in ("image", "y")]
-    batcher = DynamicBatcher(default_queue_policy=QueuePolicy(max_queue_size=1))
-    front.triton.bind("held", held, *tensors, config=ModelConfig(max_batch_size=1, batcher=batcher))
-    with ThreadPoolExecutor(12) as executor:
-        try:
-            requests = [executor.submit(front.post, "/predict/held", {"image": 1}) for _ in range(12)]
-            while not any(each.done() for each in requests):
-                time.sleep(0.01)
-        finally:
-            gate.set()
+    tensors = [[Tensor(name=each, shape=(1,), dtype=np.int32)] for each in ("image", "y")]
+    config = ModelConfig(max_batch_size=1, batcher=DynamicBatcher(default_queue_policy=policy))
+    front.triton.bind(name, wait, *tensors, config=config)
+    try:
+        yield partial(front.post, f"/predict/{name}", {"image": 1}), begun, gate
+    finally:
+        gate.set()
+
+
+def test_a_full_queue_is_too_many_requests(front):
+    with ThreadPoolExecutor(12) as executor, held(front, "held", QueuePolicy(max_queue_size=1)) as (call, _, gate):
+        requests = [executor.submit(call) for _ in range(12)]
+        while not any(each.done() for each in requests):
+            time.sleep(0.01)
+        gate.set()
         responses = [each.result() for each in requests]
     refused = [each for each in responses if each.status_code != 200]
     assert refused
@@ -261,22 +276,11 @@ def test_a_full_queue_is_too_many_requests(front):
 
 
 def test_a_request_that_waits_too_long_in_the_queue_is_late(front):
-    begun, gate = threading.Event(), threading.Event()
-
-    @batch
-    def held(image: np.ndarray) -> dict[str, np.ndarray]:
-        begun.set()
-        assert gate.wait(DEADLINE_S)
-        return {"y": image}
-
-    tensors = [[Tensor(name=name, shape=(1,), dtype=np.int32)] for name in ("image", "y")]
     policy = QueuePolicy(TimeoutAction.REJECT, default_timeout_microseconds=50_000)
-    config = ModelConfig(max_batch_size=1, batcher=DynamicBatcher(default_queue_policy=policy))
-    front.triton.bind("queued", held, *tensors, config=config)
-    with ThreadPoolExecutor(2) as executor:
-        first = executor.submit(front.post, "/predict/queued", {"image": 1})
+    with ThreadPoolExecutor(2) as executor, held(front, "queued", policy) as (call, begun, gate):
+        first = executor.submit(call)
         assert begun.wait(DEADLINE_S)
-        second = executor.submit(front.post, "/predict/queued", {"image": 1})
+        second = executor.submit(call)
         time.sleep(0.2)
         gate.set()
         assert first.result().status_code == 200

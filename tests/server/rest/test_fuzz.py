@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tests.server.rest.kinds import KINDS, bind_kinds
 from tests.server.rest.ways import Front, front_of
 
+pytestmark = pytest.mark.either_proxy
+
 SETTINGS = settings(
     max_examples=60,
     deadline=None,

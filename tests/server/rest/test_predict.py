@@ -4,16 +4,16 @@ import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import Enum
 from typing import Annotated, Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
+from tests.server.rest.kinds import Order, Sentiment, Tone, bind_doubled, same
 from tests.server.rest.ways import Front
 
 pytestmark = pytest.mark.either_proxy
@@ -21,23 +21,6 @@ pytestmark = pytest.mark.either_proxy
 LARGE = 2**63 - 1
 SPECIAL = [math.nan, math.inf, -math.inf]
 TEXTS = ["", "ä€😀", 'quote " backslash \\ slash /', "line\nend\ttab\0null", "\u2028", "x" * 10_000]
-
-
-class Tone(Enum):
-    GOOD = "good"
-    BAD = "bad"
-
-
-@dataclass
-class Sentiment:
-    label: Tone
-    score: float
-    words: list[str]
-
-
-class Order(BaseModel):
-    item: str
-    count: int = Field(1, ge=1)
 
 
 def sentiment(
@@ -77,16 +60,6 @@ def count() -> int:
     return 7
 
 
-@batch
-def double(x: NDArray[np.float32]) -> dict[str, np.ndarray]:
-    return {"y": x * 2}
-
-
-@batch
-def same(**arrays: np.ndarray) -> dict[str, np.ndarray]:
-    return {name.replace("in", "out"): array for name, array in arrays.items()}
-
-
 DTYPES = [np.bool_, np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64]
 DTYPES += [np.float16, np.float32, np.float64]
 
@@ -95,15 +68,12 @@ DTYPES += [np.float16, np.float32, np.float64]
 def models(front: Front) -> None:
     for function in (sentiment, scalars, lists, echo, total, count):
         front.triton.bind(function)
-    front.triton.bind(double, example=[{"x": np.ones((1, 3), np.float32)}, {"x": np.ones((1, 4), np.float32)}])
+    bind_doubled(front.triton)
     for dtype in DTYPES:
-        tensors = [[Tensor(name=name, shape=(2, -1), dtype=dtype)] for name in ("in", "out")]
-        front.triton.bind(f"same_{np.dtype(dtype).name}", same, *tensors)
-    pair = [
-        [Tensor(name=f"{name}_t", shape=(-1,), dtype=bytes), Tensor(name=f"{name}_n", shape=(1,), dtype=np.int32)]
-        for name in ("in", "out")
-    ]
-    front.triton.bind("declared", same, *pair)
+        tensors = [Tensor(name="a", shape=(2, -1), dtype=dtype)]
+        front.triton.bind(f"same_{np.dtype(dtype).name}", same, tensors, tensors)
+    pair = [Tensor(name="t", shape=(-1,), dtype=bytes), Tensor(name="n", shape=(1,), dtype=np.int32)]
+    front.triton.bind("declared", same, pair, pair)
 
 
 def test_an_object_is_answered_with_an_object(front):
@@ -146,7 +116,7 @@ def test_text_is_exact(front, text):
 def test_numbers_that_json_lacks_are_strings_both_ways(front):
     fields = {"i": 1, "f": "-Infinity", "b": False, "s": "NaN", "d": "", "many": ["NaN", 1.0, "Infinity"]}
     assert front.predict("echo", fields) == fields
-    assert front.predict("double", {"x": ["NaN", 1, "-Infinity"]}) == {"y": ["NaN", 2.0, "-Infinity"]}
+    assert front.predict("doubled", {"x": ["NaN", 1, "-Infinity"]}) == {"y": ["NaN", 2.0, "-Infinity"]}
 
 
 def test_numbers_that_json_lacks_are_strings_within_records_too(front):
@@ -169,27 +139,27 @@ def test_arrays_of_each_dtype_are_nested_lists(front, dtype):
     else:
         values = [[np.iinfo(dtype).min, 0, 1], [2, 3, np.iinfo(dtype).max]]
         values = [[int(each) for each in row] for row in values]
-    assert front.predict(f"same_{np.dtype(dtype).name}", {"in": values}) == {"out": values}
+    assert front.predict(f"same_{np.dtype(dtype).name}", {"a": values}) == {"a": values}
 
 
 def test_arrays_may_be_empty(front):
-    assert front.predict("same_float32", {"in": [[], []]}) == {"out": [[], []]}
+    assert front.predict("same_float32", {"a": [[], []]}) == {"a": [[], []]}
 
 
 def test_bytes_of_declared_tensors_are_text_or_an_object_with_base64(front):
-    answer = front.predict("declared", {"in_t": ["ä", {"b64": "/wA="}, {"b64": "YQ=="}], "in_n": 3})
-    assert answer == {"out_t": ["ä", {"b64": "/wA="}, "a"], "out_n": [3]}
+    answer = front.predict("declared", {"t": ["ä", {"b64": "/wA="}, {"b64": "YQ=="}], "n": 3})
+    assert answer == {"t": ["ä", {"b64": "/wA="}, "a"], "n": [3]}
 
 
 @pytest.mark.parametrize("length", [1, 3, 5000])
 def test_instances_are_answered_with_predictions(front, length):
     instances = [{"x": [index, index + 0.5]} for index in range(length)]
-    answer = front.predict("double", {"instances": instances})
+    answer = front.predict("doubled", {"instances": instances})
     assert answer == {"predictions": [{"y": [2.0 * index, 2.0 * index + 1]} for index in range(length)]}
 
 
 def test_instances_may_differ_in_shape_and_in_optional_inputs(front):
-    answer = front.predict("double", {"instances": [{"x": [1, 2]}, {"x": [3]}, {"x": [4, 5]}]})
+    answer = front.predict("doubled", {"instances": [{"x": [1, 2]}, {"x": [3]}, {"x": [4, 5]}]})
     assert answer == {"predictions": [{"y": [2.0, 4.0]}, {"y": [6.0]}, {"y": [8.0, 10.0]}]}
     answer = front.predict("sentiment", {"instances": [{"text": "a"}, {"text": "b", "tone": "bad"}, {"text": "c"}]})
     assert [each["label"] for each in answer["predictions"]] == ["good", "bad", "good"]
@@ -237,11 +207,11 @@ def test_json_needs_no_content_type(front, kind):
 def test_kserve_v1_answers_objects_with_objects_and_bare_values_with_bare_values(front):
     response = front.post("/v1/models/total:predict", {"instances": [{"orders": [{"item": "a"}], "factor": 3}]})
     assert response.json() == {"predictions": [{"result": 3}]}
-    response = front.post("/v1/models/double:predict", {"instances": [[1, 2], [3, 4]]})
+    response = front.post("/v1/models/doubled:predict", {"instances": [[1, 2], [3, 4]]})
     assert response.json() == {"predictions": [[2.0, 4.0], [6.0, 8.0]]}
-    response = front.post("/v1/models/double/versions/1:predict", {"instances": [[1]]})
+    response = front.post("/v1/models/doubled/versions/1:predict", {"instances": [[1]]})
     assert response.json() == {"predictions": [[2.0]]}
-    status, error = front.refusal("/v1/models/double:predict", {"x": [1]})
+    status, error = front.refusal("/v1/models/doubled:predict", {"x": [1]})
     assert (status, error["details"][0]["path"]) == (422, ["instances"])
 
 

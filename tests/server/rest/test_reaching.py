@@ -13,6 +13,8 @@ from tests.server.conftest import LOCALHOST, local_config
 from tests.server.own_server import address
 from tests.server.ports import reserved_ports
 
+pytestmark = pytest.mark.either_proxy
+
 
 def shout(text: str) -> str:
     return text.upper()

@@ -1,0 +1,139 @@
+// Batches: what the server's batcher makes of the requests, to tune its delay and its sizes by eye.
+
+import { get } from "./api.js";
+import { LineChart, bars, s } from "./chart.js";
+import { clock, fill, h, milliseconds, number, put } from "./dom.js";
+import { listen, live } from "./live.js";
+
+const PERIOD_MS = 1000;
+const ROW = 7;
+const SAMPLE_S = 11; // the longest time from a request to the sample that counts it
+
+export function show(main, name) {
+  const picker = h("select", { "aria-label": "Model", onchange: () => (location.hash = `#/batches/${encodeURIComponent(picker.value)}`) });
+  const settings = h("p", { class: "lead" });
+  const sizes = h("div");
+  const sizesHint = h("p", { class: "hint" });
+  const since = h("input", { type: "checkbox", id: "since" });
+  const times = new LineChart("Time of a request in the server, mean", milliseconds);
+  const batch = new LineChart("Rows in a batch, mean");
+  const falls = h("div", { class: "waterfall" });
+  const fallsHint = h("p", { class: "told" });
+  let model = name;
+  let start = null;
+  let described = [];
+  let stopped = false;
+
+  since.addEventListener("change", () => {
+    start = null;
+    refresh();
+  });
+
+  function update() {
+    const names = Object.keys(live.sample.models);
+    if (!names.includes(model) && !name) model = busiest(names);
+    if (names.join() !== [...picker.options].map((each) => each.value).join() || picker.value !== model) {
+      fill(picker, names.map((each) => h("option", { value: each, selected: each === model }, each)));
+    }
+    const series = live.history.models[model];
+    if (!series) return;
+    const of = (label, column) => ({ label, time: series.time, values: series[column] });
+    times.update([of("compute", "compute"), of("queue", "queue"), of("whole", "mean")], 900);
+    batch.update([of("rows", "batch")], 900);
+  }
+
+  const busiest = (names) => names.toSorted((a, b) => live.sample.models[b].total - live.sample.models[a].total)[0] ?? "";
+
+  async function refresh() {
+    if (!model) return;
+    let found;
+    try {
+      if (!described.some((each) => each.name === model)) described = await get("/pages/models");
+      found = await get(`/pages/batches?model=${encodeURIComponent(model)}`);
+    } catch {
+      return; // the state says that there is no connection
+    }
+    if (!main.isConnected) return;
+    tellSettings(described.find((each) => each.name === model));
+    start ??= new Map(since.checked ? found.sizes.map((each) => [each.rows, each]) : []);
+    tellSizes(found.sizes.map((each) => minus(each, start.get(each.rows))).filter((each) => each.count > 0));
+    tellRequests(found.requests);
+  }
+
+  function tellSettings(each) {
+    if (!each) return;
+    const parts = [!each.batching ? "This model has no batching: the server calls it once for each request." : `Batches of up to ${each.max_batch_size} rows`,
+      each.batching && (each.queue_delay_us === null ? "no dynamic batcher" : `max_queue_delay_microseconds ${each.queue_delay_us}`),
+      each.preferred.length > 0 && `preferred_batch_size ${each.preferred.join(", ")}`];
+    put(settings, parts.filter(Boolean).join(" · "));
+  }
+
+  function tellSizes(found) {
+    const calls = found.reduce((sum, each) => sum + each.count, 0);
+    const most = Math.max(...found.map((each) => each.count), 0);
+    const rows = found.map((each) => {
+      const mean = (1000 * each.seconds) / each.count;
+      return { label: `${each.rows}`, value: each.count, text: `${each.count.toLocaleString("en")} · ${milliseconds(mean)} · ${number((1000 * each.rows) / mean)} rows/s` };
+    });
+    fill(sizes, rows.length ? bars(rows, most, "Batch sizes") : h("p", { class: "hint" }, "No batches yet."));
+    const text = `${calls.toLocaleString("en")} batches. Each row: number of rows in a batch; how many batches had it; mean compute time; rows per second of one instance at that size.`;
+    put(sizesHint, calls ? text : "");
+  }
+
+  function tellRequests(requests) {
+    fill(falls, requests.length ? waterfall(requests, live.history.models[model]) : h("p", { class: "hint" }, "No requests through this front yet."));
+    put(fallsHint, requests.length ? `${requests.length} requests, the last answered at ${clock(requests.at(-1).end)}.` : "");
+  }
+
+  fill(main,
+    h("div", { class: "head" }, h("h1", {}, "Batches"), picker), settings,
+    h("div", { class: "charts two" },
+      h("section", { class: "panel" }, h("h2", {}, "Batch sizes"), h("div", { class: "row" }, since, h("label", { for: "since" }, "only from now on")), sizes, sizesHint),
+      h("div", {}, times.element, batch.element)),
+    h("section", { class: "panel" }, h("h2", {}, "The last hundred requests"), fallsHint, falls,
+      h("p", { class: "legend" }, h("span", {}, h("i", { class: "key c1" }), "queue"), h("span", {}, h("i", { class: "key c0" }), "compute"), h("span", {}, h("i", { class: "key rest" }), "rest"), h("span", {}, h("i", { class: "key failed" }), "failed")),
+      h("p", { class: "hint" }, "The begin and the end of each bar are measured by this front, from the request's headers to the end of the answer. How a bar is divided is not: the server tells no times of single requests, so queue and compute are the means of the server's statistics in the second in which the request was answered. Requests that were answered together end at the same place.")));
+  const stop = listen(update);
+  const loop = async () => {
+    while (!stopped) {
+      await refresh();
+      await new Promise((resolve) => setTimeout(resolve, PERIOD_MS));
+    }
+  };
+  loop();
+  return () => {
+    stopped = true;
+    stop();
+  };
+}
+
+const minus = (each, before) => (before ? { ...each, count: each.count - before.count, seconds: each.seconds - before.seconds } : each);
+
+function waterfall(requests, series) {
+  const spans = requests.map((each) => ({ ...each, start: each.end - each.duration / 1000 }));
+  const left = Math.min(...spans.map((each) => each.start));
+  const right = Math.max(...spans.map((each) => each.end));
+  const width = 1000;
+  const height = spans.length * ROW;
+  const x = (time) => ((time - left) / (right - left || 1)) * width;
+  const parts = spans.toSorted((a, b) => a.start - b.start).map((each, index) => {
+    const { queue, compute } = means(series, each.end);
+    const most = Math.max(each.duration, queue + compute);
+    const [begin, whole] = [x(each.start), Math.max(1.5, x(each.end) - x(each.start))];
+    const [waits, works] = [(whole * queue) / most, (whole * compute) / most];
+    const failed = each.status >= 400 ? " failed" : "";
+    const bar = (kind, from, size) => s("rect", { class: `${kind}${failed}`, x: from, y: index * ROW, width: Math.max(0, size), height: ROW - 2 });
+    const title = s("title", {}, `${clock(each.start)}: ${milliseconds(each.duration)}, status ${each.status}`);
+    return s("g", {}, title, bar("rest", begin, whole), bar("queue", begin + (whole - waits - works) / 2, waits), bar("compute", begin + (whole - waits - works) / 2 + waits, works));
+  });
+  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `Bars of ${spans.length} requests within ${milliseconds(1000 * (right - left))}` });
+  svg.style.height = `${height}px`;
+  svg.append(...parts);
+  return [svg, h("p", { class: "axis" }, h("span", {}, "0"), h("span", {}, milliseconds((1000 * (right - left)) / 2)), h("span", {}, milliseconds(1000 * (right - left))))];
+}
+
+function means(series, time) {
+  const index = series ? series.time.findIndex((each, at) => each >= time - 1 && series.compute[at] !== null) : -1;
+  if (index < 0 || series.time[index] > time + SAMPLE_S) return { queue: 0, compute: 0 };
+  return { queue: series.queue[index] ?? 0, compute: series.compute[index] ?? 0 };
+}

@@ -1,0 +1,151 @@
+"""Requests that are wrong, too large or fail: OpenAI's errors and statuses, and no 5xx for what a client sends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.server.openai.conftest import MOST_BYTES
+from tests.server.processes import DEADLINE_S
+
+CHAT = "/v1/chat/completions"
+USER = [{"role": "user", "content": "a"}]
+
+
+@pytest.fixture(scope="module")
+def http(url):
+    with httpx.Client(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+        yield client
+
+
+def error_of(response: httpx.Response) -> dict[str, Any]:
+    assert response.headers["content-type"] == "application/json"
+    error = response.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    return error
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": None}, "messages"),
+        ({"messages": [{"content": "a"}]}, "messages.0.role"),
+        ({"messages": [{"role": "poet", "content": "a"}]}, "messages.0.role"),
+        ({"messages": [{"role": "user", "content": [{"text": "a"}]}]}, "messages.0.content"),
+        ({"model": 3}, "model"),
+        ({"temperature": 2.5}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": -0.5}, "top_p"),
+        ({"n": 0}, "n"),
+        ({"n": 1000}, "n"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"stop": 5}, "stop"),
+        ({"stop": [""]}, "stop"),
+        ({"stream": "yes"}, "stream"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"tools": [{"function": {}}]}, "tools.0.type"),
+        ({"logit_bias": {"1": 101}}, "logit_bias"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+    ],
+)
+def test_a_wrong_value_is_400_and_names_the_field(http, changes, param):
+    response = http.post(CHAT, json={"model": "parrot", "messages": USER, **changes})
+    assert response.status_code == 400
+    error = error_of(response)
+    assert error["type"] == "invalid_request_error"
+    assert error["param"].startswith(param)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"null", b"\xff", b'{"model": "\\ud800"}', b"[" * 100000])
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/embeddings"])
+def test_a_body_that_is_no_request_is_400(http, path, body):
+    response = http.post(path, content=body)
+    assert response.status_code == 400
+    assert error_of(response)["type"] == "invalid_request_error"
+
+
+def test_a_prompt_that_is_too_large_is_413(http, client):
+    message = [{"role": "user", "content": "a" * MOST_BYTES}]
+    response = http.post(CHAT, json={"model": "parrot", "messages": message})
+    assert response.status_code == 413
+    assert "max_body_bytes" in error_of(response)["message"]
+    with pytest.raises(openai.APIStatusError, match="max_body_bytes"):
+        client.embeddings.create(model="embed", input="a" * MOST_BYTES)
+
+
+def test_a_long_prompt_is_answered(client):
+    text = "€" * (MOST_BYTES // 4)
+    answer = client.chat.completions.create(model="parrot", messages=[{"role": "user", "content": text}])
+    assert answer.choices[0].message.content == text
+
+
+def test_an_unknown_model_is_404(http):
+    response = http.post(CHAT, json={"model": "parot", "messages": USER})
+    assert response.status_code == 404
+    error = error_of(response)
+    assert (error["code"], error["type"]) == ("model_not_found", "invalid_request_error")
+    assert "'parrot'" in error["message"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "\0", "a" * 5000, "é"])
+def test_a_model_of_an_odd_name_is_404(http, name):
+    assert http.post(CHAT, json={"model": name, "messages": USER}).status_code == 404
+
+
+def test_another_method_is_405(http):
+    response = http.get(CHAT)
+    assert (response.status_code, response.headers["allow"]) == (405, "POST, OPTIONS")
+    error_of(response)
+    assert http.post("/v1/models").status_code == 405
+
+
+def test_a_page_of_another_origin_is_refused(http):
+    headers = {"sec-fetch-site": "cross-site", "origin": "https://example.com"}
+    response = http.post(CHAT, json={"model": "parrot", "messages": USER}, headers=headers)
+    assert response.status_code == 403
+    error_of(response)
+
+
+def test_unknown_fields_and_nulls_are_tolerated(http):
+    body = {"model": "parrot", "messages": USER, "store": True, "metadata": {"a": "b"}, "tools": None, "stop": None}
+    assert http.post(CHAT, json={**body, "n": None, "stream": None, "temperature": None}).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_error_of_the_function_is_a_status(client, stream):
+    message = [{"role": "user", "content": "0"}]
+    with pytest.raises(openai.InternalServerError, match="no more words") as caught:
+        client.chat.completions.create(model="refusing", messages=message, stream=stream)
+    assert caught.value.status_code == 503
+    assert caught.value.type == "server_error"
+
+
+def test_an_error_in_mid_stream_is_its_last_event(http, client):
+    body = {"model": "refusing", "messages": [{"role": "user", "content": "2"}], "stream": True}
+    events = [line.removeprefix("data: ") for line in http.post(CHAT, json=body).text.splitlines() if line]
+    assert [json.loads(each)["choices"][0]["delta"]["content"] for each in events[:-1]] == ["", "word ", "word "]
+    assert json.loads(events[-1])["error"]["message"] == "no more words"
+    with pytest.raises(openai.APIError, match="no more words"):
+        for _ in client.chat.completions.create(**body):
+            pass
+
+
+def test_what_a_function_may_not_yield_is_500(client):
+    with pytest.raises(openai.InternalServerError, match=r"a chat yields text, .*not 3\.5"):
+        client.chat.completions.create(model="broken", messages=USER)
+
+
+def test_too_many_answers_are_refused(http):
+    body = {"model": "continued", "prompt": ["a"] * 100, "n": 2}
+    response = http.post("/v1/completions", json=body)
+    assert response.status_code == 400
+    assert "200 answers" in error_of(response)["message"]
+
+
+def test_the_routes_of_kserve_are_beside_them(http):
+    assert http.post("/v1/models/embed:predict", json={"instances": ['"text"']}).status_code == 200

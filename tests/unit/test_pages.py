@@ -1,0 +1,150 @@
+"""The history of samples, quantiles, the channel to the hosting process, and the tail of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from pytriton.console import MOST_RECORDS, LogTail
+from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.rest.host import Channel, HostError, serve
+from pytriton.rest.metrics import LATENCY_BOUNDS_S, FrontMetrics
+from pytriton.rest.pages.history import MOST_BYTES, History, Ring
+from pytriton.rest.pages.live import Live
+from pytriton.rest.pages.sampler import quantile_s
+
+START = 1_800_000_000
+
+
+def test_a_ring_keeps_the_last_rows_and_forgets_older_ones():
+    ring = Ring(1.0, 3, 1)
+    for second in range(5):
+        ring.put(START + second + 0.4, [second])
+    assert ring.read() == ([START + 2, START + 3, START + 4], [[2.0, 3.0, 4.0]])
+
+
+def test_intervals_without_a_row_are_left_out():
+    ring = Ring(1.0, 4, 2)
+    ring.put(START, [1, float("nan")])
+    ring.put(START + 3, [2, 3])
+    assert ring.read() == ([START, START + 3], [[1.0, 2.0], [None, 3.0]])
+    ring.put(START + 9, [4, 5])
+    assert ring.read() == ([START + 9], [[4.0], [5.0]])
+    ring.put(START + 8, [6, 7])
+    assert ring.read() == ([START + 9], [[4.0], [5.0]])
+
+
+def test_a_minute_has_the_mean_of_its_seconds_and_the_peak_of_peaks():
+    history = History(["rate", "p99"], peaks=["p99"])
+    history.put(START, 10.0, {"a": {"rate": 1.0, "p99": 5.0}})
+    history.put(START + 10, 30.0, {"a": {"rate": 5.0, "p99": None}})
+    found = history.read(by_minute=True)["a"]
+    assert (found["rate"], found["p99"]) == ([4.0], [5.0])
+    assert history.read(by_minute=False)["a"]["p99"] == [5.0, None]
+
+
+def test_a_day_of_any_number_of_models_and_processes_fits_into_its_memory():
+    live = Live(None)  # type: ignore[arg-type] # takes no samples here
+    models = {f"model{number}": {"rate": 1.0} for number in range(400)}
+    processes = {f"worker {number}": {"memory": 1.0, "cpu": 0.5} for number in range(400)}
+    for minute in (0, 1, 1439):
+        live.models.put(START + 60 * minute, 60.0, models)
+        live.processes.put(START + 60 * minute, 60.0, processes)
+    assert live.models.nbytes + live.processes.nbytes < MOST_BYTES
+
+
+def test_models_that_have_gone_make_room_for_others():
+    history = History(["rate"], most=2)
+    history.put(START, 1.0, {"a": {"rate": 1}, "b": {"rate": 1}})
+    history.put(START + 1, 1.0, {"b": {"rate": 1}, "c": {"rate": 1}, "d": {"rate": 1}})
+    assert {*history.read(by_minute=False)} == {"b", "c"}
+
+
+@pytest.mark.parametrize("seconds", [0.0002, 0.003, 0.02, 1.7, 55.0])
+def test_a_quantile_is_wrong_by_a_bucket_at_most(seconds):
+    metrics = FrontMetrics()
+    for _ in range(100):
+        metrics.begin()
+        metrics.end("/predict/{model}", "a", 200, seconds, 0, 0)
+    found = quantile_s(metrics.latencies()["a"], 0.99)
+    assert seconds / 1.25 <= found <= seconds * 1.25
+
+
+def test_quantiles_of_nothing_and_of_very_long_times():
+    assert quantile_s([], 0.5) is None
+    assert quantile_s([0.0] * (len(LATENCY_BOUNDS_S) + 1), 0.5) is None
+    assert quantile_s([0.0] * len(LATENCY_BOUNDS_S) + [3.0], 0.5) == LATENCY_BOUNDS_S[-1]
+
+
+def test_the_latencies_are_no_part_of_the_page_of_metrics():
+    metrics = FrontMetrics()
+    metrics.begin()
+    metrics.end("/predict/{model}", "a", 200, 0.1, 0, 0)
+    assert "latencies" not in metrics.text()
+    assert [(status, seconds) for _, status, seconds in metrics.recent["a"]] == [(200, 0.1)]
+
+
+def test_the_hosting_process_answers_several_questions_at_once_and_refusals_have_their_message():
+    ours, theirs = socket.socketpair()
+    held = threading.Event()
+
+    def answer(question, **arguments):
+        if question == "slow":
+            held.wait()
+        if question == "bad":
+            raise PyTritonInvalidOperationError("no such model")
+        return [question, arguments]
+
+    thread = threading.Thread(target=serve, args=(ours, answer))
+    thread.start()
+
+    async def ask():
+        channel = Channel(theirs)
+        slow = asyncio.ensure_future(channel.ask("slow", model="a"))
+        assert await channel.ask("quick", count=2) == ["quick", {"count": 2}]
+        with pytest.raises(HostError, match="no such model"):
+            await channel.ask("bad")
+        assert not slow.done()
+        held.set()
+        assert await slow == ["slow", {"model": "a"}]
+        theirs.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(HostError, match="has gone"):
+            await asyncio.wait_for(channel.ask("quick"), 10)
+
+    asyncio.run(ask())
+    thread.join()
+
+
+def test_the_tail_of_the_log_has_the_last_records_and_those_after_one():
+    tail = LogTail()
+    for number in range(MOST_RECORDS + 5):
+        tail.handle(logging.makeLogRecord({"msg": "number %d", "args": (number,), "levelname": "INFO", "levelno": 20}))
+    found = tail.after(0)
+    assert len(found) == MOST_RECORDS
+    assert found[0]["text"] == "number 5"
+    assert [each["text"] for each in tail.after(found[-2]["number"])] == [f"number {MOST_RECORDS + 4}"]
+
+
+PROGRAM = """
+import logging
+from pytriton.console import OURS, LogTail
+for _ in range(2):
+    OURS.addHandler(LogTail())
+{setup}
+logging.getLogger("pytriton.server").warning("only once")
+logging.getLogger("pytriton.server").info("not at all")
+"""
+
+
+@pytest.mark.parametrize("setup", ["", "logging.basicConfig()"])
+def test_keeping_the_log_neither_hides_nor_repeats_warnings(setup):
+    program = [sys.executable, "-c", PROGRAM.format(setup=setup)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stderr.count("only once") == 1
+    assert "not at all" not in done.stderr
