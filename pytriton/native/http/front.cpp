@@ -47,20 +47,20 @@ class BlockedSignals {
 Front::Front(TRITONSERVER_Server* server, Config config)
     : server_(server),
       config_(std::move(config)),
+      tls_(TlsContext::make(config_)),
       access_log_(config_.access_log.empty() ? nullptr : std::make_unique<AccessLog>(config_.access_log)) {
   raise_descriptor_limit();
   set_route_options(config_.route_options());
   remove_unused(config_.upstream);  // which the server opens next
   for (unsigned count = 0; count < config_.threads; ++count) loops_.push_back(std::make_unique<Loop>(*this));
   Loop& first = *loops_.front();
-  listeners_.push_back(std::make_unique<Listener>(first, listen_on(config_.address, config_.port, config_.reuse_port),
-                                                  [this](Descriptor socket, std::string peer) {
-                                                    accept(std::move(socket), std::move(peer));
-                                                  }));
+  listeners_.push_back(std::make_unique<Listener>(
+      first, listen_on(config_.address, config_.port, config_.reuse_port),
+      [this](Descriptor socket, std::string peer) { accept(std::move(socket), std::move(peer)); }));
   if (!config_.control.empty()) {
     listeners_.push_back(std::make_unique<Listener>(
-        first, listen_on("unix:" + config_.control, 0, false), [&first](Descriptor socket, std::string) {
-          first.add(std::make_unique<Connection>(first, std::move(socket), "", true));
+        first, listen_on("unix:" + config_.control, 0, false), [&first](Descriptor socket, const std::string& /*peer*/) {
+          first.add(std::make_unique<Connection>(first, Transport(std::move(socket), nullptr), "", true));
         }));
   }
   const BlockedSignals blocked;
@@ -78,7 +78,7 @@ void Front::accept(Descriptor socket, std::string peer) {
   }
   loop.metrics().accepted.add();
   auto connection = std::make_shared<std::unique_ptr<Connection>>(
-      std::make_unique<Connection>(loop, std::move(socket), std::move(peer), false));
+      std::make_unique<Connection>(loop, Transport(std::move(socket), tls_.get()), std::move(peer), false));
   if (&loop == loops_.front().get()) {
     loop.add(std::move(*connection));
   } else {
@@ -151,6 +151,7 @@ size_t Front::requests_in_flight() const {
 
 std::string Front::metrics_page() const {
   std::vector<const Metrics*> all;
+  all.reserve(loops_.size());
   for (const auto& loop : loops_) all.push_back(&loop->metrics());
   return Metrics::page(all.data(), all.size());
 }
