@@ -20,7 +20,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("*.md", "docs/*.md", "docs/site/*", "pytriton/*/README.md", "scripts/README.md")
+DOCUMENTS = ("*.md", "docs/*.md", "docs/images/*", "docs/site/*", "pytriton/**/README.md", "scripts/README.md")
+AS_THEY_ARE = {".md", ".webp"}  # documents and pictures; other files get a page with their text
 API = ("triton", "model_config", "decorators", "workers", "client", "client.exceptions", "exceptions", "inprocess")
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".json": "json", ".py": "python"}
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
@@ -80,7 +81,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def led(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(folder, match[1]))
-        if not match[1] or target.endswith(".md"):
+        if not match[1] or posixpath.splitext(target)[1] in AS_THEY_ARE:
             return match[0]
         return posixpath.relpath(page_of(target), folder or ".") + (match[2] or "")
 
@@ -106,7 +107,7 @@ def linked_files(document: Path) -> Iterator[str]:
     """Files and folders that a document links to and that are not documents, as paths from the repository's root."""
     for path, _ in LINK.findall("".join(FENCE.split(document.read_text(encoding="utf-8"))[::2])):
         target = (document.parent / path).resolve()
-        if path and target.suffix != ".md" and target.exists():
+        if path and target.suffix not in AS_THEY_ARE and target.exists():
             yield target.relative_to(ROOT).as_posix()
 
 

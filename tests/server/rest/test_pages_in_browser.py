@@ -341,6 +341,8 @@ def test_commands_and_the_log_are_refused_without_the_token_and_carried_out_with
     visit.page.locator("[data-command='Scale add']").click()
     visit.page.locator("tr[data-worker=add-1] .badge", has_text="ready").wait_for()
     visit.page.get_by_label("From").select_option("DEBUG")
+    texts = visit.page.locator("ol.log li").all_inner_texts()
+    assert len(texts) == len({*texts})  # the log is asked for when the token comes, and every two seconds
     visit.page.get_by_label("Search the log").fill("a page commands: scale")
     assert TOKEN not in visit.page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])")
     visit.page.reload()

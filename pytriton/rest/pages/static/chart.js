@@ -3,7 +3,8 @@
 import { h, number } from "./dom.js";
 
 const NS = "http://www.w3.org/2000/svg";
-const MARGIN = { left: 52, right: 12, top: 10, bottom: 22 };
+const MARGIN = { left: 60, right: 12, top: 10, bottom: 22 };
+const HALF_LABEL = 28; // of a time, in pixels
 const LEAST_S = 120;
 const GAP_S = 25; // without a sample for longer, a line has a gap
 
@@ -80,7 +81,7 @@ export class LineChart {
       parts.push(s("text", { class: "tick end", x: MARGIN.left - 6, y: y(value) + 4 }, this.show(value)));
     }
     const every = [30, 60, 300, 900, 3600, 10800, 21600].find((each) => ((width - 64) * each) / seconds > 60) ?? 43200;
-    for (let time = Math.ceil(left / every) * every; time <= right; time += every) {
+    for (let time = Math.ceil(left / every) * every; time <= right && x(time) < width - HALF_LABEL; time += every) {
       const text = new Date(time * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: every < 60 ? "2-digit" : undefined });
       parts.push(s("text", { class: "tick middle", x: x(time), y: height - 5 }, text));
     }
