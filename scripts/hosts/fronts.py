@@ -1,8 +1,9 @@
 """A hosting process of the section ``rest``: models that answer JSON at ``POST /predict/<model>``.
 
-Usage: ``python fronts.py (own | mounted | fastapi | fastapi-1) <HTTP port> <two other ports> <model>...``; SIGTERM
-ends it. ``own`` is the front in a process of its own, ``mounted`` the same application on a server in this process,
-``fastapi`` and ``fastapi-1`` are FastAPI with the same functions in its two worker processes, or in one process.
+Usage: ``python fronts.py (own | native | mounted | fastapi | fastapi-1) <HTTP port> <two other ports> <model>...``;
+SIGTERM ends it. ``own`` is the front in a process of its own, ``native`` the server's native HTTP front end before it,
+``mounted`` the same application on a server in this process, ``fastapi`` and ``fastapi-1`` are FastAPI with the same
+functions in its two worker processes, or in one process.
 """
 
 import os
@@ -23,6 +24,18 @@ def own(port, others, models):
     config = config_of(others[0], others[1], None)
     config.allow_metrics = False
     with Triton(config=config, rest=RestConfig(address=HOST, port=port)) as triton:
+        for name in models:
+            bind(triton, name, make(name))
+        triton.serve()
+
+
+def native(port, others, models):
+    """Serve the front at the HTTP port of the server, whose native front end answers what it can."""
+    from pytriton.triton import Triton
+
+    config = config_of(port, others[0], None)
+    config.allow_metrics, config.http_frontend = False, "native"
+    with Triton(config=config, rest=True) as triton:
         for name in models:
             bind(triton, name, make(name))
         triton.serve()
@@ -74,6 +87,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn sends itself the signal again at its end
     if kind == "own":
         own(port, others, models)
+    elif kind == "native":
+        native(port, others, models)
     elif kind == "mounted":
         mounted(port, models)
     else:
