@@ -543,14 +543,16 @@ def listens(config: TritonConfig) -> bool:
 def test_a_server_that_ends_by_itself_does_not_wait_for_its_own_connections(caplog):
     """As one that a service manager signals."""
     policy = TritonLifecyclePolicy(restart_server=False)
-    with local_config(http_frontend="native", exit_timeout_secs=4) as config:
-        with serving(config, triton_lifecycle_policy=policy) as triton:
-            triton.run()
-            with connected(config) as client:  # which the endpoint behind answers
-                assert client.ask(Request("GET", "/v2/health/live")).status == 200
-            server = triton._server
-            os.kill(server_of(config), signal.SIGTERM)
-            assert server.ends_within(30)
+    with (
+        local_config(http_frontend="native", exit_timeout_secs=4) as config,
+        serving(config, triton_lifecycle_policy=policy) as triton,
+    ):
+        triton.run()
+        with connected(config) as client:  # which the endpoint behind answers
+            assert client.ask(Request("GET", "/v2/health/live")).status == 200
+        server = triton._server
+        os.kill(server_of(config), signal.SIGTERM)
+        assert server.ends_within(30)
     assert "Exit timeout expired" not in "\n".join(server._process._tail)
 
 
