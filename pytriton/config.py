@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 from pytriton.exceptions import PyTritonValidationError
 
-__all__ = ["ENVIRONMENT_PREFIX", "TritonConfig", "merge_configs"]
+__all__ = ["ENVIRONMENT_PREFIX", "HTTP_FRONTENDS", "NATIVE_HTTP_OPTIONS", "NO_FLAGS", "TritonConfig", "merge_configs"]
 
+HTTP_FRONTENDS = ("native", "triton")
 ENVIRONMENT_PREFIX = "PYTRITON_TRITON_CONFIG_"
 
 _T = TypeVar("_T")
@@ -62,6 +63,16 @@ def _to_port(value: object) -> int:
     return _to_int(value, lowest=1, highest=65535)  # with 0 the server would choose a port that clients do not know
 
 
+def _to_positive(value: object) -> int:
+    return _to_int(value, lowest=1)
+
+
+def _to_frontend(value: object) -> str:
+    if value not in HTTP_FRONTENDS:
+        raise ValueError(f"expected one of {', '.join(map(repr, HTTP_FRONTENDS))}")
+    return str(value)
+
+
 def _to_str(value: object) -> str:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
@@ -94,15 +105,28 @@ def _split(text: str) -> list[str]:
     return [item for item in items if item]
 
 
-def _option(convert: Callable[[object], _T], meaning: str, *, secret: bool = False) -> _T | None:
-    return field(default=None, repr=not secret, metadata={"convert": convert, "meaning": meaning})
+def _option(
+    convert: Callable[[object], _T], meaning: str, *, secret: bool = False, flag: bool = True, native: bool = False
+) -> _T | None:
+    """A field.
+
+    Args:
+        convert: Checks and converts a value.
+        meaning: For the documentation.
+        secret: Its value is not shown.
+        flag: The server has a flag of the name.
+        native: It is an option of the native HTTP front end alone.
+    """
+    metadata = {"convert": convert, "meaning": meaning, "flag": flag and not native, "native": native}
+    return field(default=None, repr=not secret, metadata=metadata)
 
 
 @dataclass(kw_only=True)
 class TritonConfig:
     """Options of the Triton server; ``None`` leaves the choice to the server.
 
-    Each field is the server flag of the same name. Values are converted where their meaning is plain: text to
+    Each field is the server flag of the same name, but for ``http_frontend`` and the options of the native HTTP front
+    end, which the list below marks. Values are converted where their meaning is plain: text to
     paths, numbers and booleans (``true/false/1/0/yes/no/on/off`` in any case), one text to the items of a list.
     Fields may be assigned until the configuration is given to ``Triton()``, which copies, converts and checks it.
     The list below names the server's own default after the semicolon.
@@ -119,15 +143,66 @@ class TritonConfig:
     exit_on_error: bool | None = _option(_to_bool, "exit when the initialisation fails; true")
     strict_readiness: bool | None = _option(_to_bool, "ready only if all models are available; true")
     allow_http: bool | None = _option(_to_bool, "serve HTTP; true")
-    http_address: str | None = _option(_to_str, "address of the HTTP endpoint; 0.0.0.0")
+    http_frontend: str | None = _option(
+        _to_frontend,
+        "`native`: the front end of this package serves HTTP; `triton`: the server's own does; triton",
+        flag=False,
+    )
+    http_address: str | None = _option(
+        _to_str, "address of the HTTP endpoint; with the native front end also `unix:/path/of/socket`; 0.0.0.0"
+    )
     http_port: int | None = _option(_to_port, "port of the HTTP endpoint; 8000")
     http_header_forward_pattern: str | None = _option(
         _to_str,
         "regular expression: matching HTTP headers become request parameters; letter case counts after `(?-i)`; off",
     )
-    http_thread_count: int | None = _option(_to_int, "threads that handle HTTP requests; 8")
+    http_thread_count: int | None = _option(
+        _to_int, "threads that handle HTTP requests; 8, and 1 with the native front end"
+    )
     http_restricted_api: str | None = _option(
         _to_str, "`<api>[,<api>...]:<header>=<value>`: these APIs need the header; off", secret=True
+    )
+    http_use_ssl: bool | None = _option(_to_bool, "native: TLS for HTTP; false", native=True)
+    http_use_ssl_mutual: bool | None = _option(
+        _to_bool, "native: mutual TLS for HTTP, wins over http_use_ssl; false", native=True
+    )
+    http_server_cert: Path | None = _option(
+        _to_path, "native: PEM file of the server's certificate chain, used with TLS", native=True
+    )
+    http_server_key: Path | None = _option(_to_path, "native: PEM file of the server's key, used with TLS", native=True)
+    http_root_cert: Path | None = _option(
+        _to_path, "native: PEM file of the authorities of clients, used with mutual TLS", native=True
+    )
+    http_max_head_bytes: int | None = _option(
+        _to_positive, "native: bytes of the longest head of a request; 65536", native=True
+    )
+    http_max_body_bytes: int | None = _option(
+        _to_positive, "native: bytes of the longest body of a request, also decompressed; 2147483648", native=True
+    )
+    http_max_nesting: int | None = _option(_to_positive, "native: deepest nesting of JSON; 64", native=True)
+    http_head_timeout_s: int | None = _option(
+        _to_positive, "native: seconds in which the head of a request has to come; 30", native=True
+    )
+    http_body_timeout_s: int | None = _option(
+        _to_positive, "native: seconds without a byte of a body, or of a response that is taken; 60", native=True
+    )
+    http_idle_timeout_s: int | None = _option(
+        _to_positive, "native: seconds after which a connection without a request is closed; 600", native=True
+    )
+    http_max_connections: int | None = _option(
+        _to_positive, "native: open connections; more are closed at once; no limit", native=True
+    )
+    http_max_connections_per_address: int | None = _option(
+        _to_positive, "native: open connections of one address; no limit", native=True
+    )
+    http_max_requests: int | None = _option(
+        _to_positive, "native: requests in progress; more get 503; no limit", native=True
+    )
+    http_access_log: str | None = _option(
+        _to_str, "native: file for a line of JSON per request, or `stderr`; off", native=True
+    )
+    http_metrics: bool | None = _option(
+        _to_bool, "native: serve `/metrics` at the HTTP endpoint as well; false", native=True
     )
     allow_grpc: bool | None = _option(_to_bool, "serve gRPC; true")
     grpc_address: str | None = _option(_to_str, "address of the gRPC endpoint; 0.0.0.0")
@@ -259,6 +334,10 @@ class TritonConfig:
 _CONVERTERS: dict[str, Callable[[object], object]] = {
     option.name: option.metadata["convert"] for option in fields(TritonConfig)
 }
+NO_FLAGS = {option.name for option in fields(TritonConfig) if not option.metadata["flag"]}
+"""Fields that are no flags of the server."""
+NATIVE_HTTP_OPTIONS = [option.name for option in fields(TritonConfig) if option.metadata["native"]]
+"""Fields that are for the native HTTP front end alone."""
 TritonConfig.__doc__ = f"{cleandoc(TritonConfig.__doc__ or '')}\n\nAttributes:\n" + "\n".join(
     f"    {option.name}: {option.metadata['meaning']}." for option in fields(TritonConfig)
 )

@@ -23,7 +23,7 @@ from pytriton.constants import (
 from pytriton.exceptions import PyTritonServerError
 from pytriton.model_config.validation import checked_copy
 from pytriton.remote import RemoteTriton
-from pytriton.rest.config import RestConfig, checked
+from pytriton.rest.config import RestConfig, SharedPort, checked
 from pytriton.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
     TRITON_ACCESS_HEADER,
@@ -32,8 +32,9 @@ from pytriton.security import (
 )
 from pytriton.server.access import Restrictions
 from pytriton.server.endpoints import ServerEndpoints
+from pytriton.server.http_frontend import HttpFrontend, uses_native_frontend
 from pytriton.server.installation import find_installation
-from pytriton.server.launch import check_ports, check_ports_differ, with_vertex_ai_settings
+from pytriton.server.launch import check_ports, check_ports_differ, local_url, with_vertex_ai_settings
 from pytriton.server.launched_server import LaunchedServer
 from pytriton.server.model_server import ServerCapabilities
 from pytriton.server.repository import UserRepository
@@ -147,10 +148,12 @@ class Triton(TritonBase):
         self._announced = False
         default = VertextAILifecyclePolicy if self._config.allow_vertex_ai else DefaultTritonLifecyclePolicy
         self._policy = triton_lifecycle_policy or default
-        front = checked(rest)
-        if front is not None:
+        is_native = uses_native_frontend(self._config)
+        front = checked(rest, shares_port=is_native)
+        if front is not None and front.port is not None:
             check_ports_differ(self._config, "RestConfig.port", front.port)
         super().__init__(workspace, self._policy.launch_triton_on_startup, front)
+        self._frontend = self._make_frontend() if is_native else None
 
     def run(self) -> None:
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""
@@ -169,7 +172,22 @@ class Triton(TritonBase):
 
     def endpoints(self) -> ServerEndpoints:
         """Where clients on this machine reach the server, which need not run yet."""
-        return ServerEndpoints.of_own(self._config, self._restrictions)
+        private_url = None if self._frontend is None else self._frontend.url
+        return ServerEndpoints.of_own(self._config, self._restrictions, private_url)
+
+    def _make_frontend(self) -> HttpFrontend:
+        return HttpFrontend(
+            self._config,
+            self._restrictions,
+            self._workspace.path,
+            application=self._rest is not None,
+            predict=self._rest is not None,
+        )
+
+    def _shared_port(self) -> SharedPort | None:
+        if self._frontend is None or self._frontend.application is None:
+            return None
+        return SharedPort(self._frontend.application, local_url(self._config))
 
     def _begin_serving(self) -> None:
         self.run()
@@ -188,6 +206,7 @@ class Triton(TritonBase):
             self._on_server_exit,
             self._restrictions,
             self._user_repository,
+            self._frontend,
             # One that is launched again has them before it answers: without them it would say that they do not exist.
             self._models.names() if self._policy.local_model_store else self._models.names(loaded=True),
             self._is_wanted,

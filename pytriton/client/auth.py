@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from pytriton.client.arguments import check_token
 from pytriton.client.exceptions import PyTritonClientInvalidUrlError, PyTritonClientValueError
@@ -36,6 +36,8 @@ _HEADERS = {"http": "triton-access-token", "grpc": "triton-grpc-protocol-triton-
 _HOST = re.compile(r"[^\x00-\x20\x7f\"#/<>?@\\^`{|}]+")
 _PATH = re.compile(r"(/[!$-;=@-Z_a-z~]*)?")
 _DEFAULT_PORTS = {"http": DEFAULT_HTTP_PORT, "grpc": DEFAULT_GRPC_PORT}
+_UNIX = "http+unix"
+_MOST_SOCKET_BYTES = 107  # that the kernel takes as the path of a socket
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class TritonUrl:
         port: 1 to 65535.
         path: Base path of a server behind an HTTP proxy, with a leading and without a trailing slash; may be empty.
             Percent-encoded.
+        socket: Path of the Unix socket that the server listens on, for HTTP; empty for TCP. Host and port are then
+            only those that requests name.
 
     Raises:
         PyTritonClientInvalidUrlError: A part cannot be sent.
@@ -59,6 +63,7 @@ class TritonUrl:
     hostname: str
     port: int
     path: str = ""
+    socket: str = ""
 
     def __post_init__(self) -> None:
         if not _HOST.fullmatch(self.hostname):
@@ -72,11 +77,12 @@ class TritonUrl:
 
     @classmethod
     def from_url(cls, url: str) -> TritonUrl:
-        """Parse ``[scheme://]host[:port][/path]``.
+        """Parse ``[scheme://]host[:port][/path]``, or ``http+unix://`` with the path of a Unix socket.
 
         Args:
             url: Without scheme it is HTTP, without port the scheme's default port (8000 for HTTP, 8001 for gRPC). A
-                path counts for HTTP alone.
+                path counts for HTTP alone. ``http+unix:///run/x.sock`` names a socket, and so does
+                ``http+unix://%2Frun%2Fx.sock``, which may have a base path behind it.
 
         Raises:
             PyTritonClientInvalidUrlError: It is no string, has another scheme, no host, a bad port, or a user, query or
@@ -87,6 +93,8 @@ class TritonUrl:
         text = url if "://" in url else f"http://{url}"
         try:
             parts = urlsplit(text)
+            if parts.scheme == _UNIX:
+                return cls._from_unix(url, parts)
             hostname, port = parts.hostname, parts.port
         except ValueError as error:
             raise _invalid(url, str(error)) from error
@@ -109,6 +117,32 @@ class TritonUrl:
             path=parts.path.rstrip("/") if parts.scheme == "http" else "",
         )
 
+    @classmethod
+    def of_socket(cls, socket: str, path: str = "") -> TritonUrl:
+        """The URL of a server that listens on a Unix socket.
+
+        Args:
+            socket: Path of the socket.
+            path: As for the class.
+
+        Raises:
+            PyTritonClientInvalidUrlError: No socket can have this path.
+        """
+        parsed = cls("http", "localhost", 80, path, socket)
+        if not socket.startswith("/") or "\0" in socket:
+            raise _invalid(parsed.with_scheme, "it needs the absolute path of a socket, as http+unix:///run/x.sock")
+        if len(os.fsencode(socket)) > _MOST_SOCKET_BYTES:
+            raise _invalid(parsed.with_scheme, f"the path of a socket can have {_MOST_SOCKET_BYTES} bytes")
+        return parsed
+
+    @classmethod
+    def _from_unix(cls, url: str, parts: SplitResult) -> TritonUrl:
+        if parts.query or parts.fragment or not url.isprintable():
+            raise _invalid(url, "it must not have a query, a fragment or control characters; write %3F for '?'")
+        if parts.netloc:
+            return cls.of_socket(unquote(parts.netloc), parts.path.rstrip("/"))
+        return cls.of_socket(unquote(parts.path))
+
     @property
     def without_scheme(self) -> str:
         """``host:port[/path]``, as tritonclient takes it."""
@@ -116,12 +150,17 @@ class TritonUrl:
 
     @property
     def with_scheme(self) -> str:
-        """``scheme://host:port[/path]``, which :meth:`from_url` reads back."""
+        """``scheme://host:port[/path]``, or ``http+unix://...``, which :meth:`from_url` reads back."""
+        if self.socket:
+            return f"{_UNIX}://{quote(self.socket, safe='' if self.path else '/')}{self.path}"
         return f"{self.scheme}://{self.without_scheme}"
 
 
 def _invalid(url: str, reason: str) -> PyTritonClientInvalidUrlError:
-    return PyTritonClientInvalidUrlError(f"url {url!r} is not of the form [http://|grpc://]host[:port]: {reason}")
+    form = "[http://|grpc://]host[:port]"
+    if url.startswith(_UNIX):
+        form = f"{_UNIX}:///path/of/socket"
+    return PyTritonClientInvalidUrlError(f"url {url!r} is not of the form {form}: {reason}")
 
 
 def create_auth_headers(access_token: str | None, protocol: str) -> dict[str, str]:
@@ -190,8 +229,8 @@ PathLike = str | os.PathLike[str] | None
 class Tls:
     """Encrypt the connection and check the server's certificate, which must name the URL's host.
 
-    Triton's gRPC endpoint can speak TLS. Its HTTP endpoint cannot, so over HTTP this is for a server behind a proxy
-    that speaks HTTPS.
+    Triton's gRPC endpoint can speak TLS, and so can the native HTTP front end. Triton's own HTTP endpoint cannot: over
+    HTTP this is then for a server behind a proxy that speaks HTTPS.
 
     Args:
         root_certificates: PEM file of the authorities that may have signed the server's certificate. None trusts the

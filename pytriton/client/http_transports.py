@@ -33,6 +33,7 @@ HTTP_CONNECTIONS = 256
 """Further calls in one event loop wait, because the default limit of open files is 1,024."""
 
 _RECEIVED_BYTES = 2**16
+_BACKLOG_POLL_S = 0.005
 _JOINED_BYTES = 2**16
 """For requests up to this size, one copy and one system call cost less than a system call for each part."""
 
@@ -124,9 +125,10 @@ class BlockingConnection:
         self, url: TritonUrl, tls: ssl.SSLContext | None, deadline: float, max_response_bytes: int | None = None
     ) -> None:
         host = url.hostname.strip("[]")
-        self._socket = _connected(host, url.port, deadline)
+        self._socket = _connected_to_path(url.socket, deadline) if url.socket else _connected(host, url.port, deadline)
         try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not url.socket:
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
                 self._socket.settimeout(_left_s(deadline))
                 self._socket = tls.wrap_socket(self._socket, server_hostname=host)
@@ -204,6 +206,21 @@ def _connected(host: str, port: int, deadline: float) -> socket.socket:
     raise error
 
 
+def _connected_to_path(path: str, deadline: float) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        while True:
+            connection.settimeout(_left_s(deadline))
+            try:
+                connection.connect(path)
+                return connection
+            except BlockingIOError:  # too many clients connect at once; unlike with TCP, the kernel lets none wait
+                time.sleep(_BACKLOG_POLL_S)
+    except BaseException:
+        connection.close()
+        raise
+
+
 def _resolved(host: str, port: int, deadline: float) -> list[Any]:
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
@@ -267,8 +284,7 @@ class ConnectionPool:
     def __init__(
         self, url: TritonUrl, limit: int, tls: ssl.SSLContext | None, max_response_bytes: int | None = None
     ) -> None:
-        self._host = url.hostname.strip("[]")
-        self._port = url.port
+        self._url = url
         self._tls = tls
         self._max_response_bytes = max_response_bytes
         self._places = asyncio.Semaphore(limit)
@@ -311,14 +327,34 @@ class ConnectionPool:
             connection = self._idle.pop()
             if connection.is_open:
                 return connection
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: AsyncioConnection(self._open, self._max_response_bytes),
-            self._host,
-            self._port,
-            ssl=self._tls,
-            server_hostname=self._host if self._tls else None,
-        )
+        loop, host = asyncio.get_running_loop(), self._url.hostname.strip("[]")
+        tls: dict[str, Any] = {"ssl": self._tls, "server_hostname": host if self._tls else None}
+
+        def make() -> AsyncioConnection:
+            return AsyncioConnection(self._open, self._max_response_bytes)
+
+        if self._url.socket:
+            connected = await _connected_in_loop(self._url.socket)
+            _, connection = await loop.create_unix_connection(make, sock=connected, **tls)
+        else:
+            _, connection = await loop.create_connection(make, host, self._url.port, **tls)
         return connection
+
+
+async def _connected_in_loop(path: str) -> socket.socket:
+    """As :func:`_connected_to_path`. Event loops take a socket for connected when too many clients connect at once."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.setblocking(False)
+    try:
+        while True:
+            try:
+                connection.connect(path)
+                return connection
+            except BlockingIOError:
+                await asyncio.sleep(_BACKLOG_POLL_S)
+    except BaseException:
+        connection.close()
+        raise
 
 
 class AsyncioConnection(asyncio.Protocol):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pytriton.client.arguments import check_timeout
 from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import NETWORK_TIMEOUT_S, AsyncTransport, Call, Transport
-from pytriton.client.exceptions import PyTritonClientError, PyTritonClientValueError
+from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInvalidUrlError, PyTritonClientValueError
 from pytriton.client.grpc_protocol import GrpcProtocol, plain_answer
 from pytriton.client.transport import ProtocolAdapter, time_limit
 from pytriton.client.warnings import NotSupportedTimeoutWarning
@@ -65,7 +65,15 @@ def bare_client(lib: Any, url: TritonUrl, network_timeout_s: float | None) -> An
         url: The server.
         network_timeout_s: For HTTP, bounds connecting, and every wait for data, or for asyncio every call; None is
             tritonclient's default of 60. gRPC has no such setting, which is a :class:`NotSupportedTimeoutWarning`.
+
+    Raises:
+        PyTritonClientInvalidUrlError: The URL names a Unix socket, which tritonclient cannot use.
     """
+    if url.socket:
+        raise PyTritonClientInvalidUrlError(
+            f"tritonclient cannot use a Unix socket such as {url.with_scheme}; use ModelClient, or a URL with host and "
+            "port"
+        )
     if url.scheme == "grpc":
         if network_timeout_s is not None:
             warnings.warn(

@@ -11,6 +11,7 @@
 
 #include "failure.h"
 #include "json.h"
+#include "model_changes.h"
 #include "preloaded.h"
 #include "triton.h"
 
@@ -143,6 +144,7 @@ Error TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Server* server, co
   static const auto server_s = pytriton::next<decltype(TRITONSERVER_ServerLoadModelWithParameters)>(
       "TRITONSERVER_ServerLoadModelWithParameters");
   static const auto delete_parameter = pytriton::next<void(TRITONSERVER_Parameter*)>("TRITONSERVER_ParameterDelete");
+  const pytriton::ModelChange change;
   std::vector<const TRITONSERVER_Parameter*> all(parameters, parameters + count);
   const auto given = config.parameter ? std::find(all.begin(), all.end(), config.parameter) : all.end();
   std::string whole;

@@ -17,7 +17,9 @@ from pytriton.security import check_header_value
 if TYPE_CHECKING:
     from pytriton.server.endpoints import ServerEndpoints
 
-__all__ = ["READY", "FrontSpec", "RestConfig", "checked"]
+__all__ = ["DEFAULT_PORT", "READY", "FrontSpec", "RestConfig", "SharedPort", "checked"]
+
+DEFAULT_PORT = 8080
 
 ENVIRONMENT_PREFIX = "PYTRITON_REST_"
 READY = b"ready"
@@ -28,7 +30,8 @@ class RestConfig:
     """Options of the REST front.
 
     Attributes:
-        port: TCP port of the front's own process.
+        port: TCP port of the front's own process. None is 8080; or no port if the server's native HTTP front end serves
+            the routes of the front at its own, unless a certificate is given.
         address: Address that it listens on.
         processes: Number of processes that share the port.
         root_path: Path below which a reverse proxy serves the front, such as ``/models``.
@@ -47,7 +50,7 @@ class RestConfig:
         access_log: Whether each request is logged.
     """
 
-    port: int = 8080
+    port: int | None = None
     address: str = "0.0.0.0"
     processes: int = 1
     root_path: str = ""
@@ -76,7 +79,7 @@ class RestConfig:
             name = f"{ENVIRONMENT_PREFIX}{each.name.upper()}"
             text = environment.get(name)
             if text is not None:
-                kind = type(each.default)
+                kind = int if each.name == "port" else type(each.default)
                 try:
                     given[each.name] = _READERS.get(kind, str)(text)
                 except (KeyError, ValueError) as error:
@@ -91,7 +94,8 @@ class RestConfig:
         """
         for name in ("processes", "max_body_bytes", "max_depth", "max_requests"):
             _check(name, getattr(self, name), int, 1)
-        _check("port", self.port, int, 1, 65535)
+        if self.port is not None:
+            _check("port", self.port, int, 1, 65535)
         for name in ("timeout_s", "heartbeat_s"):
             _check(name, getattr(self, name), (int, float), 0.001)
         for name in ("access_log", "mcp"):
@@ -119,13 +123,26 @@ class RestConfig:
 
 
 @dataclass(frozen=True)
+class SharedPort:
+    """An HTTP endpoint of the server at which the front's routes are served, too.
+
+    Attributes:
+        socket: Path of the Unix socket on which the front gets the requests that come there.
+        url: Of the endpoint, for this machine.
+    """
+
+    socket: str
+    url: str
+
+
+@dataclass(frozen=True)
 class FrontSpec:
     """What a process of the front needs.
 
     Attributes:
         config: Options of the front.
         endpoints: Of the server behind it.
-        listener: Descriptor of the socket that it accepts from, which listens already.
+        listeners: Descriptors of the sockets that it accepts from, which listen already.
         control: Descriptor of the socket to the hosting process. It brings the number of seconds in which to answer
             the requests in progress, and its end ends this process at once. :data:`READY` goes the other way.
         host: Descriptor of the socket on which the hosting process answers questions, see :mod:`pytriton.rest.host`.
@@ -138,7 +155,7 @@ class FrontSpec:
 
     config: RestConfig
     endpoints: ServerEndpoints
-    listener: int
+    listeners: tuple[int, ...]
     control: int
     host: int
     counters: tuple[int, ...]
@@ -149,7 +166,7 @@ class FrontSpec:
 
     def descriptors(self) -> tuple[int, ...]:
         """All of them."""
-        return (self.listener, self.control, self.host, self.limits, *self.counters)
+        return (*self.listeners, self.control, self.host, self.limits, *self.counters)
 
 
 _NOUNS = {int: "an integer", float: "a number", bool: "true or false"}
@@ -168,11 +185,12 @@ def _check(name: str, value: Any, kind: Any, least: float, most: float = float("
         raise PyTritonBadParameterError(f"{name} must be {noun} {limit}, got {value!r}")
 
 
-def checked(rest: RestConfig | bool | None) -> RestConfig | None:
+def checked(rest: RestConfig | bool | None, *, shares_port: bool = False) -> RestConfig | None:
     """The options of a front, checked for all that its processes need; None for no front.
 
     Args:
         rest: Options, which are copied. True takes those in the environment, and so does None if they have a port.
+        shares_port: Whether the front needs no port of its own.
 
     Raises:
         ImportError: The libraries of the extra ``rest`` are not installed.
@@ -189,6 +207,8 @@ def checked(rest: RestConfig | bool | None) -> RestConfig | None:
     config = replace(config)
     config.api_keys = config.keys() if config.api_keys is not None else None  # the file is read once
     config.validate()
+    if config.port is None and (not shares_port or config.certificate is not None):
+        config.port = DEFAULT_PORT
     missing = [name for name in ("httptools", "pydantic", "starlette", "uvicorn", "uvloop") if find_spec(name) is None]
     if missing:
         raise ImportError(f"the REST front needs {', '.join(missing)}; install it with: pip install 'pytriton[rest]'")

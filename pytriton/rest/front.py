@@ -21,7 +21,7 @@ from pytriton.exceptions import PyTritonServerError
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.supervisor import RestartPolicy
 from pytriton.rest.announcement import announcement
-from pytriton.rest.config import READY, FrontSpec, RestConfig
+from pytriton.rest.config import READY, FrontSpec, RestConfig, SharedPort
 from pytriton.rest.counters import MEMORY_BYTES
 from pytriton.rest.host import Answer, serve
 from pytriton.rest.keys import memory_bytes
@@ -59,6 +59,7 @@ class Front:
         endpoints: Of the server behind the front, which need not run yet.
         on_failure: Called, on a thread of its own, when a process cannot be started, or has died too often.
         answer: Answers the questions of the processes.
+        shared: Where the front gets requests beside its own port, if it has one.
 
     Attributes:
         url: Where the front is, for this machine.
@@ -68,19 +69,33 @@ class Front:
     """
 
     def __init__(
-        self, config: RestConfig, endpoints: ServerEndpoints, on_failure: Callable[[], None], answer: Answer
+        self,
+        config: RestConfig,
+        endpoints: ServerEndpoints,
+        on_failure: Callable[[], None],
+        answer: Answer,
+        shared: SharedPort | None = None,
     ) -> None:
         scheme = "http" if config.certificate is None else "https"
-        self.url = f"{scheme}://{local_host(config.address)}:{config.port}{config.root_path}"
+        own = f"{scheme}://{local_host(config.address)}:{config.port}"
+        self.url = (shared.url if shared else own) + config.root_path
         self._asks_token = config.access_token is not None
-        self._listeners = _listen(config.address, config.port, config.processes)
+        self._shared = shared
+        self._listeners: list[socket.socket] = []
+        if config.port is not None:
+            self._listeners += _listen(config.address, config.port, config.processes)
+        each_listens = [[listener] for listener in self._listeners] or [[] for _ in range(config.processes)]
+        if shared is not None:
+            listener = _listen_at(shared.socket)
+            self._listeners.append(listener)
+            each_listens = [[*listeners, listener] for listeners in each_listens]
         self._counters = [_memory(f"metrics-{index}", MEMORY_BYTES) for index in range(config.processes)]
         limits = _memory("limits", memory_bytes(len(config.keys()), config.processes))
         self._memories = [*self._counters, limits]
         forks.register(self)
         self._processes = [
-            FrontProcess(config, endpoints, listener, self._counters, limits, index, on_failure, answer)
-            for index, listener in enumerate(self._listeners)
+            FrontProcess(config, endpoints, listeners, self._counters, limits, index, on_failure, answer)
+            for index, listeners in enumerate(each_listens)
         ]
 
     def after_fork(self) -> None:
@@ -136,6 +151,9 @@ class Front:
     def _close_listeners(self) -> None:
         for listener in self._listeners:
             listener.close()
+        if self._shared is not None:
+            with suppress(OSError):
+                os.unlink(self._shared.socket)
 
 
 class FrontProcess:
@@ -144,7 +162,7 @@ class FrontProcess:
     Args:
         config: Options of the front.
         endpoints: Of the server behind it.
-        listener: What it accepts from.
+        listeners: What it accepts from.
         counters: Descriptors of the metrics of all processes of the front.
         limits: Descriptor of what the API keys have used.
         index: Which of them this process is.
@@ -159,7 +177,7 @@ class FrontProcess:
         self,
         config: RestConfig,
         endpoints: ServerEndpoints,
-        listener: socket.socket,
+        listeners: Sequence[socket.socket],
         counters: list[int],
         limits: int,
         index: int,
@@ -167,7 +185,7 @@ class FrontProcess:
         answer: Answer,
     ) -> None:
         self.failure: str | None = None
-        self._config, self._endpoints, self._listener = config, endpoints, listener
+        self._config, self._endpoints, self._listeners = config, endpoints, listeners
         self._counters, self._limits, self._index = tuple(counters), limits, index
         self._on_failure, self._answer = on_failure, answer
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -273,7 +291,7 @@ class FrontProcess:
             spec = FrontSpec(
                 self._config,
                 self._endpoints,
-                self._listener.fileno(),
+                tuple(listener.fileno() for listener in self._listeners),
                 theirs.fileno(),
                 of_front.fileno(),
                 self._counters,
@@ -287,7 +305,7 @@ class FrontProcess:
             file.seek(0)
             try:
                 process = subprocess.Popen(
-                    [sys.executable, "-c", BOOTSTRAP, str(file.fileno()), f"pytriton-rest:{self._config.port}"],
+                    [sys.executable, "-c", BOOTSTRAP, str(file.fileno()), f"pytriton-rest:{self._config.port or ''}"],
                     stdin=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # each of its threads takes memory
@@ -358,6 +376,18 @@ def _listen(address: str, port: int, count: int) -> list[socket.socket]:
             f"the REST front cannot listen on {address}:{port}: {error.strerror}. Choose another port in RestConfig"
         ) from error
     return listeners
+
+
+def _listen_at(path: str) -> socket.socket:
+    """A socket that listens at a path, in a folder of this user alone."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise PyTritonServerError(f"the REST front cannot listen on {path}: {error.strerror}") from error
+    return listener
 
 
 def _memory(name: str, size: int) -> int:

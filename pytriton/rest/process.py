@@ -47,7 +47,7 @@ def main(file: IO[bytes]) -> None:
         os.set_inheritable(descriptor, False)
     with ignored_signals():  # the hosting process decides
         _log(spec)
-        FrontServer(spec).run([socket.socket(fileno=spec.listener)])
+        FrontServer(spec).run([socket.socket(fileno=listener) for listener in spec.listeners])
 
 
 def _log(spec: FrontSpec) -> None:
@@ -91,7 +91,7 @@ class FrontServer(uvicorn.Server):
         )
         self._live = app.state.live
         self._control = socket.socket(fileno=spec.control)
-        self._listener = os.dup(spec.listener)  # outlives the one that is closed when the drain begins
+        self._listeners = [os.dup(listener) for listener in spec.listeners]  # not closed when the drain begins
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -100,9 +100,14 @@ class FrontServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept, and tell the hosting process."""
-        await super().startup(sockets)
+        sockets = sockets or []
+        await super().startup([each for each in sockets if each.family != socket.AF_UNIX])
+        loop = asyncio.get_running_loop()
+        for each in sockets:
+            if each.family == socket.AF_UNIX:  # what comes over it was encrypted, if at all, on its way to this machine
+                self.servers.append(await loop.create_unix_server(self._protocol, sock=each))
         self._control.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._control, self._follow)
+        loop.add_reader(self._control, self._follow)
         self._control.send(READY)
 
     def _follow(self) -> None:
@@ -137,14 +142,17 @@ class FrontServer(uvicorn.Server):
     def _accept_rest(self) -> asyncio.Future[Any]:
         """Accept the connections that clients have opened already, and close the port."""
         accepted = []
-        with socket.socket(fileno=self._listener) as listener, contextlib.suppress(BlockingIOError):
-            listener.setblocking(False)
-            while True:
-                accepted.append(listener.accept()[0])
+        for descriptor in self._listeners:
+            with socket.socket(fileno=descriptor) as listener, contextlib.suppress(BlockingIOError):
+                listener.setblocking(False)
+                while True:
+                    accepted.append(listener.accept()[0])
         loop = asyncio.get_running_loop()
-        for connection in accepted:
-            connection.setblocking(False)
-        ends = [loop.connect_accepted_socket(self._protocol, each, ssl=self.config.ssl) for each in accepted]
+        ends = []
+        for each in accepted:
+            each.setblocking(False)
+            tls = None if each.family == socket.AF_UNIX else self.config.ssl
+            ends.append(loop.connect_accepted_socket(self._protocol, each, ssl=tls))
         return asyncio.gather(*ends, return_exceptions=True)
 
     def _protocol(self) -> asyncio.Protocol:

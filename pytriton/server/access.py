@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ LOGGER = logging.getLogger(__name__)
 # The option of each protocol, and the prefix that its header has on the wire.
 PROTOCOLS = {"http": ("http_restricted_api", ""), "grpc": ("grpc_restricted_protocol", "triton-grpc-protocol-")}
 
-CERTIFICATE_FIELDS = ("grpc_server_cert", "grpc_server_key")
+CERTIFICATES = ("server_cert", "server_key")  # options of each protocol, with its name before
 CIPHERS = "DEFAULT:@SECLEVEL=0"  # the server decides whether keys are long enough
 
 
@@ -38,9 +38,11 @@ class Access:
         headers: Sent with every call.
         trust: The certificates to trust and the name in the server's certificate, if it speaks TLS.
         inference_header: The header that inference needs, if that is known.
+        public_url: Where others reach the server, if that is another URL.
 
     Attributes:
         url: As given, in its normal form.
+        public_url: As given, or ``url``.
         headers: As given.
         inference_header: As given.
     """
@@ -51,21 +53,30 @@ class Access:
         headers: Mapping[str, str],
         trust: tuple[Tls, str] | None = None,
         inference_header: str | None = None,
+        public_url: str | None = None,
     ) -> None:
         self._url = TritonUrl.from_url(url)
         self.url = self._url.with_scheme
+        self.public_url = public_url or self.url
         self.headers = dict(headers)
         self.inference_header = inference_header
         self._trust = trust
 
     @classmethod
-    def to_own(cls, config: TritonConfig, restrictions: Restrictions) -> Access:
+    def to_own(cls, config: TritonConfig, restrictions: Restrictions, private_url: str | None = None) -> Access:
         """Access to a server that this process launches.
+
+        Args:
+            config: Of the server.
+            restrictions: What its endpoints ask for.
+            private_url: Of the server's own HTTP endpoint behind the native front end, which asks for nothing.
 
         Raises:
             PyTritonValidationError: With HTTP off and mutual TLS, the server would not accept us.
         """
         url = local_url(config)
+        if private_url is not None:
+            return cls(private_url, {}, None, restrictions.header_of("inference", "http"), url)
         scheme = TritonUrl.from_url(url).scheme
         trust = trust_in_own_server(config) if scheme == "grpc" and uses_tls(config) else None
         return cls(url, restrictions.headers(scheme), trust, restrictions.header_of("inference", scheme))
@@ -177,25 +188,34 @@ class Restrictions:
                 token[protocol] = rule
         return cls(own, token)
 
-    def flags(self) -> list[str]:
-        """Arguments of the server, beyond those for its configuration."""
-        return [f"--{PROTOCOLS[name][0].replace('_', '-')}={rule.text()}" for name, rule in self.token.items()]
+    def flags(self, protocols: Collection[str] = tuple(PROTOCOLS)) -> list[str]:
+        """Arguments of the server, beyond those for its configuration.
+
+        Args:
+            protocols: Those whose rules the server itself has to know.
+        """
+        return [
+            f"--{PROTOCOLS[name][0].replace('_', '-')}={rule.text()}"
+            for name, rule in self.token.items()
+            if name in protocols
+        ]
+
+    def rules(self, protocol: str) -> list[Rule]:
+        """All rules of a protocol."""
+        return [rules[protocol] for rules in (self.own, self.token) if protocol in rules]
 
     def headers(self, protocol: str) -> dict[str, str]:
         """The headers that open every endpoint, for ``http`` or ``grpc``."""
         prefix = PROTOCOLS[protocol][1]
-        return {prefix + rule.header.lower(): rule.value for rule in self._rules(protocol)}
+        return {prefix + rule.header.lower(): rule.value for rule in self.rules(protocol)}
 
     def header_of(self, endpoint: str, protocol: str) -> str | None:
         """The header that opens an endpoint, for ``http`` or ``grpc``; None if it is open."""
-        return next((rule.header for rule in self._rules(protocol) if endpoint in rule.endpoints), None)
+        return next((rule.header for rule in self.rules(protocol) if endpoint in rule.endpoints), None)
 
     def secrets(self) -> set[str]:
         """The values of all headers, which no other user may see."""
-        return {rule.value for protocol in PROTOCOLS for rule in self._rules(protocol)}
-
-    def _rules(self, protocol: str) -> list[Rule]:
-        return [rules[protocol] for rules in (self.own, self.token) if protocol in rules]
+        return {rule.value for protocol in PROTOCOLS for rule in self.rules(protocol)}
 
 
 def _token_rule(option: str, own: Rule | None, security: TritonSecurityConfig) -> Rule | None:
@@ -221,12 +241,13 @@ def _token_rule(option: str, own: Rule | None, security: TritonSecurityConfig) -
     return Rule(others, TRITON_ACCESS_HEADER, token) if others else None
 
 
-# Certificates of the gRPC endpoint
+# Certificates
 
 
-def uses_tls(config: TritonConfig) -> bool:
-    """Whether the gRPC endpoint is encrypted."""
-    return config.allow_grpc is not False and bool(config.grpc_use_ssl or config.grpc_use_ssl_mutual)
+def uses_tls(config: TritonConfig, protocol: str = "grpc") -> bool:
+    """Whether an endpoint, ``http`` or ``grpc``, is encrypted."""
+    is_on = getattr(config, f"allow_{protocol}") is not False
+    return is_on and bool(getattr(config, f"{protocol}_use_ssl") or getattr(config, f"{protocol}_use_ssl_mutual"))
 
 
 def check_certificates(config: TritonConfig) -> None:
@@ -235,14 +256,21 @@ def check_certificates(config: TritonConfig) -> None:
     Raises:
         PyTritonValidationError: A file is missing or holds something else, or the key is another certificate's.
     """
-    if uses_tls(config):
-        _server_context(config)
-    elif config.allow_grpc is not False and any(getattr(config, name) for name in CERTIFICATE_FIELDS):
-        LOGGER.warning("gRPC is not encrypted: its certificate is used with grpc_use_ssl or grpc_use_ssl_mutual alone")
+    for protocol, name in (("grpc", "gRPC"), ("http", "HTTP")):
+        given = any(getattr(config, f"{protocol}_{option}") for option in CERTIFICATES)
+        if uses_tls(config, protocol):
+            _server_context(config, protocol)
+        elif getattr(config, f"allow_{protocol}") is not False and given:
+            LOGGER.warning(
+                "%s is not encrypted: its certificate is used with %s_use_ssl or %s_use_ssl_mutual alone",
+                name,
+                protocol,
+                protocol,
+            )
 
 
 def trust_in_own_server(config: TritonConfig) -> tuple[Tls, str]:
-    """How this process, which has the server's certificate, calls the server's encrypted endpoint.
+    """How this process, which has the server's certificate, calls the server's encrypted gRPC endpoint.
 
     A server that demands clients' certificates gets its own one, provided that ``grpc_root_cert`` has signed it.
 
@@ -252,8 +280,8 @@ def trust_in_own_server(config: TritonConfig) -> tuple[Tls, str]:
     Raises:
         PyTritonValidationError: The server would refuse its own certificate.
     """
-    chain, key = (str(getattr(config, name)) for name in CERTIFICATE_FIELDS)
-    server, client = _server_context(config), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    chain, key = (str(getattr(config, f"grpc_{option}")) for option in CERTIFICATES)
+    server, client = _server_context(config, "grpc"), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.set_ciphers(CIPHERS)
     client.load_verify_locations(chain)
@@ -275,34 +303,37 @@ def trust_in_own_server(config: TritonConfig) -> tuple[Tls, str]:
     return tls, str(names[0]).replace("*", "any", 1) if names else ""
 
 
-def _server_context(config: TritonConfig) -> ssl.SSLContext:
+def _server_context(config: TritonConfig, protocol: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers(CIPHERS)
-    chain, key = (_readable_file(config, name) for name in CERTIFICATE_FIELDS)
+    chain, key = (_readable_file(config, protocol, option) for option in CERTIFICATES)
     try:
         context.load_cert_chain(chain, key, password="")  # without a password, OpenSSL would ask at the terminal
     except (OSError, ValueError) as error:
         raise PyTritonValidationError(
-            f"grpc_server_cert {chain} and grpc_server_key {key} cannot be used: {error}; give PEM files of a "
-            "certificate and of its key, which is not encrypted"
+            f"{protocol}_server_cert {chain} and {protocol}_server_key {key} cannot be used: {error}; give PEM files "
+            "of a certificate and of its key, which is not encrypted"
         ) from error
-    if config.grpc_use_ssl_mutual:
-        root = _readable_file(config, "grpc_root_cert")
+    if getattr(config, f"{protocol}_use_ssl_mutual"):
+        root = _readable_file(config, protocol, "root_cert")
         context.verify_mode = ssl.CERT_REQUIRED
         try:
             context.load_verify_locations(root)
         except OSError as error:
             raise PyTritonValidationError(
-                f"grpc_root_cert {root} cannot be used: {error}; give a PEM file of the authorities of clients"
+                f"{protocol}_root_cert {root} cannot be used: {error}; give a PEM file of the authorities of clients"
             ) from error
     return context
 
 
-def _readable_file(config: TritonConfig, name: str) -> Path:
+def _readable_file(config: TritonConfig, protocol: str, option: str) -> Path:
+    name = f"{protocol}_{option}"
     path: Path | None = getattr(config, name)
     if path is None:
-        option = "grpc_use_ssl_mutual" if config.grpc_use_ssl_mutual else "grpc_use_ssl"
-        raise PyTritonValidationError(f"{option} needs {name}, the path of a PEM file")
+        wish = f"{protocol}_use_ssl"
+        if getattr(config, f"{wish}_mutual"):
+            wish += "_mutual"
+        raise PyTritonValidationError(f"{wish} needs {name}, the path of a PEM file")
     try:
         path.read_bytes()
     except OSError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.client.auth import TOKEN_VARIABLE
+from pytriton.client.auth import TOKEN_VARIABLE, TritonUrl
 from pytriton.model_config import SequenceBatcher
 from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -34,23 +34,29 @@ def announcement(url: str, config: TritonModelConfig, header: str | None) -> str
     title = f"Infer function available as model: `{path}`"
     if not url.startswith("http"):
         return f"{title}\n  Inference:      `{url}`, by gRPC alone"
+    curl = "curl"
+    if url.startswith("http+unix:"):
+        socket = TritonUrl.from_url(url).socket
+        title += f", at the socket `{socket}`"
+        curl, url = f"curl --unix-socket {shlex.quote(socket)}", "http://localhost"
     lines = [
         title,
         f"  Status:         `GET  {url}{path}/ready`",
         f"  Model config:   `GET  {url}{path}/config`",
         f"  Inference:      `POST {url}{path}/{'generate_stream' if config.decoupled else 'infer'}`",
     ]
-    command = example_command(url + path, config, header)
+    command = example_command(url + path, config, header, curl)
     return "\n".join([*lines, f"  Try it:         {command}"] if command else lines)
 
 
-def example_command(model_url: str, config: TritonModelConfig, header: str | None) -> str | None:
+def example_command(model_url: str, config: TritonModelConfig, header: str | None, curl: str = "curl") -> str | None:
     """A line for a shell that calls a model once, with zeros or texts of the smallest shapes that it declares.
 
     Args:
         model_url: ``http://.../v2/models/NAME``.
         config: Of the model.
         header: As for :func:`announcement`; the shell takes its value from ``PYTRITON_ACCESS_TOKEN``.
+        curl: The program, with its options.
 
     Returns:
         None for a decoupled model whose inputs do not fit into a line, for which there is no binary form.
@@ -65,14 +71,14 @@ def example_command(model_url: str, config: TritonModelConfig, header: str | Non
         if takes_binary or gives_binary:
             return None
         values = {spec.name: _values(spec, config) for spec in inputs}
-        return f"curl -N {model_url}/generate_stream{token} -d {_quoted(values)}"
+        return f"{curl} -N {model_url}/generate_stream{token} -d {_quoted(values)}"
     request: dict[str, Any] = {"inputs": [_tensor(spec, config, takes_binary) for spec in inputs]}
     parameters: dict[str, Any] = {"binary_data_output": True} if gives_binary else {}
     if isinstance(config.batcher, SequenceBatcher):
         parameters |= {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
     if parameters:
         request["parameters"] = parameters
-    command = f"curl {model_url}/infer{token}" + " --output -" * gives_binary
+    command = f"{curl} {model_url}/infer{token}" + " --output -" * gives_binary
     if not takes_binary:
         return f"{command} -d {_quoted(request)}"
     length_bytes = len(json.dumps(request))

@@ -145,7 +145,11 @@ def build_mismatch(library: Path) -> str:
 def _sources_hash(folder: Path) -> str:
     """As CMakeLists.txt computes it; empty where there are no sources."""
     names = sorted(
-        name for name in os.listdir(folder) if name.endswith((".cpp", ".h", ".map")) or name == "CMakeLists.txt"
+        path.relative_to(folder).as_posix()
+        for part in (folder, folder / "http")
+        for path in part.glob("*")
+        if path.suffix in (".cpp", ".h")
+        or (part == folder and (path.suffix == ".map" or path.name == "CMakeLists.txt"))
     )
     listed = [f"{name} {hashlib.sha256((folder / name).read_bytes()).hexdigest()}\n" for name in names]
     return hashlib.sha256("".join(listed).encode()).hexdigest() if names else ""

@@ -40,18 +40,26 @@ class ServerEndpoints:
         return self.http_headers.get(TRITON_ACCESS_HEADER) or self.grpc_headers.get(GRPC_PREFIX + TRITON_ACCESS_HEADER)
 
     @classmethod
-    def of_own(cls, config: TritonConfig, restrictions: Restrictions) -> ServerEndpoints:
-        """Those of a server that this process launches; it need not run yet."""
+    def of_own(
+        cls, config: TritonConfig, restrictions: Restrictions, private_url: str | None = None
+    ) -> ServerEndpoints:
+        """Those of a server that this process launches; it need not run yet.
+
+        Args:
+            config: Of the server.
+            restrictions: What its endpoints ask for.
+            private_url: Of the server's own HTTP endpoint behind the native front end, which asks for nothing.
+        """
         urls = {
             name: f"{'grpc' if name == 'grpc_port' else 'http'}://{local_host(address)}:{port}"
             for name, (address, port) in endpoints(config).items()
         }
         metrics = urls.get("metrics_port")
         return cls(
-            urls.get("http_port"),
+            private_url or urls.get("http_port"),
             None if uses_tls(config) else urls.get("grpc_port"),
             f"{metrics}/metrics" if metrics else None,
-            restrictions.headers("http"),
+            {} if private_url else restrictions.headers("http"),
             restrictions.headers("grpc"),
         )
 

@@ -28,6 +28,7 @@ __all__ = [
     "BUNDLED",
     "BUNDLED_VERSION",
     "HOME_VARIABLE",
+    "HTTP_FRONTEND",
     "MALLOC_SETTINGS",
     "PRELOADED",
     "Installation",
@@ -46,6 +47,7 @@ BUNDLED_VERSION = "2.51.0"
 FIRST_FIXED_VERSION = (2, 62)  # release 25.10; docs/security.md lists what was published, also after it
 HOME_VARIABLE = "TRITONSERVER_HOME"
 PRELOADED = "libpytriton_preload.so"  # beside the native proxy
+HTTP_FRONTEND = "libpytriton_http.so"  # likewise; the preloaded library loads it from its own folder
 CHECKS_VARIABLE = "PYTRITON_REQUEST_CHECKS"
 
 # Large tensors are freed and allocated at every request: keep their memory in the process. Costs resident memory, see
@@ -130,7 +132,8 @@ def overlay(installation: Installation, folder: Path, native: Path = LIBRARY) ->
     """Make the folder of backends and libraries that one server uses, for this interpreter.
 
     ``backends/`` has links to the installation's backends, the stub for this Python, and the native proxy if it was
-    built. ``lib/`` has our libpython under the name that the stub was linked against, and the library to preload.
+    built. ``lib/`` has our libpython under the name that the stub was linked against, the library to preload, and the
+    HTTP front end.
 
     Returns:
         The files of the Python backend; None if it cannot run in this interpreter and the native proxy can.
@@ -154,8 +157,9 @@ def overlay(installation: Installation, folder: Path, native: Path = LIBRARY) ->
     if native.is_file():
         (backends / BACKEND).mkdir()
         (backends / BACKEND / native.name).symlink_to(native)
-    if native.with_name(PRELOADED).is_file():
-        (folder / "lib" / PRELOADED).symlink_to(native.with_name(PRELOADED))
+    for name in (PRELOADED, HTTP_FRONTEND):
+        if native.with_name(name).is_file():
+            (folder / "lib" / name).symlink_to(native.with_name(name))
     if python is not None:
         python.link(source / "python", folder)
     return python
@@ -258,6 +262,8 @@ def warn_exposed(installation: Installation, addresses: Iterable[str]) -> None:
 
 
 def _is_loopback(address: str) -> bool:
+    if address.startswith("unix:"):
+        return True
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

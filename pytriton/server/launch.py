@@ -1,4 +1,7 @@
-"""From a configuration to the server's command line and endpoints, with the checks that come before a start."""
+"""From a configuration to the server's command line and endpoints, with the checks that come before a start.
+
+The address of the HTTP endpoint may be ``unix:`` and the path of a socket, which has no port.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from pytriton.config import TritonConfig
+from pytriton.client.auth import TritonUrl
+from pytriton.config import NO_FLAGS, TritonConfig
 from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT, DEFAULT_METRICS_PORT, TRITON_LOCAL_IP
 from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
 from pytriton.server.installation import Installation
@@ -29,6 +33,7 @@ __all__ = [
     "local_host",
     "local_url",
     "metrics_address",
+    "socket_path",
     "wait_listening",
     "with_vertex_ai_settings",
 ]
@@ -36,6 +41,7 @@ __all__ = [
 LOGGER = logging.getLogger(__name__)
 
 ANY_ADDRESS = "0.0.0.0"
+UNIX = "unix:"
 DEFAULT_EXTRA_PORT = 8080
 POLL_S = 0.005
 SAGEMAKER_MODEL = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
@@ -72,7 +78,7 @@ def flags(config: TritonConfig) -> list[str]:
     return [
         f"--{name.replace('_', '-')}={flag_value(item)}"
         for name, value in config.to_dict().items()
-        if value is not None
+        if value is not None and name not in NO_FLAGS
         for item in (value if isinstance(value, list) else [value])
     ]
 
@@ -105,16 +111,28 @@ def endpoints(config: TritonConfig) -> dict[str, tuple[str, int]]:
 
 
 def metrics_address(config: TritonConfig) -> str:
-    """The address on which the server's metrics endpoint listens."""
-    return config.metrics_address or config.http_address or ANY_ADDRESS
+    """The address on which the server's metrics endpoint listens: for this machine alone if HTTP has a Unix socket."""
+    address = config.metrics_address or config.http_address or ANY_ADDRESS
+    return TRITON_LOCAL_IP if address.startswith(UNIX) else address
+
+
+def socket_path(address: str) -> str:
+    """The path in the address of an HTTP endpoint that is a Unix socket; empty for one that has a port."""
+    return address.removeprefix(UNIX) if address.startswith(UNIX) else ""
 
 
 def local_url(config: TritonConfig) -> str:
-    """The URL at which this machine reaches the server: HTTP's if it is on, else gRPC's."""
+    """The URL at which this machine reaches the server: HTTP's if it is on, else gRPC's.
+
+    It is one of ``https`` if HTTP is encrypted, which clients take without the ``s``.
+    """
     open_endpoints = endpoints(config)
     scheme = "http" if "http_port" in open_endpoints else "grpc"
     address, port = open_endpoints[f"{scheme}_port"]
-    return f"{scheme}://{local_host(address)}:{port}"
+    if path := socket_path(address):
+        return TritonUrl.of_socket(path).with_scheme
+    secured = "s" if scheme == "http" and (config.http_use_ssl or config.http_use_ssl_mutual) else ""
+    return f"{scheme}{secured}://{local_host(address)}:{port}"
 
 
 def local_host(address: str) -> str:
@@ -130,6 +148,9 @@ def check_ports(config: TritonConfig) -> None:
     """
     taken: dict[int, str] = {}
     for name, (address, port) in endpoints(config).items():
+        if path := socket_path(address):
+            check_path(path)
+            continue
         if port in taken:
             raise PyTritonServerError(f"{name} and {taken[port]} are both {port}; give each its own port")
         taken[port] = name
@@ -146,6 +167,28 @@ def check_ports(config: TritonConfig) -> None:
                 ) from error
 
 
+def check_path(path: str) -> None:
+    """Check that the HTTP endpoint can listen at a path.
+
+    Raises:
+        PyTritonServerError: Another program listens there, something else than a socket is there, or no folder is.
+    """
+    what = f"the http endpoint cannot listen on {UNIX}{path}"
+    with closing(socket.socket(socket.AF_UNIX)) as probe:
+        try:
+            probe.connect(path)
+        except FileNotFoundError:
+            if not Path(path).parent.is_dir():
+                raise PyTritonServerError(f"{what}: there is no folder {Path(path).parent}; make it first") from None
+        except ConnectionRefusedError as error:
+            if not Path(path).is_socket():
+                raise PyTritonServerError(f"{what}: there is a file; remove it, or choose another path") from error
+        except OSError as error:
+            raise PyTritonServerError(f"{what}: {error.strerror or error}; choose another http_address") from error
+        else:
+            raise PyTritonServerError(f"{what}: another program does; choose another http_address in TritonConfig")
+
+
 def check_ports_differ(config: TritonConfig, name: str, port: int) -> None:
     """Check that a port beside the server is none of the server's.
 
@@ -157,8 +200,8 @@ def check_ports_differ(config: TritonConfig, name: str, port: int) -> None:
     Raises:
         PyTritonServerError: The server is to listen on it.
     """
-    for other, (_, taken) in endpoints(config).items():
-        if port == taken:
+    for other, (address, taken) in endpoints(config).items():
+        if port == taken and not socket_path(address):
             raise PyTritonServerError(f"{name} and {other} are both {port}; give each its own port")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import re
 import shutil
 import time
@@ -19,6 +20,7 @@ from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.server.access import Access, Restrictions, check_certificates
 from pytriton.server.drain import Drain
+from pytriton.server.http_frontend import FrontendDrain, HttpFrontend
 from pytriton.server.installation import Installation, overlay, server_environment, warn_exposed
 from pytriton.server.launch import (
     check_cloud_endpoints,
@@ -26,6 +28,7 @@ from pytriton.server.launch import (
     command_line,
     endpoints,
     local_host,
+    socket_path,
     wait_listening,
 )
 from pytriton.server.model_server import ModelServer, WaitDrained
@@ -57,6 +60,7 @@ class LaunchedServer(ModelServer):
             was ready.
         restrictions: What its endpoints ask for.
         user_repository: The models in the user's own repository.
+        frontend: The native HTTP front end, if that serves HTTP.
         models: Names of the bound models to load while it starts, for which :meth:`load` does nothing the first time.
         keep_waiting: Whether to wait on for the server to be ready.
 
@@ -75,6 +79,7 @@ class LaunchedServer(ModelServer):
         on_exit: Callable[[LaunchedServer], None],
         restrictions: Restrictions,
         user_repository: UserRepository,
+        frontend: HttpFrontend | None = None,
         models: Collection[str] = (),
         keep_waiting: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -84,20 +89,28 @@ class LaunchedServer(ModelServer):
         startup_models = [*models, *user_repository.preloaded(config)]
         check_certificates(config)
         check_cloud_endpoints(config, startup_models)
-        super().__init__(Access.to_own(config, restrictions))
+        super().__init__(Access.to_own(config, restrictions, None if frontend is None else frontend.url))
+        self._frontend = frontend
+        self._frontend_drain: FrontendDrain | None = None
         check_ports(config)
         name = f"{SERVER_PREFIX}{uuid4().hex[:12]}"
         folder, prefix = workspace / name, f"{name}-"
         python = overlay(installation, folder)
+        environment = server_environment(installation, folder, python)
+        protocols = ["http", "grpc"]  # whose rules the server itself has to know
+        if frontend is not None:
+            config = frontend.server_config()
+            environment |= frontend.prepare()
+            protocols.remove("http")
         if config.trace_config:  # see _write_traces: idle connections must not hold up its exit, which we drain before
             config = replace(config, exit_timeout_secs=2)
         self._process = ServerProcess(
             [
                 *command_line(installation, config, store, folder, prefix),
                 *(f"--load-model={name}" for name in startup_models),
-                *restrictions.flags(),
+                *restrictions.flags(protocols),
             ],
-            server_environment(installation, folder, python),
+            environment,
             f"/dev/shm/{prefix}*",
             folder / TEMPORARY_FOLDERS,
             workspace,
@@ -110,8 +123,11 @@ class LaunchedServer(ModelServer):
         except BaseException:
             self.kill()
             raise
-        where = endpoints(config)
-        listening = ", ".join(f"{ENDPOINTS.get(name, name)} at {host}:{port}" for name, (host, port) in where.items())
+        where = endpoints(self._config)
+        listening = ", ".join(
+            f"{ENDPOINTS.get(name, name)} at {host if socket_path(host) else f'{host}:{port}'}"
+            for name, (host, port) in where.items()
+        )
         LOGGER.info("Triton Inference Server is ready: %s", listening)
         warn_exposed(installation, [address for address, _ in where.values()])
         self._warn_verbose()
@@ -150,9 +166,11 @@ class LaunchedServer(ModelServer):
             self._user_repository.load(self, bound)
 
     def _drain(self) -> Drain:
-        """What is under way over the connections that there are now."""
-        ports = {name: port for name, (_, port) in endpoints(self._config).items()}
+        """What is under way over the connections that there are now, but for those that the front end drains."""
+        ports = {name: port for name, (host, port) in endpoints(self._config).items() if not socket_path(host)}
         grpc_port = ports.pop("grpc_port", None)
+        if self._frontend_drain is not None:
+            ports.pop("http_port", None)
         return Drain(self._process.pid(), [*ports.values()], grpc_port)
 
     def pending(self, models: Collection[str]) -> int:
@@ -181,6 +199,15 @@ class LaunchedServer(ModelServer):
         """As :attr:`ModelServer.exit_timeout_s`."""
         return super().exit_timeout_s if self._config.exit_timeout_secs is None else self._config.exit_timeout_secs
 
+    def refuse_connections(self) -> None:
+        """As :meth:`ModelServer.refuse_connections`."""
+        if self._frontend is not None and self._frontend_drain is None and self.is_alive():
+            self._frontend_drain = self._frontend.drain()
+
+    def wait_http_answered(self, deadline: float = -math.inf) -> bool:
+        """As :meth:`ModelServer.wait_http_answered`."""
+        return self._frontend_drain is None or self._frontend_drain.wait(deadline)
+
     def end(self, models: Sequence[str], wait_drained: WaitDrained, deadline: float) -> None:
         """Refuse new requests, answer those in flight, then end the process.
 
@@ -191,18 +218,22 @@ class LaunchedServer(ModelServer):
             return
         self._user_repository.unload(self, deadline)
         timeout_s = max(0.0, deadline - time.monotonic())
+        self.refuse_connections()
         drain = self._drain()
         drain.wait_received(timeout_s * RECEIVING_SHARE)
+        self.wait_http_answered(deadline - timeout_s * (1 - RECEIVING_SHARE))
         try:
             for name in models:
                 self.unload(name)
-            drained = wait_drained(deadline, lambda: drain.is_silent() and not self.pending(models))
+            drained = wait_drained(
+                deadline, lambda: drain.is_silent() and self.wait_http_answered() and not self.pending(models)
+            )
         except PyTritonModelControlError as error:
             LOGGER.debug("models cannot be unloaded: %s", error)
             self._process.interrupt()
             drained = self._process.wait(timeout_s)
         if self._process.is_alive():
-            drained = drain.wait_answered(deadline) and drained
+            drained = drain.wait_answered(deadline) and self.wait_http_answered(deadline) and drained
             self._write_traces()
         if not drained:
             LOGGER.warning("requests in flight were ended after %.0f s", time.monotonic() - deadline + timeout_s)
@@ -227,6 +258,8 @@ class LaunchedServer(ModelServer):
 
     def _ended(self, folder: Path, on_exit: Callable[[LaunchedServer], None]) -> None:
         shutil.rmtree(folder, ignore_errors=True)  # the next one has a folder of its own
+        if self._frontend is not None:
+            self._frontend.remove_public_socket()
         on_exit(self)
 
     def _check_ready(self, keep_waiting: Callable[[], bool]) -> None:

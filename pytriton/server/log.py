@@ -37,6 +37,9 @@ ISO = re.compile(
 # [Error] File: /path/otlp_http_client.cc:225 text; of the library that exports the server's traces
 LIBRARY = re.compile(r"\[(?P<level>Debug|Info|Warning|Error)] File: (?P<source>\S+:\d+) ?(?P<text>.*)")
 
+# In colours; of the library of the server's HTTP endpoint, for one that is a Unix socket
+NO_DELAY = re.compile(r"\[\S+WARN\S+]\s+\S+evhtp\.c:(?P<number>\d+)\s.*NODELAY NOT SUPPORTED")
+
 TABLE = ("", "+", "|")  # first characters of a table's lines
 
 QUIET_S = 0.05
@@ -71,6 +74,8 @@ def parse_line(line: str, now: datetime | None = None) -> Line | None:
         now: Says which year it is.
     """
     match = DEFAULT.match(line) or ISO.match(line) or LIBRARY.match(line)
+    if match is None and (harmless := NO_DELAY.match(line)):
+        return Line(logging.DEBUG, None, None, "evhtp.c", int(harmless["number"]), "no TCP_NODELAY for Unix sockets")
     if match is None:
         return None
     parts = match.groupdict()

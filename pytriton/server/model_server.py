@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -129,7 +130,7 @@ class ModelServer(ABC):
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self.url = access.url
+        self.url = access.public_url
         self.id = ""  # models of the server's own repositories have no mark
 
     def is_alive(self) -> bool:
@@ -239,6 +240,20 @@ class ModelServer(ABC):
                     break
                 time.sleep(READY_POLL_S)
         return answer
+
+    def refuse_connections(self) -> None:
+        """Refuse new HTTP connections from now on, and close each when its request is answered, if that is possible."""
+
+    def wait_http_answered(self, deadline: float = -math.inf) -> bool:
+        """After :meth:`refuse_connections`, wait until all requests over HTTP are answered.
+
+        Args:
+            deadline: In :func:`time.monotonic` seconds; by default this does not wait.
+
+        Returns:
+            False at the deadline; true also if connections cannot be refused.
+        """
+        return True
 
     def wait_received(self, models: Collection[str], timeout_s: float) -> Callable[[], bool]:
         """Before models are unloaded, wait for requests that the server is receiving, for a part of ``timeout_s``.

@@ -16,6 +16,9 @@ ADDRESSES, THREADS = "address,undefined", "thread"
 pytestmark = pytest.mark.skipif(
     not (shutil.which("cmake") and shutil.which("c++")), reason="there is no cmake or no C++ compiler"
 )
+needs_simdjson = pytest.mark.skipif(
+    not (SOURCE.parents[1] / "pytriton/native/vendor/simdjson").exists(), reason="simdjson was not fetched by a build"
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,7 @@ def test_a_worker_answers_no_batch_that_another_connection_has(folders):
     run(build(folders, "connections", ADDRESSES), ".")
 
 
-@pytest.mark.parametrize("target", ["frame", "json"])
+@pytest.mark.parametrize("target", ["frame", "json", *(pytest.param(name, marks=needs_simdjson) for name in ("infer", "head"))])
 def test_a_fuzzers_target_finds_no_fault_in_its_corpus(folders, target):
     run(build(folders, f"replay_{target}", ADDRESSES), CORPUS / target)
 
@@ -66,3 +69,20 @@ def test_threads_share_nothing_without_a_lock_whatever_a_worker_does(folders):
 @pytest.mark.parametrize("sanitizers", [THREADS, ADDRESSES])
 def test_pending_requests_share_nothing_without_a_lock_and_leave_nothing_in_memory(folders, sanitizers):
     run(build(folders, "pending_requests", sanitizers), 1, REQUESTS)
+
+
+@needs_simdjson
+def test_requests_over_http_are_read_and_answered(folders):
+    run(build(folders, "http_requests", ADDRESSES))
+
+
+@needs_simdjson
+@pytest.mark.parametrize("sanitizers", [THREADS, ADDRESSES])
+def test_inferences_share_nothing_without_a_lock_and_leave_nothing_in_memory(folders, sanitizers):
+    run(build(folders, "inferences", sanitizers), REQUESTS)
+
+
+@needs_simdjson
+@pytest.mark.parametrize("sanitizers", [THREADS, ADDRESSES])
+def test_the_front_end_survives_its_clients_and_the_process_behind_it(folders, sanitizers):
+    run(build(folders, "front", sanitizers), REQUESTS)

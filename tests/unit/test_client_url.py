@@ -90,3 +90,44 @@ def test_scheme_without_slashes_is_not_taken_for_a_host(url):
 def test_schemes_of_encrypted_connections_are_refused_with_the_way_to_encrypt(url):
     with pytest.raises(PyTritonClientInvalidUrlError, match=r"pass tls=Tls\(\)"):
         TritonUrl.from_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "socket", "path", "with_scheme"),
+    [
+        ("http+unix:///run/x.sock", "/run/x.sock", "", "http+unix:///run/x.sock"),
+        ("http+unix://%2Frun%2Fx.sock", "/run/x.sock", "", "http+unix:///run/x.sock"),
+        ("http+unix://%2Frun%2Fx.sock/", "/run/x.sock", "", "http+unix:///run/x.sock"),
+        ("http+unix://%2Frun%2FX.sock/base/", "/run/X.sock", "/base", "http+unix://%2Frun%2FX.sock/base"),
+        ("http+unix:///run/a%20b%25", "/run/a b%", "", "http+unix:///run/a%20b%25"),
+        ("HTTP+UNIX:///Run/x", "/Run/x", "", "http+unix:///Run/x"),
+    ],
+)
+def test_a_socket_is_named_by_a_path_or_by_a_quoted_host(url, socket, path, with_scheme):
+    parsed = TritonUrl.from_url(url)
+    assert (parsed.scheme, parsed.socket, parsed.path, parsed.with_scheme) == ("http", socket, path, with_scheme)
+    assert TritonUrl.from_url(parsed.with_scheme) == parsed
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http+unix://",
+        "http+unix://run/x.sock",
+        "http+unix://localhost",
+        "http+unix:///run/x?y",
+        "http+unix:///run/x#y",
+        "http+unix:///run/x\n",
+        "http+unix:///run/%00",
+        "http+unix://%2Frun%2Fx/ba se",
+        f"http+unix:///{'x' * 107}",
+        "grpc+unix:///run/x",
+    ],
+)
+def test_anything_else_is_no_socket(url):
+    with pytest.raises(PyTritonClientInvalidUrlError, match=r"url"):
+        TritonUrl.from_url(url)
+
+
+def test_the_longest_path_of_a_socket_is_that_of_the_kernel():
+    assert TritonUrl.from_url(f"http+unix:///{'x' * 106}").socket == "/" + "x" * 106

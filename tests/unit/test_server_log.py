@@ -51,6 +51,15 @@ def test_what_is_said_of_machines_without_a_driver_is_a_detail(text):
     assert parse_line(f'E1121 19:04:37.438127 31030 server.cc:241] "{text}"', NOW).level == logging.DEBUG
 
 
+def test_what_is_said_of_a_unix_socket_is_a_detail():
+    line = (
+        "[\x1b[1;33mWARN\x1b[0;39m]  \x1b[33mevhtp.c:4050     \x1b[39m\x1b[94mNODELAY NOT SUPPORTED\x1b[39m :: "
+        "\x1b[35m(errno: Operation not supported)\x1b[39m"
+    )
+    assert parse_line(line)[:5] == (logging.DEBUG, None, None, "evhtp.c", 4050)
+    assert parse_line(line.replace("NODELAY", "ANYTHING ELSE")) is None
+
+
 def test_a_line_of_the_iso_format_tells_the_same():
     line = '2026-11-21T19:07:52Z W 1841 pinned_memory_manager.cc:273] "Unable to allocate"'
     time = datetime(2026, 11, 21, 19, 7, 52, tzinfo=timezone.utc)

@@ -1,0 +1,283 @@
+#include "connection.h"
+
+#include <sys/epoll.h>
+
+#include <cstring>
+
+#include "front.h"
+#include "router.h"
+
+namespace pytriton::http {
+
+namespace {
+
+constexpr size_t kFirstRoom = 4 << 10, kMostRoom = 4 << 20;  // bytes to receive at once
+constexpr size_t kSmallRoom = 512;
+constexpr size_t kSmallBuffer = 128 << 10;  // which is not refused, whatever others hold
+constexpr unsigned kMostTurns = 16;
+constexpr int64_t kLinger_ns = 2 * kSecond_ns;
+constexpr size_t kLingerBytes = 64 << 20;
+constexpr int64_t kReleased_ns = kSecond_ns;  // idle connections keep their buffers as long
+constexpr int64_t kLeastBytesPerSecond = 1 << 10;
+
+}  // namespace
+
+const uint32_t Connection::kEvents = EPOLLIN | EPOLLRDHUP | EPOLLET;
+
+Connection::Connection(Loop& loop, Descriptor socket, std::string peer, bool is_control)
+    : loop_(loop),
+      transport_(std::move(socket)),
+      peer_(std::move(peer)),
+      is_control_(is_control),
+      since_(loop.coarse_now()) {}
+
+Connection::~Connection() {
+  if (exchange_) exchange_->release();
+}
+
+void Connection::ready(uint32_t events) {
+  if (is_removed_) return;
+  if ((events & EPOLLOUT) && is_dispatched_ && exchange_->is_busy()) exchange_->flush();
+  if (events & (EPOLLHUP | EPOLLERR)) is_broken_ = true;
+  if (events & EPOLLRDHUP) is_half_closed_ = true;
+  if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+    is_readable_ = true;
+    proceed();
+  }
+}
+
+void Connection::resume() {
+  exchange_->end_claim();
+  if (complete() == Step::go_on) serve();
+}
+
+void Connection::read_on() {
+  if (!is_removed_) proceed();
+}
+
+void Connection::drain() {
+  if (is_control_ || is_leaving_) return;
+  if (is_dispatched_) {
+    if (!exchange_->is_complete()) return;  // the answer says that it is the last
+    proceed();
+  }
+  if (is_removed_ || is_leaving_ || is_dispatched_) return;
+  is_readable_ = true;  // a request may have come that no event has told of
+  serve();
+  if (!is_removed_ && !is_dispatched_ && !is_leaving_ && (!exchange_ || exchange_->size == 0)) remove();
+}
+
+void Connection::proceed() {
+  if (is_leaving_) return discard();
+  if (is_dispatched_) {
+    if (!exchange_->claim()) {
+      if (is_broken_) exchange_->disconnect();
+      return;
+    }
+    if (complete() != Step::go_on) return;
+  }
+  serve();
+}
+
+void Connection::serve() {
+  turns_ = 0;
+  Step step = Step::go_on;
+  while (step == Step::go_on) {
+    if (has_unparsed_) {
+      step = parse();
+    } else if (is_readable_) {
+      step = receive();
+    } else {
+      step = Step::wait;
+    }
+  }
+}
+
+Connection::Step Connection::receive() {
+  if (is_broken_) {
+    remove();
+    return Step::closed;
+  }
+  if (!exchange_) {
+    exchange_ = loop_.take_exchange();
+  }
+  if (!make_room()) return refuse(503, "there is no memory for the request");
+  const size_t room = exchange_->buffer.capacity() - exchange_->size;
+  const ssize_t received = transport_.receive(exchange_->buffer.data() + exchange_->size, room);
+  if (received < 0 && errno == EAGAIN) {
+    is_readable_ = false;
+    return Step::wait;
+  }
+  if (received <= 0) {
+    remove();
+    return Step::closed;
+  }
+  if (exchange_->size == 0) since_ = loop_.coarse_now();
+  exchange_->size += static_cast<size_t>(received);
+  loop_.metrics().received.add(static_cast<uint64_t>(received));
+  // After fewer bytes than asked for, an event tells of more, but not of an end that is there already.
+  if (static_cast<size_t>(received) < room && !is_half_closed_) is_readable_ = false;
+  has_unparsed_ = true;
+  if (room > kMostRoom && static_cast<size_t>(received) == room) {
+    loop_.again(*this);
+    return Step::wait;
+  }
+  return Step::go_on;
+}
+
+bool Connection::make_room() {
+  Buffer& buffer = exchange_->buffer;
+  const size_t size = exchange_->size;
+  if (buffer.capacity() == 0 && !buffer.reserve(kFirstRoom)) return false;
+  const size_t wanted = exchange_->parser.wanted(size);
+  const size_t room = buffer.capacity() - size;
+  if (room >= wanted && room >= kSmallRoom) return true;
+  if (room >= wanted && wanted > 1) return true;
+  // All that was announced, up to a bound: a client that sends nothing more shall not cost its announcement.
+  const size_t capacity = std::max(size + std::min(wanted, std::max(size, kMostRoom)), size + kSmallRoom);
+  if (capacity > kSmallBuffer && Buffer::total() - buffer.capacity() + capacity > loop_.front().config().max_buffered_bytes)
+    return false;
+  return buffer.reserve(capacity);
+}
+
+Connection::Step Connection::parse() {
+  has_unparsed_ = false;
+  HttpExchange& exchange = *exchange_;
+  const bool had_head = exchange.parser.has_head();
+  switch (exchange.parser.parse(exchange.buffer.data(), exchange.size)) {
+    case RequestParser::Progress::head:
+      return Step::go_on;
+    case RequestParser::Progress::body:
+      if (!had_head && exchange.parser.expects_continue()) {
+        constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+        const iovec part{const_cast<char*>(kContinue.data()), kContinue.size()};
+        transport_.send(&part, 1);  // if there is no room for it, the client sends its body all the same, later
+      }
+      return Step::go_on;
+    case RequestParser::Progress::failed:
+      return refuse(exchange.parser.status(), exchange.parser.reason());
+    case RequestParser::Progress::complete:
+      return dispatch();
+  }
+  return Step::wait;
+}
+
+Connection::Step Connection::dispatch() {
+  HttpExchange& exchange = *exchange_;
+  const bool has_more = exchange.size > exchange.parser.end();
+  const bool keeps_alive = exchange.parser.keeps_alive();
+  is_dispatched_ = true;
+  exchange.dispatch({&loop_, this, &transport_, peer_, false, keeps_alive}, has_more || is_readable_ || !keeps_alive);
+  {
+    const ExchangeReference reference(exchange);
+    route(loop_, exchange, is_control_);
+  }
+  if (!exchange.is_complete()) return Step::wait;
+  if (++turns_ < kMostTurns) return complete();
+  loop_.again(*this);
+  return Step::wait;
+}
+
+// Makes the connection ready for the next request.
+Connection::Step Connection::complete() {
+  is_dispatched_ = false;
+  HttpExchange* const done = exchange_;
+  if (done->is_gone() || is_broken_) {
+    remove();
+    return Step::closed;
+  }
+  if (!done->keeps_alive() || (loop_.is_draining() && !is_control_)) return leave();
+  const size_t end = done->parser.end(), rest = done->size - end;
+  since_ = loop_.coarse_now();
+  if (done->is_sole_reference()) {
+    if (rest) std::memmove(done->buffer.data(), done->buffer.data() + end, rest);
+    done->forget();
+  } else {  // somebody still reads the request
+    exchange_ = loop_.take_exchange();
+    if (!exchange_->buffer.reserve(std::max(rest, kFirstRoom))) {
+      loop_.give_back(done);
+      remove();
+      return Step::closed;
+    }
+    if (rest) std::memcpy(exchange_->buffer.data(), done->buffer.data() + end, rest);
+    loop_.give_back(done);
+  }
+  exchange_->size = rest;
+  has_unparsed_ = rest > 0;
+  return Step::go_on;
+}
+
+Connection::Step Connection::refuse(int status, const char* reason) {
+  is_dispatched_ = true;
+  exchange_->dispatch({&loop_, this, &transport_, peer_, false, false}, false);
+  exchange_->send(error_response(status, reason));
+  return Step::wait;  // the loop is told of the end, as the connection is closed then
+}
+
+Connection::Step Connection::leave() {
+  is_leaving_ = true;
+  if (!is_control_) ++loop_.leaving;
+  since_ = loop_.coarse_now();
+  left_over_ = 0;
+  loop_.give_back(std::exchange(exchange_, nullptr));
+  ::shutdown(transport_.descriptor(), SHUT_WR);
+  is_readable_ = true;
+  discard();
+  return Step::closed;
+}
+
+// Reads what the client still sends: a socket that is closed with unread bytes takes the answer away from the client.
+void Connection::discard() {
+  char ignored[16 << 10];
+  while (left_over_ < kLingerBytes && !is_broken_) {
+    const ssize_t received = transport_.receive(ignored, sizeof ignored);
+    if (received < 0 && errno == EAGAIN) return;
+    if (received <= 0) break;
+    left_over_ += static_cast<size_t>(received);
+  }
+  remove();
+}
+
+void Connection::check_deadline(int64_t now) {
+  const Config& config = loop_.front().config();
+  if (is_leaving_) {
+    if (now - since_ > kLinger_ns) remove();
+    return;
+  }
+  if (is_dispatched_) {
+    if (exchange_->is_complete()) {
+      if (exchange_->claim() && complete() == Step::go_on) serve();
+    } else if (exchange_->is_blocked() && now - exchange_->progress_at() > config.body_timeout_s * kSecond_ns) {
+      loop_.metrics().timed_out.add();
+      exchange_->claim();
+      is_broken_ = true;
+      exchange_->disconnect();
+    }
+    return;
+  }
+  const int64_t age = now - since_;
+  if (!exchange_ || exchange_->size == 0) {
+    if (exchange_ && age > kReleased_ns) loop_.give_back(std::exchange(exchange_, nullptr));
+    if (age > config.idle_timeout_s * kSecond_ns && !is_control_) remove();
+    return;
+  }
+  const bool has_head = exchange_->parser.has_head();
+  const int64_t granted =
+      has_head ? config.body_timeout_s + static_cast<int64_t>(exchange_->parser.received(exchange_->size)) / kLeastBytesPerSecond
+               : config.head_timeout_s;
+  if (age <= granted * kSecond_ns) return;
+  loop_.metrics().timed_out.add();
+  refuse(408, has_head ? "the request's body did not come in time" : "the request's head did not come in time");
+}
+
+void Connection::close() {
+  loop_.front().forget_peer(peer_);
+  if (exchange_) loop_.give_back(std::exchange(exchange_, nullptr));
+}
+
+void Connection::remove() {
+  is_removed_ = true;
+  loop_.remove(*this);
+}
+
+}  // namespace pytriton::http

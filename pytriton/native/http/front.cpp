@@ -1,0 +1,158 @@
+#include "front.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+
+#include "../failure.h"
+#include "connection.h"
+#include "routes.h"
+
+namespace pytriton::http {
+
+namespace {
+
+// A connection takes a descriptor, and the usual limit is for programs that call select().
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// The server's own threads handle signals.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+Front::Front(TRITONSERVER_Server* server, Config config)
+    : server_(server),
+      config_(std::move(config)),
+      access_log_(config_.access_log.empty() ? nullptr : std::make_unique<AccessLog>(config_.access_log)) {
+  raise_descriptor_limit();
+  set_route_options(config_.route_options());
+  remove_unused(config_.upstream);  // which the server opens next
+  for (unsigned count = 0; count < config_.threads; ++count) loops_.push_back(std::make_unique<Loop>(*this));
+  Loop& first = *loops_.front();
+  listeners_.push_back(std::make_unique<Listener>(first, listen_on(config_.address, config_.port, config_.reuse_port),
+                                                  [this](Descriptor socket, std::string peer) {
+                                                    accept(std::move(socket), std::move(peer));
+                                                  }));
+  if (!config_.control.empty()) {
+    listeners_.push_back(std::make_unique<Listener>(
+        first, listen_on("unix:" + config_.control, 0, false), [&first](Descriptor socket, std::string) {
+          first.add(std::make_unique<Connection>(first, std::move(socket), "", true));
+        }));
+  }
+  const BlockedSignals blocked;
+  for (const auto& loop : loops_) threads_.emplace_back([&loop] { loop->run(); });
+}
+
+void Front::accept(Descriptor socket, std::string peer) {
+  const auto least = std::min_element(loops_.begin(), loops_.end(), [](const auto& one, const auto& other) {
+    return one->connections() < other->connections();
+  });
+  Loop& loop = **least;
+  if (is_too_many(peer)) {
+    loops_.front()->metrics().refused.add();
+    return;
+  }
+  loop.metrics().accepted.add();
+  auto connection = std::make_shared<std::unique_ptr<Connection>>(
+      std::make_unique<Connection>(loop, std::move(socket), std::move(peer), false));
+  if (&loop == loops_.front().get()) {
+    loop.add(std::move(*connection));
+  } else {
+    loop.post([&loop, connection] { loop.add(std::move(*connection)); });
+  }
+}
+
+bool Front::is_too_many(const std::string& peer) {
+  if (config_.max_connections) {
+    size_t open = 0;
+    for (const auto& loop : loops_) open += loop->connections();
+    if (open >= config_.max_connections) return true;
+  }
+  if (!config_.max_connections_per_address || peer.empty()) return false;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  size_t& count = peers_[peer];
+  if (count >= config_.max_connections_per_address) return true;
+  ++count;
+  return false;
+}
+
+void Front::forget_peer(const std::string& peer) {
+  if (!config_.max_connections_per_address || peer.empty()) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = peers_.find(peer);
+  if (found != peers_.end() && --found->second == 0) peers_.erase(found);
+}
+
+void Front::drain(std::function<void()> drained) {
+  // The first loop accepts what waits, and hands it to the others before they are asked.
+  loops_.front()->post([this, drained = std::move(drained)] {
+    if (!listeners_.empty()) listeners_.front()->close();
+    const auto rest = std::make_shared<std::atomic<size_t>>(loops_.size());
+    const auto done = [rest, drained] {
+      if (--*rest == 0 && drained) drained();
+    };
+    for (const auto& loop : loops_) {
+      Loop* const each = loop.get();
+      each->post([each, done] { each->drain(done); });
+    }
+  });
+}
+
+void Front::stop(int64_t timeout_ns) {
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_drained = false;
+  };
+  const auto state = std::make_shared<State>();
+  drain([state] {
+    const std::lock_guard<std::mutex> lock(state->mutex);
+    state->is_drained = true;
+    state->changed.notify_all();
+  });
+  {
+    std::unique_lock<std::mutex> lock(state->mutex);
+    state->changed.wait_for(lock, std::chrono::nanoseconds(timeout_ns), [&] { return state->is_drained; });
+  }
+  for (const auto& loop : loops_) loop->stop();
+  for (std::thread& thread : threads_) thread.join();
+  if (access_log_) access_log_->close();
+}
+
+size_t Front::requests_in_flight() const {
+  size_t total = 0;
+  for (const auto& loop : loops_) total += loop->metrics().in_flight.value();
+  return total;
+}
+
+std::string Front::metrics_page() const {
+  std::vector<const Metrics*> all;
+  for (const auto& loop : loops_) all.push_back(&loop->metrics());
+  return Metrics::page(all.data(), all.size());
+}
+
+}  // namespace pytriton::http

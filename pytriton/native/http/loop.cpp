@@ -1,0 +1,237 @@
+#include "loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "../failure.h"
+#include "connection.h"
+#include "front.h"
+#include "upstream.h"
+
+namespace pytriton::http {
+
+namespace {
+
+constexpr size_t kEvents = 256;
+constexpr size_t kFreeExchanges = 256;
+constexpr size_t kKeptBytes = 64 << 10;  // of the buffer of an exchange that is not in use
+
+}  // namespace
+
+Loop::Loop(Front& front)
+    : front_(front), access_log_(front.access_log()), epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!epoll_ || !wake_) throw Failure(Code::unavailable, "the HTTP endpoint has no descriptors for its loop");
+  now_ = now_ns();
+  upstream_ = std::make_unique<Upstream>(*this, front.config().upstream);
+  application_ = std::make_unique<Upstream>(*this, front.config().application);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = nullptr;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
+}
+
+Loop::~Loop() {
+  connections_.clear();
+  retired_.clear();
+  while (free_) {
+    HttpExchange* const next = free_->next_free;
+    free_->release();
+    free_ = next;
+  }
+}
+
+void Loop::run() {
+  std::array<epoll_event, kEvents> events;
+  while (!is_stopped_) {
+    is_sleeping_ = true;
+    const bool has_work_now = has_work() || !again_.empty();
+    if (has_work_now) is_sleeping_ = false;
+    const int count = epoll_wait(epoll_.get(), events.data(), kEvents, has_work_now ? 0 : timeout_ms());
+    is_sleeping_ = false;
+    now_.store(now_ns(), std::memory_order_relaxed);
+    for (int index = 0; index < count; ++index) {
+      const epoll_event& event = events[static_cast<size_t>(index)];
+      if (auto* const pollable = static_cast<Pollable*>(event.data.ptr)) {
+        pollable->ready(event.events);
+      } else {
+        uint64_t ignored;
+        static_cast<void>(!::read(wake_.get(), &ignored, sizeof ignored));
+      }
+    }
+    handle_notified();
+    handle_tasks();
+    const auto again = std::move(again_);
+    again_.clear();
+    for (Connection* each : again) each->read_on();
+    handle_timers();
+    retired_.clear();
+    if (drained_ && connections_.size() == controls_ + leaving) std::exchange(drained_, nullptr)();
+  }
+}
+
+void Loop::stop() {
+  is_stopped_ = true;
+  wake();
+}
+
+void Loop::post(std::function<void()> task) {
+  {
+    const std::lock_guard<std::mutex> lock(tasks_mutex_);
+    tasks_.push_back(std::move(task));
+    has_tasks_ = true;
+  }
+  wake();
+}
+
+void Loop::notify(HttpExchange& exchange) {
+  HttpExchange* top = notified_.load(std::memory_order_relaxed);
+  do exchange.next_notified = top;
+  while (!notified_.compare_exchange_weak(top, &exchange));
+  wake();
+}
+
+void Loop::wake() {
+  if (!is_sleeping_.exchange(false)) return;
+  const uint64_t one = 1;
+  static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+}
+
+void Loop::watch(int descriptor, Pollable& pollable, uint32_t events) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = &pollable;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event);
+}
+
+void Loop::change(int descriptor, Pollable& pollable, uint32_t events) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = &pollable;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor, &event);
+}
+
+void Loop::unwatch(int descriptor) const { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr); }
+
+void Loop::watch_output(Connection& connection, bool is_watched) {
+  change(connection.descriptor(), connection, is_watched ? Connection::kEvents | EPOLLOUT : Connection::kEvents);
+}
+
+void Loop::after(int64_t delay_ns, std::function<void()> task) {
+  timers_.emplace(coarse_now() + delay_ns, std::move(task));
+}
+
+void Loop::again(Connection& connection) { again_.push_back(&connection); }
+
+void Loop::add(std::unique_ptr<Connection> connection) {
+  Connection& added = *connection;
+  added.index = connections_.size();
+  connections_.push_back(std::move(connection));
+  open_ = connections_.size();
+  if (added.is_control()) {
+    ++controls_;
+  } else {
+    metrics_.open.add();
+  }
+  watch(added.descriptor(), added, Connection::kEvents);
+}
+
+void Loop::remove(Connection& connection) {
+  unwatch(connection.descriptor());
+  again_.erase(std::remove(again_.begin(), again_.end(), &connection), again_.end());
+  if (connection.is_leaving() && !connection.is_control()) --leaving;
+  const size_t index = connection.index;
+  std::unique_ptr<Connection> removed = std::move(connections_[index]);
+  if (index + 1 < connections_.size()) {
+    connections_[index] = std::move(connections_.back());
+    connections_[index]->index = index;
+  }
+  connections_.pop_back();
+  open_ = connections_.size();
+  if (connection.is_control()) {
+    --controls_;
+  } else {
+    metrics_.open.subtract();
+  }
+  removed->close();
+  retire(std::move(removed));
+}
+
+HttpExchange* Loop::take_exchange() {
+  if (!free_) return new HttpExchange(front_.config().limits);
+  HttpExchange* const taken = free_;
+  free_ = taken->next_free;
+  --free_count_;
+  return taken;
+}
+
+void Loop::give_back(HttpExchange* exchange) {
+  if (!exchange->is_sole_reference() || free_count_ == kFreeExchanges) {
+    exchange->on_disconnect(nullptr);
+    exchange->release();
+    return;
+  }
+  exchange->forget();
+  exchange->size = 0;
+  if (exchange->buffer.capacity() > kKeptBytes) exchange->buffer.clear();
+  exchange->next_free = free_;
+  free_ = exchange;
+  ++free_count_;
+}
+
+void Loop::drain(std::function<void()> drained) {
+  is_draining_ = true;
+  drained_ = std::move(drained);
+  for (size_t index = connections_.size(); index-- > 0;) connections_[index]->drain();
+}
+
+int Loop::timeout_ms() const {
+  int64_t next = connections_.empty() ? -1 : checked_at_ + kSecond_ns;
+  if (!timers_.empty() && (next < 0 || timers_.begin()->first < next)) next = timers_.begin()->first;
+  if (next < 0) return -1;
+  const int64_t rest = next - now_ns();
+  return rest <= 0 ? 0 : static_cast<int>(rest / kMillisecond_ns + 1);
+}
+
+void Loop::handle_notified() {
+  HttpExchange* last = notified_.exchange(nullptr);
+  HttpExchange* first = nullptr;
+  while (last) {  // in the order in which they came
+    HttpExchange* const next = last->next_notified;
+    last->next_notified = first;
+    first = last;
+    last = next;
+  }
+  while (first) {
+    HttpExchange* const next = first->next_notified;
+    first->connection()->resume();
+    first = next;
+  }
+}
+
+void Loop::handle_tasks() {
+  if (!has_tasks_) return;
+  std::vector<std::function<void()>> tasks;
+  {
+    const std::lock_guard<std::mutex> lock(tasks_mutex_);
+    tasks.swap(tasks_);
+    has_tasks_ = false;
+  }
+  for (const auto& task : tasks) task();
+}
+
+void Loop::handle_timers() {
+  const int64_t now = coarse_now();
+  while (!timers_.empty() && timers_.begin()->first <= now) {
+    const auto task = std::move(timers_.begin()->second);
+    timers_.erase(timers_.begin());
+    task();
+  }
+  if (now - checked_at_ < kSecond_ns) return;
+  checked_at_ = now;
+  for (size_t index = connections_.size(); index-- > 0;) connections_[index]->check_deadline(now);
+}
+
+}  // namespace pytriton::http

@@ -1,0 +1,108 @@
+// An event loop: one thread that waits for sockets, and for the answers that other threads give.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "../descriptor.h"
+#include "clock.h"
+#include "http_exchange.h"
+#include "metrics.h"
+
+namespace pytriton::http {
+
+class AccessLog;
+class Connection;
+class Front;
+class Upstream;
+
+// What waits for a socket.
+class Pollable {
+ public:
+  virtual void ready(uint32_t events) = 0;
+
+ protected:
+  ~Pollable() = default;
+};
+
+class Loop {
+ public:
+  explicit Loop(Front& front);
+  ~Loop();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  void run();  // until stop()
+
+  // On any thread
+  void stop();
+  void post(std::function<void()> task);
+  void notify(HttpExchange& exchange);  // calls Connection::resume()
+  void watch_output(Connection& connection, bool is_watched);
+  bool is_draining() const { return is_draining_.load(std::memory_order_relaxed); }
+  Metrics& metrics() { return metrics_; }
+  AccessLog* access_log() const { return access_log_; }
+  int64_t coarse_now() const { return now_.load(std::memory_order_relaxed); }  // when the loop last woke
+  size_t connections() const { return open_.load(); }
+
+  // On the loop's thread
+  void watch(int descriptor, Pollable& pollable, uint32_t events) const;
+  void change(int descriptor, Pollable& pollable, uint32_t events) const;
+  void unwatch(int descriptor) const;
+  void after(int64_t delay_ns, std::function<void()> task);
+  void again(Connection& connection);  // calls its read_on() after other events
+
+  void add(std::unique_ptr<Connection> connection);
+  void remove(Connection& connection);  // deletes it after the events of this turn
+  HttpExchange* take_exchange();
+  void give_back(HttpExchange* exchange);
+  size_t leaving = 0;  // connections of clients that have got their last answer
+
+  // Closes idle connections at once and the others after their answers; then calls `drained`.
+  void drain(std::function<void()> drained);
+
+  template <typename Object>
+  void retire(std::unique_ptr<Object> object) {
+    retired_.emplace_back(std::move(object));
+  }
+
+  Front& front() { return front_; }
+  Upstream& upstream() { return *upstream_; }        // the server's own HTTP endpoint
+  Upstream& application() { return *application_; }  // of /predict, /docs and others
+
+ private:
+  int timeout_ms() const;
+  void handle_notified();
+  void handle_tasks();
+  void handle_timers();
+  bool has_work() const { return notified_.load() || has_tasks_.load(); }
+  void wake();
+
+  Front& front_;
+  AccessLog* const access_log_;
+  Descriptor epoll_, wake_;
+  std::atomic<bool> is_stopped_{false}, is_sleeping_{false}, is_draining_{false}, has_tasks_{false};
+  std::atomic<int64_t> now_{0};
+  std::atomic<HttpExchange*> notified_{nullptr};
+  std::atomic<size_t> open_{0};
+  std::mutex tasks_mutex_;
+  std::vector<std::function<void()>> tasks_;
+
+  int64_t checked_at_ = 0;
+  std::multimap<int64_t, std::function<void()>> timers_;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  size_t controls_ = 0;  // connections of the control socket
+  std::vector<Connection*> again_;
+  std::vector<std::shared_ptr<void>> retired_;
+  std::unique_ptr<Upstream> upstream_, application_;
+  HttpExchange* free_ = nullptr;
+  size_t free_count_ = 0;
+  std::function<void()> drained_;
+  Metrics metrics_;
+};
+
+}  // namespace pytriton::http

@@ -1,0 +1,101 @@
+#include "metrics.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace pytriton::http {
+
+namespace {
+
+constexpr const char* kNames[kRoutes] = {"infer",  "generate",    "generate_stream", "predict",
+                                         "triton", "application", "own",             "none"};
+
+void append_help(std::string& page, const char* name, const char* type, const char* help) {
+  page += std::string("# HELP ") + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
+}
+
+void append_value(std::string& page, const std::string& name, uint64_t value) {
+  page += name + " " + std::to_string(value) + "\n";
+}
+
+std::string seconds(int64_t microseconds) {
+  std::string text = std::to_string(static_cast<double>(microseconds) / 1e6);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+const char* name_of(Route route) { return kNames[static_cast<size_t>(route)]; }
+
+void Metrics::count(Route route, int status, int64_t duration_ns, uint64_t sent) {
+  const auto row = static_cast<size_t>(route);
+  requests_[row][static_cast<size_t>(std::clamp(status, 0, kStatuses - 1))].add();
+  const int64_t duration_us = duration_ns / 1000;
+  const auto* bound = std::lower_bound(kBounds_us.begin(), kBounds_us.end(), duration_us);
+  durations_[row][static_cast<size_t>(bound - kBounds_us.begin())].add();
+  duration_sum_us_[row].add(static_cast<uint64_t>(std::max<int64_t>(duration_us, 0)));
+  sent_.add(sent);
+}
+
+std::string Metrics::page(const Metrics* const* all, size_t count) {
+  const auto sum = [&](auto value_of) {
+    return std::accumulate(all, all + count, uint64_t{0},
+                           [&](uint64_t total, const Metrics* each) { return total + value_of(*each).value(); });
+  };
+  std::string page;
+  append_help(page, "pytriton_http_requests_total", "counter", "Requests that were answered.");
+  for (size_t route = 0; route < kRoutes; ++route) {
+    for (size_t status = 0; status < kStatuses; ++status) {
+      const uint64_t total = sum([&](const Metrics& each) -> const Counter& { return each.requests_[route][status]; });
+      if (total) {
+        append_value(page,
+                     std::string("pytriton_http_requests_total{route=\"") + kNames[route] + "\",status=\"" +
+                         std::to_string(status) + "\"}",
+                     total);
+      }
+    }
+  }
+  append_help(page, "pytriton_http_request_duration_seconds", "histogram",
+              "Time from a request's last byte to its answer's last byte.");
+  for (size_t route = 0; route < kRoutes; ++route) {
+    uint64_t total = 0;
+    const std::string label = std::string("{route=\"") + kNames[route] + "\"";
+    std::string lines;
+    for (size_t bucket = 0; bucket <= kBounds_us.size(); ++bucket) {
+      total += sum([&](const Metrics& each) -> const Counter& { return each.durations_[route][bucket]; });
+      const std::string bound = bucket < kBounds_us.size() ? seconds(kBounds_us[bucket]) : "+Inf";
+      append_value(lines, "pytriton_http_request_duration_seconds_bucket" + label + ",le=\"" + bound + "\"}", total);
+    }
+    if (!total) continue;
+    page += lines;
+    page += "pytriton_http_request_duration_seconds_sum" + label + "} " +
+            seconds(static_cast<int64_t>(
+                sum([&](const Metrics& each) -> const Counter& { return each.duration_sum_us_[route]; }))) +
+            "\n";
+    append_value(page, "pytriton_http_request_duration_seconds_count" + label + "}", total);
+  }
+  const auto single = [&](const char* name, const char* type, const char* help, auto value_of) {
+    append_help(page, name, type, help);
+    append_value(page, name, sum(value_of));
+  };
+  using Of = const Metrics&;
+  single("pytriton_http_received_bytes_total", "counter", "Bytes of requests.",
+         [](Of each) -> const Counter& { return each.received; });
+  single("pytriton_http_sent_bytes_total", "counter", "Bytes of answers.",
+         [](Of each) -> const Counter& { return each.sent_; });
+  single("pytriton_http_requests_in_flight", "gauge", "Requests that have come and are not answered.",
+         [](Of each) -> const Counter& { return each.in_flight; });
+  single("pytriton_http_connections", "gauge", "Open connections of clients.",
+         [](Of each) -> const Counter& { return each.open; });
+  single("pytriton_http_connections_accepted_total", "counter", "Connections that were accepted.",
+         [](Of each) -> const Counter& { return each.accepted; });
+  single("pytriton_http_connections_refused_total", "counter", "Connections that were closed because of a limit.",
+         [](Of each) -> const Counter& { return each.refused; });
+  single("pytriton_http_connections_timed_out_total", "counter", "Connections that were closed because of a time-out.",
+         [](Of each) -> const Counter& { return each.timed_out; });
+  return page;
+}
+
+}  // namespace pytriton::http

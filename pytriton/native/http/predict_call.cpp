@@ -1,0 +1,107 @@
+#include "predict_call.h"
+
+#include "clock.h"
+#include "forwarding.h"
+
+namespace pytriton::http {
+
+namespace {
+
+std::atomic<size_t> calls{0};
+
+Deadlines& timeouts() {
+  static auto* const timeouts = new Deadlines(route_options().predict.timeout_ms * kMillisecond_ns);  // its thread never ends
+  return *timeouts;
+}
+
+}  // namespace
+
+// The request of a group.
+class Call::Part final : public Inference {
+ public:
+  Part(Exchange& exchange, std::shared_ptr<Call> call, size_t number, Group group)
+      : Inference(exchange), call_(std::move(call)), number_(number), group_(std::move(group)) {}
+
+ private:
+  void respond(ModelResponse response, bool final) override {
+    if (response) response.check_success();
+    call_->respond(group_, response, final);
+  }
+  void fail(const Failure& failure, bool /*final*/) override { call_->fail(group_, failure); }
+  void watch(std::function<void()> cancel) override { call_->watch(number_, std::move(cancel)); }
+
+  const std::shared_ptr<Call> call_;
+  const size_t number_;
+  const Group group_;
+};
+
+Response make_error(const PredictError& error, const std::string& id) {
+  Response response;
+  response.status = error.status;
+  response.headers = (error.is_temporary ? "Retry-After: 1\r\nX-Request-ID: " : "X-Request-ID: ") + id + "\r\n";
+  response.body = error.json();
+  return response;
+}
+
+Call::Call(Exchange& exchange, std::shared_ptr<const Fields> fields, Wish wish)
+    : exchange_(exchange), fields_(std::move(fields)), wish_(std::move(wish)) {
+  ++calls;
+}
+
+Call::~Call() {
+  exchange_->on_disconnect(nullptr);  // waits for a call of cancel()
+  timeouts().end(deadline_);
+  --calls;
+}
+
+size_t Call::count() { return calls; }
+
+bool Call::send(TRITONSERVER_Server* server, int64_t version, Question& question, const std::vector<Group>& groups) {
+  cancels_.resize(groups.size());
+  begin_deadline();
+  for (size_t number = 0; number < groups.size(); ++number) {
+    const Group& group = groups[number];
+    try {
+      InferenceRequest request;
+      request.model = fields_->model->name;
+      request.version = version;
+      request.id = wish_.id;
+      add_inputs(request, question, group, fields_->model->max_batch_size > 0);
+      infer(server, std::move(request), std::make_unique<Part>(*exchange_, shared_from_this(), number, group));
+    } catch (const Failure& failure) {
+      if (is_queue_full(failure)) {
+        fail(group, failure);
+        return true;
+      }
+      cancel();
+      return !claim();  // an answer may have been given meanwhile
+    }
+  }
+  exchange_->on_disconnect([this] { cancel(); });
+  return true;
+}
+
+void Call::begin_deadline() { timeouts().begin(deadline_, weak_from_this()); }
+
+void Call::cancel() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  is_cancelled_ = true;
+  for (const auto& cancel : cancels_)
+    if (cancel) cancel();
+}
+
+void Call::watch(size_t part, std::function<void()> cancel) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  cancels_[part] = std::move(cancel);
+  if (is_cancelled_ && cancels_[part]) cancels_[part]();
+}
+
+void Call::begin_stream() {
+  Response head;
+  head.content_type = wish_.form == AnswerForm::events ? "text/event-stream; charset=utf-8" : "application/x-ndjson";
+  // nginx would collect the answers.
+  head.headers = "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\nX-Request-ID: " + wish_.id + "\r\n";
+  exchange().begin(std::move(head));
+}
+
+}  // namespace pytriton::http

@@ -1,0 +1,79 @@
+// Requests of /predict in flight, and their answers.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deadlines.h"
+#include "inference.h"
+#include "predict_errors.h"
+#include "predict_fields.h"
+#include "predict_rows.h"
+
+namespace pytriton::http {
+
+enum class AnswerForm { json, lines, events };  // JSON, NDJSON, server-sent events
+
+// What the client asked for, beside the inputs.
+struct Wish {
+  AnswerForm form = AnswerForm::json;
+  std::string id;
+};
+
+Response make_error(const PredictError& error, const std::string& id);
+
+// One request of a client, which is one or more requests to the model. Lives until the last of them ends.
+class Call : public Expiring, public std::enable_shared_from_this<Call> {
+ public:
+  Call(Exchange& exchange, std::shared_ptr<const Fields> fields, Wish wish);
+  virtual ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // Sends the groups of the question. False, with nothing in flight that answers, if the server refuses one: the
+  // application says why.
+  bool send(TRITONSERVER_Server* server, int64_t version, Question& question, const std::vector<Group>& groups);
+
+  static size_t count();  // of all calls
+
+  // A response to the request of a group; one at a time for each group.
+  virtual void respond(const Group& group, const ModelResponse& response, bool final) = 0;
+  virtual void fail(const Group& group, const Failure& failure) = 0;
+
+ protected:
+  const Fields& fields() const { return *fields_; }
+  const Wish& wish() const { return wish_; }
+  Exchange& exchange() const { return *exchange_; }
+
+  void begin_deadline();       // for the next response, or all
+  void cancel();               // all requests
+  bool claim() { return !is_claimed_.exchange(true); }  // whether nobody else answers
+  void begin_stream();
+
+ private:
+  class Part;
+  void watch(size_t part, std::function<void()> cancel);
+
+  ExchangeReference exchange_;
+  const std::shared_ptr<const Fields> fields_;
+  const Wish wish_;
+  Deadline deadline_;
+  std::atomic<bool> is_claimed_{false};
+  std::mutex mutex_;  // of the following; never held while the exchange is called
+  bool is_cancelled_ = false;
+  std::vector<std::function<void()>> cancels_;
+};
+
+// A call that is answered when all groups are.
+std::shared_ptr<Call> make_prediction(Exchange& exchange, std::shared_ptr<const Fields> fields, Wish wish,
+                                      const Question& question, size_t groups);
+
+// A call of a decoupled model, which is answered response by response.
+std::shared_ptr<Call> make_stream(Exchange& exchange, std::shared_ptr<const Fields> fields, Wish wish);
+
+}  // namespace pytriton::http

@@ -1,0 +1,171 @@
+#include "router.h"
+
+#include "../json.h"
+#include "forward.h"
+#include "front.h"
+#include "routes.h"
+#include "server_functions.h"
+
+namespace pytriton::http {
+
+namespace {
+
+bool take_prefix(std::string_view& text, std::string_view prefix) {
+  if (text.substr(0, prefix.size()) != prefix) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// The text before the next slash, which is removed with it.
+std::string_view take_segment(std::string_view& path) {
+  const size_t slash = path.find('/');
+  const std::string_view segment = path.substr(0, slash);
+  path.remove_prefix(slash == std::string_view::npos ? path.size() : slash + 1);
+  return segment;
+}
+
+bool is_number(std::string_view text) {
+  constexpr size_t kMostDigits = 18;
+  if (text.empty() || text.size() > kMostDigits) return false;
+  return text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+bool is_below(std::string_view path, std::string_view folder) {
+  return take_prefix(path, folder) && (path.empty() || path.front() == '/');
+}
+
+// Whether a body is compressed, or the answer is to be. Clients that merely name what they can read, such as
+// "gzip, deflate", get their answers sooner as they are.
+bool wants_compression(const Request& request) {
+  const std::string_view body = request.header("content-encoding"), answer = request.header("accept-encoding");
+  return (!body.empty() && body != "identity") || answer == "gzip" || answer == "deflate";
+}
+
+int64_t number_of(std::string_view text) {
+  int64_t number = 0;
+  for (const char digit : text) number = number * 10 + (digit - '0');
+  return number;
+}
+
+// A model, and what is asked of it, in /{model}[/versions/{version}]/{action}; no model if it is something else.
+Target take_target(std::string_view& path) {
+  const std::string_view name = take_segment(path);
+  if (name.find('%') != std::string_view::npos) return {};
+  Target target{std::string(name), -1};
+  if (take_prefix(path, "versions/")) {
+    const std::string_view version = take_segment(path);
+    if (!is_number(version)) return {};
+    target.version = number_of(version);
+  }
+  return target;
+}
+
+bool answer_v2(TRITONSERVER_Server* server, HttpExchange& exchange) {
+  const Request& request = exchange.request();
+  std::string_view path = request.path;
+  if (request.method != "POST" || !take_prefix(path, "/v2/models/") || wants_compression(request)) return false;
+  const Target target = take_target(path);
+  if (target.model.empty()) return false;
+  if (path == "infer") {
+    exchange.route = Route::infer;
+    return infer_v2(server, exchange, target);
+  }
+  if (path == "generate" || path == "generate_stream") {
+    const bool is_stream = path == "generate_stream";
+    exchange.route = is_stream ? Route::generate_stream : Route::generate;
+    return generate(server, exchange, target, is_stream);
+  }
+  return false;
+}
+
+bool answer_predict(Front& front, HttpExchange& exchange) {
+  const Request& request = exchange.request();
+  std::string_view path = request.path;
+  if (!front.config().predict || request.method != "POST" || !take_prefix(path, "/predict/")) return false;
+  // The application knows which origins may call, and how it asks for a token.
+  if (!request.header("origin").empty() || wants_compression(request) || front.access().refusal(request, "predict") ||
+      front.access().refusal(request, "inference"))
+    return false;
+  const std::string_view name = take_segment(path);
+  if (name.empty() || name.find('%') != std::string_view::npos || (!path.empty() && !is_number(path))) return false;
+  exchange.route = Route::predict;
+  return predict(front.server(), exchange, {std::string(name), path.empty() ? -1 : number_of(path)});
+}
+
+void refuse(HttpExchange& exchange, const Restriction& restriction) {
+  exchange.send(error_response(403, "This API is restricted, expecting header '" + restriction.header + "'"));
+}
+
+std::string server_metrics(TRITONSERVER_Server* server) {
+  TRITONSERVER_Metrics* metrics = nullptr;
+  if (!ignore(TRITONSERVER_ServerMetrics(server, &metrics))) return {};  // they are off
+  const char* base = nullptr;
+  size_t size = 0;
+  std::string page;
+  if (ignore(TRITONSERVER_MetricsFormatted(metrics, TRITONSERVER_METRIC_PROMETHEUS, &base, &size)))
+    page.assign(base, size);
+  ignore(TRITONSERVER_MetricsDelete(metrics));
+  return page;
+}
+
+void send_page(HttpExchange& exchange, std::string&& text) {
+  exchange.route = Route::own;
+  Response page;
+  page.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  page.body = std::move(text);
+  exchange.send(std::move(page));
+}
+
+void route_control(Loop& loop, HttpExchange& exchange) {
+  exchange.route = Route::own;
+  const Request& request = exchange.request();
+  if (request.path == "/metrics" && request.method == "GET") {
+    send_page(exchange, loop.front().metrics_page());
+  } else if (request.path == "/drain" && request.method == "POST") {
+    loop.front().drain([reference = std::make_shared<ExchangeReference>(exchange)] {
+      Response done;
+      done.body = "{}";
+      (*reference)->send(std::move(done));
+    });
+  } else {
+    exchange.send(error_response(404, "there is no such path"));
+  }
+}
+
+}  // namespace
+
+Response error_response(int status, std::string_view message) {
+  Response response;
+  response.status = status;
+  response.body = "{\"error\":";
+  append_json(response.body, message);
+  response.body += '}';
+  return response;
+}
+
+void route(Loop& loop, HttpExchange& exchange, bool is_control) {
+  if (is_control) return route_control(loop, exchange);
+  Front& front = loop.front();
+  const Request& request = exchange.request();
+  const Config& config = front.config();
+  if (config.max_requests && front.requests_in_flight() > config.max_requests)
+    return exchange.send(error_response(503, "the server has too many requests in flight"));
+  if (is_below(request.path, "/v2")) {
+    const Restriction* const restriction = front.access().refusal(request, endpoint_group(request.path));
+    if (restriction) return refuse(exchange, *restriction);
+    if (answer_v2(front.server(), exchange)) return;
+    exchange.route = Route::triton;
+    return forward(loop, loop.upstream(), exchange, false);
+  }
+  if (config.metrics && request.path == "/metrics" && request.method == "GET")
+    return send_page(exchange, server_metrics(front.server()) + front.metrics_page());
+  if (answer_predict(front, exchange)) return;
+  if (!config.application.empty()) {
+    exchange.route = Route::application;
+    return forward(loop, loop.application(), exchange, true);
+  }
+  exchange.route = Route::none;
+  exchange.send(error_response(404, "there is no such path"));
+}
+
+}  // namespace pytriton::http

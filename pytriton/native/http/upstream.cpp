@@ -1,0 +1,77 @@
+#include "upstream.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace pytriton::http {
+
+namespace {
+
+constexpr size_t kMostIdle = 64;
+
+}  // namespace
+
+void UpstreamConnection::ready(uint32_t events) {
+  if (user) {
+    user->ready(events);
+  } else if (events & ~static_cast<uint32_t>(EPOLLOUT)) {  // closed, or sends what nobody has asked for
+    upstream_.drop_idle(*this);
+  }
+}
+
+Upstream::~Upstream() = default;
+
+std::unique_ptr<UpstreamConnection> Upstream::connect(bool may_be_used) {
+  if (may_be_used && !idle_.empty()) {
+    auto connection = std::move(idle_.back());
+    idle_.pop_back();
+    connection->is_reused = true;
+    return connection;
+  }
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path_.size() >= sizeof address.sun_path) {
+    errno = ENAMETOOLONG;
+    return nullptr;
+  }
+  std::memcpy(address.sun_path, path_.data(), path_.size());
+  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return nullptr;
+  was_connected_ = true;
+  auto connection = std::make_unique<UpstreamConnection>(*this, std::move(socket));
+  loop_.watch(connection->descriptor(), *connection, EPOLLIN | EPOLLRDHUP | EPOLLET);
+  return connection;
+}
+
+bool Upstream::may_come(int error) const {
+  return error == EAGAIN || (!was_connected_ && (error == ENOENT || error == ECONNREFUSED));
+}
+
+void Upstream::keep(std::unique_ptr<UpstreamConnection> connection) {
+  connection->user = nullptr;
+  if (idle_.size() == kMostIdle) return drop(std::move(connection));
+  idle_.push_back(std::move(connection));
+}
+
+void Upstream::drop(std::unique_ptr<UpstreamConnection> connection) {
+  connection->user = nullptr;
+  loop_.unwatch(connection->descriptor());
+  loop_.retire(std::move(connection));
+}
+
+void Upstream::drop_idle(const UpstreamConnection& connection) {
+  const auto found =
+      std::find_if(idle_.begin(), idle_.end(), [&](const auto& each) { return each.get() == &connection; });
+  if (found == idle_.end()) return;  // dropped in this turn
+  auto dropped = std::move(*found);
+  idle_.erase(found);
+  drop(std::move(dropped));
+}
+
+}  // namespace pytriton::http

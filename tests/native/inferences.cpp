@@ -1,0 +1,57 @@
+// Requests over HTTP from several threads, to a server that answers on others and releases requests before or after,
+// while clients go. Run with sanitizers.
+//
+// Usage: inferences <requests of each client>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "echo_server.h"
+#include "http/background.h"
+#include "http/routes.h"
+
+using namespace pytriton::http;
+
+namespace {
+
+constexpr int kClients = 4;
+
+void call(unsigned seed, int requests) {
+  std::minstd_rand random(seed);
+  const std::string large(100'000, 'z');
+  for (int number = 0; number < requests; ++number) {
+    const unsigned kind = random() % 4;
+    std::vector<Header> headers;
+    if (kind == 0) headers.push_back({"inference-header-content-length", "0"});
+    std::string body = kind == 0   ? large
+                       : kind == 1 ? R"({"inputs":[{"name":"t","shape":[2],"datatype":"BYTES","data":["a","b"]}]})"
+                                   : R"({"x":[1,2],"t":"a"})";
+    if (kind && random() % 8 == 0) body.append(kLargeJson, ' ');  // which another thread reads
+    TestExchange exchange(body, headers);
+    std::thread leaver;
+    if (random() % 2) leaver = std::thread([&] { exchange.disconnect(); });
+    const Target target{kind == 3 ? "stream" : random() % 8 ? "echo" : "none", -1};
+    require(kind < 2 ? infer_v2(nullptr, exchange, target) : generate(nullptr, exchange, target, kind == 3),
+            "requests are answered");
+    exchange.wait();
+    if (leaver.joinable()) leaver.join();
+    require(kind != 0 || exchange.status != 200 ||
+                exchange.answer.compare(exchange.answer.size() - large.size(), large.size(), large) == 0,
+            "a large output is the input");
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  require(count == 2, "usage: inferences <requests of each client>");
+  has_threads = true;
+  std::vector<std::thread> clients;
+  clients.reserve(kClients);
+  for (unsigned number = 0; number < kClients; ++number)
+    clients.emplace_back(call, number + 1, std::stoi(arguments[1]));
+  for (auto& client : clients) client.join();
+  wait_for_answers();
+  require(!leftovers(), "requests and responses are deleted");
+  return 0;
+}
