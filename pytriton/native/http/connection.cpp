@@ -24,9 +24,9 @@ constexpr int64_t kLeastBytesPerSecond = 1 << 10;
 
 const uint32_t Connection::kEvents = EPOLLIN | EPOLLRDHUP | EPOLLET;
 
-Connection::Connection(Loop& loop, Descriptor socket, std::string peer, bool is_control)
+Connection::Connection(Loop& loop, Transport transport, std::string peer, bool is_control)
     : loop_(loop),
-      transport_(std::move(socket)),
+      transport_(std::move(transport)),
       peer_(std::move(peer)),
       is_control_(is_control),
       since_(loop.coarse_now()) {}
@@ -116,7 +116,7 @@ Connection::Step Connection::receive() {
   exchange_->size += static_cast<size_t>(received);
   loop_.metrics().received.add(static_cast<uint64_t>(received));
   // After fewer bytes than asked for, an event tells of more, but not of an end that is there already.
-  if (static_cast<size_t>(received) < room && !is_half_closed_) is_readable_ = false;
+  if (static_cast<size_t>(received) < room && !is_half_closed_ && !transport_.is_encrypted()) is_readable_ = false;
   has_unparsed_ = true;
   if (room > kMostRoom && static_cast<size_t>(received) == room) {
     loop_.again(*this);
@@ -149,9 +149,7 @@ Connection::Step Connection::parse() {
       return Step::go_on;
     case RequestParser::Progress::body:
       if (!had_head && exchange.parser.expects_continue()) {
-        constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-        const iovec part{const_cast<char*>(kContinue.data()), kContinue.size()};
-        transport_.send(&part, 1);  // if there is no room for it, the client sends its body all the same, later
+        transport_.announce("HTTP/1.1 100 Continue\r\n\r\n");  // without it, the client sends its body later
       }
       return Step::go_on;
     case RequestParser::Progress::failed:
@@ -167,7 +165,7 @@ Connection::Step Connection::dispatch() {
   const bool has_more = exchange.size > exchange.parser.end();
   const bool keeps_alive = exchange.parser.keeps_alive();
   is_dispatched_ = true;
-  exchange.dispatch({&loop_, this, &transport_, peer_, false, keeps_alive}, has_more || is_readable_ || !keeps_alive);
+  exchange.dispatch({&loop_, this, &transport_, peer_, transport_.is_encrypted(), keeps_alive}, has_more || is_readable_ || !keeps_alive);
   {
     const ExchangeReference reference(exchange);
     route(loop_, exchange, is_control_);
@@ -209,7 +207,7 @@ Connection::Step Connection::complete() {
 
 Connection::Step Connection::refuse(int status, const char* reason) {
   is_dispatched_ = true;
-  exchange_->dispatch({&loop_, this, &transport_, peer_, false, false}, false);
+  exchange_->dispatch({&loop_, this, &transport_, peer_, transport_.is_encrypted(), false}, false);
   exchange_->send(error_response(status, reason));
   return Step::wait;  // the loop is told of the end, as the connection is closed then
 }
@@ -220,7 +218,7 @@ Connection::Step Connection::leave() {
   since_ = loop_.coarse_now();
   left_over_ = 0;
   loop_.give_back(std::exchange(exchange_, nullptr));
-  ::shutdown(transport_.descriptor(), SHUT_WR);
+  transport_.shut_down();
   is_readable_ = true;
   discard();
   return Step::closed;
@@ -230,7 +228,7 @@ Connection::Step Connection::leave() {
 void Connection::discard() {
   char ignored[16 << 10];
   while (left_over_ < kLingerBytes && !is_broken_) {
-    const ssize_t received = transport_.receive(ignored, sizeof ignored);
+    const ssize_t received = transport_.discard(ignored, sizeof ignored);
     if (received < 0 && errno == EAGAIN) return;
     if (received <= 0) break;
     left_over_ += static_cast<size_t>(received);
@@ -258,7 +256,8 @@ void Connection::check_deadline(int64_t now) {
   const int64_t age = now - since_;
   if (!exchange_ || exchange_->size == 0) {
     if (exchange_ && age > kReleased_ns) loop_.give_back(std::exchange(exchange_, nullptr));
-    if (age > config.idle_timeout_s * kSecond_ns && !is_control_) remove();
+    const int64_t granted_s = transport_.is_handshaking() ? config.head_timeout_s : config.idle_timeout_s;
+    if (age > granted_s * kSecond_ns && !is_control_) remove();
     return;
   }
   const bool has_head = exchange_->parser.has_head();

@@ -15,7 +15,7 @@ class Connection final : public Pollable {
   static const uint32_t kEvents;  // that it waits for while its client reads answers
 
   // `is_control`: it came by the socket of the process that launched the server.
-  Connection(Loop& loop, Descriptor socket, std::string peer, bool is_control);
+  Connection(Loop& loop, Transport transport, std::string peer, bool is_control);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;

@@ -47,6 +47,7 @@ class BlockedSignals {
 Front::Front(TRITONSERVER_Server* server, Config config)
     : server_(server),
       config_(std::move(config)),
+      tls_(TlsContext::make(config_)),
       access_log_(config_.access_log.empty() ? nullptr : std::make_unique<AccessLog>(config_.access_log)) {
   raise_descriptor_limit();
   set_route_options(config_.route_options());
@@ -60,7 +61,7 @@ Front::Front(TRITONSERVER_Server* server, Config config)
   if (!config_.control.empty()) {
     listeners_.push_back(std::make_unique<Listener>(
         first, listen_on("unix:" + config_.control, 0, false), [&first](Descriptor socket, std::string) {
-          first.add(std::make_unique<Connection>(first, std::move(socket), "", true));
+          first.add(std::make_unique<Connection>(first, Transport(std::move(socket), nullptr), "", true));
         }));
   }
   const BlockedSignals blocked;
@@ -78,7 +79,7 @@ void Front::accept(Descriptor socket, std::string peer) {
   }
   loop.metrics().accepted.add();
   auto connection = std::make_shared<std::unique_ptr<Connection>>(
-      std::make_unique<Connection>(loop, std::move(socket), std::move(peer), false));
+      std::make_unique<Connection>(loop, Transport(std::move(socket), tls_.get()), std::move(peer), false));
   if (&loop == loops_.front().get()) {
     loop.add(std::move(*connection));
   } else {

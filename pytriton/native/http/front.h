@@ -16,6 +16,7 @@
 #include "config.h"
 #include "listener.h"
 #include "loop.h"
+#include "tls.h"
 
 namespace pytriton::http {
 
@@ -48,6 +49,7 @@ class Front {
   TRITONSERVER_Server* server_;
   const Config config_;
   const Access access_{config_.access};
+  const std::unique_ptr<TlsContext> tls_;
   const std::unique_ptr<AccessLog> access_log_;
   std::vector<std::unique_ptr<Loop>> loops_;
   std::vector<std::unique_ptr<Listener>> listeners_;  // of the first loop
