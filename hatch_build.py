@@ -239,13 +239,14 @@ def fetch(source: str, sha256: str, folder: Path, *options: str) -> Path:
 
 
 def unpack_folders(archive: Path, folders: dict[str, str], target: Path) -> None:
-    """Put the files of folders of a source distribution into those of ``target``."""
+    """Put the sources and licences in folders of a source distribution into those of ``target``."""
     with tarfile.open(archive) as members:
         for member in members:
             path = member.name.partition("/")[2]  # without the distribution's own folder
             content = members.extractfile(member)
             for source, name in folders.items():
-                if content is not None and path.startswith(f"{source}/"):
+                wanted = path.endswith((".c", ".cpp", ".h")) or "LICENSE" in path
+                if content is not None and wanted and path.startswith(f"{source}/"):
                     file = target / name / path[len(source) + 1 :]
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_bytes(content.read())
