@@ -1,5 +1,5 @@
-// Bytes of a connection: however they are cut, they are the same requests, and nothing beyond them is read. The same for
-// answers of a process behind. The first byte says how they are cut.
+// Bytes of a connection: however they are cut, they are the same requests, and nothing beyond them is read. The same
+// for answers of a process behind. The first byte says how they are cut.
 #include <cstring>
 #include <string>
 #include <vector>

@@ -49,7 +49,8 @@ void append_member(std::string& line, std::string_view name, int64_t number) {
 AccessLog::AccessLog(const std::string& to)
     : file_(to == "stderr" ? ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)
                            : ::open(to.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)) {
-  if (!file_) throw Failure(Code::invalid_argument, "the access log cannot be opened: " + to + ": " + std::strerror(errno));
+  if (!file_)
+    throw Failure(Code::invalid_argument, "the access log cannot be opened: " + to + ": " + std::strerror(errno));
   thread_ = std::thread([this] { run(); });
 }
 
@@ -66,7 +67,7 @@ void AccessLog::close() {
 }
 
 void AccessLog::add(const Request& request, std::string_view route, int status, uint64_t sent, int64_t duration_ns) {
-  std::string line = "{\"time\":\"";
+  std::string line = R"({"time":")";
   append_time(line);
   line += '"';
   append_member(line, "peer", request.peer);

@@ -81,6 +81,7 @@ void Connection::proceed() {
 
 void Connection::serve() {
   turns_ = 0;
+  turn_bytes_ = 0;
   Step step = Step::go_on;
   while (step == Step::go_on) {
     if (has_unparsed_) {
@@ -118,11 +119,10 @@ Connection::Step Connection::receive() {
   // After fewer bytes than asked for, an event tells of more, but not of an end that is there already.
   if (static_cast<size_t>(received) < room && !is_half_closed_ && !transport_.is_encrypted()) is_readable_ = false;
   has_unparsed_ = true;
-  if (room > kMostRoom && static_cast<size_t>(received) == room) {
-    loop_.again(*this);
-    return Step::wait;
-  }
-  return Step::go_on;
+  turn_bytes_ += static_cast<size_t>(received);
+  if (turn_bytes_ < kMostRoom) return Step::go_on;
+  loop_.again(*this);
+  return Step::wait;
 }
 
 bool Connection::make_room() {
@@ -135,7 +135,8 @@ bool Connection::make_room() {
   if (room >= wanted && wanted > 1) return true;
   // All that was announced, up to a bound: a client that sends nothing more shall not cost its announcement.
   const size_t capacity = std::max(size + std::min(wanted, std::max(size, kMostRoom)), size + kSmallRoom);
-  if (capacity > kSmallBuffer && Buffer::total() - buffer.capacity() + capacity > loop_.front().config().max_buffered_bytes)
+  if (capacity > kSmallBuffer &&
+      Buffer::total() - buffer.capacity() + capacity > loop_.front().config().max_buffered_bytes)
     return false;
   return buffer.reserve(capacity);
 }
@@ -165,7 +166,8 @@ Connection::Step Connection::dispatch() {
   const bool has_more = exchange.size > exchange.parser.end();
   const bool keeps_alive = exchange.parser.keeps_alive();
   is_dispatched_ = true;
-  exchange.dispatch({&loop_, this, &transport_, peer_, transport_.is_encrypted(), keeps_alive}, has_more || is_readable_ || !keeps_alive);
+  exchange.dispatch({&loop_, this, &transport_, peer_, transport_.is_encrypted(), keeps_alive},
+                    has_more || is_readable_ || !keeps_alive);
   {
     const ExchangeReference reference(exchange);
     route(loop_, exchange, is_control_);
@@ -247,9 +249,8 @@ void Connection::check_deadline(int64_t now) {
       if (exchange_->claim() && complete() == Step::go_on) serve();
     } else if (exchange_->is_blocked() && now - exchange_->progress_at() > config.body_timeout_s * kSecond_ns) {
       loop_.metrics().timed_out.add();
-      exchange_->claim();
       is_broken_ = true;
-      exchange_->disconnect();
+      proceed();
     }
     return;
   }
@@ -262,7 +263,8 @@ void Connection::check_deadline(int64_t now) {
   }
   const bool has_head = exchange_->parser.has_head();
   const int64_t granted =
-      has_head ? config.body_timeout_s + static_cast<int64_t>(exchange_->parser.received(exchange_->size)) / kLeastBytesPerSecond
+      has_head ? config.body_timeout_s +
+                     static_cast<int64_t>(exchange_->parser.received(exchange_->size)) / kLeastBytesPerSecond
                : config.head_timeout_s;
   if (age <= granted * kSecond_ns) return;
   loop_.metrics().timed_out.add();

@@ -41,9 +41,8 @@ bool is_named(const Request& request, std::string_view name) {
       while (!token.empty() && token.front() == ' ') token.remove_prefix(1);
       while (!token.empty() && token.back() == ' ') token.remove_suffix(1);
       if (token.size() == name.size() &&
-          std::equal(token.begin(), token.end(), name.begin(), [](unsigned char a, unsigned char b) {
-            return std::tolower(a) == std::tolower(b);
-          }))
+          std::equal(token.begin(), token.end(), name.begin(),
+                     [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); }))
         return true;
     }
   }
@@ -242,9 +241,9 @@ class Forward final : public Pollable {
   // The process has closed the connection.
   void lose(bool is_reset) {
     if (parser_.finish()) return complete();
-    const bool may_repeat =
-        !has_answer_ && connection_->is_reused &&
-        (is_reset || is_sending_failed_ || is_idempotent(exchange_.request().method));  // it was not read, or may be twice
+    const bool may_repeat = !has_answer_ && connection_->is_reused &&
+                            (is_reset || is_sending_failed_ ||
+                             is_idempotent(exchange_.request().method));  // it was not read, or may be twice
     if (!may_repeat) return fail(502, "the process that answers this path has ended without an answer");
     upstream_.drop(std::move(connection_));
     is_sending_failed_ = is_readable_ = watches_output_ = false;

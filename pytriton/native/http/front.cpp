@@ -54,13 +54,12 @@ Front::Front(TRITONSERVER_Server* server, Config config)
   remove_unused(config_.upstream);  // which the server opens next
   for (unsigned count = 0; count < config_.threads; ++count) loops_.push_back(std::make_unique<Loop>(*this));
   Loop& first = *loops_.front();
-  listeners_.push_back(std::make_unique<Listener>(first, listen_on(config_.address, config_.port, config_.reuse_port),
-                                                  [this](Descriptor socket, std::string peer) {
-                                                    accept(std::move(socket), std::move(peer));
-                                                  }));
+  listeners_.push_back(std::make_unique<Listener>(
+      first, listen_on(config_.address, config_.port, config_.reuse_port),
+      [this](Descriptor socket, std::string peer) { accept(std::move(socket), std::move(peer)); }));
   if (!config_.control.empty()) {
     listeners_.push_back(std::make_unique<Listener>(
-        first, listen_on("unix:" + config_.control, 0, false), [&first](Descriptor socket, std::string) {
+        first, listen_on("unix:" + config_.control, 0, false), [&first](Descriptor socket, const std::string& /*peer*/) {
           first.add(std::make_unique<Connection>(first, Transport(std::move(socket), nullptr), "", true));
         }));
   }
@@ -152,6 +151,7 @@ size_t Front::requests_in_flight() const {
 
 std::string Front::metrics_page() const {
   std::vector<const Metrics*> all;
+  all.reserve(loops_.size());
   for (const auto& loop : loops_) all.push_back(&loop->metrics());
   return Metrics::page(all.data(), all.size());
 }

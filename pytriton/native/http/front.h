@@ -54,7 +54,7 @@ class Front {
   std::vector<std::unique_ptr<Loop>> loops_;
   std::vector<std::unique_ptr<Listener>> listeners_;  // of the first loop
   std::vector<std::thread> threads_;
-  std::mutex mutex_;  // of the following
+  std::mutex mutex_;                               // of the following
   std::unordered_map<std::string, size_t> peers_;  // connections of each address, if there is a limit
 };
 

@@ -254,6 +254,7 @@ void HttpExchange::settle(Lock& lock) {
   }
   if ((sent == Sent::blocked) != is_blocked_) {
     is_blocked_ = sent == Sent::blocked;
+    progress_at_ = client_.loop->coarse_now();
     client_.loop->watch_output(*client_.connection, is_blocked_);
   }
   const bool is_cancelled = sent == Sent::failed && !was_gone;
@@ -336,7 +337,8 @@ void HttpExchange::abandon() {
     stage = stage_;
   }
   if (stage == Stage::streaming) abort();
-  if (stage == Stage::open) send({500, "application/json", "", R"({"error":"the request was not answered"})", {}, {}, -1});
+  if (stage == Stage::open)
+    send({500, "application/json", "", R"({"error":"the request was not answered"})", {}, {}, -1});
 }
 
 // The last that a thread does with the exchange: from then on, the loop may use it for another request.

@@ -27,9 +27,9 @@ struct Client {
   bool keeps_alive = false;  // else the answer says that the connection is closed after it
 };
 
-// Belongs to one connection until detach(). The loop and the thread that answers share it as follows: while the exchange
-// is busy, it and the sending side of the connection belong to the route. The loop may ask with claim() to be told of
-// the end, and gets the exchange through Loop::notify() then.
+// Belongs to one connection until detach(). The loop and the thread that answers share it as follows: while the
+// exchange is busy, it and the sending side of the connection belong to the route. The loop may ask with claim() to be
+// told of the end, and gets the exchange through Loop::notify() then.
 class HttpExchange final : public Exchange {
  public:
   explicit HttpExchange(const Limits& limits) : parser(limits) {}
@@ -49,9 +49,9 @@ class HttpExchange final : public Exchange {
   Buffer buffer;
   size_t size = 0;  // bytes in the buffer
   RequestParser parser;
-  Route route = Route::none;                // of the metrics
-  std::function<void()> drained;            // called on the loop when the client has taken what was written
-  HttpExchange* next_notified = nullptr;    // Loop's
+  Route route = Route::none;              // of the metrics
+  std::function<void()> drained;          // called on the loop when the client has taken what was written
+  HttpExchange* next_notified = nullptr;  // Loop's
 
   void dispatch(const Client& client, bool tells_end);
   bool is_busy() const { return flags_.load(std::memory_order_acquire) & kBusy; }

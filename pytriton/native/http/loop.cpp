@@ -22,7 +22,10 @@ constexpr size_t kKeptBytes = 64 << 10;  // of the buffer of an exchange that is
 }  // namespace
 
 Loop::Loop(Front& front)
-    : front_(front), access_log_(front.access_log()), epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    : front_(front),
+      access_log_(front.access_log()),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!epoll_ || !wake_) throw Failure(Code::unavailable, "the HTTP endpoint has no descriptors for its loop");
   now_ = now_ns();
   upstream_ = std::make_unique<Upstream>(*this, front.config().upstream);
@@ -99,11 +102,11 @@ void Loop::wake() {
   static_cast<void>(!::write(wake_.get(), &one, sizeof one));
 }
 
-void Loop::watch(int descriptor, Pollable& pollable, uint32_t events) const {
+bool Loop::watch(int descriptor, Pollable& pollable, uint32_t events) const {
   epoll_event event{};
   event.events = events;
   event.data.ptr = &pollable;
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event);
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0;
 }
 
 void Loop::change(int descriptor, Pollable& pollable, uint32_t events) const {
@@ -115,7 +118,7 @@ void Loop::change(int descriptor, Pollable& pollable, uint32_t events) const {
 
 void Loop::unwatch(int descriptor) const { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr); }
 
-void Loop::watch_output(Connection& connection, bool is_watched) {
+void Loop::watch_output(Connection& connection, bool is_watched) const {
   change(connection.descriptor(), connection, is_watched ? Connection::kEvents | EPOLLOUT : Connection::kEvents);
 }
 
@@ -135,7 +138,7 @@ void Loop::add(std::unique_ptr<Connection> connection) {
   } else {
     metrics_.open.add();
   }
-  watch(added.descriptor(), added, Connection::kEvents);
+  if (!watch(added.descriptor(), added, Connection::kEvents)) remove(added);  // the kernel has no memory for it
 }
 
 void Loop::remove(Connection& connection) {

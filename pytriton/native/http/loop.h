@@ -42,7 +42,7 @@ class Loop {
   void stop();
   void post(std::function<void()> task);
   void notify(HttpExchange& exchange);  // calls Connection::resume()
-  void watch_output(Connection& connection, bool is_watched);
+  void watch_output(Connection& connection, bool is_watched) const;
   bool is_draining() const { return is_draining_.load(std::memory_order_relaxed); }
   Metrics& metrics() { return metrics_; }
   AccessLog* access_log() const { return access_log_; }
@@ -50,7 +50,7 @@ class Loop {
   size_t connections() const { return open_.load(); }
 
   // On the loop's thread
-  void watch(int descriptor, Pollable& pollable, uint32_t events) const;
+  bool watch(int descriptor, Pollable& pollable, uint32_t events) const;
   void change(int descriptor, Pollable& pollable, uint32_t events) const;
   void unwatch(int descriptor) const;
   void after(int64_t delay_ns, std::function<void()> task);

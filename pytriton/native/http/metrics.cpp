@@ -7,15 +7,18 @@ namespace pytriton::http {
 
 namespace {
 
-constexpr const char* kNames[kRoutes] = {"infer",  "generate",    "generate_stream", "predict",
-                                         "triton", "application", "own",             "none"};
+constexpr const char* kNames[kRoutes] = {"infer", "generate", "generate_stream", "predict", "triton", "application",
+                                         "own",   "none"};
 
 void append_help(std::string& page, const char* name, const char* type, const char* help) {
   page += std::string("# HELP ") + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
 }
 
-void append_value(std::string& page, const std::string& name, uint64_t value) {
-  page += name + " " + std::to_string(value) + "\n";
+void append_sample(std::string& page, const char* name, const char* suffix, const std::string& labels,
+                   const std::string& value) {
+  page.append(name).append(suffix);
+  if (!labels.empty()) page.append("{").append(labels).append("}");
+  page.append(" ").append(value).append("\n");
 }
 
 std::string seconds(int64_t microseconds) {
@@ -49,36 +52,32 @@ std::string Metrics::page(const Metrics* const* all, size_t count) {
   for (size_t route = 0; route < kRoutes; ++route) {
     for (size_t status = 0; status < kStatuses; ++status) {
       const uint64_t total = sum([&](const Metrics& each) -> const Counter& { return each.requests_[route][status]; });
-      if (total) {
-        append_value(page,
-                     std::string("pytriton_http_requests_total{route=\"") + kNames[route] + "\",status=\"" +
-                         std::to_string(status) + "\"}",
-                     total);
-      }
+      if (!total) continue;
+      const std::string labels = std::string(R"(route=")") + kNames[route] + R"(",status=")" + std::to_string(status) + '"';
+      append_sample(page, "pytriton_http_requests_total", "", labels, std::to_string(total));
     }
   }
   append_help(page, "pytriton_http_request_duration_seconds", "histogram",
               "Time from a request's last byte to its answer's last byte.");
+  constexpr const char* kDuration = "pytriton_http_request_duration_seconds";
   for (size_t route = 0; route < kRoutes; ++route) {
-    uint64_t total = 0;
-    const std::string label = std::string("{route=\"") + kNames[route] + "\"";
+    const std::string label = std::string(R"(route=")") + kNames[route] + '"';
     std::string lines;
+    uint64_t total = 0;
     for (size_t bucket = 0; bucket <= kBounds_us.size(); ++bucket) {
       total += sum([&](const Metrics& each) -> const Counter& { return each.durations_[route][bucket]; });
       const std::string bound = bucket < kBounds_us.size() ? seconds(kBounds_us[bucket]) : "+Inf";
-      append_value(lines, "pytriton_http_request_duration_seconds_bucket" + label + ",le=\"" + bound + "\"}", total);
+      append_sample(lines, kDuration, "_bucket", label + R"(,le=")" + bound + '"', std::to_string(total));
     }
     if (!total) continue;
     page += lines;
-    page += "pytriton_http_request_duration_seconds_sum" + label + "} " +
-            seconds(static_cast<int64_t>(
-                sum([&](const Metrics& each) -> const Counter& { return each.duration_sum_us_[route]; }))) +
-            "\n";
-    append_value(page, "pytriton_http_request_duration_seconds_count" + label + "}", total);
+    const uint64_t sum_us = sum([&](const Metrics& each) -> const Counter& { return each.duration_sum_us_[route]; });
+    append_sample(page, kDuration, "_sum", label, seconds(static_cast<int64_t>(sum_us)));
+    append_sample(page, kDuration, "_count", label, std::to_string(total));
   }
   const auto single = [&](const char* name, const char* type, const char* help, auto value_of) {
     append_help(page, name, type, help);
-    append_value(page, name, sum(value_of));
+    append_sample(page, name, "", "", std::to_string(sum(value_of)));
   };
   using Of = const Metrics&;
   single("pytriton_http_received_bytes_total", "counter", "Bytes of requests.",

@@ -25,12 +25,13 @@ class Counter {
 // Those of one loop; the page has their sums.
 class Metrics {
  public:
-  static constexpr std::array<int64_t, 14> kBounds_us = {100,     250,     500,       1'000,     2'500,     5'000,      10'000,
-                                                         25'000, 100'000, 250'000, 1'000'000, 5'000'000, 30'000'000, 120'000'000};
+  static constexpr std::array<int64_t, 14> kBounds_us = {100,       250,       500,        1'000,      2'500,
+                                                         5'000,     10'000,    25'000,     100'000,    250'000,
+                                                         1'000'000, 5'000'000, 30'000'000, 120'000'000};
 
   void count(Route route, int status, int64_t duration_ns, uint64_t sent);
 
-  Counter received;  // bytes of bodies and heads
+  Counter received;   // bytes of bodies and heads
   Counter in_flight;  // requests
   Counter accepted, open, refused, timed_out;
 

@@ -50,8 +50,8 @@ class Call : public Expiring, public std::enable_shared_from_this<Call> {
   const Wish& wish() const { return wish_; }
   Exchange& exchange() const { return *exchange_; }
 
-  void begin_deadline();       // for the next response, or all
-  void cancel();               // all requests
+  void begin_deadline();                                // for the next response, or all
+  void cancel();                                        // all requests
   bool claim() { return !is_claimed_.exchange(true); }  // whether nobody else answers
   void begin_stream();
 

@@ -97,9 +97,8 @@ void RequestParser::fill(Request& request, const char* data) const {
   request.path = request.target.substr(0, mark);
   request.query = mark == std::string_view::npos ? std::string_view() : request.target.substr(mark + 1);
   request.headers.resize(lines_.size());
-  std::transform(lines_.begin(), lines_.end(), request.headers.begin(), [&](const Line& line) {
-    return Header{line.name.in(data), trimmed(line.value.in(data))};
-  });
+  std::transform(lines_.begin(), lines_.end(), request.headers.begin(),
+                 [&](const Line& line) { return Header{line.name.in(data), trimmed(line.value.in(data))}; });
   request.body = {data + body_, end_ - body_};
 }
 

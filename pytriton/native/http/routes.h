@@ -20,9 +20,9 @@ struct Target {
 struct PredictOptions {
   int64_t timeout_ms = 60'000, heartbeat_ms = 15'000;
   uint64_t max_body_bytes = 64 << 20;
-  uint64_t max_requests = 1024;      // in progress
-  bool has_cors = false;             // requests with an origin are the application's
-  std::string access_token;          // empty: none is needed
+  uint64_t max_requests = 1024;  // in progress
+  bool has_cors = false;         // requests with an origin are the application's
+  std::string access_token;      // empty: none is needed
 };
 
 // Settings of the server that the routes need.

@@ -184,7 +184,8 @@ bool TlsSession::flush(int socket) {
   }
   size_t sent = 0;
   while (sent < encrypted_.size()) {
-    const ssize_t count = ::send(socket, encrypted_.data() + sent, encrypted_.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t count =
+        ::send(socket, encrypted_.data() + sent, encrypted_.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) break;
     sent += static_cast<size_t>(count);

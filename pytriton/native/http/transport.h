@@ -28,8 +28,8 @@ class Transport {
   // bytes then.
   ssize_t send(const iovec* parts, size_t count);
 
-  void announce(std::string_view text);             // what the client can do without, if there is room
-  void shut_down();                                 // says that there is no more
+  void announce(std::string_view text);              // what the client can do without, if there is room
+  void shut_down();                                  // says that there is no more
   ssize_t discard(char* memory, size_t size) const;  // as receive(), for bytes that nobody wants
 
  private:
