@@ -43,6 +43,7 @@ class TestExchange final : public pytriton::http::Exchange {
   void release() override { --references_; }
 
   void disconnect();  // as if the client had gone
+  bool is_complete() const { return is_complete_; }
   void wait() const;  // until the answer is complete, and nobody refers to this
 
   int status = 0;

@@ -2,8 +2,10 @@
 // inputs. Writes a line for each: its status, a space and the answer, or "-" if it is left to the application.
 //
 // Usage: predictions <file with a line for each model: its name, a tab, and its configuration>
+#include <atomic>
 #include <fstream>
 #include <iostream>
+#include <thread>
 
 #include "echo_server.h"
 #include "http/routes.h"
@@ -23,7 +25,13 @@ int main(int count, char** arguments) {
   while (std::getline(std::cin, line)) {
     const size_t tab = line.find('\t');
     TestExchange exchange(line.substr(tab + 1), {});
-    if (predict(nullptr, exchange, {line.substr(0, tab), -1})) {
+    std::atomic<bool> is_left{false};
+    if (predict(nullptr, exchange, {line.substr(0, tab), -1}, [&] { is_left = true; })) {
+      while (!is_left && !exchange.is_complete()) std::this_thread::yield();
+    } else {
+      is_left = true;
+    }
+    if (!is_left) {
       exchange.wait();
       require(exchange.answer.find('\n') == std::string::npos, "an answer is one line");
       std::cout << exchange.status << ' ' << exchange.answer << '\n';

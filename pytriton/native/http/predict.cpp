@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "background.h"
 #include "forwarding.h"
 #include "predict_call.h"
 #include "predict_wish.h"
@@ -38,44 +39,65 @@ class FieldsCache {
   std::map<std::pair<std::string, int64_t>, Known> known_;
 };
 
-bool has_trace(const Request& request) { return !request.header("traceparent").empty(); }
+// A request whose body has not been read.
+struct Unread {
+  std::shared_ptr<const Fields> fields;
+  int64_t version = -1;
+  Wish wish;
+};
 
-bool send(TRITONSERVER_Server* server, Exchange& exchange, const Target& target) {
+bool read_and_send(TRITONSERVER_Server* server, Exchange& exchange, Unread unread) {
+  const bool is_stream = unread.fields->model->decoupled;
+  auto question = read_question(*unread.fields, exchange.request().body);
+  if (!question || (is_stream && question->is_batch)) return false;
+  const auto groups = group_rows(*unread.fields, *question);
+  if (!groups) return false;
+  const auto call =
+      is_stream ? make_stream(exchange, std::move(unread.fields), std::move(unread.wish))
+                : make_prediction(exchange, std::move(unread.fields), std::move(unread.wish), *question, groups->size());
+  return call->send(server, unread.version, *question, *groups);
+}
+
+// Whether the function is done. Of models that are not there, or not ready, the application says which there are.
+template <typename Function>
+bool is_done(const Function& function) {
+  try {
+    return function();
+  } catch (const Failure&) {
+    return false;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+bool begin(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, std::function<void()>&& leave) {
   static FieldsCache cache;
   const Request& http = exchange.request();
   const PredictOptions& options = route_options().predict;
   const auto model = models_of(server).find(target.model, target.version);
-  const auto fields = cache.find(target, model);
-  if (!fields) return false;
+  Unread unread{cache.find(target, model), target.version, {}};
+  if (!unread.fields) return false;
   auto wish = read_wish(http, options, model->decoupled);
   if (!wish) return false;
-  if (Call::count() >= options.max_requests) {
-    exchange.send(make_error(too_many_requests(Call::count()), wish->id));
+  if (const size_t count = Call::count(); count >= options.max_requests) {
+    exchange.send(make_error(too_many_requests(count), wish->id));
     return true;
   }
-  auto question = read_question(*fields, http.body);
-  if (!question || (model->decoupled && question->is_batch)) return false;
-  const auto groups = group_rows(*fields, *question);
-  if (!groups) return false;
-  const auto call = model->decoupled
-                        ? make_stream(exchange, fields, std::move(*wish))
-                        : make_prediction(exchange, fields, std::move(*wish), *question, groups->size());
-  return call->send(server, target.version, *question, *groups);
+  unread.wish = std::move(*wish);
+  if (http.body.size() <= kLargeJson) return read_and_send(server, exchange, std::move(unread));
+  run_in_background([=, exchange = ExchangeReference(exchange), leave = std::move(leave)] {
+    if (!is_done([&] { return read_and_send(server, *exchange, unread); })) leave();
+  });
+  return true;
 }
 
 }  // namespace
 
-bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target) {
+bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, std::function<void()> leave) {
   const Request& http = exchange.request();
   if (http.method != "POST" || is_left_to_server(http)) return false;
-  if (!route_options().header_forward_pattern.empty() && has_trace(http)) return false;
-  try {
-    return send(server, exchange, target);
-  } catch (const Failure&) {
-    return false;  // there is no such model, or it is not ready: the application says which models there are
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
+  if (!route_options().header_forward_pattern.empty() && !http.header("traceparent").empty()) return false;
+  return is_done([&] { return begin(server, exchange, target, std::move(leave)); });
 }
 
 }  // namespace pytriton::http

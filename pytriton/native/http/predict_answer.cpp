@@ -146,7 +146,7 @@ class OutputWriter {
       const std::string_view text = next_string();
       if (text == "null") return false;
       append_member(json, field_, text);
-    } else if (field_.form == Field::Form::value || field_.is_scalar) {
+    } else if (field_.form == Field::Form::value) {
       need_one();
       append_string(json, field_, next_string());
     } else {

@@ -12,7 +12,7 @@ namespace pytriton::http {
 namespace {
 
 constexpr std::string_view kQueueFull = "maximum queue size", kExpired = "timeout expired";  // of the server's messages
-constexpr std::string_view kInstances = "\"instances\"";
+constexpr std::string_view kInstancesName = "\"instances\"";
 
 struct Name {
   Code code;
@@ -192,7 +192,7 @@ PredictError error_of_instances(const Failure& failure, const std::vector<size_t
       if (!problem.path.empty()) problem.path.erase(0, 1);  // the comma
     }
     const std::string rest = problem.path.empty() ? "" : "," + problem.path;
-    problem.path = std::string(kInstances) + "," + std::to_string(row < rows.size() ? rows[row] : row) + rest;
+    problem.path = std::string(kInstancesName) + "," + std::to_string(row < rows.size() ? rows[row] : row) + rest;
     message += (message.empty() ? "" : "; ") + described(problem);
   }
   error.message = message;

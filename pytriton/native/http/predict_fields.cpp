@@ -8,19 +8,19 @@ namespace pytriton::http {
 
 namespace {
 
-using simdjson::dom::array;
-using simdjson::dom::element;
-using simdjson::dom::object;
+using List = simdjson::dom::array;
+using Item = simdjson::dom::element;
+using Schema = simdjson::dom::object;
 
 constexpr const char* kSignature = "pytriton.signature";  // pytriton/signature/schema.py describes it
 constexpr int64_t kVersion = 1;
 
-std::string_view text_of(const object& schema, const char* name) {
+std::string_view text_of(const Schema& schema, const char* name) {
   std::string_view text;
   return schema[name].get(text) ? std::string_view() : text;
 }
 
-bool has(const object& schema, const char* name) { return schema[name].error() == simdjson::SUCCESS; }
+bool has(const Schema& schema, const char* name) { return schema[name].error() == simdjson::SUCCESS; }
 
 struct Kind {
   std::string_view type;
@@ -34,7 +34,7 @@ constexpr Kind kKinds[] = {{"integer", dtype::kInt64},
 bool is_number(TRITONSERVER_DataType type) { return bytes_of(type) && type != dtype::kBf16; }
 
 // False if there is such a keyword, and its value is no number.
-bool read_limit(const object& schema, const char* name, std::optional<Constraints::Number>& limit) {
+bool read_limit(const Schema& schema, const char* name, std::optional<Constraints::Number>& limit) {
   const auto found = schema[name];
   int64_t integer = 0;
   uint64_t natural = 0;
@@ -52,16 +52,16 @@ bool read_limit(const object& schema, const char* name, std::optional<Constraint
   return true;
 }
 
-bool read_length(const object& schema, const char* name, uint64_t& length) {
+bool read_length(const Schema& schema, const char* name, uint64_t& length) {
   const auto found = schema[name];
   return found.error() || !found.get(length);
 }
 
-bool read_members(const object& schema, std::vector<Constraints::Member>& members) {
-  array listed;
+bool read_members(const Schema& schema, std::vector<Constraints::Member>& members) {
+  List listed;
   if (!has(schema, "enum")) return true;
   if (schema["enum"].get(listed)) return false;
-  for (const element each : listed) {
+  for (const Item each : listed) {
     switch (each.type()) {
       case simdjson::dom::element_type::BOOL:
         members.emplace_back(bool(each));
@@ -86,7 +86,7 @@ bool read_members(const object& schema, std::vector<Constraints::Member>& member
 }
 
 // Of an element. False if a keyword is not known here.
-bool read_constraints(const object& schema, Constraints& to) {
+bool read_constraints(const Schema& schema, Constraints& to) {
   for (const char* name : {"const", "pattern", "multipleOf", "anyOf", "oneOf", "allOf", "$ref"})
     if (has(schema, name)) return false;
   if (!(read_limit(schema, "minimum", to.minimum) && read_limit(schema, "maximum", to.maximum) &&
@@ -100,7 +100,7 @@ bool read_constraints(const object& schema, Constraints& to) {
 }
 
 // The dtype and content of an element, which have to be those of the tensor.
-bool read_element(const object& schema, Field& field) {
+bool read_element(const Schema& schema, Field& field) {
   const std::string_view type = text_of(schema, "type"), named = text_of(schema, "dtype");
   const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& each) { return each.type == type; });
   if (kind == std::end(kKinds)) return false;
@@ -123,13 +123,13 @@ void read_array(Field& field) {
 
 // False if the values of an output cannot be written, or if the schema is not that of the tensor. An input whose values
 // cannot be read only says so.
-bool read_field(const object& schema, bool is_input, Field& field) {
+bool read_field(const Schema& schema, bool is_input, Field& field) {
   if (text_of(schema, "encoding") == "json") {
     field.form = Field::Form::json;
     field.is_readable = false;
     return field.dtype == dtype::kBytes;
   }
-  array shape;
+  List shape;
   if (!schema["shape"].get(shape)) {
     if (TRITONSERVER_StringToDataType(std::string(text_of(schema, "dtype")).c_str()) != field.dtype) return false;
     read_array(field);
@@ -137,13 +137,13 @@ bool read_field(const object& schema, bool is_input, Field& field) {
     field.is_single &= !field.is_scalar;
     if (field.is_scalar) return field.dims.size() <= 1;
     size_t axis = 0;
-    for (const element each : shape) {
+    for (const Item each : shape) {
       int64_t extent = 0;
       if (each.get(extent) || axis >= field.dims.size() || field.dims[axis++] != extent) return false;
     }
     return axis == field.dims.size();
   }
-  object items;
+  Schema items;
   if (text_of(schema, "type") == "array") {
     field.form = Field::Form::list;
     if (schema["items"].get(items) || field.dims.size() != 1) return false;
@@ -171,10 +171,10 @@ std::optional<Field> field_of(const Tensor* tensor) {
   return field;
 }
 
-bool read_names(const object& from, std::vector<std::string_view>& names) {
-  array listed;
+bool read_names(const Schema& from, std::vector<std::string_view>& names) {
+  List listed;
   if (from["required"].get(listed)) return !has(from, "required");
-  for (const element each : listed) {
+  for (const Item each : listed) {
     std::string_view name;
     if (each.get(name)) return false;
     names.push_back(name);
@@ -183,12 +183,12 @@ bool read_names(const object& from, std::vector<std::string_view>& names) {
 }
 
 // Inputs or outputs of a signature, in its order.
-bool read_fields(const object& from, const Model& model, bool is_input, std::vector<Field>& fields) {
-  object properties;
+bool read_fields(const Schema& from, const Model& model, bool is_input, std::vector<Field>& fields) {
+  Schema properties;
   std::vector<std::string_view> required;
   if (from["properties"].get(properties) || !read_names(from, required)) return false;
   for (const auto& [name, value] : properties) {
-    object schema;
+    Schema schema;
     auto field = field_of(is_input ? model.input(name) : model.output(name));
     if (!field || value.get(schema) || !read_field(schema, is_input, *field)) return false;
     const bool is_required = std::find(required.begin(), required.end(), name) != required.end();
@@ -205,7 +205,7 @@ bool is_of_any_size(const Field& field) {
 
 bool read_signature(const std::string& text, Fields& fields) {
   simdjson::dom::parser parser;
-  object signature, input, output;
+  Schema signature, input, output;
   int64_t version = 0;
   if (parser.parse(text).get(signature) || signature["version"].get(version) || version > kVersion) return false;
   if (signature["input"].get(input) || signature["output"].get(output)) return false;

@@ -4,8 +4,6 @@
 #include <charconv>
 #include <random>
 
-#include "request_parser.h"
-
 namespace pytriton::http {
 
 namespace {
@@ -41,7 +39,7 @@ bool ends_with(std::string_view text, std::string_view end) {
 }
 
 // Also what curl sends for JSON, and pages of other origins without asking.
-bool is_json(std::string_view content_type) {
+bool is_json_type(std::string_view content_type) {
   if (content_type.empty() || content_type == kJson) return true;
   const std::string name = lower(stripped(content_type.substr(0, content_type.find(';'))));
   for (const std::string_view each : {std::string_view(), kJson, std::string_view("application/x-www-form-urlencoded"),
@@ -138,7 +136,7 @@ std::optional<Wish> read_wish(const Request& request, const PredictOptions& opti
   if (request.body.size() > options.max_body_bytes) return std::nullopt;
   const auto type = only_header(request, "content-type"), accept = only_header(request, "accept"),
              site = only_header(request, "sec-fetch-site"), id = only_header(request, "x-request-id");
-  if (!type || !accept || !site || !id || !is_json(*type)) return std::nullopt;
+  if (!type || !accept || !site || !id || !is_json_type(*type)) return std::nullopt;
   if (!site->empty() && *site != "none" && *site != "same-origin") return std::nullopt;
   if (options.has_cors && !request.header("origin").empty()) return std::nullopt;
   if (!options.access_token.empty()) {

@@ -78,15 +78,28 @@ bool answer_v2(TRITONSERVER_Server* server, HttpExchange& exchange) {
   return false;
 }
 
-bool answer_predict(Front& front, HttpExchange& exchange) {
+void leave_to_application(Loop& loop, HttpExchange& exchange) {
+  if (!loop.front().config().application.empty()) {
+    exchange.route = Route::application;
+    return forward(loop, loop.application(), exchange, true);
+  }
+  exchange.route = Route::none;
+  exchange.send(error_response(404, "there is no such path"));
+}
+
+bool answer_predict(Loop& loop, HttpExchange& exchange) {
+  Front& front = loop.front();
   const Request& request = exchange.request();
   std::string_view path = request.path;
   if (!front.config().predict || request.method != "POST" || !take_prefix(path, "/predict/")) return false;
-  if (wants_compression(request) || front.access().refusal(request, "inference")) return false;
+  if (!request.header("content-encoding").empty() || front.access().refusal(request, "inference") || path.empty() ||
+      path.back() == '/')
+    return false;
   const std::string_view name = take_segment(path);
   if (name.empty() || name.find('%') != std::string_view::npos || (!path.empty() && !is_number(path))) return false;
   exchange.route = Route::predict;
-  return predict(front.server(), exchange, {std::string(name), path.empty() ? -1 : number_of(path)});
+  return predict(front.server(), exchange, {std::string(name), path.empty() ? -1 : number_of(path)},
+                 [&loop, &exchange] { loop.post([&loop, &exchange] { leave_to_application(loop, exchange); }); });
 }
 
 void refuse(HttpExchange& exchange, const Restriction& restriction) {
@@ -156,13 +169,7 @@ void route(Loop& loop, HttpExchange& exchange, bool is_control) {
   }
   if (config.metrics && request.path == "/metrics" && request.method == "GET")
     return send_page(exchange, server_metrics(front.server()) + front.metrics_page());
-  if (answer_predict(front, exchange)) return;
-  if (!config.application.empty()) {
-    exchange.route = Route::application;
-    return forward(loop, loop.application(), exchange, true);
-  }
-  exchange.route = Route::none;
-  exchange.send(error_response(404, "there is no such path"));
+  if (!answer_predict(loop, exchange)) leave_to_application(loop, exchange);
 }
 
 }  // namespace pytriton::http

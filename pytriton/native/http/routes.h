@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "../server_api.h"
@@ -39,6 +40,8 @@ void leave_inference_to_server(bool is_left);
 
 bool infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& target);                  // infer.cpp
 bool generate(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream);  // generate.cpp
-bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target);                   // predict.cpp
+
+// `leave` leaves the request to the application if that turns out later to be necessary, on another thread.
+bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, std::function<void()> leave);
 
 }  // namespace pytriton::http
