@@ -664,6 +664,4 @@ DIFFERENCES: list[Difference] = [
 ]
 
 # What the native front end still does wrong.
-FAULTS = {
-    "a body that is an escaped name": "a name of the protocol is found by its bytes alone",
-}
+FAULTS = {}
