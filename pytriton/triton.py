@@ -181,7 +181,7 @@ class Triton(TritonBase):
             self._restrictions,
             self._workspace.path,
             application=self._rest is not None,
-            predict=self._rest is not None,
+            predict=None if self._rest is None else self._rest.for_frontend(),
         )
 
     def _shared_port(self) -> SharedPort | None:

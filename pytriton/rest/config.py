@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -120,6 +121,23 @@ class RestConfig:
             PyTritonBadParameterError: They cannot be read, or one is wrong.
         """
         return () if self.api_keys is None else read_keys(self.api_keys)
+
+    def for_frontend(self) -> dict[str, Any] | None:
+        """Options with which the server's native HTTP front end answers ``/predict`` as the front does.
+
+        None if the front has to see all requests, because it logs them.
+        """
+        if self.access_log:
+            return None
+        return {
+            "predict_timeout_ms": math.ceil(self.timeout_s * 1000),
+            "predict_heartbeat_ms": math.ceil(self.heartbeat_s * 1000),
+            "predict_max_body_bytes": self.max_body_bytes,
+            "predict_max_requests": self.max_requests,
+            "predict_has_cors": bool(self.cors),
+            "predict_needs_token": self.access_token is not None or self.api_keys is not None,
+            "predict_access_token": self.access_token or "",
+        }
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -104,7 +105,7 @@ class HttpFrontend:
         restrictions: What its endpoints ask for.
         workspace: The folder of the server.
         application: Whether a REST front is behind it.
-        predict: Whether the front end may answer ``/predict`` itself.
+        predict: The options with which it answers ``/predict`` itself; None leaves that to the REST front.
         tls_libraries: Folder with OpenSSL's libraries; None for the system's.
 
     Attributes:
@@ -119,7 +120,7 @@ class HttpFrontend:
         workspace: Path,
         *,
         application: bool = False,
-        predict: bool = False,
+        predict: Mapping[str, Any] | None = None,
         tls_libraries: Path | None = None,
     ) -> None:
         self._folder = workspace / "http"
@@ -169,7 +170,8 @@ class HttpFrontend:
             "upstream": self._upstream,
             "control": self._control,
             "application": self.application or "",
-            "predict": self._predict,
+            "predict": self._predict is not None,
+            **(self._predict or {}),
             "is_traced": bool(config.trace_config),
             "access": [
                 {"endpoints": list(rule.endpoints), "header": rule.header, "value": rule.value}

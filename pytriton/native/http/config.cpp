@@ -72,6 +72,7 @@ Config read_config(const std::string& path) {
   add("predict_max_body_bytes", config.predict_options.max_body_bytes);
   add("predict_max_requests", config.predict_options.max_requests);
   add("predict_has_cors", config.predict_options.has_cors);
+  add("predict_needs_token", config.predict_options.needs_token);
   add("predict_access_token", config.predict_options.access_token);
   add("access", config.access);
   add("tls_certificate", config.tls_certificate);

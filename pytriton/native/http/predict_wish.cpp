@@ -105,7 +105,7 @@ bool has_token(std::string_view authorization, std::string_view token) {
   const size_t space = authorization.find(' ');
   if (space == std::string_view::npos || !equals_ignoring_case(authorization.substr(0, space), "bearer")) return false;
   const std::string_view given = stripped(authorization.substr(space + 1));
-  if (given.size() != token.size()) return false;
+  if (token.empty() || given.size() != token.size()) return false;
   unsigned char difference = 0;  // which takes as long wherever they differ
   for (size_t index = 0; index < token.size(); ++index)
     difference |= static_cast<unsigned char>(given[index] ^ token[index]);
@@ -139,7 +139,7 @@ std::optional<Wish> read_wish(const Request& request, const PredictOptions& opti
   if (!type || !accept || !site || !id || !is_json_type(*type)) return std::nullopt;
   if (!site->empty() && *site != "none" && *site != "same-origin") return std::nullopt;
   if (options.has_cors && !request.header("origin").empty()) return std::nullopt;
-  if (!options.access_token.empty()) {
+  if (options.needs_token) {
     const auto authorization = only_header(request, "authorization");
     if (!authorization || !has_token(*authorization, options.access_token)) return std::nullopt;
   }

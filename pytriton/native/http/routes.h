@@ -23,7 +23,8 @@ struct PredictOptions {
   uint64_t max_body_bytes = 64 << 20;
   uint64_t max_requests = 1024;  // in progress
   bool has_cors = false;         // requests with an origin are the application's
-  std::string access_token;      // empty: none is needed
+  bool needs_token = false;      // requests with other tokens than this one are the application's
+  std::string access_token;
 };
 
 // Settings of the server that the routes need.
