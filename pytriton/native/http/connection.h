@@ -56,10 +56,10 @@ class Connection final : public Pollable {
   bool has_unparsed_ = false;  // bytes in the buffer that the parser has not seen
   bool is_readable_ = false, is_half_closed_ = false, is_broken_ = false, is_leaving_ = false;
   bool is_removed_ = false;
-  size_t left_over_ = 0;  // bytes that were discarded
-  int64_t since_ = 0;     // when the connection became idle, the request began to come, or it was left
+  size_t left_over_ = 0;   // bytes that were discarded
+  int64_t since_ = 0;      // when the connection became idle, the request began to come, or it was left
   size_t turn_bytes_ = 0;  // received in one go
-  unsigned turns_ = 0;    // requests answered in one go
+  unsigned turns_ = 0;     // requests answered in one go
 };
 
 }  // namespace pytriton::http

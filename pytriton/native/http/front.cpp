@@ -58,10 +58,11 @@ Front::Front(TRITONSERVER_Server* server, Config config)
       first, listen_on(config_.address, config_.port, config_.reuse_port),
       [this](Descriptor socket, std::string peer) { accept(std::move(socket), std::move(peer)); }));
   if (!config_.control.empty()) {
-    listeners_.push_back(std::make_unique<Listener>(
-        first, listen_on("unix:" + config_.control, 0, false), [&first](Descriptor socket, const std::string& /*peer*/) {
-          first.add(std::make_unique<Connection>(first, Transport(std::move(socket), nullptr), "", true));
-        }));
+    listeners_.push_back(std::make_unique<Listener>(first, listen_on("unix:" + config_.control, 0, false),
+                                                    [&first](Descriptor socket, const std::string& /*peer*/) {
+                                                      first.add(std::make_unique<Connection>(
+                                                          first, Transport(std::move(socket), nullptr), "", true));
+                                                    }));
   }
   const BlockedSignals blocked;
   for (const auto& loop : loops_) threads_.emplace_back([&loop] { loop->run(); });

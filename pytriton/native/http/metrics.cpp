@@ -53,7 +53,8 @@ std::string Metrics::page(const Metrics* const* all, size_t count) {
     for (size_t status = 0; status < kStatuses; ++status) {
       const uint64_t total = sum([&](const Metrics& each) -> const Counter& { return each.requests_[route][status]; });
       if (!total) continue;
-      const std::string labels = std::string(R"(route=")") + kNames[route] + R"(",status=")" + std::to_string(status) + '"';
+      const std::string labels =
+          std::string(R"(route=")") + kNames[route] + R"(",status=")" + std::to_string(status) + '"';
       append_sample(page, "pytriton_http_requests_total", "", labels, std::to_string(total));
     }
   }
