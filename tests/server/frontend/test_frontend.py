@@ -489,7 +489,7 @@ def test_the_rest_front_is_served_at_the_same_port():
             assert client.post("/predict/shout", json={"text": "hello"}).json() == {"result": "HELLO"}
             assert client.get("/docs").status_code == 200
             assert client.get("/openapi.json").json()["paths"]
-            assert client.get("/health").status_code == 200
+            assert client.get("/health/ready").status_code == 200
             assert client.get("/v2/health/live").status_code == 200
 
 
