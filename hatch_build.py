@@ -48,14 +48,14 @@ TARGET = Path("pytriton", "tritonserver")
 SKIP = "PYTRITON_BUILD_WITHOUT_SERVER"
 NATIVE = Path("pytriton", "native")
 VENDOR = NATIVE / "vendor"  # sources of others that are compiled into ours
-VENDORED = {  # source distribution: (sha256, {folder in it: folder here})
+VENDORED = {  # source distribution: (sha256, {file or folder in it: the same here})
     "httptools==0.9.0": (
         "d484ebb7e3a3f3597b0f645fbd1b85633674ca808c1f5ba11c2caf7c66f5c8b6",
         {"vendor/llhttp": "llhttp"},
     ),
     "pysimdjson==7.0.2": (
         "44cf276e48912a3b9c7ca362c14da8420a7ac15a9f1a16ec95becff86db3904a",
-        {"simdjson": "simdjson"},
+        {f"simdjson/simdjson.{kind}": f"simdjson/simdjson.{kind}" for kind in ("h", "cpp")},
     ),
 }
 TARGETS = ("pytriton_inprocess", "pytriton_requests", "pytriton_preload", "pytriton_http")
@@ -118,10 +118,10 @@ class CustomBuildHook(BuildHookInterface[Any]):
         if stamp.is_file() and stamp.read_text() == content:
             return
         shutil.rmtree(target, ignore_errors=True)
-        for source, (sha256, folders) in VENDORED.items():
+        for source, (sha256, parts) in VENDORED.items():
             with tempfile.TemporaryDirectory() as folder:
                 self.app.display_info(f"pytriton: downloading the sources of {source}")
-                unpack_folders(fetch(source, sha256, Path(folder), "--no-binary=:all:"), folders, target)
+                unpack_parts(fetch(source, sha256, Path(folder), "--no-binary=:all:"), parts, target)
         stamp.write_text(content)
 
     def build_native(self, source: Path) -> None:
@@ -238,16 +238,15 @@ def fetch(source: str, sha256: str, folder: Path, *options: str) -> Path:
     return file
 
 
-def unpack_folders(archive: Path, folders: dict[str, str], target: Path) -> None:
-    """Put the sources and licences in folders of a source distribution into those of ``target``."""
+def unpack_parts(archive: Path, parts: dict[str, str], target: Path) -> None:
+    """Put files and folders of a source distribution into ``target``."""
     with tarfile.open(archive) as members:
         for member in members:
             path = member.name.partition("/")[2]  # without the distribution's own folder
             content = members.extractfile(member)
-            for source, name in folders.items():
-                wanted = path.endswith((".c", ".cpp", ".h")) or "LICENSE" in path
-                if content is not None and wanted and path.startswith(f"{source}/"):
-                    file = target / name / path[len(source) + 1 :]
+            for source, name in parts.items():
+                if content is not None and f"{path}/".startswith(f"{source}/"):
+                    file = target / f"{name}{path[len(source) :]}"
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_bytes(content.read())
 

@@ -39,6 +39,7 @@ const char* phrase(int status) {
                   {409, "Conflict"},
                   {411, "Length Required"},
                   {413, "Content Too Large"},
+                  {414, "URI Too Long"},
                   {415, "Unsupported Media Type"},
                   {417, "Expectation Failed"},
                   {422, "Unprocessable Content"},
@@ -197,7 +198,17 @@ bool HttpExchange::is_gone() const {
   return is_gone_;
 }
 
+void HttpExchange::replace_body(std::shared_ptr<const Buffer> content, size_t size) {
+  content_ = std::move(content);
+  request_.body = {content_->data(), size};
+  auto& headers = request_.headers;
+  headers.erase(std::remove_if(headers.begin(), headers.end(),
+                               [](const Header& each) { return equals_ignoring_case(each.name, "content-encoding"); }),
+                headers.end());
+}
+
 void HttpExchange::forget() {
+  content_.reset();
   parser.reset();
   request_.headers.clear();
   stage_ = Stage::open;

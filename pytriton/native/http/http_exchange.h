@@ -74,6 +74,9 @@ class HttpExchange final : public Exchange {
   int64_t progress_at() const { return progress_at_.load(std::memory_order_relaxed); }
 
   bool is_sole_reference() const { return references_.load(std::memory_order_acquire) == 1; }
+  // Before it is answered: the body without its encoding.
+  void replace_body(std::shared_ptr<const Buffer> content, size_t size);
+
   void forget();  // what the next request does not need; only with the sole reference
   HttpExchange* next_free = nullptr;
 
@@ -99,6 +102,7 @@ class HttpExchange final : public Exchange {
   std::atomic<size_t> unsent_{0};
   std::atomic<bool> is_blocked_{false};
   Request request_;
+  std::shared_ptr<const Buffer> content_;  // of a body that was compressed
   Client client_;
   int64_t received_at_ = 0, answered_at_ = 0;
   std::atomic<int64_t> progress_at_{0};  // when the client last took bytes

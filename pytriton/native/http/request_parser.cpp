@@ -7,7 +7,8 @@ namespace pytriton::http {
 
 namespace {
 
-constexpr size_t kChunkRoom = 16 << 10;  // bytes to receive at once of a body of unknown length
+constexpr size_t kLongestTarget = 8 << 10;  // what the server and the application take, too
+constexpr size_t kChunkRoom = 16 << 10;     // bytes to receive at once of a body of unknown length
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
@@ -32,6 +33,14 @@ const llhttp_settings_t* RequestParser::settings() {
     llhttp_settings_init(&made);
     made.on_url = [](llhttp_t* parser, const char* at, size_t size) {
       of(parser).extend(of(parser).target_, at, size);
+      return 0;
+    };
+    made.on_method = [](llhttp_t* parser, const char* at, size_t size) {
+      of(parser).extend(of(parser).method_, at, size);
+      return 0;
+    };
+    made.on_protocol = [](llhttp_t* parser, const char* at, size_t size) {
+      of(parser).extend(of(parser).protocol_, at, size);
       return 0;
     };
     made.on_header_field = [](llhttp_t* parser, const char* at, size_t size) { return of(parser).on_name(at, size); };
@@ -66,7 +75,7 @@ void RequestParser::reset() {
   stage_ = Stage::head;
   parsed_ = body_ = end_ = overhead_ = 0;
   length_ = 0;
-  target_ = {};
+  method_ = target_ = protocol_ = {};
   lines_.clear();
   is_line_complete_ = true;
   is_chunked_ = expects_continue_ = keeps_alive_ = is_http_1_0_ = false;
@@ -182,8 +191,17 @@ RequestParser::Progress RequestParser::parse_chunks(size_t& size) {
 }
 
 bool RequestParser::check_head() {
+  const size_t after_method = method_.start + method_.size + 1, after_target = target_.start + target_.size + 1;
+  if (protocol_.in(data_) != "HTTP" || target_.start != after_method || protocol_.start != after_target) {
+    fail(400, "the request's first line is not a method, a target and a version, with one space between");
+    return false;
+  }
   if (parser_.http_major != 1 || parser_.http_minor > 1) {
     fail(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+    return false;
+  }
+  if (target_.size > kLongestTarget) {
+    fail(414, "the request's target is too long");
     return false;
   }
   if (!is_target(target_.in(data_), parser_.method == HTTP_OPTIONS)) {
@@ -203,6 +221,10 @@ bool RequestParser::check_head() {
       expects_continue_ = !is_http_1_0_;
     }
     if (status_) return false;
+  }
+  if (hosts == 0 && !is_http_1_0_) {
+    fail(400, "the request has no Host header");
+    return false;
   }
   if (length_ > limits_.max_body_bytes) {
     fail(413, "the request's body is too large");

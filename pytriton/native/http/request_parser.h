@@ -80,7 +80,7 @@ class RequestParser {
   size_t parsed_ = 0, body_ = 0, end_ = 0;  // offsets
   size_t overhead_ = 0;                     // bytes of extensions and trailers
   uint64_t length_ = 0;
-  Span target_;
+  Span method_, target_, protocol_;
   std::vector<Line> lines_;
   bool is_line_complete_ = true, is_chunked_ = false;
   bool expects_continue_ = false, keeps_alive_ = false, is_http_1_0_ = false;

@@ -1,8 +1,10 @@
 #include "router.h"
 
 #include "../json.h"
+#include "background.h"
 #include "forward.h"
 #include "front.h"
+#include "inflate.h"
 #include "routes.h"
 #include "server_functions.h"
 
@@ -34,11 +36,21 @@ bool is_below(std::string_view path, std::string_view folder) {
   return take_prefix(path, folder) && (path.empty() || path.front() == '/');
 }
 
-// Whether a body is compressed, or the answer is to be. Clients that merely name what they can read, such as
-// "gzip, deflate", get their answers sooner as they are.
-bool wants_compression(const Request& request) {
-  const std::string_view body = request.header("content-encoding"), answer = request.header("accept-encoding");
-  return (!body.empty() && body != "identity") || answer == "gzip" || answer == "deflate";
+// Clients that merely name what they can read, such as "gzip, deflate", get their answers sooner as they are.
+bool wants_compressed_answer(const Request& request) {
+  const std::string_view encoding = request.header("accept-encoding");
+  return encoding == "gzip" || encoding == "deflate";
+}
+
+bool is_encoded(const Request& request) {
+  const std::string_view encoding = request.header("content-encoding");
+  return !encoding.empty() && !equals_ignoring_case(encoding, "identity");
+}
+
+// Whether a body is in an encoding that we take off: the server would do so without a limit.
+bool is_compressed(const Request& request) {
+  const std::string_view encoding = request.header("content-encoding");
+  return equals_ignoring_case(encoding, "gzip") || equals_ignoring_case(encoding, "deflate");
 }
 
 int64_t number_of(std::string_view text) {
@@ -63,7 +75,9 @@ Target take_target(std::string_view& path) {
 bool answer_v2(TRITONSERVER_Server* server, HttpExchange& exchange) {
   const Request& request = exchange.request();
   std::string_view path = request.path;
-  if (request.method != "POST" || !take_prefix(path, "/v2/models/") || wants_compression(request)) return false;
+  if (request.method != "POST" || !take_prefix(path, "/v2/models/") || is_encoded(request) ||
+      wants_compressed_answer(request))
+    return false;
   const Target target = take_target(path);
   if (target.model.empty()) return false;
   if (path == "infer") {
@@ -142,6 +156,33 @@ void route_control(Loop& loop, HttpExchange& exchange) {
   }
 }
 
+void answer_or_forward(Loop& loop, HttpExchange& exchange) {
+  if (answer_v2(loop.front().server(), exchange)) return;
+  exchange.route = Route::triton;
+  forward(loop, loop.upstream(), exchange, false);
+}
+
+// On another thread, as it may take long.
+void inflate_and_answer(Loop& loop, HttpExchange& exchange) {
+  run_in_background([&loop, reference = ExchangeReference(exchange), &exchange] {
+    const Config& config = loop.front().config();
+    const auto content = std::make_shared<Buffer>();
+    size_t size = 0;
+    const Inflated result =
+        inflate(exchange.request().body, config.limits.max_body_bytes, config.max_buffered_bytes, *content, size);
+    loop.post([&loop, &exchange, reference, content, size, result] {
+      if (result == Inflated::too_long) {
+        exchange.send(error_response(413, "the request's body is too large when it is decompressed"));
+      } else if (result == Inflated::has_more) {
+        exchange.send(error_response(400, "bytes follow the compressed body"));
+      } else {
+        if (result == Inflated::complete) exchange.replace_body(content, size);
+        answer_or_forward(loop, exchange);  // the server says what is wrong with one that is broken
+      }
+    });
+  });
+}
+
 }  // namespace
 
 Response error_response(int status, std::string_view message) {
@@ -163,9 +204,7 @@ void route(Loop& loop, HttpExchange& exchange, bool is_control) {
   if (is_below(request.path, "/v2")) {
     const Restriction* const restriction = front.access().refusal(request, endpoint_group(request.path));
     if (restriction) return refuse(exchange, *restriction);
-    if (answer_v2(front.server(), exchange)) return;
-    exchange.route = Route::triton;
-    return forward(loop, loop.upstream(), exchange, false);
+    return is_compressed(request) ? inflate_and_answer(loop, exchange) : answer_or_forward(loop, exchange);
   }
   if (config.metrics && request.path == "/metrics" && request.method == "GET")
     return send_page(exchange, server_metrics(front.server()) + front.metrics_page());

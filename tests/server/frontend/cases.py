@@ -664,4 +664,4 @@ DIFFERENCES: list[Difference] = [
 ]
 
 # What the native front end still does wrong.
-FAULTS = {}
+FAULTS: dict[str, str] = {}
