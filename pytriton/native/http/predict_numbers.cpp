@@ -172,7 +172,7 @@ Digits digits_of(Decimal decimal) {
   const uint32_t numbers[] = {high / 10'000, high / 100 % 100, high % 100, low / 100, low % 100};
   constexpr int kWidth = 10;
   char text[kWidth + kBlock] = {};
-  for (size_t pair = 0; pair < 5; ++pair) std::memcpy(text + 2 * pair, &kPairs[2 * numbers[pair]], 2);
+  for (size_t pair = 0; pair < 5; ++pair) std::memcpy(text + 2 * pair, &kPairs[size_t{2} * numbers[pair]], 2);
   int first = zeros_at_first(text), end = kWidth - zeros_at_end(text + kWidth);
   if (first == 8 && text[first] == '0') ++first;
   if (end == kWidth - 8 && text[end - 1] == '0') --end;
