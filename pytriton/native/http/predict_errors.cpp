@@ -132,12 +132,12 @@ std::string described(const Problem& problem) {
 }  // namespace
 
 std::string PredictError::json() const {
-  std::string text = "{\"error\":{\"code\":\"" + code + "\",\"message\":";
+  std::string text = R"({"error":{"code":")" + code + R"(","message":)";
   append_text(text, message);
   for (size_t index = 0; index < problems.size(); ++index) {
     const Problem& problem = problems[index];
-    text += index ? ",{\"path\":[" : ",\"details\":[{\"path\":[";
-    text += problem.path + "],\"expected\":";
+    text += index ? R"(,{"path":[)" : R"(,"details":[{"path":[)";
+    text += problem.path + R"(],"expected":)";
     append_text(text, problem.expected);
     text += ",\"got\":";
     append_text(text, problem.got);

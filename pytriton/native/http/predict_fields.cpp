@@ -62,16 +62,16 @@ bool read_members(const Schema& schema, std::vector<Constraints::Member>& member
   for (const Item each : listed) {
     switch (each.type()) {
       case simdjson::dom::element_type::BOOL:
-        members.emplace_back(bool(each));
+        members.emplace_back(static_cast<bool>(each));
         break;
       case simdjson::dom::element_type::INT64:
-        members.emplace_back(int64_t(each));
+        members.emplace_back(static_cast<int64_t>(each));
         break;
       case simdjson::dom::element_type::UINT64:
-        members.emplace_back(uint64_t(each));
+        members.emplace_back(static_cast<uint64_t>(each));
         break;
       case simdjson::dom::element_type::DOUBLE:
-        members.emplace_back(double(each));
+        members.emplace_back(static_cast<double>(each));
         break;
       case simdjson::dom::element_type::STRING:
         members.emplace_back(std::string(std::string_view(each)));
@@ -138,7 +138,8 @@ bool read_field(const Schema& schema, bool is_input, Field& field) {
     size_t axis = 0;
     for (const Item each : shape) {
       int64_t extent = 0;
-      if (each.get(extent) || axis >= field.dims.size() || field.dims[axis++] != extent) return false;
+      if (each.get(extent) || axis >= field.dims.size() || field.dims[axis] != extent) return false;
+      ++axis;
     }
     return axis == field.dims.size();
   }

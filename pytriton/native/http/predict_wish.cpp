@@ -79,9 +79,12 @@ std::optional<std::vector<Media>> read_accept(std::string_view accept) {
     if (end == std::string_view::npos) break;
     rest.remove_prefix(end + 1);
   }
-  std::stable_sort(media.begin(), media.end(),
-                   [](const Media& one, const Media& other) { return one.weight > other.weight; });
-  return media;
+  const auto is_preferred = [](const Media& one, const Media& other) { return one.weight > other.weight; };
+  std::vector<Media> sorted;
+  for (Media& each : media) {
+    sorted.insert(std::upper_bound(sorted.begin(), sorted.end(), each, is_preferred), std::move(each));
+  }
+  return sorted;
 }
 
 // Nothing for a form that the application alone knows. `is_stream`: that which the model would have.
