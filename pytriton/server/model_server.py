@@ -241,7 +241,7 @@ class ModelServer(ABC):
                 time.sleep(READY_POLL_S)
         return answer
 
-    def refuse_connections(self) -> None:
+    def refuse_connections(self) -> None:  # noqa: B027 - most servers cannot
         """Refuse new HTTP connections from now on, and close each when its request is answered, if that is possible."""
 
     def wait_http_answered(self, deadline: float = -math.inf) -> bool:

@@ -57,7 +57,9 @@ def test_a_worker_answers_no_batch_that_another_connection_has(folders):
     run(build(folders, "connections", ADDRESSES), ".")
 
 
-@pytest.mark.parametrize("target", ["frame", "json", *(pytest.param(name, marks=needs_simdjson) for name in ("infer", "head"))])
+@pytest.mark.parametrize(
+    "target", ["frame", "json", *(pytest.param(name, marks=needs_simdjson) for name in ("infer", "head"))]
+)
 def test_a_fuzzers_target_finds_no_fault_in_its_corpus(folders, target):
     run(build(folders, f"replay_{target}", ADDRESSES), CORPUS / target)
 

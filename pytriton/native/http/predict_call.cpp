@@ -10,7 +10,8 @@ namespace {
 std::atomic<size_t> calls{0};
 
 Deadlines& timeouts() {
-  static auto* const timeouts = new Deadlines(route_options().predict.timeout_ms * kMillisecond_ns);  // its thread never ends
+  static auto* const timeouts =
+      new Deadlines(route_options().predict.timeout_ms * kMillisecond_ns);  // its thread never ends
   return *timeouts;
 }
 

@@ -114,7 +114,8 @@ class Stream final : public Call {
 
  private:
   static Deadlines& heartbeats() {
-    static auto* const heartbeats = new Deadlines(route_options().predict.heartbeat_ms * kMillisecond_ns);  // its thread never ends
+    static auto* const heartbeats =
+        new Deadlines(route_options().predict.heartbeat_ms * kMillisecond_ns);  // its thread never ends
     return *heartbeats;
   }
 

@@ -485,10 +485,10 @@ def test_the_rest_front_is_served_at_the_same_port():
         triton.run()
         base = f"http://{LOCALHOST}:{config.http_port}"
         with httpx.Client(base_url=base) as client:
-            assert client.post("/predict/shout", json={"text": "hello"}).json() == "HELLO"
+            assert client.post("/predict/shout", json={"text": "hello"}).json() == {"result": "HELLO"}
             assert client.get("/docs").status_code == 200
             assert client.get("/openapi.json").json()["paths"]
-            assert client.get("/health").status_code == 200
+            assert client.get("/health/ready").status_code == 200
             assert client.get("/v2/health/live").status_code == 200
 
 
@@ -503,7 +503,7 @@ def test_the_rest_front_has_a_port_of_its_own_if_one_is_given():
         with httpx.Client() as client:
             for each in (port, config.http_port):
                 answer = client.post(f"http://{LOCALHOST}:{each}/predict/shout", json={"text": "hello"})
-                assert answer.json() == "HELLO"
+                assert answer.json() == {"result": "HELLO"}
 
 
 def test_the_options_are_those_of_the_configuration(tmp_path):
