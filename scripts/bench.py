@@ -12,6 +12,9 @@
     first answer, stop, 400 models            bench.py --rounds 5 --sections start
     JSON to the REST front, beside FastAPI    bench.py --rounds 3 --seconds 1.5 --sections rest
     OpenAI's routes, beside FastAPI           bench.py --rounds 3 --seconds 3 --sections openai
+    the native HTTP front end beside the  bench.py --rounds 5 --sections serving ids --systems ours native raw
+    server's own: small, large, ids
+    its connections, memory and streams   bench.py --rounds 5 --sections frontend --systems ours native
     the limit of the server's front end       bench.py --rounds 5 --sections serving ids --systems ours limit
 
 To add a section:
@@ -50,7 +53,7 @@ from sections import BARE, SECTIONS
 
 __all__ = ["main", "parse"]
 
-COLUMNS = [*SYSTEMS[:-1], BARE, SYSTEMS[-1], *list(FRONTS)[1:]]
+COLUMNS = [*SYSTEMS[:-1], BARE, SYSTEMS[-1], *(name for name in FRONTS if name not in SYSTEMS)]
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "CHATS",
     "FRONTS",
     "LIMIT",
+    "NATIVE",
     "PYTHON_PROXY",
     "SYSTEMS",
     "BenchError",
@@ -39,10 +40,18 @@ __all__ = [
     "find_system",
 ]
 
+NATIVE = "native"  # ours with the native HTTP front end
 PYTHON_PROXY = "python-proxy"  # ours with the Python proxy
+FRONTEND_VARIABLE = "PYTRITON_TRITON_CONFIG_HTTP_FRONTEND"
 LIMIT = "limit"  # the server's front end with a backend in C++ that copies inputs to outputs
-SYSTEMS = ["ours", PYTHON_PROXY, "raw", LIMIT, "peer"]
-FRONTS = {"ours": "own", "mounted": "mounted", "fastapi": "fastapi", "fastapi-1": "fastapi-1"}  # of the section rest
+SYSTEMS = ["ours", NATIVE, PYTHON_PROXY, "raw", LIMIT, "peer"]
+FRONTS = {
+    "ours": "own",
+    NATIVE: "native",
+    "mounted": "mounted",
+    "fastapi": "fastapi",
+    "fastapi-1": "fastapi-1",
+}  # of the section rest
 CHATS = {"ours": "own", "fastapi": "fastapi"}  # of the section openai
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
@@ -111,6 +120,7 @@ def find_system(name: str, peer_python: str | None = None) -> System:
         return System(name, raw, environment, versions)
     if name == PYTHON_PROXY:
         environment["PYTRITON_PROXY"] = "python"
+    environment[FRONTEND_VARIABLE] = versions["http"] = "native" if name == NATIVE else "triton"
     try:
         versions["proxy"] = "native" if uses_native("auto", ours=True, environment=environment) else "python"
     except PyTritonValidationError as error:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import resource
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from statistics import fmean
 
-from hosts import CHATS, FRONTS, LIMIT, PYTHON_PROXY, SYSTEMS, Host, System, find_chats, find_front
+from hosts import CHATS, FRONTS, LIMIT, NATIVE, PYTHON_PROXY, SYSTEMS, BenchError, Host, System, find_chats, find_front
 from load import Values
-from payloads import BUSY, MODEL, STREAM, WORKLOADS
+from payloads import BUSY, HOST, MODEL, STREAM, WORKLOADS
 from processes import command_line, cpu_s, memory, names
 from rounds import Case, Run, Section, order, used_cpu_us
 
@@ -20,6 +24,8 @@ __all__ = ["BARE", "MODELS", "SECTIONS", "cases"]
 MODELS = 400
 RESPONSES = 500  # of a stream
 BARE = "tritonclient"
+IDLE_CONNECTIONS = 10_000
+SPARE_FILES = 256
 LOOPS = 400_000  # of Python, about 10 ms: server and clients need some 2 % of that on the same cores
 CHAT_LOADS = (("500 tokens", 500, 0), ("50 tokens, 10 ms each", 50, 0.01))  # title, tokens of a stream, seconds of each
 _IMPORTS = "import numpy, tritonclient"
@@ -204,6 +210,51 @@ def _openai(run: Run) -> None:
             run.stop(run.host)
 
 
+def _frontend(run: Run) -> None:
+    """What a front end does with many connections, idle ones, and streams of server-sent events."""
+    before = memory(_server(run.host)).rss_bytes
+    run.put("idle", {"server RSS MiB": before / 2**20})
+    with ExitStack() as stack:
+        for _ in range(_raise_limit(IDLE_CONNECTIONS)):
+            stack.enter_context(socket.create_connection((HOST, run.host.ports["http"])))
+        with closing(
+            http.client.HTTPConnection(HOST, run.host.ports["http"])
+        ) as last:  # it is accepted after the others
+            last.request("GET", "/v2/health/live")
+            last.getresponse().read()
+        after = memory(_server(run.host)).rss_bytes
+        run.put(
+            f"{IDLE_CONNECTIONS} idle connections",
+            {"server RSS MiB": after / 2**20, "more MiB": (after - before) / 2**20},
+        )
+    run.load(*(Case("http", count) for count in (64, 1000)))
+    began, cpu_before, events = time.perf_counter(), cpu_s(run.host.family()), 0
+    with closing(http.client.HTTPConnection(HOST, run.host.ports["http"])) as connection:
+        while (seconds := time.perf_counter() - began) < run.plan.seconds:
+            body = json.dumps({"INPUT": [0.0] * 16, "COUNT": RESPONSES})
+            connection.request("POST", f"/v2/models/{STREAM}/generate_stream", body)
+            events += connection.getresponse().read().count(b"data:")
+    used = used_cpu_us(run.host, cpu_before, events)
+    run.put(f"SSE streams of {RESPONSES} x 64 B", {"responses/s": events / seconds} | used)
+
+
+def _server(host: Host) -> int:
+    return next(pid for pid, name in names(host.family()).items() if name == "tritonserver")
+
+
+def _raise_limit(count: int) -> int:
+    """Let this process open so many files, or as many as it may; returns how many connections it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < wanted:
+        raise BenchError(f"{count} connections need more open files than this user may have: ulimit -n")
+    return count
+
+
 OURS = ["ours", PYTHON_PROXY]
 SERVERS = [name for name in SYSTEMS if name != LIMIT]
 SECTIONS = {
@@ -222,6 +273,7 @@ SECTIONS = {
     },
     "strings": Section(_load("1000 strings", (1, 16)), SYSTEMS, ("echo", MODEL)),
     "clients": Section(_clients, ["ours"]),
+    "frontend": Section(_frontend, ["ours", NATIVE], (STREAM, MODEL)),
     "streams": Section(_streams, SERVERS, (STREAM, MODEL)),
     "churn": Section(_churn, ["ours"], (STREAM, MODEL), once=True),
     "workers": Section(_workers, OURS, models=()),

@@ -199,10 +199,11 @@ class LaunchedServer(ModelServer):
         """As :attr:`ModelServer.exit_timeout_s`."""
         return super().exit_timeout_s if self._config.exit_timeout_secs is None else self._config.exit_timeout_secs
 
-    def refuse_connections(self) -> None:
+    def refuse_connections(self) -> bool:
         """As :meth:`ModelServer.refuse_connections`."""
         if self._frontend is not None and self._frontend_drain is None and self.is_alive():
             self._frontend_drain = self._frontend.drain()
+        return self._frontend_drain is not None
 
     def wait_http_answered(self, deadline: float = -math.inf) -> bool:
         """As :meth:`ModelServer.wait_http_answered`."""

@@ -241,8 +241,13 @@ class ModelServer(ABC):
                 time.sleep(READY_POLL_S)
         return answer
 
-    def refuse_connections(self) -> None:  # noqa: B027 - most servers cannot
-        """Refuse new HTTP connections from now on, and close each when its request is answered, if that is possible."""
+    def refuse_connections(self) -> bool:
+        """Refuse new HTTP connections from now on, and close each when its request is answered.
+
+        Returns:
+            Whether that is possible.
+        """
+        return False
 
     def wait_http_answered(self, deadline: float = -math.inf) -> bool:
         """After :meth:`refuse_connections`, wait until all requests over HTTP are answered.

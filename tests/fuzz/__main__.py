@@ -16,7 +16,7 @@ from tests.fuzz.targets import CORPUS, TARGETS
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "fuzz"
-NATIVE = ("frame", "json", "infer", "head")
+NATIVE = ("frame", "json", "infer", "head", "predict")
 MOST_BYTES = 4096
 COMPILERS = ["clang++", *(f"clang++-{version}" for version in range(25, 13, -1))]
 

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.native.predictions import Application, Generator, configurations
+
 SOURCE = Path(__file__).parent
 CORPUS = SOURCE.parent / "fuzz" / "corpus"
 ROUNDS = 30_000
 BATCHES = 1_000
 REQUESTS = 300
+PREDICTIONS = 4_000
 ADDRESSES, THREADS = "address,undefined", "thread"
 
 pytestmark = pytest.mark.skipif(
@@ -58,7 +61,7 @@ def test_a_worker_answers_no_batch_that_another_connection_has(folders):
 
 
 @pytest.mark.parametrize(
-    "target", ["frame", "json", *(pytest.param(name, marks=needs_simdjson) for name in ("infer", "head"))]
+    "target", ["frame", "json", *(pytest.param(name, marks=needs_simdjson) for name in ("infer", "predict", "head"))]
 )
 def test_a_fuzzers_target_finds_no_fault_in_its_corpus(folders, target):
     run(build(folders, f"replay_{target}", ADDRESSES), CORPUS / target)
@@ -88,3 +91,25 @@ def test_inferences_share_nothing_without_a_lock_and_leave_nothing_in_memory(fol
 @pytest.mark.parametrize("sanitizers", [THREADS, ADDRESSES])
 def test_the_front_end_survives_its_clients_and_the_process_behind_it(folders, sanitizers):
     run(build(folders, "front", sanitizers), REQUESTS)
+
+
+@needs_simdjson
+def test_predictions_are_those_of_the_application_in_the_same_text(folders, tmp_path):
+    """What is left to the application needs no comparison; it is less than a sixth of what the application accepts."""
+    (tmp_path / "models").write_text(configurations(), encoding="utf-8")
+    requests = [*Generator(1).bodies(PREDICTIONS)]
+    text = "".join(f"{model}\t{body}\n" for model, body in requests)
+    program = build(folders, "predictions", ADDRESSES)
+    done = subprocess.run([program, tmp_path / "models"], input=text.encode(), capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    answers = [line.partition(" ") for line in done.stdout.decode().splitlines()]
+    application = Application()
+    accepted = left = 0
+    for (model, body), (status, _, answer) in zip(requests, answers, strict=True):
+        expected = application.answer(model, body.encode())
+        accepted += expected is not None
+        if status == "-":
+            left += expected is not None
+        else:
+            assert (status, answer) == ("200", expected), (model, body)
+    assert left < accepted / 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from tritonclient.http import InferenceServerClient
@@ -38,6 +39,7 @@ def answer_of_version(url: str, model: str, version: str | None) -> float:
 
 
 def is_served(url: str, model: str, version: str = "") -> bool:
-    """Whether the server is ready for requests to a model; over HTTP."""
-    with InferenceServerClient(url.removeprefix("http://")) as client:
+    """Whether the server is ready for requests to a model, and accepts connections; over HTTP."""
+    with InferenceServerClient(url.removeprefix("http://")) as client, suppress(ConnectionError):
         return bool(client.is_model_ready(model, version))
+    return False

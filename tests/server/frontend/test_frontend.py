@@ -10,8 +10,9 @@ import socket
 import ssl
 import stat
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
 from pytriton.rest import RestConfig
 from pytriton.server.access import Restrictions
 from pytriton.server.http_frontend import HttpFrontend
-from pytriton.triton import RemoteTriton, Triton, TritonSecurityConfig
+from pytriton.triton import RemoteTriton, Triton, TritonLifecyclePolicy, TritonSecurityConfig
 from tests.server.conftest import LOCALHOST, local_config
 from tests.server.frontend.cases import infer, numbers
 from tests.server.frontend.wire import Client, Request, connected
@@ -530,3 +531,42 @@ def test_the_options_are_those_of_the_configuration(tmp_path):
     server = frontend.server_config()
     assert (server.http_address, server.http_restricted_api) == (f"unix:{tmp_path}/http/triton.sock", None)
     assert server.metrics_address == "::1"
+
+
+def listens(config: TritonConfig) -> bool:
+    """Whether a server accepts connections."""
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex((LOCALHOST, config.http_port)) == 0
+
+
+@pytest.mark.xfail(strict=True, reason="idle connections to the endpoint behind the front end hold up the exit")
+def test_a_server_that_ends_by_itself_does_not_wait_for_its_own_connections(caplog):
+    """As one that a service manager signals."""
+    policy = TritonLifecyclePolicy(restart_server=False)
+    with (
+        local_config(http_frontend="native", exit_timeout_secs=4) as config,
+        serving(config, triton_lifecycle_policy=policy) as triton,
+    ):
+        triton.run()
+        with connected(config) as client:  # which the endpoint behind answers
+            assert client.ask(Request("GET", "/v2/health/live")).status == 200
+        server = triton._server
+        os.kill(server_of(config), signal.SIGTERM)
+        assert server.ends_within(30)
+    assert "Exit timeout expired" not in "\n".join(server._process._tail)
+
+
+@pytest.mark.xfail(strict=True, reason="a drain forgets that another one waits for its end")
+def test_each_of_several_drains_is_answered():
+    """As of a server that is signalled together with the process that launched it."""
+    gated = Gated()
+    with native(gated) as triton, connected(triton.config) as busy:
+        busy.send(INFER.encoded())
+        gated.wait_called()
+        drains = [triton._frontend.drain() for _ in range(2)]
+        wait_for(lambda: not listens(triton.config), "the drain to begin")
+        early = [each.wait(time.monotonic() + 0.2) for each in drains]
+        gated.gate.open()
+        assert busy.answer("POST").status == 200
+        late = [each.wait(time.monotonic() + 30) for each in drains]
+    assert (early, late) == ([False, False], [True, True])

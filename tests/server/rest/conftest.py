@@ -1,4 +1,4 @@
-"""The front in each of its three ways."""
+"""The front in each of its ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three ways to run the front, behind one synchronous client."""
+"""The ways to run the front, behind one synchronous client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.server.processes import DEADLINE_S
 
 T = TypeVar("T")
 
-WAYS = ("own process", "mounted", "in process")
+WAYS = ("own process", "mounted", "in process", "native")
 SHORT = {"heartbeat_s": 0.1, "max_body_bytes": 2**20, "timeout_s": 20.0}
 
 
@@ -90,7 +90,11 @@ def front_of(way: str) -> Iterator[Front]:
             config = stack.enter_context(local_config())
             (port,) = stack.enter_context(reserved_ports(1))
             rest = RestConfig(port=port, address=LOCALHOST, **SHORT)
-            if way == "own process":
+            if way == "native":  # at the server's own port
+                config.http_frontend = "native"
+                triton = stack.enter_context(Triton(config=config, rest=RestConfig(**SHORT)))
+                base = f"http://{LOCALHOST}:{config.http_port}"
+            elif way == "own process":
                 triton = stack.enter_context(Triton(config=config, rest=rest))
                 base = f"http://{LOCALHOST}:{port}"
             else:
