@@ -10,7 +10,7 @@ namespace pytriton::http {
 
 namespace {
 
-constexpr size_t kFirstRoom = 64 << 10;
+constexpr size_t kFirstContentRoom = 64 << 10;
 
 // zlib.h
 struct Stream {
@@ -66,7 +66,7 @@ Inflated inflate(std::string_view data, uint64_t most_bytes, uint64_t most_buffe
   size = 0;
   while (true) {
     if (size == to.capacity()) {
-      const size_t capacity = std::max(kFirstRoom, 2 * size);
+      const size_t capacity = std::max(kFirstContentRoom, 2 * size);
       if (size > most_bytes || Buffer::total() + capacity - size > most_buffered || !to.reserve(capacity))
         return Inflated::too_long;
     }
