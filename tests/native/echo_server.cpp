@@ -223,7 +223,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server*, const c
   return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* message, const char** base,
-                                                       size_t* size) {
+                                                        size_t* size) {
   *base = message->text.data();
   *size = message->text.size();
   return nullptr;

@@ -9,19 +9,33 @@ from typing import Any
 
 from pytriton.client.session import ModelSession
 from pytriton.exceptions import PyTritonError
-from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.dtypes import from_triton_name
 from pytriton.model_config.generator import ModelConfigGenerator
+from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.tensor import Tensor, TensorSpec
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.rest.config import RestConfig
 from pytriton.rest.conversion import Converter
-from pytriton.rest.inference import Inference, Served
+from pytriton.rest.inference import Served
 from pytriton.rest.models import Model
 from pytriton.rest.predict import Predict
 from pytriton.signature.schema import ARRAYS, KEY, OBJECT, VALUES, Signature, tensor_of
 
-DTYPES = ("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BOOL", "BYTES")
+DTYPES = (
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "FP32",
+    "FP64",
+    "BOOL",
+    "BYTES",
+)
 BASE64 = {"type": "string", "contentEncoding": "base64"}
 VALUES_OF_ONE_ROW = {
     "i": {"type": "integer"},
@@ -44,7 +58,9 @@ LIMITED = {
 }
 
 
-def _typed(name: str, schemas: dict[str, Any], passes: str, rows: int, required: tuple[str, ...] = ()) -> TritonModelConfig:
+def _typed(
+    name: str, schemas: dict[str, Any], passes: str, rows: int, required: tuple[str, ...] = ()
+) -> TritonModelConfig:
     signature = Signature(schemas, required, schemas, tuple(schemas), passes, OBJECT)
     inputs = [tensor_of(each, schema, optional=each not in required) for each, schema in schemas.items()]
     outputs = [tensor_of(each, schema) for each, schema in schemas.items()]
@@ -68,7 +84,10 @@ def _spec(tensor: Tensor) -> TensorSpec:
 
 def _declared(name: str, tensors: list[tuple[str, str, tuple[int, ...]]], rows: int) -> TritonModelConfig:
     inputs, outputs = (
-        [Tensor(name=each, shape=shape, dtype=from_triton_name(dtype), optional=is_input) for each, dtype, shape in tensors]
+        [
+            Tensor(name=each, shape=shape, dtype=from_triton_name(dtype), optional=is_input)
+            for each, dtype, shape in tensors
+        ]
         for is_input in (True, False)
     )
     return _config(name, inputs, outputs, rows, {})
@@ -107,7 +126,12 @@ class Application:
             config = ModelConfigParser.from_dict(ModelConfigGenerator(each).get_config())
             model = Model.of(config)
             session = ModelSession(
-                config.model_name, None, init_timeout_s=None, inference_timeout_s=None, model_config=config, model_ready=True
+                config.model_name,
+                None,
+                init_timeout_s=None,
+                inference_timeout_s=None,
+                model_config=config,
+                model_ready=True,
             )
             self._served[each.model_name] = Served(model, session, Converter(model, 64))
 
@@ -124,12 +148,95 @@ class Application:
             return None
 
 
-TEXTS = ["", "a", "ä", "😀", 'q"b\\', "\n\t\b\f\r\0\x1f\x7f", "good", "bad", "NaN", "-Infinity", "Infinity", "AP8=", "YQ==", "YWI=", "YWJj", "AP8", "A===", "x" * 300]
-NUMBERS = ["0", "-0", "-0.0", "1", "-1", "1.0", "2", "0.5", "7", "7.5", "1e3", "1E-7", "0.1", "255", "256", "127", "128", "-129"]
-NUMBERS += ["65504", "65519.9", "65520", "6e-8", "2.9e-8", "5.96e-8", "1e39", "3.4028235e38", "1e-45", "1e400", "5e-324", "16777217"]
-NUMBERS += ["9007199254740993", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809"]
-NUMBERS += ["18446744073709551615", "18446744073709551616", "1e22", "1e16", "123456789012345678", "1e15", "1e-5", "0.00001234"]
-WRONG = ["NaN", "Infinity", "01", "+1", "nul", "tru", '"\\ud800"', '"\\u00', "[", "{", "1,", "", "'a'", '{"b64": 1}', '{"b64": "YQ==", "c": 1}', "{}"]
+TEXTS = [
+    "",
+    "a",
+    "ä",
+    "😀",
+    'q"b\\',
+    "\n\t\b\f\r\0\x1f\x7f",
+    "good",
+    "bad",
+    "NaN",
+    "-Infinity",
+    "Infinity",
+    "AP8=",
+    "YQ==",
+    "YWI=",
+    "YWJj",
+    "AP8",
+    "A===",
+    "x" * 300,
+]
+NUMBERS = [
+    "0",
+    "-0",
+    "-0.0",
+    "1",
+    "-1",
+    "1.0",
+    "2",
+    "0.5",
+    "7",
+    "7.5",
+    "1e3",
+    "1E-7",
+    "0.1",
+    "255",
+    "256",
+    "127",
+    "128",
+    "-129",
+]
+NUMBERS += [
+    "65504",
+    "65519.9",
+    "65520",
+    "6e-8",
+    "2.9e-8",
+    "5.96e-8",
+    "1e39",
+    "3.4028235e38",
+    "1e-45",
+    "1e400",
+    "5e-324",
+    "16777217",
+]
+NUMBERS += [
+    "9007199254740993",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775808",
+    "-9223372036854775809",
+]
+NUMBERS += [
+    "18446744073709551615",
+    "18446744073709551616",
+    "1e22",
+    "1e16",
+    "123456789012345678",
+    "1e15",
+    "1e-5",
+    "0.00001234",
+]
+WRONG = [
+    "NaN",
+    "Infinity",
+    "01",
+    "+1",
+    "nul",
+    "tru",
+    '"\\ud800"',
+    '"\\u00',
+    "[",
+    "{",
+    "1,",
+    "",
+    "'a'",
+    '{"b64": 1}',
+    '{"b64": "YQ==", "c": 1}',
+    "{}",
+]
 
 
 class Generator:
@@ -167,7 +274,9 @@ class Generator:
 
     def _kind(self, schema: dict[str, Any]) -> str:
         if "dtype" in schema and "type" not in schema:
-            return {"BOOL": "boolean", "BYTES": "bytes"}.get(schema["dtype"], "integer" if "INT" in schema["dtype"] and self._random.random() < 0.9 else "number")
+            return {"BOOL": "boolean", "BYTES": "bytes"}.get(
+                schema["dtype"], "integer" if "INT" in schema["dtype"] and self._random.random() < 0.9 else "number"
+            )
         if schema["type"] == "integer" and self._random.random() < 0.2:
             return "number"
         return schema["type"] if schema["type"] != "string" else "text"

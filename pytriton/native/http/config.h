@@ -31,12 +31,12 @@ struct Config {
   std::string tls_libraries;                              // folder with libssl and libcrypto; empty: the system's
 
   Limits limits;
-  unsigned max_nesting = 64;  // levels of JSON
+  unsigned max_nesting = 64;        // levels of JSON
   uint64_t max_buffered_bytes = 0;  // of requests that are being received or are in flight; 0: half of what is left
   size_t max_connections = 0, max_connections_per_address = 0;  // 0: no limit
   size_t max_requests = 0;                                      // in flight; 0: no limit
   int64_t head_timeout_s = 30;
-  int64_t body_timeout_s = 60;   // and a second for each KiB that has come; also for answers that nobody reads
+  int64_t body_timeout_s = 60;  // and a second for each KiB that has come; also for answers that nobody reads
   int64_t idle_timeout_s = 600;
   int64_t forward_timeout_s = 0;  // until the process behind answers; 0: no limit
 

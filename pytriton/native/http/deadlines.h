@@ -47,7 +47,7 @@ class Deadlines {
   void run();
 
   const int64_t length_ns_;
-  std::mutex mutex_;  // of the following
+  std::mutex mutex_;                       // of the following
   std::list<Deadline*> running_, unused_;  // the places of deadlines that ended are used again
   bool has_thread_ = false;
 };

@@ -52,9 +52,9 @@ bool read_and_send(TRITONSERVER_Server* server, Exchange& exchange, Unread unrea
   if (!question || (is_stream && question->is_batch)) return false;
   const auto groups = group_rows(*unread.fields, *question);
   if (!groups) return false;
-  const auto call =
-      is_stream ? make_stream(exchange, std::move(unread.fields), std::move(unread.wish))
-                : make_prediction(exchange, std::move(unread.fields), std::move(unread.wish), *question, groups->size());
+  const auto call = is_stream ? make_stream(exchange, std::move(unread.fields), std::move(unread.wish))
+                              : make_prediction(exchange, std::move(unread.fields), std::move(unread.wish), *question,
+                                                groups->size());
   return call->send(server, unread.version, *question, *groups);
 }
 

@@ -17,8 +17,7 @@ constexpr size_t kLongestShown = 60;  // characters of a value in an error
 [[noreturn]] void fail_output(const Field& field, std::string_view expected, std::string_view got) {
   std::string message = "an output is not what its model says: [";
   append_text(message, field.name);
-  throw Failure(Code::internal,
-                message.append("]: expected ").append(expected).append(", got ").append(got));
+  throw Failure(Code::internal, message.append("]: expected ").append(expected).append(", got ").append(got));
 }
 
 // As Python shows bytes, up to a length.
@@ -51,8 +50,7 @@ void append_base64(std::string& json, std::string_view bytes) {
     uint32_t bits = 0;
     for (size_t index = 0; index < 3; ++index)
       bits = bits << 8U | (index < count ? static_cast<unsigned char>(bytes[start + index]) : 0U);
-    for (size_t index = 0; index < 4; ++index)
-      json += index <= count ? kDigits[bits >> (18 - 6 * index) & 0x3FU] : '=';
+    for (size_t index = 0; index < 4; ++index) json += index <= count ? kDigits[bits >> (18 - 6 * index) & 0x3FU] : '=';
   }
   json += '"';
 }
@@ -129,7 +127,8 @@ class OutputWriter {
       if (extent < 0 || __builtin_mul_overflow(count_, static_cast<uint64_t>(extent), &count_))
         throw Failure(Code::internal, "output '" + field.name + "' has an impossible shape");
     }
-    if (const size_t item = bytes_of(field.dtype); item && (count_ > rest_.size() / item || rows * count_ * item != rest_.size()))
+    if (const size_t item = bytes_of(field.dtype);
+        item && (count_ > rest_.size() / item || rows * count_ * item != rest_.size()))
       throw Failure(Code::internal, "output '" + field.name + "' does not have the size of its shape");
   }
 
@@ -172,8 +171,8 @@ class OutputWriter {
     std::string shape;
     for (const int64_t extent : shape_) shape.append(shape.empty() ? "" : ", ").append(std::to_string(extent));
     if (shape_.size() == 1) shape += ',';
-    throw Failure(Code::internal, "output '" + field_.name + "' has shape (" + shape + ") for " + std::to_string(rows) +
-                                      " rows");
+    throw Failure(Code::internal,
+                  "output '" + field_.name + "' has shape (" + shape + ") for " + std::to_string(rows) + " rows");
   }
 
   void need_one() const {
@@ -247,7 +246,8 @@ class OutputWriter {
     append_row<Item>(json, stored_at<Item>);
   }
 
-  // Single numbers, and arrays with a number that is not finite, are written as Python's floats are, which have 64 bits.
+  // Single numbers, and arrays with a number that is not finite, are written as Python's floats are, which have 64
+  // bits.
   template <typename Stored, typename Load>
   void append_floats(std::string& json, const Load& load) {
     bool is_wide = is_one_number();
@@ -301,7 +301,8 @@ std::vector<OutputWriter> writers_of(const Fields& fields, const ModelResponse& 
   }
   std::vector<OutputWriter> writers;
   for (size_t field = 0; field < found.size(); ++field)
-    if (found[field]) writers.emplace_back(fields.outputs[field], *found[field], fields.model->max_batch_size > 0, rows);
+    if (found[field])
+      writers.emplace_back(fields.outputs[field], *found[field], fields.model->max_batch_size > 0, rows);
   return writers;
 }
 

@@ -20,10 +20,14 @@ struct Name {
   const char* name;
 };
 constexpr Name kNames[] = {
-    {Code::invalid_argument, 400, "INVALID_ARG"}, {Code::not_found, 404, "NOT_FOUND"},
-    {Code::already_exists, 400, "ALREADY_EXISTS"}, {Code::unavailable, 503, "UNAVAILABLE"},
-    {Code::unsupported, 501, "UNSUPPORTED"},       {Code::cancelled, 400, "CANCELLED"},
-    {Code::unknown, 400, "UNKNOWN"},               {Code::internal, 500, "INTERNAL"},
+    {Code::invalid_argument, 400, "INVALID_ARG"},
+    {Code::not_found, 404, "NOT_FOUND"},
+    {Code::already_exists, 400, "ALREADY_EXISTS"},
+    {Code::unavailable, 503, "UNAVAILABLE"},
+    {Code::unsupported, 501, "UNSUPPORTED"},
+    {Code::cancelled, 400, "CANCELLED"},
+    {Code::unknown, 400, "UNKNOWN"},
+    {Code::internal, 500, "INTERNAL"},
 };
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
@@ -203,8 +207,7 @@ PredictError too_many_requests(size_t in_progress) {
   PredictError error;
   error.status = 429;
   error.code = "TOO_MANY_REQUESTS";
-  error.message =
-      std::to_string(in_progress) + " requests are in progress, as many as are allowed; try again later";
+  error.message = std::to_string(in_progress) + " requests are in progress, as many as are allowed; try again later";
   error.is_temporary = true;
   return error;
 }

@@ -13,7 +13,7 @@ namespace pytriton::http {
 
 // A value that does not fit, as the worker's message tells.
 struct Problem {
-  std::string path;  // names and indices as in JSON, without the brackets
+  std::string path;   // names and indices as in JSON, without the brackets
   std::string first;  // if it begins with an index: that, which is a row of the request
   std::string expected, got;
 };

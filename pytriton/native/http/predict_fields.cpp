@@ -26,10 +26,8 @@ struct Kind {
   std::string_view type;
   TRITONSERVER_DataType dtype;
 };
-constexpr Kind kKinds[] = {{"integer", dtype::kInt64},
-                           {"number", dtype::kFp64},
-                           {"boolean", dtype::kBool},
-                           {"string", dtype::kBytes}};
+constexpr Kind kKinds[] = {
+    {"integer", dtype::kInt64}, {"number", dtype::kFp64}, {"boolean", dtype::kBool}, {"string", dtype::kBytes}};
 
 bool is_number(TRITONSERVER_DataType type) { return bytes_of(type) && type != dtype::kBf16; }
 
@@ -102,7 +100,8 @@ bool read_constraints(const Schema& schema, Constraints& to) {
 // The dtype and content of an element, which have to be those of the tensor.
 bool read_element(const Schema& schema, Field& field) {
   const std::string_view type = text_of(schema, "type"), named = text_of(schema, "dtype");
-  const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& each) { return each.type == type; });
+  const auto* kind =
+      std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& each) { return each.type == type; });
   if (kind == std::end(kKinds)) return false;
   const auto wanted = named.empty() ? kind->dtype : TRITONSERVER_StringToDataType(std::string(named).c_str());
   if (wanted != field.dtype) return false;

@@ -50,11 +50,11 @@ struct Field {
   Form form = Form::array;
   Content content = Content::number;
   Constraints constraints;
-  bool is_required = false;   // of an input
-  bool is_present = false;    // an output that is null in JSON if there is none
-  bool is_readable = true;    // an input whose values can be read here
-  bool is_single = false;     // an array of one element, which may be sent without its list
-  bool is_scalar = false;     // an array without dims, which has no list at all
+  bool is_required = false;  // of an input
+  bool is_present = false;   // an output that is null in JSON if there is none
+  bool is_readable = true;   // an input whose values can be read here
+  bool is_single = false;    // an array of one element, which may be sent without its list
+  bool is_scalar = false;    // an array without dims, which has no list at all
 };
 
 struct Fields {

@@ -53,7 +53,8 @@ bool read_value(JsonValue value, const Field& field, std::vector<int64_t>& shape
         return read(value);
       if (!read_lists(value, shape, 0, read)) return false;
       // Below an empty list. The application does not know the rank of such arrays, except of numbers.
-      if (std::count(shape.begin(), shape.end() - 1, 0) && (field.dtype == dtype::kBool || field.dtype == dtype::kBytes))
+      if (std::count(shape.begin(), shape.end() - 1, 0) &&
+          (field.dtype == dtype::kBool || field.dtype == dtype::kBytes))
         return false;
       std::replace(shape.begin(), shape.end(), int64_t{-1}, int64_t{0});
       return true;

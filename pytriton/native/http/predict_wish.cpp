@@ -24,7 +24,8 @@ std::optional<std::string_view> only_header(const Request& request, std::string_
 
 std::string_view stripped(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
-  return first == std::string_view::npos ? std::string_view() : text.substr(first, text.find_last_not_of(" \t") + 1 - first);
+  return first == std::string_view::npos ? std::string_view()
+                                         : text.substr(first, text.find_last_not_of(" \t") + 1 - first);
 }
 
 std::string lower(std::string_view text) {
@@ -78,7 +79,8 @@ std::optional<std::vector<Media>> read_accept(std::string_view accept) {
     if (end == std::string_view::npos) break;
     rest.remove_prefix(end + 1);
   }
-  std::stable_sort(media.begin(), media.end(), [](const Media& one, const Media& other) { return one.weight > other.weight; });
+  std::stable_sort(media.begin(), media.end(),
+                   [](const Media& one, const Media& other) { return one.weight > other.weight; });
   return media;
 }
 
