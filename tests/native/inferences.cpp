@@ -20,18 +20,24 @@ void call(unsigned seed, int requests) {
   std::minstd_rand random(seed);
   const std::string large(100'000, 'z');
   for (int number = 0; number < requests; ++number) {
-    const unsigned kind = random() % 4;
+    const unsigned kind = random() % 6;
     std::vector<Header> headers;
     if (kind == 0) headers.push_back({"inference-header-content-length", "0"});
     std::string body = kind == 0   ? large
                        : kind == 1 ? R"({"inputs":[{"name":"t","shape":[2],"datatype":"BYTES","data":["a","b"]}]})"
+                       : kind == 4 ? R"({"instances":[{"x":[1]},{"x":[1,2]},{"x":[2]},{"t":["a"]}]})"
+                       : kind == 5 ? R"({"x":[1,2]})"
                                    : R"({"x":[1,2],"t":"a"})";
+    if (kind == 5) headers.push_back({"accept", "text/event-stream"});
     if (kind && random() % 8 == 0) body.append(kLargeJson, ' ');  // which another thread reads
     TestExchange exchange(body, headers);
     std::thread leaver;
     if (random() % 2) leaver = std::thread([&] { exchange.disconnect(); });
-    const Target target{kind == 3 ? "stream" : random() % 8 ? "echo" : "none", -1};
-    require(kind < 2 ? infer_v2(nullptr, exchange, target) : generate(nullptr, exchange, target, kind == 3),
+    const Target target{kind == 3 || kind == 5 ? "stream" : random() % 8 ? "echo" : "none", -1};
+    require(kind < 2   ? infer_v2(nullptr, exchange, target)
+            : kind < 4 ? generate(nullptr, exchange, target, kind == 3)
+                       : predict(
+                             nullptr, exchange, target, [] { broken("a right request is left"); }),
             "requests are answered");
     exchange.wait();
     if (leaver.joinable()) leaver.join();
@@ -46,6 +52,17 @@ void call(unsigned seed, int requests) {
 int main(int count, char** arguments) {
   require(count == 2, "usage: inferences <requests of each client>");
   has_threads = true;
+  for (const char* name : {"echo", "stream"}) {
+    configurations[name] = R"({"name": "m", "max_batch_size": 2, "input": [
+      {"name": "x", "data_type": "TYPE_FP32", "dims": [-1], "optional": true},
+      {"name": "t", "data_type": "TYPE_STRING", "dims": [-1], "optional": true}], "output": [
+      {"name": "x", "data_type": "TYPE_FP32", "dims": [-1]}, {"name": "t", "data_type": "TYPE_STRING", "dims": [-1]}],
+      "model_transaction_policy": {"decoupled": )" +
+                           std::string(name[0] == 's' ? "true}}" : "false}}");
+  }
+  RouteOptions options;
+  options.predict.timeout_ms = options.predict.heartbeat_ms = 1;  // some requests take longer
+  set_route_options(options);
   std::vector<std::thread> clients;
   clients.reserve(kClients);
   for (unsigned number = 0; number < kClients; ++number)

@@ -94,6 +94,7 @@ def test_the_front_end_survives_its_clients_and_the_process_behind_it(folders, s
 
 
 @needs_simdjson
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # in the application
 def test_predictions_are_those_of_the_application_in_the_same_text(folders, tmp_path):
     """What is left to the application needs no comparison; it is less than a sixth of what the application accepts."""
     (tmp_path / "models").write_text(configurations(), encoding="utf-8")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.config import ENVIRONMENT_PREFIX, TritonConfig, merge_configs
+from pytriton.config import ENVIRONMENT_PREFIX, NATIVE_HTTP_OPTIONS, TritonConfig, merge_configs
 from pytriton.exceptions import PyTritonValidationError
 
 FIELDS = """
@@ -31,7 +31,24 @@ def from_env(**variables: str) -> TritonConfig:
 
 
 def test_every_field_of_the_api_exists_and_is_none_by_default():
-    assert TritonConfig().to_dict() == dict.fromkeys(FIELDS.split())
+    frontend = {"http_frontend", *NATIVE_HTTP_OPTIONS}
+    fields = TritonConfig().to_dict()
+    assert {name: fields.pop(name) for name in frontend} == dict.fromkeys(frontend)
+    assert fields == dict.fromkeys(FIELDS.split())
+
+
+@pytest.mark.parametrize("value", ["Native", "evhtp", "", 1])
+def test_there_are_two_http_front_ends(value):
+    assert TritonConfig(http_frontend="native").http_frontend == "native"
+    with pytest.raises(PyTritonValidationError, match="expected one of 'native', 'triton'"):
+        TritonConfig(http_frontend=value)
+
+
+@pytest.mark.parametrize("name", ["http_max_body_bytes", "http_head_timeout_s", "http_max_connections"])
+def test_a_limit_is_positive(name):
+    assert getattr(TritonConfig(**{name: "7"}), name) == 7
+    with pytest.raises(PyTritonValidationError, match=f"{name}: expected an integer of at least 1"):
+        TritonConfig(**{name: 0})
 
 
 def test_the_class_documents_every_field():

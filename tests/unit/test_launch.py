@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pytriton.config import TritonConfig
+from pytriton.config import NATIVE_HTTP_OPTIONS, NO_FLAGS, TritonConfig
 from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
 from pytriton.server import launch
 from pytriton.server.installation import Installation
 from pytriton.server.launch import (
     check_cloud_endpoints,
     check_ports,
+    check_ports_differ,
     command_line,
     endpoints,
     flags,
@@ -227,8 +228,10 @@ ACCEPTED_BY_THE_SERVER = """
 """Printed by ``tritonserver --help``, version 2.51."""
 
 
-def test_every_field_is_a_flag_that_the_server_accepts():
-    everything = {option.name: "1" for option in fields(TritonConfig)}
+def test_every_field_is_a_flag_that_the_server_accepts_but_for_those_of_the_front_end():
+    everything = {option.name: "1" for option in fields(TritonConfig) if option.name not in NO_FLAGS}
+    assert {"http_frontend", *NATIVE_HTTP_OPTIONS} == NO_FLAGS
+    assert flags(TritonConfig(http_frontend="native", **dict.fromkeys(NATIVE_HTTP_OPTIONS, 1))) == []
     names = [argument.partition("=")[0] for argument in flags(TritonConfig(**everything))]
     assert len(names) == len(everything)
     assert set(names) <= set(ACCEPTED_BY_THE_SERVER.split())
@@ -318,3 +321,14 @@ def test_sagemaker_without_a_model_is_a_warning(caplog):
     check_cloud_endpoints(TritonConfig(allow_sagemaker=True), [], {})
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME" in caplog.text
+
+
+def test_a_unix_socket_as_the_address_of_http_has_no_port(tmp_path):
+    config = TritonConfig(http_address="unix:/run/x.sock", http_port=8001)
+    assert local_url(config) == "http+unix:///run/x.sock"
+    assert endpoints(config)["metrics_port"] == ("127.0.0.1", 8002)
+    check_ports_differ(config, "RestConfig.port", 8001 + 10)
+
+
+def test_an_encrypted_endpoint_has_a_url_of_https():
+    assert local_url(TritonConfig(http_use_ssl=True, http_address="127.0.0.1")) == "https://127.0.0.1:8000"

@@ -44,13 +44,13 @@ Response make_error(const PredictError& error, const std::string& id) {
   return response;
 }
 
-Call::Call(Exchange& exchange, std::shared_ptr<const Fields> fields, Wish wish)
-    : exchange_(exchange), fields_(std::move(fields)), wish_(std::move(wish)) {
+Call::Call(Exchange& exchange, std::shared_ptr<const Fields> fields, Wish wish, size_t groups)
+    : exchange_(exchange), fields_(std::move(fields)), wish_(std::move(wish)), cancels_(groups) {
   ++calls;
 }
 
 Call::~Call() {
-  exchange_->on_disconnect(nullptr);  // waits for a call of cancel()
+  if (is_watching_) exchange_->on_disconnect(nullptr);  // waits for a call of cancel()
   timeouts().end(deadline_);
   --calls;
 }
@@ -58,7 +58,6 @@ Call::~Call() {
 size_t Call::count() { return calls; }
 
 bool Call::send(TRITONSERVER_Server* server, int64_t version, Question& question, const std::vector<Group>& groups) {
-  cancels_.resize(groups.size());
   begin_deadline();
   for (size_t number = 0; number < groups.size(); ++number) {
     const Group& group = groups[number];
@@ -74,12 +73,19 @@ bool Call::send(TRITONSERVER_Server* server, int64_t version, Question& question
         fail(group, failure);
         return true;
       }
-      cancel();
-      return !claim();  // an answer may have been given meanwhile
+      return abandon();
+    } catch (const std::bad_alloc&) {
+      return abandon();
     }
   }
+  is_watching_ = true;
   exchange_->on_disconnect([this] { cancel(); });
   return true;
+}
+
+bool Call::abandon() {
+  cancel();
+  return !claim();
 }
 
 void Call::begin_deadline() { timeouts().begin(deadline_, weak_from_this()); }

@@ -30,7 +30,7 @@ Response make_error(const PredictError& error, const std::string& id);
 // One request of a client, which is one or more requests to the model. Lives until the last of them ends.
 class Call : public Expiring, public std::enable_shared_from_this<Call> {
  public:
-  Call(Exchange& exchange, std::shared_ptr<const Fields> fields, Wish wish);
+  Call(Exchange& exchange, std::shared_ptr<const Fields> fields, Wish wish, size_t groups);
   virtual ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -58,12 +58,14 @@ class Call : public Expiring, public std::enable_shared_from_this<Call> {
  private:
   class Part;
   void watch(size_t part, std::function<void()> cancel);
+  bool abandon();  // whether it has been answered nevertheless
 
   ExchangeReference exchange_;
   const std::shared_ptr<const Fields> fields_;
   const Wish wish_;
   Deadline deadline_;
   std::atomic<bool> is_claimed_{false};
+  bool is_watching_ = false;  // the exchange would call cancel()
   std::mutex mutex_;  // of the following; never held while the exchange is called
   bool is_cancelled_ = false;
   std::vector<std::function<void()>> cancels_;

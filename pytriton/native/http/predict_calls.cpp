@@ -14,7 +14,7 @@ class Prediction final : public Call {
  public:
   Prediction(Exchange& exchange, std::shared_ptr<const Fields> fields, Wish wish, const Question& question,
              size_t groups)
-      : Call(exchange, std::move(fields), std::move(wish)),
+      : Call(exchange, std::move(fields), std::move(wish), groups),
         is_batch_(question.is_batch),
         results_(question.rows.size()),
         pending_(groups) {}
@@ -73,7 +73,8 @@ class Prediction final : public Call {
 
 class Stream final : public Call {
  public:
-  using Call::Call;
+  Stream(Exchange& exchange, std::shared_ptr<const Fields> fields, Wish wish)
+      : Call(exchange, std::move(fields), std::move(wish), 1) {}
   ~Stream() override {
     if (is_event_stream()) heartbeats().end(heartbeat_);
   }
