@@ -66,7 +66,7 @@ class Call : public Expiring, public std::enable_shared_from_this<Call> {
   Deadline deadline_;
   std::atomic<bool> is_claimed_{false};
   bool is_watching_ = false;  // the exchange would call cancel()
-  std::mutex mutex_;  // of the following; never held while the exchange is called
+  std::mutex mutex_;          // of the following; never held while the exchange is called
   bool is_cancelled_ = false;
   std::vector<std::function<void()>> cancels_;
 };
