@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # The tests wait more than they compute. In the order of the files: the slow ones, with a server, come first.
-WORKERS ?= 6
+WORKERS ?= 4
 SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 SOURCES := $(wildcard pytriton/native/*.cpp pytriton/native/http/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)

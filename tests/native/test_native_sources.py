@@ -15,10 +15,14 @@ BATCHES = 1_000
 REQUESTS = 300
 PREDICTIONS = 4_000
 ADDRESSES, THREADS = "address,undefined", "thread"
+LIMIT_S = 600  # compiling and sanitizers are slow while other tests run
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("cmake") and shutil.which("c++")), reason="there is no cmake or no C++ compiler"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not (shutil.which("cmake") and shutil.which("c++")), reason="there is no cmake or no C++ compiler"
+    ),
+    pytest.mark.timeout(LIMIT_S),
+]
 needs_simdjson = pytest.mark.skipif(
     not (SOURCE.parents[1] / "pytriton/native/vendor/simdjson").exists(), reason="simdjson was not fetched by a build"
 )
@@ -44,7 +48,7 @@ def build(folders: dict[str, Path], target: str, sanitizers: str) -> Path:
 def run(program: Path, *arguments: object) -> None:
     """In the program's folder, as a socket's path must be short."""
     command = [program, *map(str, arguments)]
-    done = subprocess.run(command, cwd=program.parent, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=program.parent, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -101,7 +105,7 @@ def test_predictions_are_those_of_the_application_in_the_same_text(folders, tmp_
     requests = [*Generator(1).bodies(PREDICTIONS)]
     text = "".join(f"{model}\t{body}\n" for model, body in requests)
     program = build(folders, "predictions", ADDRESSES)
-    done = subprocess.run([program, tmp_path / "models"], input=text.encode(), capture_output=True, timeout=60)
+    done = subprocess.run([program, tmp_path / "models"], input=text.encode(), capture_output=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     answers = [line.partition(" ") for line in done.stdout.decode().splitlines()]
     application = Application()
