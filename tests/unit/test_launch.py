@@ -231,7 +231,7 @@ ACCEPTED_BY_THE_SERVER = """
 def test_every_field_is_a_flag_that_the_server_accepts_but_for_those_of_the_front_end():
     everything = {option.name: "1" for option in fields(TritonConfig) if option.name not in NO_FLAGS}
     assert {"http_frontend", *NATIVE_HTTP_OPTIONS} == NO_FLAGS
-    assert flags(TritonConfig(http_frontend="native", **dict.fromkeys(NATIVE_HTTP_OPTIONS, 1))) == []
+    assert flags(TritonConfig(http_frontend="native", **dict.fromkeys(NATIVE_HTTP_OPTIONS, "1"))) == []
     names = [argument.partition("=")[0] for argument in flags(TritonConfig(**everything))]
     assert len(names) == len(everything)
     assert set(names) <= set(ACCEPTED_BY_THE_SERVER.split())
