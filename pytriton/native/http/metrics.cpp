@@ -68,7 +68,9 @@ std::string Metrics::page(const Metrics* const* all, size_t count) {
     for (size_t bucket = 0; bucket <= kBounds_us.size(); ++bucket) {
       total += sum([&](const Metrics& each) -> const Counter& { return each.durations_[route][bucket]; });
       const std::string bound = bucket < kBounds_us.size() ? seconds(kBounds_us[bucket]) : "+Inf";
-      append_sample(lines, kDuration, "_bucket", label + R"(,le=")" + bound + '"', std::to_string(total));
+      std::string labels = label;
+      labels.append(R"(,le=")").append(bound) += '"';
+      append_sample(lines, kDuration, "_bucket", labels, std::to_string(total));
     }
     if (!total) continue;
     page += lines;
