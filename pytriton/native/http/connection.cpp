@@ -29,6 +29,7 @@ Connection::Connection(Loop& loop, Transport transport, std::string peer, bool i
       transport_(std::move(transport)),
       peer_(std::move(peer)),
       is_control_(is_control),
+      accepted_at_(loop.coarse_now()),
       since_(loop.coarse_now()) {}
 
 Connection::~Connection() {
@@ -64,7 +65,8 @@ void Connection::drain() {
   if (is_removed_ || is_leaving_ || is_dispatched_) return;
   is_readable_ = true;  // a request may have come that no event has told of
   serve();
-  if (!is_removed_ && !is_dispatched_ && !is_leaving_ && (!exchange_ || exchange_->size == 0)) remove();
+  if (is_removed_ || is_dispatched_ || is_leaving_ || (exchange_ && exchange_->size)) return;
+  if (had_request_ || loop_.coarse_now() - accepted_at_ >= kFresh_ns) remove();
 }
 
 void Connection::proceed() {
@@ -165,7 +167,7 @@ Connection::Step Connection::dispatch() {
   HttpExchange& exchange = *exchange_;
   const bool has_more = exchange.size > exchange.parser.end();
   const bool keeps_alive = exchange.parser.keeps_alive();
-  is_dispatched_ = true;
+  is_dispatched_ = had_request_ = true;
   exchange.dispatch({&loop_, this, &transport_, peer_, transport_.is_encrypted(), keeps_alive},
                     has_more || is_readable_ || !keeps_alive);
   {

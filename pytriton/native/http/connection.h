@@ -12,6 +12,8 @@ namespace pytriton::http {
 
 class Connection final : public Pollable {
  public:
+  // A drain waits so long for the first request of a connection that was accepted just before.
+  static constexpr int64_t kFresh_ns = 250 * kMillisecond_ns;
   static const uint32_t kEvents;  // that it waits for while its client reads answers
 
   // `is_control`: it came by the socket of the process that launched the server.
@@ -51,6 +53,8 @@ class Connection final : public Pollable {
   Transport transport_;
   const std::string peer_;
   const bool is_control_;
+  const int64_t accepted_at_;
+  bool had_request_ = false;
   HttpExchange* exchange_ = nullptr;  // nullptr while nothing comes
   bool is_dispatched_ = false;
   bool has_unparsed_ = false;  // bytes in the buffer that the parser has not seen

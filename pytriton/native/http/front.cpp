@@ -141,6 +141,7 @@ void Front::stop(int64_t timeout_ns) {
   }
   for (const auto& loop : loops_) loop->stop();
   for (std::thread& thread : threads_) thread.join();
+  for (const auto& loop : loops_) loop->close_upstreams();  // the server's own endpoint waits for their ends
   if (access_log_) access_log_->close();
 }
 

@@ -95,8 +95,10 @@ Listener::Listener(Loop& loop, Descriptor socket, Accepted accepted)
   loop_.watch(socket_.get(), *this, EPOLLIN);
 }
 
-void Listener::ready(uint32_t /*events*/) {
-  for (unsigned count = 0; count < kAcceptedAtOnce && socket_; ++count) {
+void Listener::ready(uint32_t /*events*/) { accept(); }
+
+unsigned Listener::accept() {
+  for (unsigned count = 0; count < kAcceptedAtOnce; ++count) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     Descriptor accepted(
@@ -109,7 +111,7 @@ void Listener::ready(uint32_t /*events*/) {
         });
       }
       if (errno == ECONNABORTED || errno == EINTR) continue;
-      return;
+      return count;
     }
     if (address.ss_family != AF_UNIX) {
       const int on = 1;
@@ -117,11 +119,13 @@ void Listener::ready(uint32_t /*events*/) {
     }
     accepted_(std::move(accepted), name_of(address));
   }
+  return kAcceptedAtOnce;
 }
 
 void Listener::close() {
   if (!socket_) return;
-  ready(0);
+  while (accept() == kAcceptedAtOnce) {
+  }
   loop_.unwatch(socket_.get());
   socket_ = Descriptor();
 }

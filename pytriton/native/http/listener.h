@@ -26,6 +26,8 @@ class Listener final : public Pollable {
   void close();  // after it has accepted those that wait
 
  private:
+  unsigned accept();  // the number of connections, some of those that wait
+
   Loop& loop_;
   Descriptor socket_;
   Accepted accepted_;

@@ -71,7 +71,8 @@ void Loop::run() {
     for (Connection* each : again) each->read_on();
     handle_timers();
     retired_.clear();
-    if (drained_ && connections_.size() == controls_ + leaving) std::exchange(drained_, nullptr)();
+    if (!drained_.empty() && connections_.size() == controls_ + leaving)
+      for (const auto& drained : std::exchange(drained_, {})) drained();
   }
 }
 
@@ -186,8 +187,18 @@ void Loop::give_back(HttpExchange* exchange) {
 
 void Loop::drain(std::function<void()> drained) {
   is_draining_ = true;
-  drained_ = std::move(drained);
+  drained_.push_back(std::move(drained));
+  drain_connections();
+  after(Connection::kFresh_ns, [this] { drain_connections(); });
+}
+
+void Loop::drain_connections() {
   for (size_t index = connections_.size(); index-- > 0;) connections_[index]->drain();
+}
+
+void Loop::close_upstreams() {
+  upstream_.reset();
+  application_.reset();
 }
 
 int Loop::timeout_ms() const {

@@ -65,6 +65,8 @@ class Loop {
   // Closes idle connections at once and the others after their answers; then calls `drained`.
   void drain(std::function<void()> drained);
 
+  void close_upstreams();  // when run() has returned
+
   template <typename Object>
   void retire(std::unique_ptr<Object> object) {
     retired_.emplace_back(std::move(object));
@@ -75,6 +77,7 @@ class Loop {
   Upstream& application() { return *application_; }  // of /predict, /docs and others
 
  private:
+  void drain_connections();
   int timeout_ms() const;
   void handle_notified();
   void handle_tasks();
@@ -101,7 +104,7 @@ class Loop {
   std::unique_ptr<Upstream> upstream_, application_;
   HttpExchange* free_ = nullptr;
   size_t free_count_ = 0;
-  std::function<void()> drained_;
+  std::vector<std::function<void()>> drained_;
   Metrics metrics_;
 };
 

@@ -13,6 +13,9 @@ namespace pytriton::http {
 namespace {
 
 constexpr size_t kMostIdle = 64;
+// Longer than between two requests of a busy client. When it is signalled, the server's endpoint waits for the end of
+// each connection, before it tells anybody that it stops.
+constexpr int64_t kIdle_ns = 200 * kMillisecond_ns;
 
 }  // namespace
 
@@ -56,7 +59,23 @@ bool Upstream::may_come(int error) const {
 void Upstream::keep(std::unique_ptr<UpstreamConnection> connection) {
   connection->user = nullptr;
   if (idle_.size() == kMostIdle) return drop(std::move(connection));
+  connection->idle_since = loop_.coarse_now();
   idle_.push_back(std::move(connection));
+  if (std::exchange(is_timed_, true)) return;
+  loop_.after(kIdle_ns, [this] { expire(); });
+}
+
+void Upstream::expire() {
+  is_timed_ = false;
+  while (!idle_.empty() &&
+         loop_.coarse_now() - idle_.front()->idle_since >= kIdle_ns) {  // which was used least recently
+    auto expired = std::move(idle_.front());
+    idle_.erase(idle_.begin());
+    drop(std::move(expired));
+  }
+  if (idle_.empty()) return;
+  is_timed_ = true;
+  loop_.after(kIdle_ns, [this] { expire(); });
 }
 
 void Upstream::drop(std::unique_ptr<UpstreamConnection> connection) {

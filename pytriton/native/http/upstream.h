@@ -21,6 +21,7 @@ class UpstreamConnection final : public Pollable {
 
   Pollable* user = nullptr;  // gets the events; nullptr while it is idle
   bool is_reused = false;
+  int64_t idle_since = 0;
 
  private:
   Upstream& upstream_;
@@ -45,8 +46,11 @@ class Upstream {
   void drop_idle(const UpstreamConnection& connection);
 
  private:
+  void expire();
+
   Loop& loop_;
   const std::string path_;
+  bool is_timed_ = false;  // expire() will be called
   bool was_connected_ = false;
   std::vector<std::unique_ptr<UpstreamConnection>> idle_;
 };

@@ -539,7 +539,6 @@ def listens(config: TritonConfig) -> bool:
         return probe.connect_ex((LOCALHOST, config.http_port)) == 0
 
 
-@pytest.mark.xfail(strict=True, reason="idle connections to the endpoint behind the front end hold up the exit")
 def test_a_server_that_ends_by_itself_does_not_wait_for_its_own_connections(caplog):
     """As one that a service manager signals."""
     policy = TritonLifecyclePolicy(restart_server=False)
@@ -556,7 +555,6 @@ def test_a_server_that_ends_by_itself_does_not_wait_for_its_own_connections(capl
     assert "Exit timeout expired" not in "\n".join(server._process._tail)
 
 
-@pytest.mark.xfail(strict=True, reason="a drain forgets that another one waits for its end")
 def test_each_of_several_drains_is_answered():
     """As of a server that is signalled together with the process that launched it."""
     gated = Gated()
