@@ -62,7 +62,8 @@ class PlainRoles(griffe.Extension):
 def on_files(files: Files, config: Any) -> Files:
     """Put the documents at the places that they have in the repository, and add the pages that have no document."""
     site = Files([file for file in files if file.src_dir != config.docs_dir])
-    documents = [path for pattern in DOCUMENTS for path in sorted(ROOT.glob(pattern))]
+    found = [path for pattern in DOCUMENTS for path in sorted(ROOT.glob(pattern))]
+    documents = [path for path in found if "vendor" not in path.parts]  # sources of others that the build fetched
     for path in documents:
         site.append(File(path.relative_to(ROOT).as_posix(), str(ROOT), config.site_dir, config.use_directory_urls))
     linked = {target for path in documents if path.suffix == ".md" for target in linked_files(path)}
