@@ -45,7 +45,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hosts import FRONTS, SYSTEMS, BenchError, System, find_system
+from hosts import FRONTS, OTHERS, PEERS, SYSTEMS, BenchError, System, find_system
 from processes import adopt_orphans, end_descendants
 from report import Row, compare, rounds_table
 from rounds import Plan, Round
@@ -53,7 +53,7 @@ from sections import BARE, SECTIONS
 
 __all__ = ["main", "parse"]
 
-COLUMNS = [*SYSTEMS[:-1], BARE, SYSTEMS[-1], *(name for name in FRONTS if name not in SYSTEMS)]
+COLUMNS = [*SYSTEMS[:-1], BARE, SYSTEMS[-1], *(name for name in FRONTS if name not in SYSTEMS), *OTHERS, *PEERS]
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -83,7 +83,7 @@ def main() -> int:
     if chosen.json:
         found = {"rows": [asdict(each) for each in rows], "rounds": [asdict(each) for each in rounds]}
         chosen.json.write_text(json.dumps({**about, **found, "problems": problems}, indent=2) + "\n")
-    return 1 if any(complaints for name, complaints in problems.items() if name != "peer") else 0
+    return 1 if any(complaints for name, complaints in problems.items() if name not in ("peer", *PEERS)) else 0
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -97,12 +97,22 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--warmup", type=float, default=1, metavar="SECONDS", help="before each load (1)")
     parser.add_argument("--clients", type=int, default=1000, help="of each kind, which churn opens and closes (1000)")
     parser.add_argument("--peer-python", metavar="PATH", help="interpreter of an environment with nvidia-pytriton")
+    parser.add_argument(
+        "--peers",
+        nargs="+",
+        default=[],
+        metavar="NAME=PATH",
+        help="interpreters of environments with litserve and bentoml, for the section rest",
+    )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, help="default: ours and raw; peer, if there is one")
     parser.add_argument("--only", default="", metavar="TEXT", help="loads on servers whose titles contain this")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     chosen = parser.parse_args(arguments)
     if min(chosen.rounds, chosen.clients) < 1 or chosen.seconds <= 0 or chosen.warmup < 0:
         parser.error("--rounds, --clients and --seconds must be positive, and --warmup not negative")
+    chosen.peers = dict(each.partition("=")[::2] for each in chosen.peers)
+    if unknown := [name for name in chosen.peers if name not in PEERS]:
+        parser.error(f"--peers knows {', '.join(PEERS)}, not {', '.join(unknown)}")
     if chosen.systems is None:
         chosen.systems = ["ours", "raw", *(["peer"] if chosen.peer_python else [])]
     for name in chosen.sections:
@@ -122,6 +132,7 @@ def _compare(chosen: argparse.Namespace, systems: Sequence[System], folder: Path
         folder=folder,
         say=lambda line: print(line, file=sys.stderr, flush=True),
         only=chosen.only,
+        peers=chosen.peers,
     )
     rows: list[Row] = []
     rounds: list[Round] = []

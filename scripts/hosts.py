@@ -30,6 +30,8 @@ __all__ = [
     "FRONTS",
     "LIMIT",
     "NATIVE",
+    "OTHERS",
+    "PEERS",
     "PYTHON_PROXY",
     "SYSTEMS",
     "BenchError",
@@ -37,6 +39,7 @@ __all__ = [
     "System",
     "find_chats",
     "find_front",
+    "find_other",
     "find_system",
 ]
 
@@ -45,13 +48,9 @@ PYTHON_PROXY = "python-proxy"  # ours with the Python proxy
 FRONTEND_VARIABLE = "PYTRITON_TRITON_CONFIG_HTTP_FRONTEND"
 LIMIT = "limit"  # the server's front end with a backend in C++ that copies inputs to outputs
 SYSTEMS = ["ours", NATIVE, PYTHON_PROXY, "raw", LIMIT, "peer"]
-FRONTS = {
-    "ours": "own",
-    NATIVE: "native",
-    "mounted": "mounted",
-    "fastapi": "fastapi",
-    "fastapi-1": "fastapi-1",
-}  # of the section rest
+FRONTS = {"ours": "own", NATIVE: "native", "mounted": "mounted"}  # of the section rest
+OTHERS = ["fastapi", "fastapi-1"]  # of the section rest, under our interpreter
+PEERS = ["litserve", "bentoml"]  # of the section rest, each under an interpreter of its own
 CHATS = {"ours": "own", "fastapi": "fastapi"}  # of the section openai
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
@@ -129,8 +128,17 @@ def find_system(name: str, peer_python: str | None = None) -> System:
 
 
 def find_front(name: str, ours: System) -> System:
-    """One of FRONTS, under the interpreter of ours."""
-    return replace(ours, name=name, command=[ours.command[0], str(_HOSTS / "fronts.py"), FRONTS[name]], protocol="json")
+    """One of FRONTS or OTHERS, under the interpreter of ours."""
+    command = ["fronts.py", FRONTS[name]] if name in FRONTS else ["others.py", name]
+    script = [ours.command[0], str(_HOSTS / command[0]), command[1]]
+    return replace(ours, name=name, command=script, protocol="json")
+
+
+def find_other(name: str, python: str) -> System:
+    """One of PEERS, under an interpreter of an environment that has it and NumPy."""
+    environment = dict(os.environ)
+    environment.pop("PYTHONPATH", None)
+    return System(name, [python, str(_HOSTS / "others.py"), name], environment, {}, "json")
 
 
 def find_chats(name: str, ours: System) -> System:

@@ -61,6 +61,7 @@ class Plan:
         folder: An empty one, in which each host gets a folder.
         say: Gets a line of progress at a time.
         only: Loads whose titles do not contain this are left out.
+        peers: Interpreters of other frameworks, by name.
     """
 
     systems: Sequence[System]
@@ -71,6 +72,7 @@ class Plan:
     folder: Path
     say: Callable[[str], None]
     only: str = ""
+    peers: Mapping[str, str] = field(default_factory=dict)
 
     def callers(self, number: int) -> list[System]:
         """The systems that have clients of their own, in the order of a round."""

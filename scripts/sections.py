@@ -13,7 +13,21 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from statistics import fmean
 
-from hosts import CHATS, FRONTS, LIMIT, NATIVE, PYTHON_PROXY, SYSTEMS, BenchError, Host, System, find_chats, find_front
+from hosts import (
+    CHATS,
+    FRONTS,
+    LIMIT,
+    NATIVE,
+    OTHERS,
+    PYTHON_PROXY,
+    SYSTEMS,
+    BenchError,
+    Host,
+    System,
+    find_chats,
+    find_front,
+    find_other,
+)
 from load import Values
 from payloads import BUSY, HOST, MODEL, STREAM, WORKLOADS
 from processes import command_line, cpu_s, memory, names
@@ -174,8 +188,9 @@ def _compare(run: Run, options: Mapping[str, str], case: Case, measure: str) -> 
 
 
 def _rest(run: Run) -> None:
-    """The REST front on hosts of its own, beside FastAPI; each round begins with another."""
-    fronts = [find_front(name, run.system) for name in FRONTS]
+    """The REST front on hosts of its own, beside other frameworks; each round begins with another."""
+    fronts = [find_front(name, run.system) for name in (*FRONTS, *OTHERS)]
+    fronts += [find_other(name, python) for name, python in run.plan.peers.items()]
     plain = replace(run.system, name="without rest")
     for system in order([plain, *fronts], run.number):
         with Host(system, run.folder / system.name, [BUSY, MODEL]) as run.host:

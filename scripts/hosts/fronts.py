@@ -1,19 +1,14 @@
 """A hosting process of the section ``rest``: models that answer JSON at ``POST /predict/<model>``.
 
-Usage: ``python fronts.py (own | native | mounted | fastapi | fastapi-1) <HTTP port> <two other ports> <model>...``;
+Usage: ``python fronts.py (own | native | mounted) <HTTP port> <two other ports> <model>...``;
 SIGTERM ends it. ``own`` is the front in a process of its own, ``native`` the server's native HTTP front end with the
-front behind it, ``mounted`` the same application on a server in this process,
-``fastapi`` and ``fastapi-1`` are FastAPI with the same functions in its two worker processes, or in one process.
+front behind it, ``mounted`` the same application on a server in this process.
 """
 
-import os
 import signal
 import sys
 
-import numpy as np
 from served import HOST, bind, config_of, make
-
-QUIET = {"host": HOST, "log_level": "warning", "access_log": False}
 
 
 def own(port, others, models, is_native=False):
@@ -42,33 +37,7 @@ def mounted(port, models):
     with Triton() as triton:
         for name in models:
             bind(triton, name, make(name))
-        uvicorn.run(create_app(triton), port=port, **QUIET)
-
-
-def application():
-    """The functions as routes of FastAPI, as its documentation writes them."""
-    from fastapi import FastAPI
-    from pydantic import BaseModel
-
-    class Input(BaseModel):
-        INPUT: list[float]
-
-    class Output(BaseModel):
-        OUTPUT: list[float]
-
-    def route(model):
-        infer = make(model).__wrapped__
-
-        async def predict(body: Input) -> Output:
-            array = np.asarray(body.INPUT, np.float32)
-            return Output(OUTPUT=infer(array)["OUTPUT"].tolist())
-
-        return predict
-
-    app = FastAPI()
-    for model in os.environ["MODELS"].split():
-        app.post(f"/predict/{model}")(route(model))
-    return app
+        uvicorn.run(create_app(triton), host=HOST, port=port, log_level="warning", access_log=False)
 
 
 def main():
@@ -78,14 +47,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn sends itself the signal again at its end
     if kind in ("own", "native"):
         own(port, others, models, kind == "native")
-    elif kind == "mounted":
-        mounted(port, models)
     else:
-        import uvicorn
-
-        os.environ["MODELS"] = " ".join(models)
-        workers = 1 if kind == "fastapi-1" else 2
-        uvicorn.run("fronts:application", factory=True, workers=workers, port=port, **QUIET)
+        mounted(port, models)
 
 
 if __name__ == "__main__":

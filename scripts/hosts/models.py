@@ -1,4 +1,6 @@
-"""The benchmark's models: their tensors, as names and dtypes; each of shape ``(-1,)`` besides the batch axis."""
+"""The benchmark's models: tensors as names and dtypes, each of shape ``(-1,)`` besides the batch axis, and their work."""
+
+import time
 
 import numpy as np
 
@@ -13,8 +15,17 @@ TENSORS = {
     "busy": FLOATS,
 }
 MAX_BATCH_SIZE = 128
+BUSY_S = 0.005  # of a core, for which "busy" computes, however large the batch
+SCRATCH = np.ones(1 << 16, np.float32)
 
 
 def kind(name: str) -> str:
     """The model that this one is a copy of."""
     return name.partition("-")[0]
+
+
+def compute() -> None:
+    """Take a core for ``BUSY_S``, without the interpreter lock, as most of NumPy."""
+    end = time.perf_counter() + BUSY_S
+    while time.perf_counter() < end:
+        np.sqrt(SCRATCH, out=SCRATCH)

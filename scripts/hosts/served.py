@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 
 import numpy as np
-from models import MAX_BATCH_SIZE, TENSORS, kind
+from models import MAX_BATCH_SIZE, TENSORS, compute, kind
 
 from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
@@ -22,8 +22,6 @@ from pytriton.triton import Triton, TritonConfig
 
 HOST = "127.0.0.1"
 MAX_REQUESTS = 20_000  # of a worker, with --restart
-BUSY_S = 0.005  # of a core, for which "busy" computes, however large the batch
-SCRATCH = np.ones(1 << 16, np.float32)
 
 
 def make(model, loops=0):
@@ -57,9 +55,7 @@ def make(model, loops=0):
 
     @batch
     def busy(INPUT):
-        end = time.perf_counter() + BUSY_S
-        while time.perf_counter() < end:
-            np.sqrt(SCRATCH, out=SCRATCH)  # without the interpreter lock, as most of NumPy
+        compute()
         return {"OUTPUT": 2 * INPUT}
 
     return {"double": double, "pair": pair, "stream": stream, "echo": echo, "errant": errant, "busy": busy}[model]

@@ -119,6 +119,9 @@ def test_the_peer_is_measured_when_its_interpreter_is_known():
     assert bench.parse([]).systems == ["ours", "raw"]
     assert bench.parse(["--peer-python", "/x"]).systems == ["ours", "raw", "peer"]
     assert bench.parse(["--peer-python", "/x", "--systems", "peer"]).systems == ["peer"]
+    assert bench.parse(["--peers", "litserve=/x", "bentoml=/y"]).peers == {"litserve": "/x", "bentoml": "/y"}
+    with pytest.raises(SystemExit):
+        bench.parse(["--peers", "other=/x"])
 
 
 def test_ours_has_the_proxy_of_the_environment_and_python_proxy_always_pythons(monkeypatch):
@@ -154,7 +157,7 @@ def test_what_is_measured_of_ours_alone_cannot_be_measured_of_raw(section, capsy
 def test_every_section_measures_systems_that_there_are_and_every_system_has_a_column():
     for section in sections.SECTIONS.values():
         assert {*section.systems} <= {*hosts.SYSTEMS}
-    assert {*bench.COLUMNS} == {*hosts.SYSTEMS, *hosts.FRONTS, sections.BARE}
+    assert {*bench.COLUMNS} == {*hosts.SYSTEMS, *hosts.FRONTS, *hosts.OTHERS, *hosts.PEERS, sections.BARE}
 
 
 @pytest.mark.parametrize(
