@@ -5,17 +5,23 @@
     server's side (ROUTER)                              worker (DEALER), one connection per model
 
                               <──  HELLO, JSON          who it is, and which model it answers
-    WELCOME, JSON             ──>                       the model's configuration; or REFUSED, text
+    WELCOME, JSON             ──>                       the model's configuration; or REFUSED, JSON
                               <──  READY, JSON          its callable is checked
-    FRAME, header, data       ──>                       a batch, or the cancellation of one
-                              <──  TAKEN, number        the callable is about to get it
-                              <──  FRAME, header, data  replies
+    frame [, data]            ──>                       a batch, or the cancellation of one
+                              <──  TAKEN, number        the callable is about to get this batch
+                              <──  frame [, data] [, number]   a reply, and the batch that the callable gets next
+    OBSERVE                   ──>                       report batches from now on
+                              <──  REPORT, JSON         for metrics; see pool/batch_reports.py
                               <──  LEAVE                no further batch, please
     BYE                       ──>                       all of its batches are answered, or the model goes
     PROBE                     ──>                       nothing; tells the sender whether the worker is there
 
-The header is a frame of ``frames.py`` without data, as if the data lay in an arena at byte 0; the data is the message's
-next part. Deadlines are sent as the seconds that remain, because each machine has a clock of its own.
+    WELCOME, JSON             ──>                       with "derive": what the model's tensors are is not known yet
+                              <──  DERIVED, JSON        they, as the callable has them; then BYE
+
+The first part of a message is a word, or a frame of ``wire/frames.py``, which is longer. A frame holds its data, or
+says that they lie in an arena from byte 0 on, which is the message's next part. Deadlines are sent as the seconds that
+remain, because each machine has a clock of its own.
 """
 
 from __future__ import annotations
@@ -24,28 +30,31 @@ import json
 import struct
 import time
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from pytriton.wire.frames import Frame, pack, unpack
+from pytriton.wire.frames import HEADER, INLINE_LIMIT_BYTES, NO_REGION, Frame, pack, unpack
 from pytriton.wire.tensors import ALIGN, FrameError, Tensor, data_bytes
 
 __all__ = [
-    *("BYE", "FRAME", "HELLO", "LEAVE", "PROBE", "READY", "REFUSED", "TAKEN", "WELCOME"),
-    *("NUMBER", "PROTOCOL", "Parts", "configure", "decode", "encode", "lay_out", "tensors_to_forward"),
+    *("BYE", "DERIVED", "HELLO", "LEAVE", "OBSERVE", "PROBE", "READY", "REFUSED", "REPORT", "TAKEN", "WELCOME"),
+    *("NUMBER", "PROTOCOL", "Parts", "configure", "decode", "encode", "encode_forwarded", "is_frame", "receive"),
+    *("send", "tensors_to_forward"),
 ]
 
-PROTOCOL = 1
-HELLO, WELCOME, REFUSED, READY, FRAME, TAKEN, LEAVE, BYE, PROBE = (
-    *(b"hello", b"welcome", b"refused", b"ready"),
-    *(b"frame", b"taken", b"leave", b"bye", b"probe"),
+PROTOCOL = 2
+HELLO, WELCOME, REFUSED, READY, TAKEN, LEAVE, BYE, PROBE, OBSERVE, REPORT, DERIVED = (
+    *(b"hello", b"welcome", b"refused", b"ready", b"taken", b"leave", b"bye", b"probe"),
+    *(b"observe", b"report", b"derived"),
 )
 NUMBER = struct.Struct("<I")
 HANDSHAKE_S = 5.0
 MAX_PART_BYTES = 4 * 2**30
+COPY_BELOW_BYTES = 64 * 1024
 _DEADLINE = b'"deadline"'
 
 Parts = list[Any]
@@ -64,34 +73,69 @@ def configure(connection: zmq.Socket[bytes], heartbeat_s: float) -> None:
     connection.setsockopt(zmq.IPV6, 1)
 
 
-def encode(frame: Frame, number: int, tensors: Sequence[Tensor], data: Any) -> Parts:
-    """The parts of a message of kind FRAME.
+def send(connection: zmq.Socket[bytes], parts: Parts) -> None:
+    """Send a message without waiting; large arrays without a copy, so that they must not change any more.
 
-    Args:
-        frame: What to send.
-        number: Of the batch, in place of the frame's.
-        tensors: Of the frame; their ``parts`` are not used.
-        data: Their bytes, each tensor padded to ALIGN. Must not change until the message is sent.
+    Raises:
+        zmq.ZMQError: There is nobody to send it to.
     """
-    metadata = frame.metadata
-    if _DEADLINE in metadata:
-        metadata = _with_deadlines(metadata, -time.monotonic())
-    copy = Frame(frame.kind, number, frame.requests, frame.rows, metadata, (), 0, frame.more, frame.apart)
-    return [FRAME, pack(copy, tensors), data]
+    large = any(len(part) >= COPY_BELOW_BYTES for part in parts)
+    connection.send_multipart(parts, zmq.NOBLOCK, copy=not large)
 
 
-def decode(parts: Sequence[zmq.Frame]) -> Frame:
-    """The frame of a message of kind FRAME.
+def receive(connection: zmq.Socket[bytes], small: int) -> Parts | None:
+    """The parts of a message that has arrived, or None. The first ``small`` ones are bytes, the others views.
+
+    Raises:
+        zmq.ZMQError: The socket was closed.
+    """
+    if not int(connection.get(zmq.EVENTS)) & zmq.POLLIN:
+        return None
+    parts: Parts = [connection.recv(zmq.NOBLOCK)]
+    while connection.get(zmq.RCVMORE):
+        is_small = len(parts) < small
+        parts.append(connection.recv(zmq.NOBLOCK) if is_small else connection.recv(zmq.NOBLOCK, copy=False).buffer)
+    return parts
+
+
+def is_frame(part: bytes) -> bool:
+    """Whether the first part of a message is a frame."""
+    return len(part) >= HEADER.size
+
+
+def encode(frame: Frame, tensors: Sequence[Tensor]) -> Parts:
+    """The parts of a frame with this side's own tensors, which are copied."""
+    if data_bytes(tensors) <= INLINE_LIMIT_BYTES:
+        return [pack(frame, tensors)]
+    frame.region = 0
+    return [pack(frame, tensors), _laid_out(tensors)]
+
+
+def encode_forwarded(frame: Frame, number: int) -> Parts:
+    """The parts of a frame that a proxy has sent, with another number; its data are not copied if they are large."""
+    sent, size = copy(frame), frame.data_bytes
+    sent.number, sent.released = number, ()
+    if _DEADLINE in frame.metadata:
+        sent.metadata = _with_deadlines(frame.metadata, -time.monotonic())
+    tensors = tensors_to_forward(frame)
+    if size <= INLINE_LIMIT_BYTES:
+        sent.region = NO_REGION
+        return [pack(sent, tensors)]
+    sent.region = 0
+    return [pack(sent, tensors), frame.data[:size]]
+
+
+def decode(parts: Parts) -> Frame:
+    """The frame of a message; its arrays may be written to if the first part can be.
 
     Raises:
         FrameError: It is none.
     """
-    if len(parts) != 3:
-        raise FrameError(f"a message of {len(parts)} parts is no frame")
-    frame = unpack(memoryview(parts[1].bytes))
-    if len(parts[2].buffer) < frame.data_bytes:
-        raise FrameError(f"a message has {len(parts[2].buffer)} of {frame.data_bytes} bytes of data")
-    frame.data = np.frombuffer(parts[2].buffer, np.uint8)
+    frame = unpack(memoryview(parts[0]))
+    if frame.region != NO_REGION:
+        if len(parts) < 2 or len(parts[1]) < frame.data_bytes:
+            raise FrameError(f"a message of {len(parts)} parts has not the {frame.data_bytes} bytes of its frame")
+        frame.data = np.frombuffer(parts[1], np.uint8)
     if _DEADLINE in frame.metadata:
         frame.metadata = _with_deadlines(frame.metadata, time.monotonic())
     return frame
@@ -114,7 +158,7 @@ def tensors_to_forward(frame: Frame) -> list[Tensor]:
     ]
 
 
-def lay_out(tensors: Sequence[Tensor]) -> NDArray[np.uint8]:
+def _laid_out(tensors: Sequence[Tensor]) -> NDArray[np.uint8]:
     """The tensors' bytes one after the other, each padded to ALIGN."""
     data = np.empty(data_bytes(tensors), np.uint8)
     start = 0
