@@ -24,6 +24,7 @@ from pytriton.cluster.messages import (
     configure,
     decode,
     encode,
+    has_message,
     is_frame,
     receive,
     send,
@@ -76,21 +77,24 @@ class RemoteChannel:
         self._ahead = 0
         self._next: Frame | None = None  # a frame that has arrived while another one was answered
         self._is_told = False  # that it is taken
-        self._closed = False
+        self._closed = self._is_polled = False
+        self._is_watched = True  # a thread waits, or will without looking again
         self._socket = context.socket(zmq.DEALER)
         configure(self._socket, heartbeat_s)
         secure(self._socket)
         self._socket.setsockopt(zmq.ROUTING_ID, uuid4().bytes)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._monitor = self._socket.get_monitor_socket(LOST)
+        self._monitor_descriptor = self._monitor.FD
         self._epoll = select.epoll()
         self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        for descriptor in (self._socket.FD, self._monitor.FD, self._woken):
+        for descriptor in (self._socket.FD, self._monitor_descriptor, self._woken):
             self._epoll.register(descriptor, select.EPOLLIN)
         self._socket.connect(address)
 
     def fileno(self) -> int:
         """A descriptor that is readable when something may have arrived."""
+        self._is_polled = True
         return self._epoll.fileno()
 
     def wait_connected(self, timeout_s: float) -> bool:
@@ -103,7 +107,7 @@ class RemoteChannel:
         while True:
             with self._lock:
                 self._check_open()
-                if self._events() & zmq.POLLOUT:
+                if int(self._socket.get(zmq.EVENTS)) & zmq.POLLOUT:
                     return True
                 self._check_monitor()
             remaining_s = deadline - time.monotonic()
@@ -138,8 +142,7 @@ class RemoteChannel:
             if not frame.more and self._next is None:
                 self._take_next(parts)
             self._send_locked(parts)
-            if self._next is not None:
-                self._notify()
+            self._notify_if_arrived()
 
     def _take_next(self, parts: Parts) -> None:
         try:
@@ -153,6 +156,7 @@ class RemoteChannel:
     def _send(self, parts: Parts) -> None:
         with self._lock:
             self._send_locked(parts)
+            self._notify_if_arrived()
 
     def _send_locked(self, parts: Parts) -> None:
         self._check_open()
@@ -160,29 +164,46 @@ class RemoteChannel:
             send(self._socket, parts)
         except zmq.ZMQError as error:
             raise PeerGoneError(str(error)) from error
-        # Sending may have noticed what has arrived, of which the socket's descriptor tells once.
-        if self._events() & zmq.POLLIN:
-            self._notify()
 
-    def _events(self) -> int:
-        events = self._socket.get(zmq.EVENTS)
-        assert isinstance(events, int)
-        return events
+    def _notify_if_arrived(self) -> None:
+        """Wake who waits: sending may have noticed what has arrived, of which the socket's descriptor tells once."""
+        if self._is_watched and (self._next is not None or has_message(self._socket)):
+            self._notify()
 
     def _notify(self) -> None:
         os.eventfd_write(self._woken, 1)
 
     def receive(self) -> Frame:
         """As :meth:`Channel.receive`."""
-        while (frame := self.receive_ready()) is None:
+        while (frame := self._take(waits=True)) is None:
             self._wait(None)
         return frame
 
-    def _wait(self, timeout_s: float | None) -> bool:
-        return bool(self._epoll.poll(None if timeout_s is None else max(0.0, timeout_s)))
-
     def receive_ready(self) -> Frame | None:
         """As :meth:`Channel.receive_ready`."""
+        frame = self._take()
+        if frame is None:
+            self._wait(0)
+        return frame
+
+    def _wait(self, timeout_s: float | None) -> bool:
+        """Wait until something may have arrived; False at the timeout.
+
+        Raises:
+            PeerGoneError: The connection was lost, or :meth:`shutdown`.
+        """
+        ready = self._epoll.poll(None if timeout_s is None else max(0.0, timeout_s))
+        with self._lock:
+            self._check_open()
+            for descriptor, _ in ready:
+                if descriptor == self._woken:
+                    os.eventfd_read(self._woken)
+                elif descriptor == self._monitor_descriptor:
+                    self._check_monitor()
+        return bool(ready)
+
+    def _take(self, waits: bool = False) -> Frame | None:
+        """The next frame that has arrived, after telling that it is taken; ``waits`` if the caller waits for others."""
         with self._lock:
             frame, self._next = self._next, None
             is_told, self._is_told = self._is_told, False
@@ -190,6 +211,7 @@ class RemoteChannel:
                 frame = self._receive_frame()
             if frame is not None and frame.kind == REQUEST and not is_told:
                 self._send_locked([TAKEN, NUMBER.pack(frame.number)])
+            self._is_watched = self._is_polled or (waits and frame is None)
         return frame
 
     def _receive_frame(self) -> Frame | None:
@@ -212,16 +234,9 @@ class RemoteChannel:
         """The next message that has arrived."""
         self._check_open()
         try:
-            parts = receive(self._socket, SMALL_PARTS)
+            return receive(self._socket, SMALL_PARTS) if has_message(self._socket) else None
         except zmq.ZMQError as error:
             raise PeerGoneError(str(error)) from error
-        if parts is None:
-            for descriptor, _ in self._epoll.poll(0):
-                if descriptor == self._woken:
-                    os.eventfd_read(self._woken)
-                elif descriptor == self._monitor.FD:
-                    self._check_monitor()
-        return parts
 
     def _check_open(self) -> None:
         if self._closed:

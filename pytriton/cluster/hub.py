@@ -73,7 +73,7 @@ class Hub:
         self._members = Members(self._router, self._dispatcher)
         self._connections: dict[int, Connection] = {}  # by descriptor
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self._stopped = False
+        self._stopped = self._has_more = False
         self._next_probe = 0.0
         self._waking = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.epoll()
@@ -155,17 +155,17 @@ class Hub:
 
     def _turn(self) -> None:
         """Wait for proxies, workers and calls, and serve those that have come."""
-        for descriptor, events in self._poll.poll(0 if self._router.has_arrived() else PROBE_S):
+        arrived = self._has_more or self._router.has_arrived()
+        for descriptor, events in self._poll.poll(0 if arrived else PROBE_S):
             connection = self._connections.get(descriptor)
             if connection is not None:
                 self._serve(connection, events)
             elif descriptor == self._waking:
                 self._make_calls()
-        for _ in range(MESSAGES):
-            message = self._router.receive()
-            if message is None:
-                break
-            self._members.hear(message)
+            else:
+                arrived = True
+        if arrived:
+            self._has_more = self._hear()
         for connection in [*self._dispatcher.full]:
             self._poll.modify(connection.descriptor, select.EPOLLIN | select.EPOLLOUT)
         now = time.monotonic()
@@ -175,6 +175,15 @@ class Hub:
             for model in self._members.models:
                 self._dispatcher.fail_late(model, now)
         self._members.lose_gone()
+
+    def _hear(self) -> bool:
+        """Act on what workers have sent; whether there may be more."""
+        for _ in range(MESSAGES):
+            message = self._router.receive()
+            if message is None:
+                return False
+            self._members.hear(message)
+        return True
 
     def _make_calls(self) -> None:
         os.eventfd_read(self._waking)

@@ -30,7 +30,6 @@ import json
 import struct
 import time
 from collections.abc import Sequence
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -42,8 +41,8 @@ from pytriton.wire.tensors import ALIGN, FrameError, Tensor, data_bytes
 
 __all__ = [
     *("BYE", "DERIVED", "HELLO", "LEAVE", "OBSERVE", "PROBE", "READY", "REFUSED", "REPORT", "TAKEN", "WELCOME"),
-    *("NUMBER", "PROTOCOL", "Parts", "configure", "decode", "encode", "encode_forwarded", "is_frame", "receive"),
-    *("send", "tensors_to_forward"),
+    *("NUMBER", "PROTOCOL", "Parts", "configure", "decode", "encode", "encode_forwarded", "has_message", "is_frame"),
+    *("receive", "send", "tensors_to_forward"),
 ]
 
 PROTOCOL = 2
@@ -56,6 +55,9 @@ HANDSHAKE_S = 5.0
 MAX_PART_BYTES = 4 * 2**30
 COPY_BELOW_BYTES = 64 * 1024
 _DEADLINE = b'"deadline"'
+# As integers, because operators of zmq's enumerations take longer than what they control.
+_EVENTS, _RCVMORE, _POLLIN = int(zmq.EVENTS), int(zmq.RCVMORE), int(zmq.POLLIN)
+_NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 
 Parts = list[Any]
 
@@ -79,22 +81,29 @@ def send(connection: zmq.Socket[bytes], parts: Parts) -> None:
     Raises:
         zmq.ZMQError: There is nobody to send it to.
     """
-    large = any(len(part) >= COPY_BELOW_BYTES for part in parts)
-    connection.send_multipart(parts, zmq.NOBLOCK, copy=not large)
+    *first, last = parts
+    for part in first:
+        connection.send(part, _MORE, len(part) < COPY_BELOW_BYTES)
+    connection.send(last, _NOBLOCK, len(last) < COPY_BELOW_BYTES)
 
 
-def receive(connection: zmq.Socket[bytes], small: int) -> Parts | None:
-    """The parts of a message that has arrived, or None. The first ``small`` ones are bytes, the others views.
+def has_message(connection: zmq.Socket[bytes]) -> bool:
+    """Whether a message has arrived."""
+    events = connection.get(_EVENTS)
+    assert isinstance(events, int)
+    return events & _POLLIN != 0
+
+
+def receive(connection: zmq.Socket[bytes], small: int) -> Parts:
+    """The parts of the message that has arrived. The first ``small`` ones are bytes, the others views.
 
     Raises:
-        zmq.ZMQError: The socket was closed.
+        zmq.ZMQError: There is none, or the socket was closed.
     """
-    if not int(connection.get(zmq.EVENTS)) & zmq.POLLIN:
-        return None
-    parts: Parts = [connection.recv(zmq.NOBLOCK)]
-    while connection.get(zmq.RCVMORE):
+    parts: Parts = [connection.recv(_NOBLOCK)]
+    while connection.get(_RCVMORE):
         is_small = len(parts) < small
-        parts.append(connection.recv(zmq.NOBLOCK) if is_small else connection.recv(zmq.NOBLOCK, copy=False).buffer)
+        parts.append(connection.recv(_NOBLOCK) if is_small else connection.recv(_NOBLOCK, copy=False).buffer)
     return parts
 
 
@@ -113,16 +122,13 @@ def encode(frame: Frame, tensors: Sequence[Tensor]) -> Parts:
 
 def encode_forwarded(frame: Frame, number: int) -> Parts:
     """The parts of a frame that a proxy has sent, with another number; its data are not copied if they are large."""
-    sent, size = copy(frame), frame.data_bytes
-    sent.number, sent.released = number, ()
-    if _DEADLINE in frame.metadata:
-        sent.metadata = _with_deadlines(frame.metadata, -time.monotonic())
-    tensors = tensors_to_forward(frame)
-    if size <= INLINE_LIMIT_BYTES:
-        sent.region = NO_REGION
-        return [pack(sent, tensors)]
-    sent.region = 0
-    return [pack(sent, tensors), frame.data[:size]]
+    metadata, size = frame.metadata, frame.data_bytes
+    if _DEADLINE in metadata:
+        metadata = _with_deadlines(metadata, -time.monotonic())
+    region = NO_REGION if size <= INLINE_LIMIT_BYTES else 0
+    sent = Frame(frame.kind, number, frame.requests, frame.rows, metadata, (), region, frame.more, frame.apart)
+    message = pack(sent, tensors_to_forward(frame))
+    return [message] if region == NO_REGION else [message, frame.data[:size]]
 
 
 def decode(parts: Parts) -> Frame:

@@ -9,7 +9,7 @@ from typing import Any
 import zmq
 
 from pytriton.cluster.keys import secure_server
-from pytriton.cluster.messages import Parts, configure, receive, send
+from pytriton.cluster.messages import Parts, configure, has_message, receive, send
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.pool.remote_workers import RemoteWorkers
 
@@ -38,6 +38,7 @@ class Router:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._authenticator: Any = None
+        self._has_sent = True  # since one has looked for messages
         try:
             configure(self._socket, options.heartbeat_s)
             self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -62,15 +63,20 @@ class Router:
         return int(self._socket.FD)
 
     def has_arrived(self) -> bool:
-        """Whether there is a message. Look before waiting for the descriptor: sending may have noticed an arrival."""
-        return bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
+        """Whether there may be a message that the descriptor does not tell of, because sending has noticed it."""
+        return self._has_sent and self._look()
+
+    def _look(self) -> bool:
+        self._has_sent = False
+        return has_message(self._socket)
 
     def receive(self) -> Parts | None:
         """The next message that has arrived, with the identity of its sender as first part; None if there is none."""
-        return receive(self._socket, SMALL_PARTS)
+        return receive(self._socket, SMALL_PARTS) if self._look() else None
 
     def send(self, identity: bytes, parts: Parts) -> None:
         """Send a message; if the worker has gone, note that in ``gone``."""
+        self._has_sent = True
         try:
             send(self._socket, [identity, *parts])
         except zmq.ZMQError as error:

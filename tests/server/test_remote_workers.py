@@ -146,7 +146,8 @@ def test_a_batch_that_no_callable_got_goes_to_another_worker_and_one_that_was_go
     triton, workers, address, tmp_path
 ):
     first = workers("gated=make_gated")
-    with bound(triton, "gated", RemoteWorkers(address), max_batch_size=1), ThreadPoolExecutor(4) as pool:
+    remote = RemoteWorkers(address, batches_in_flight=4)
+    with bound(triton, "gated", remote, max_batch_size=1), ThreadPoolExecutor(4) as pool:
         got = pool.submit(infer, triton, "gated")
         wait_for((tmp_path / f"entered-{first.pid}").exists, "the first batch to be taken")
         others = [pool.submit(infer, triton, "gated") for _ in range(2)]
