@@ -18,7 +18,7 @@ import zmq
 
 from pytriton.cluster.channel import RemoteChannel
 from pytriton.cluster.derivation import derive_tensors
-from pytriton.cluster.keys import secure_worker
+from pytriton.cluster.keys import WorkerKeys
 from pytriton.cluster.messages import DERIVED, HELLO, LEAVE, PROTOCOL, READY, REFUSED, REPORT, WELCOME
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonWorkerError
@@ -80,6 +80,9 @@ class RemoteWorker:
         function: The callable.
         options: Where to join.
         model_version: Its version; None is any.
+
+    Raises:
+        PyTritonBadParameterError: There is no key in a file.
     """
 
     def __init__(self, model: str, function: Any, options: WorkerOptions, model_version: int | None = None) -> None:
@@ -92,6 +95,9 @@ class RemoteWorker:
         self._channel: RemoteChannel | None = None
         self._leaving = threading.Event()
         self._served: tuple[dict[str, Any], ServedCallable] | None = None
+        self._keys: WorkerKeys | None = None
+        if options.key is not None and options.server_key is not None:
+            self._keys = WorkerKeys.load(options.key, options.server_key)
         self._observation = WorkerObservation(None, lambda: None, self._report)
 
     def leave(self) -> None:
@@ -119,7 +125,7 @@ class RemoteWorker:
                     self._context,
                     self._options.connect,
                     self._options.heartbeat_s,
-                    lambda connection: secure_worker(connection, self._options.key, self._options.server_key),
+                    self._secure,
                     self._observe,
                 )
                 self._observation.reports_batches = False
@@ -188,6 +194,10 @@ class RemoteWorker:
         if self._leaving.is_set():
             channel.tell(LEAVE)
         return served
+
+    def _secure(self, connection: zmq.Socket[bytes]) -> None:
+        if self._keys is not None:
+            self._keys.secure(connection)
 
     def _observe(self) -> None:
         self._observation.reports_batches = True
