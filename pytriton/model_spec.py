@@ -18,6 +18,7 @@ from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
 from pytriton.pool.threads import callables
 from pytriton.server.backends import uses_native
 from pytriton.server.model_server import ServerCapabilities
+from pytriton.signature.derive import Derived
 from pytriton.signature.functions import name_of
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
@@ -106,7 +107,10 @@ class ModelSpec(NamedTuple):
         config = ModelConfig() if config is None else checked_copy(config)
         infer = infer_func if isinstance(infer_func, (Processes, RemoteWorkers, RayWorkers)) else callables(infer_func)
         instances = _instances(infer)
-        derived = tensors_of(infer, inputs, outputs, config, example)
+        if isinstance(infer, RemoteWorkers) and inputs is None and outputs is None:
+            derived = _derived_remotely(infer, name, model_version, config, example)
+        else:
+            derived = tensors_of(infer, inputs, outputs, config, example)
         config = derived.config
         described = describe(name, model_version, derived.inputs, derived.outputs, config, instances)
         described.backend_parameters |= derived.parameters
@@ -139,6 +143,17 @@ def _named(model_name: Any, infer_func: Any) -> tuple[str, Infer]:
             raise PyTritonValidationError(f"{kind} have no name for a model; give bind() a model_name too")
         model_name = name_of(infer_func)
     return model_name, infer_func
+
+
+def _derived_remotely(infer: RemoteWorkers, name: str, version: int, config: ModelConfig, example: Any) -> Derived:
+    from pytriton.cluster.derivation import derived_by_worker
+
+    if example is not None:
+        raise PyTritonValidationError(
+            f"model {name!r} has RemoteWorkers, which take no example; annotate the callable, or give inputs and "
+            "outputs"
+        )
+    return derived_by_worker(infer, name, version, config)
 
 
 def _instances(infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers) -> int:

@@ -161,7 +161,30 @@ def _workers(run: Run) -> None:
     run.put("beside a busy thread of the hosting process", values)
 
 
-def _compare(run: Run, options: Mapping[str, str], case: Case, measure: str) -> Values:
+def _remote(run: Run) -> None:
+    """Remote workers, on this machine and over TCP, beside a worker process."""
+    local_and_remote = {"local": "--workers=1", "remote": "--remote=1"}
+    for title, case, measure in (
+        ("64 B", Case("http", 1), "p50 us"),
+        ("64 B", Case("http", 64), "requests/s"),
+        ("1 MiB", Case("http", 2, "1 MiB"), "requests/s"),
+        ("64 B, 5 ms", Case("http", 16, "64 B, 5 ms"), "requests/s"),
+    ):
+        if run.plan.only in case.title:
+            values = _compare(run, local_and_remote, case, measure, [WORKLOADS[title].model, MODEL])
+            ratio = {f"remote / local {measure}": values["remote"] / values["local"]}
+            run.put(f"{case.title}, {measure}", ratio | values)
+    case = Case("http", 16)
+    if run.plan.only in f"two {case.title}":
+        counts = {f"{count} workers requests/s": f"--remote={count} --loops={LOOPS}" for count in (1, 2)}
+        values = _compare(run, counts, case, "requests/s")
+        first, second = values.values()
+        run.put("remote workers with a callable of Python alone", {"2 workers / 1": second / first, **values})
+
+
+def _compare(
+    run: Run, options: Mapping[str, str], case: Case, measure: str, models: Sequence[str] = (MODEL,)
+) -> Values:
     """The mean of a load's measure on hosts that run at the same time, each measured twice: there and back.
 
     Args:
@@ -169,13 +192,14 @@ def _compare(run: Run, options: Mapping[str, str], case: Case, measure: str) -> 
         options: Options of served.py, by the name of what is compared.
         case: The load.
         measure: One of its figures.
+        models: That they serve, MODEL last.
     """
     found, folder = {name: list[float]() for name in options}, run.folder / f"{time.monotonic_ns()}"
     with ExitStack() as stack:
         hosts = {}
         for number, (name, each) in enumerate(options.items()):
             system = replace(run.system, command=[*run.system.command, *each.split()])
-            hosts[name] = stack.enter_context(Host(system, folder / str(number)))
+            hosts[name] = stack.enter_context(Host(system, folder / str(number), list(dict.fromkeys(models))))
         for host in hosts.values():
             host.wait_first_answer()
         for name in [*hosts, *reversed(hosts)]:
@@ -292,6 +316,7 @@ SECTIONS = {
     "streams": Section(_streams, SERVERS, (STREAM, MODEL)),
     "churn": Section(_churn, ["ours"], (STREAM, MODEL), once=True),
     "workers": Section(_workers, OURS, models=()),
+    "remote": Section(_remote, OURS, models=()),
     "inprocess": Section(_inprocess, OURS),
     "rest": Section(_rest, ["ours"], models=()),
     "openai": Section(_openai, ["ours"], models=()),

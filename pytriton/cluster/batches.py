@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections import deque
 from collections.abc import Callable
@@ -9,23 +10,27 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytriton.model_config import SequenceBatcher
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.pool.batch_reports import BatchCounter
 from pytriton.pool.remote_workers import RemoteWorkers
 from pytriton.wire.frames import Frame
+from pytriton.wire.tensors import Tensor
 from pytriton.worker.interfaces import Activity, Channel
+from pytriton.worker.observation import Observation
 
-__all__ = ["Batch", "Connection", "RemoteModel", "RemoteWorker"]
+__all__ = ["Batch", "Connection", "JoinedWorker", "RemoteModel"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Batch:
-    """A batch without its last reply."""
+    """A batch whose last reply the proxy has not got yet."""
 
     number: int  # on the way to the worker
     connection: Connection
-    proxy_number: int
     frame: Frame
     arrived: float
-    worker: RemoteWorker | None = None
+    worker: JoinedWorker | None = None  # that has to answer it
     taken: bool = False  # the callable has got it, or is about to
     answered: bool = False  # in part
     cancelled: bool = False
@@ -33,17 +38,36 @@ class Batch:
 
 @dataclass(eq=False)
 class Connection:
-    """A proxy of a model instance."""
+    """A proxy of a model instance.
+
+    Attributes:
+        outbox: Replies that its socket has no room for yet. Credits, and congestion of streams, limit them.
+    """
 
     channel: Channel
     model: RemoteModel
     ended: Future[None] = field(default_factory=Future)
     batches: dict[int, Batch] = field(default_factory=dict)  # by the proxy's numbers
-    favourite: RemoteWorker | None = None  # of a model with sequences
+    favourite: JoinedWorker | None = None  # of a model with sequences
+    outbox: deque[tuple[Batch, Frame, list[Tensor]]] = field(default_factory=deque)
+    descriptor: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.descriptor = self.channel.fileno()
+        self._room = select.poll()
+        self._room.register(self.descriptor, select.POLLOUT)
+
+    def is_writable(self) -> bool:
+        """Whether a reply can be sent without waiting for the proxy."""
+        return bool(self._room.poll(0))
+
+    def is_congested(self) -> bool:
+        """Whether streams should wait for the proxy."""
+        return bool(self.outbox) or self.channel.is_congested()
 
 
 @dataclass(eq=False)
-class RemoteWorker:
+class JoinedWorker:
     """A worker that has joined.
 
     Attributes:
@@ -52,7 +76,6 @@ class RemoteWorker:
         process: Its id there.
         credits: How many batches it takes at a time.
         joined: In seconds of :func:`time.time`.
-        answered: Number of batches.
     """
 
     identity: bytes
@@ -61,13 +84,15 @@ class RemoteWorker:
     process: int
     credits: int
     joined: float = field(default_factory=time.time)
-    answered: int = 0
     last_batch: int = 0  # its number; of workers with as many batches, the one that has waited longest gets the next
-    is_async: bool = False
     ready: bool = False
     leaving: bool = False
     batches: dict[int, Batch] = field(default_factory=dict)
     untold: int = 0  # replies of streams that were taken, and the worker does not know of
+    reports: BatchCounter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reports = BatchCounter(self.model.observation, self.model.config)
 
     def __str__(self) -> str:
         return f"{self.model.name} on {self.host} (process {self.process})"
@@ -78,36 +103,43 @@ class RemoteWorker:
         return self.ready and not self.leaving and len(self.batches) < self.credits
 
 
+@dataclass(eq=False)
 class RemoteModel:
     """The batches and workers of one model version.
 
-    Args:
-        name: Of the model.
-        version: Of the model.
-        welcome: What a worker has to know of it.
+    Attributes:
+        config: Of the model.
         options: As ``bind`` was given them.
-        sequences: Whether the batches of an instance should go to one worker.
+        welcome: What a worker has to know of the model.
+        observation: Counts the batches that workers report.
         on_change: Called when a worker has joined or gone.
+        derived: What a worker has answered to a ``welcome`` that asks for the model's tensors.
     """
 
-    def __init__(
-        self,
-        name: str,
-        version: int,
-        welcome: dict[str, Any],
-        options: RemoteWorkers,
-        sequences: bool,
-        on_change: Callable[[], None],
-    ) -> None:
-        self.name = name
-        self.version = version
-        self.welcome = welcome
-        self.options = options
-        self.sequences = sequences
-        self.on_change = on_change
-        self.activity = Activity()
-        self.workers: dict[bytes, RemoteWorker] = {}
-        self.waiting: deque[Batch] = deque()
+    config: TritonModelConfig
+    options: RemoteWorkers
+    welcome: dict[str, Any]
+    observation: Observation
+    on_change: Callable[[], None]
+    derived: dict[str, Any] | None = None
+    activity: Activity = field(default_factory=Activity)
+    connections: list[Connection] = field(default_factory=list)
+    workers: dict[bytes, JoinedWorker] = field(default_factory=dict)
+    waiting: deque[Batch] = field(default_factory=deque)
+    sequences: bool = field(init=False)  # the batches of an instance should go to one worker
+
+    def __post_init__(self) -> None:
+        self.sequences = isinstance(self.config.batcher, SequenceBatcher)
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        return self.config.model_name
+
+    @property
+    def version(self) -> int:
+        """Of the model."""
+        return self.config.model_version
 
     def matches(self, hello: dict[str, Any]) -> bool:
         """Whether a worker answers this model."""

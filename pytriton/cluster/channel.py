@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
 import select
-import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
 import zmq
 
-from pytriton.cluster.messages import BYE, FRAME, NUMBER, PROBE, TAKEN, Parts, configure, decode, encode, lay_out
+from pytriton.cluster.messages import (
+    BYE,
+    NUMBER,
+    OBSERVE,
+    PROBE,
+    TAKEN,
+    Parts,
+    configure,
+    decode,
+    encode,
+    has_message,
+    is_frame,
+    receive,
+    send,
+)
 from pytriton.wire.channel import MAX_AHEAD, PeerGoneError
 from pytriton.wire.frames import RELEASE, REQUEST, Frame
-from pytriton.wire.tensors import Tensor
+from pytriton.wire.tensors import FrameError, Tensor
 
 __all__ = ["RemoteChannel"]
 
-COPY_BELOW_BYTES = 64 * 1024
 POLL_S = 0.1
+SMALL_PARTS = 1  # of what the server's side sends: a frame or a word
 LOST = (
     zmq.EVENT_DISCONNECTED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -42,6 +55,7 @@ class RemoteChannel:
         address: ``tcp://host:port`` or ``ipc://path``.
         heartbeat_s: Seconds between two heartbeats.
         secure: Sets the keys of the socket.
+        on_observe: Called when the server's side wants reports of batches.
 
     Attributes:
         ended_well: Whether the server's side said good-bye.
@@ -54,28 +68,33 @@ class RemoteChannel:
         address: str,
         heartbeat_s: float,
         secure: Callable[[zmq.Socket[bytes]], None],
+        on_observe: Callable[[], None],
     ) -> None:
         self.ended_well = False
+        self._on_observe = on_observe
         self.failure = "the connection was lost"
         self._lock = threading.Lock()  # of the sockets, which libzmq lets one thread use at a time
         self._ahead = 0
-        self._closed = False
+        self._next: Frame | None = None  # a frame that has arrived while another one was answered
+        self._is_told = False  # that it is taken
+        self._closed = self._is_polled = False
+        self._is_watched = True  # a thread waits, or will without looking again
         self._socket = context.socket(zmq.DEALER)
         configure(self._socket, heartbeat_s)
         secure(self._socket)
         self._socket.setsockopt(zmq.ROUTING_ID, uuid4().bytes)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._monitor = self._socket.get_monitor_socket(LOST)
+        self._monitor_descriptor = self._monitor.FD
         self._epoll = select.epoll()
-        self._waking, self._woken = socket.socketpair()
-        self._waking.setblocking(False)
-        self._woken.setblocking(False)
-        for descriptor in (self._socket.FD, self._monitor.FD, self._woken.fileno()):
+        self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        for descriptor in (self._socket.FD, self._monitor_descriptor, self._woken):
             self._epoll.register(descriptor, select.EPOLLIN)
         self._socket.connect(address)
 
     def fileno(self) -> int:
         """A descriptor that is readable when something may have arrived."""
+        self._is_polled = True
         return self._epoll.fileno()
 
     def wait_connected(self, timeout_s: float) -> bool:
@@ -88,7 +107,7 @@ class RemoteChannel:
         while True:
             with self._lock:
                 self._check_open()
-                if self._events() & zmq.POLLOUT:
+                if int(self._socket.get(zmq.EVENTS)) & zmq.POLLOUT:
                     return True
                 self._check_monitor()
             remaining_s = deadline - time.monotonic()
@@ -108,80 +127,116 @@ class RemoteChannel:
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            parts = self._next()
-            if parts is not None and parts[0].bytes != PROBE:
-                return parts[0].bytes, json.loads(parts[1].bytes)
+            with self._lock:
+                parts = self._receive()
+            if parts is not None and parts[0] != PROBE:
+                return parts[0], json.loads(bytes(parts[1]))
             if parts is None and not self._wait(deadline - time.monotonic()):
                 return None
 
     def send(self, frame: Frame, tensors: Sequence[Tensor] = ()) -> None:
-        """As :meth:`Channel.send`."""
+        """As :meth:`Channel.send`. A last reply also tells that the next batch is taken, if that has arrived."""
         self._ahead += frame.more
-        self._send(encode(frame, frame.number, tensors, lay_out(tensors)))
+        parts = encode(frame, tensors)
+        with self._lock:
+            if not frame.more and self._next is None:
+                self._take_next(parts)
+            self._send_locked(parts)
+            self._notify_if_arrived()
+
+    def _take_next(self, parts: Parts) -> None:
+        try:
+            self._next = self._receive_frame()
+        except FrameError as error:  # which is not the reply's
+            raise PeerGoneError(f"the server's side sent a bad message: {error}") from error
+        if self._next is not None and self._next.kind == REQUEST:
+            parts.append(NUMBER.pack(self._next.number))
+            self._is_told = True
 
     def _send(self, parts: Parts) -> None:
         with self._lock:
-            self._check_open()
-            try:
-                self._socket.send_multipart(
-                    parts, zmq.NOBLOCK, copy=len(parts) < 3 or parts[2].nbytes < COPY_BELOW_BYTES
-                )
-            except zmq.ZMQError as error:
-                raise PeerGoneError(str(error)) from error
-            # Sending may have noticed what has arrived, of which the socket's descriptor tells once.
-            arrived = self._events() & zmq.POLLIN
-        if arrived:
+            self._send_locked(parts)
+            self._notify_if_arrived()
+
+    def _send_locked(self, parts: Parts) -> None:
+        self._check_open()
+        try:
+            send(self._socket, parts)
+        except zmq.ZMQError as error:
+            raise PeerGoneError(str(error)) from error
+
+    def _notify_if_arrived(self) -> None:
+        """Wake who waits: sending may have noticed what has arrived, of which the socket's descriptor tells once."""
+        if self._is_watched and (self._next is not None or has_message(self._socket)):
             self._notify()
 
-    def _events(self) -> int:
-        events = self._socket.get(zmq.EVENTS)
-        assert isinstance(events, int)
-        return events
-
     def _notify(self) -> None:
-        with suppress(OSError):
-            self._waking.send(b"\0")
+        os.eventfd_write(self._woken, 1)
 
     def receive(self) -> Frame:
         """As :meth:`Channel.receive`."""
-        while (frame := self.receive_ready()) is None:
+        while (frame := self._take(waits=True)) is None:
             self._wait(None)
         return frame
 
-    def _wait(self, timeout_s: float | None) -> bool:
-        return bool(self._epoll.poll(None if timeout_s is None else max(0.0, timeout_s)))
-
     def receive_ready(self) -> Frame | None:
         """As :meth:`Channel.receive_ready`."""
-        while (parts := self._next()) is not None:
-            kind = parts[0].bytes
+        frame = self._take()
+        if frame is None:
+            self._wait(0)
+        return frame
+
+    def _wait(self, timeout_s: float | None) -> bool:
+        """Wait until something may have arrived; False at the timeout.
+
+        Raises:
+            PeerGoneError: The connection was lost, or :meth:`shutdown`.
+        """
+        ready = self._epoll.poll(None if timeout_s is None else max(0.0, timeout_s))
+        with self._lock:
+            self._check_open()
+            for descriptor, _ in ready:
+                if descriptor == self._woken:
+                    os.eventfd_read(self._woken)
+                elif descriptor == self._monitor_descriptor:
+                    self._check_monitor()
+        return bool(ready)
+
+    def _take(self, waits: bool = False) -> Frame | None:
+        """The next frame that has arrived, after telling that it is taken; ``waits`` if the caller waits for others."""
+        with self._lock:
+            frame, self._next = self._next, None
+            is_told, self._is_told = self._is_told, False
+            if frame is None:
+                frame = self._receive_frame()
+            if frame is not None and frame.kind == REQUEST and not is_told:
+                self._send_locked([TAKEN, NUMBER.pack(frame.number)])
+            self._is_watched = self._is_polled or (waits and frame is None)
+        return frame
+
+    def _receive_frame(self) -> Frame | None:
+        """The next frame that has arrived; acts on other messages."""
+        while (parts := self._receive()) is not None:
+            kind = parts[0]
             if kind == BYE:
                 self.ended_well = True
                 raise PeerGoneError("the server's side needs this worker no more")
-            if kind != FRAME:
-                continue
-            frame = decode(parts)
-            if frame.kind == RELEASE:
-                self._ahead -= frame.number
-            elif frame.kind == REQUEST:
-                self._send([TAKEN, NUMBER.pack(frame.number)])
-                frame.data = frame.data.copy()  # the callable may write to its inputs
-            return frame
+            if kind == OBSERVE:
+                self._on_observe()
+            elif is_frame(kind):
+                frame = decode([bytearray(kind), *parts[1:]])  # the callable may write to its inputs
+                if frame.kind == RELEASE:
+                    self._ahead -= frame.number
+                return frame
         return None
 
-    def _next(self) -> list[zmq.Frame] | None:
-        """The next message, if there is one."""
-        with self._lock:
-            self._check_open()
-            with suppress(BlockingIOError):
-                self._woken.recv(4096)
-            try:
-                return self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                self._check_monitor()
-                return None
-            except zmq.ZMQError as error:
-                raise PeerGoneError(str(error)) from error
+    def _receive(self) -> Parts | None:
+        """The next message that has arrived."""
+        self._check_open()
+        try:
+            return receive(self._socket, SMALL_PARTS) if has_message(self._socket) else None
+        except zmq.ZMQError as error:
+            raise PeerGoneError(str(error)) from error
 
     def _check_open(self) -> None:
         if self._closed:
@@ -206,8 +261,10 @@ class RemoteChannel:
 
     def shutdown(self) -> None:
         """As :meth:`Channel.shutdown`."""
-        self._closed = True
-        self._notify()
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._notify()
 
     def close(self) -> None:
         """As :meth:`Channel.close`."""
@@ -217,5 +274,4 @@ class RemoteChannel:
             self._monitor.close(0)
             self._socket.close(0)
             self._epoll.close()
-            self._waking.close()
-            self._woken.close()
+            os.close(self._woken)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import zmq.auth.thread
 
 from pytriton.exceptions import PyTritonBadParameterError
 
-__all__ = ["load_key", "make_keys", "secure_server", "secure_worker"]
+__all__ = ["WorkerKeys", "load_key", "make_keys", "secure_server"]
 
 SECRET = ".key_secret"
 PUBLIC = ".key"
@@ -61,19 +62,24 @@ def load_key(path: Path, *, secret: bool) -> tuple[bytes, bytes | None]:
     return public_key, secret_key
 
 
-def secure_worker(connection: zmq.Socket[bytes], key: Path | None, server_key: Path | None) -> None:
-    """Set the keys of a worker's socket.
+@dataclass(frozen=True)
+class WorkerKeys:
+    """The keys of a worker, and the public key of the server's side."""
 
-    Args:
-        connection: The socket.
-        key: The worker's secret key.
-        server_key: The server's public key.
-    """
-    if key is None or server_key is None:
-        return
-    public, secret = load_key(key, secret=True)
-    connection.curve_publickey, connection.curve_secretkey = public, secret or b""
-    connection.curve_serverkey = load_key(server_key, secret=False)[0]
+    public: bytes
+    secret: bytes = field(repr=False)
+    server: bytes
+
+    @classmethod
+    def load(cls, key: Path, server_key: Path) -> WorkerKeys:
+        """Read the worker's secret key and the server's public key; raises as :func:`load_key`."""
+        public, secret = load_key(key, secret=True)
+        return cls(public, secret or b"", load_key(server_key, secret=False)[0])
+
+    def secure(self, connection: zmq.Socket[bytes]) -> None:
+        """Set the keys of a worker's socket."""
+        connection.curve_publickey, connection.curve_secretkey = self.public, self.secret
+        connection.curve_serverkey = self.server
 
 
 def secure_server(context: zmq.Context[Any], connection: zmq.Socket[bytes], key: Path, worker_keys: Path) -> Any:

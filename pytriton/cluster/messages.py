@@ -5,17 +5,23 @@
     server's side (ROUTER)                              worker (DEALER), one connection per model
 
                               <──  HELLO, JSON          who it is, and which model it answers
-    WELCOME, JSON             ──>                       the model's configuration; or REFUSED, text
+    WELCOME, JSON             ──>                       the model's configuration; or REFUSED, JSON
                               <──  READY, JSON          its callable is checked
-    FRAME, header, data       ──>                       a batch, or the cancellation of one
-                              <──  TAKEN, number        the callable is about to get it
-                              <──  FRAME, header, data  replies
+    frame [, data]            ──>                       a batch, or the cancellation of one
+                              <──  TAKEN, number        the callable is about to get this batch
+                              <──  frame [, data] [, number]   a reply, and the batch that the callable gets next
+    OBSERVE                   ──>                       report batches from now on
+                              <──  REPORT, JSON         for metrics; see pool/batch_reports.py
                               <──  LEAVE                no further batch, please
     BYE                       ──>                       all of its batches are answered, or the model goes
     PROBE                     ──>                       nothing; tells the sender whether the worker is there
 
-The header is a frame of ``frames.py`` without data, as if the data lay in an arena at byte 0; the data is the message's
-next part. Deadlines are sent as the seconds that remain, because each machine has a clock of its own.
+    WELCOME, JSON             ──>                       with "derive": what the model's tensors are is not known yet
+                              <──  DERIVED, JSON        they, as the callable has them; then BYE
+
+The first part of a message is a word, or a frame of ``wire/frames.py``, which is longer. A frame holds its data, or
+says that they lie in an arena from byte 0 on, which is the message's next part. Deadlines are sent as the seconds that
+remain, because each machine has a clock of its own.
 """
 
 from __future__ import annotations
@@ -30,23 +36,28 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from pytriton.wire.frames import Frame, pack, unpack
+from pytriton.wire.frames import HEADER, INLINE_LIMIT_BYTES, NO_REGION, Frame, pack, unpack
 from pytriton.wire.tensors import ALIGN, FrameError, Tensor, data_bytes
 
 __all__ = [
-    *("BYE", "FRAME", "HELLO", "LEAVE", "PROBE", "READY", "REFUSED", "TAKEN", "WELCOME"),
-    *("NUMBER", "PROTOCOL", "Parts", "configure", "decode", "encode", "lay_out", "tensors_to_forward"),
+    *("BYE", "DERIVED", "HELLO", "LEAVE", "OBSERVE", "PROBE", "READY", "REFUSED", "REPORT", "TAKEN", "WELCOME"),
+    *("NUMBER", "PROTOCOL", "Parts", "configure", "decode", "encode", "encode_forwarded", "has_message", "is_frame"),
+    *("receive", "send", "tensors_to_forward"),
 ]
 
-PROTOCOL = 1
-HELLO, WELCOME, REFUSED, READY, FRAME, TAKEN, LEAVE, BYE, PROBE = (
-    *(b"hello", b"welcome", b"refused", b"ready"),
-    *(b"frame", b"taken", b"leave", b"bye", b"probe"),
+PROTOCOL = 2
+HELLO, WELCOME, REFUSED, READY, TAKEN, LEAVE, BYE, PROBE, OBSERVE, REPORT, DERIVED = (
+    *(b"hello", b"welcome", b"refused", b"ready", b"taken", b"leave", b"bye", b"probe"),
+    *(b"observe", b"report", b"derived"),
 )
 NUMBER = struct.Struct("<I")
 HANDSHAKE_S = 5.0
 MAX_PART_BYTES = 4 * 2**30
+COPY_BELOW_BYTES = 64 * 1024
 _DEADLINE = b'"deadline"'
+# As integers, because operators of zmq's enumerations take longer than what they control.
+_EVENTS, _RCVMORE, _POLLIN = int(zmq.EVENTS), int(zmq.RCVMORE), int(zmq.POLLIN)
+_NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 
 Parts = list[Any]
 
@@ -64,34 +75,73 @@ def configure(connection: zmq.Socket[bytes], heartbeat_s: float) -> None:
     connection.setsockopt(zmq.IPV6, 1)
 
 
-def encode(frame: Frame, number: int, tensors: Sequence[Tensor], data: Any) -> Parts:
-    """The parts of a message of kind FRAME.
+def send(connection: zmq.Socket[bytes], parts: Parts) -> None:
+    """Send a message without waiting; large arrays without a copy, so that they must not change any more.
 
-    Args:
-        frame: What to send.
-        number: Of the batch, in place of the frame's.
-        tensors: Of the frame; their ``parts`` are not used.
-        data: Their bytes, each tensor padded to ALIGN. Must not change until the message is sent.
+    Raises:
+        zmq.ZMQError: There is nobody to send it to.
     """
-    metadata = frame.metadata
+    *first, last = parts
+    for part in first:
+        connection.send(part, _MORE, len(part) < COPY_BELOW_BYTES)
+    connection.send(last, _NOBLOCK, len(last) < COPY_BELOW_BYTES)
+
+
+def has_message(connection: zmq.Socket[bytes]) -> bool:
+    """Whether a message has arrived."""
+    events = connection.get(_EVENTS)
+    assert isinstance(events, int)
+    return events & _POLLIN != 0
+
+
+def receive(connection: zmq.Socket[bytes], small: int) -> Parts:
+    """The parts of the message that has arrived. The first ``small`` ones are bytes, the others views.
+
+    Raises:
+        zmq.ZMQError: There is none, or the socket was closed.
+    """
+    parts: Parts = [connection.recv(_NOBLOCK)]
+    while connection.get(_RCVMORE):
+        is_small = len(parts) < small
+        parts.append(connection.recv(_NOBLOCK) if is_small else connection.recv(_NOBLOCK, copy=False).buffer)
+    return parts
+
+
+def is_frame(part: bytes) -> bool:
+    """Whether the first part of a message is a frame."""
+    return len(part) >= HEADER.size
+
+
+def encode(frame: Frame, tensors: Sequence[Tensor]) -> Parts:
+    """The parts of a frame with this side's own tensors, which are copied."""
+    if data_bytes(tensors) <= INLINE_LIMIT_BYTES:
+        return [pack(frame, tensors)]
+    frame.region = 0
+    return [pack(frame, tensors), _laid_out(tensors)]
+
+
+def encode_forwarded(frame: Frame, number: int) -> Parts:
+    """The parts of a frame that a proxy has sent, with another number; its data are not copied if they are large."""
+    metadata, size = frame.metadata, frame.data_bytes
     if _DEADLINE in metadata:
         metadata = _with_deadlines(metadata, -time.monotonic())
-    copy = Frame(frame.kind, number, frame.requests, frame.rows, metadata, (), 0, frame.more, frame.apart)
-    return [FRAME, pack(copy, tensors), data]
+    region = NO_REGION if size <= INLINE_LIMIT_BYTES else 0
+    sent = Frame(frame.kind, number, frame.requests, frame.rows, metadata, (), region, frame.more, frame.apart)
+    message = pack(sent, tensors_to_forward(frame))
+    return [message] if region == NO_REGION else [message, frame.data[:size]]
 
 
-def decode(parts: Sequence[zmq.Frame]) -> Frame:
-    """The frame of a message of kind FRAME.
+def decode(parts: Parts) -> Frame:
+    """The frame of a message; its arrays may be written to if the first part can be.
 
     Raises:
         FrameError: It is none.
     """
-    if len(parts) != 3:
-        raise FrameError(f"a message of {len(parts)} parts is no frame")
-    frame = unpack(memoryview(parts[1].bytes))
-    if len(parts[2].buffer) < frame.data_bytes:
-        raise FrameError(f"a message has {len(parts[2].buffer)} of {frame.data_bytes} bytes of data")
-    frame.data = np.frombuffer(parts[2].buffer, np.uint8)
+    frame = unpack(memoryview(parts[0]))
+    if frame.region != NO_REGION:
+        if len(parts) < 2 or len(parts[1]) < frame.data_bytes:
+            raise FrameError(f"a message of {len(parts)} parts has not the {frame.data_bytes} bytes of its frame")
+        frame.data = np.frombuffer(parts[1], np.uint8)
     if _DEADLINE in frame.metadata:
         frame.metadata = _with_deadlines(frame.metadata, time.monotonic())
     return frame
@@ -114,7 +164,7 @@ def tensors_to_forward(frame: Frame) -> list[Tensor]:
     ]
 
 
-def lay_out(tensors: Sequence[Tensor]) -> NDArray[np.uint8]:
+def _laid_out(tensors: Sequence[Tensor]) -> NDArray[np.uint8]:
     """The tensors' bytes one after the other, each padded to ALIGN."""
     data = np.empty(data_bytes(tensors), np.uint8)
     start = 0

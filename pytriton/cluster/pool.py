@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from pytriton.cluster.batches import RemoteModel, RemoteWorker
+from pytriton.cluster.batches import JoinedWorker, RemoteModel
 from pytriton.cluster.hub import Hub
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
-from pytriton.model_config import SequenceBatcher
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.pool.pool import Infer, ServedModel, WorkerStatus
 from pytriton.pool.remote_workers import RemoteWorkers
@@ -61,25 +59,20 @@ class RemoteWorkerPool:
         self._over = False
         config = model.config
         options = {name: value for name, value in asdict(model.options).items() if name != "warmup"}
-        self._model = RemoteModel(
-            config.model_name,
-            config.model_version,
-            {
-                "config": ModelConfigGenerator(config).get_config(),
-                "version": config.model_version,
-                "options": options,
-            },
-            remote,
-            isinstance(config.batcher, SequenceBatcher),
-            self._on_change,
-        )
+        welcome = {
+            "config": ModelConfigGenerator(config).get_config(),
+            "version": config.model_version,
+            "options": options,
+            "trace_config": None if model.trace_config is None else list(model.trace_config),
+        }
+        self._model = RemoteModel(config, remote, welcome, model.observation, self._on_change)
         self._hub: Hub | None = None
 
     def _on_change(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
-    def joined(self) -> list[RemoteWorker]:
+    def joined(self) -> list[JoinedWorker]:
         """The workers that answer batches now."""
         return self._hub.workers(self._model) if self._hub is not None else []
 
@@ -90,17 +83,23 @@ class RemoteWorkerPool:
             PyTritonWorkerError: They did not join in time, or the address cannot be listened on.
         """
         self._hub = hub = Hub.enter(self._model)
+        self._served.observation.follow(self._observe)
         try:
             self._start_workers(hub.address)
             self._wait_for_workers(self._options.min_workers)
         except BaseException:
             self.close()
             raise
-        binding = Binding(_called_elsewhere, self._served.config, self._served.context)
+        executor = ForwardingExecutor(hub, self._model)
+        binding = Binding(executor.serve, self._served.config, self._served.context)
         for index in range(self._options.instances):
-            executor = ForwardingExecutor(hub, self._model)
             self.workers.append(Instance(f"{sockets}.{index}", binding, executor, on_disconnect))
         return True
+
+    def _observe(self) -> None:
+        """Metrics are enabled."""
+        if self._hub is not None:
+            self._hub.observe(self._model)
 
     def _start_workers(self, address: str) -> None:
         """Nothing: others start the workers."""
@@ -163,9 +162,5 @@ class RemoteWorkerPool:
         self.workers.clear()
         hub, self._hub = self._hub, None
         if hub is not None:
+            self._served.observation.unfollow(self._observe)
             hub.leave(self._model)
-
-
-def _called_elsewhere(_: Any) -> Any:
-    """Stands for the callables, which the workers have."""
-    raise NotImplementedError("the callables of this model are those of its remote workers")

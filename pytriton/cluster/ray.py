@@ -43,19 +43,15 @@ class Actor:
         heartbeat_s: float,
         keys: dict[str, str],
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="pytriton-keys-")
-        for name, content in keys.items():
-            file = Path(self._folder.name, name)
-            file.touch(mode=0o600)
-            file.write_text(content)
-        options = WorkerOptions(
-            address,
-            Path(self._folder.name, WORKER + SECRET),
-            Path(self._folder.name, SERVER + PUBLIC),
-            heartbeat_s=heartbeat_s,
-        )
         function = factory(device="cuda:0" if has_gpu else None) if takes_device(factory) else factory()
-        self._worker = RemoteWorker(model, function, options, version)
+        with tempfile.TemporaryDirectory(prefix="pytriton-keys-") as folder:
+            for name, content in keys.items():
+                file = Path(folder, name)
+                file.touch(mode=0o600)
+                file.write_text(content)
+            key, server_key = Path(folder, WORKER + SECRET), Path(folder, SERVER + PUBLIC)
+            options = WorkerOptions(address, key, server_key, heartbeat_s=heartbeat_s)
+            self._worker = RemoteWorker(model, function, options, version)
         self._thread = threading.Thread(target=self._worker.run, daemon=True)
         self._thread.start()
 
@@ -105,6 +101,7 @@ class RayWorkerPool(RemoteWorkerPool):
         return len(self._actors) or self._workers.count
 
     def _start_workers(self, address: str) -> None:
+        self._folder.cleanup()  # the keys are read
         self._address = address
         self._add(self._workers.count)
 

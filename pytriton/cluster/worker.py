@@ -7,7 +7,8 @@ import os
 import random
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -16,19 +17,21 @@ from typing import Any
 import zmq
 
 from pytriton.cluster.channel import RemoteChannel
-from pytriton.cluster.keys import secure_worker
-from pytriton.cluster.messages import HELLO, LEAVE, PROTOCOL, READY, REFUSED, WELCOME
+from pytriton.cluster.derivation import derive_tensors
+from pytriton.cluster.keys import WorkerKeys
+from pytriton.cluster.messages import DERIVED, HELLO, LEAVE, PROTOCOL, READY, REFUSED, REPORT, WELCOME
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.model_config.parser import ModelConfigParser
+from pytriton.pool.batch_reports import WorkerObservation
 from pytriton.pool.pool import ServedCallable, ServedModel
 from pytriton.pool.remote_workers import check_address, is_local
+from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
 from pytriton.signature.served import served_form
 from pytriton.wire.channel import PeerGoneError
 from pytriton.wire.tensors import FrameError
 from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.inference import Options
-from pytriton.worker.observation import Observation
 from pytriton.worker.results import is_async
 
 __all__ = ["RemoteWorker", "WorkerOptions"]
@@ -77,6 +80,9 @@ class RemoteWorker:
         function: The callable.
         options: Where to join.
         model_version: Its version; None is any.
+
+    Raises:
+        PyTritonBadParameterError: There is no key in a file.
     """
 
     def __init__(self, model: str, function: Any, options: WorkerOptions, model_version: int | None = None) -> None:
@@ -89,6 +95,10 @@ class RemoteWorker:
         self._channel: RemoteChannel | None = None
         self._leaving = threading.Event()
         self._served: tuple[dict[str, Any], ServedCallable] | None = None
+        self._keys: WorkerKeys | None = None
+        if options.key is not None and options.server_key is not None:
+            self._keys = WorkerKeys.load(options.key, options.server_key)
+        self._observation = WorkerObservation(None, lambda: None, self._report)
 
     def leave(self) -> None:
         """Take no further batch, answer those that have come, and end. From any thread."""
@@ -115,8 +125,10 @@ class RemoteWorker:
                     self._context,
                     self._options.connect,
                     self._options.heartbeat_s,
-                    lambda connection: secure_worker(connection, self._options.key, self._options.server_key),
+                    self._secure,
+                    self._observe,
                 )
+                self._observation.reports_batches = False
                 with self._lock:
                     self._channel = channel
                 try:
@@ -173,11 +185,30 @@ class RemoteWorker:
             raise PeerGoneError(f"{self._options.connect} refused this worker: {reason}")
         if kind != WELCOME:
             raise PeerGoneError(f"{self._options.connect} did not say which model it serves")
+        if "derive" in content:
+            channel.tell(DERIVED, derive_tensors(self._function, self._model, content["derive"]))
+            channel.hear(ANSWER_S)
+            return None
         served = self._serve(content)
         channel.tell(READY, {"is_async": is_async(self._function)})
         if self._leaving.is_set():
             channel.tell(LEAVE)
         return served
+
+    def _secure(self, connection: zmq.Socket[bytes]) -> None:
+        if self._keys is not None:
+            self._keys.secure(connection)
+
+    def _observe(self) -> None:
+        self._observation.reports_batches = True
+
+    def _report(self, *report: Any) -> None:
+        """Tell the server's side what has happened to a batch."""
+        with self._lock:
+            channel = self._channel
+        if channel is not None:
+            with suppress(PeerGoneError):
+                channel.tell(REPORT, report)
 
     def _credits(self) -> int:
         if self._options.credits is not None:
@@ -191,13 +222,14 @@ class RemoteWorker:
             if before == welcome:
                 return served
             served.executor.close()
+        _trace(welcome["trace_config"])
         config = ModelConfigParser.from_dict(welcome["config"])
         config.model_version = welcome["version"]
         function = served_form(self._function, config)
         check_callable(function, config)
         context = TritonContext()
         attach(function, context, config)
-        model = ServedModel(config, context, Options(**welcome["options"]), Observation())
+        model = ServedModel(config, context, Options(**welcome["options"]), self._observation)
         served = ServedCallable(function, model, True, f"pytriton-{self._model}", self._stop_unrecoverable)
         self._served = welcome, served
         return served
@@ -205,6 +237,15 @@ class RemoteWorker:
     def _stop_unrecoverable(self) -> None:
         LOGGER.error("model %s: the callable cannot go on; this worker ends", self._model)
         self.leave()
+
+
+def _trace(trace_config: Sequence[str] | None) -> None:
+    """Send spans to where the server sends its own, unless this process has a tracer."""
+    if trace_config is not None and wants_telemetry(trace_config):
+        try:
+            ensure_telemetry_tracer(trace_config)
+        except (ImportError, ValueError) as error:
+            LOGGER.warning("requests have no spans of this worker: %s", error)
 
 
 def run_workers(workers: list[RemoteWorker], on_failure: Callable[[], None]) -> list[BaseException]:

@@ -15,7 +15,7 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationErr
 
 __all__ = ["RayWorkers", "RemoteWorkers", "check_address", "is_local"]
 
-LEAST_IN_FLIGHT, PER_WORKER = 4, 2
+PER_WORKER = 2  # batches in flight
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,9 @@ class RemoteWorkers:
         idempotent: Whether a batch may be repeated on another worker if the one that was computing it is lost. Batches
             that no callable has got yet are always sent to another one.
         batches_in_flight: How many batches the server hands over before it waits, and merges further requests; in place
-            of ``ModelConfig.max_batches_in_flight``. Best is two for each worker of a plain function: one that it works
-            on, and the next one. Default: that for ``min_workers``, and at least 4.
+            of ``ModelConfig.max_batches_in_flight``. Two for each worker of a plain function hide the time that batches
+            travel: one that it works on, and the next one. One for each makes larger batches. Default: two for each of
+            ``min_workers``.
         instances: Model instances of the server, which share the workers. Sequences need several: each instance sends
             its sequences to one worker, as long as that worker is there.
         heartbeat_s: A worker that is silent for three times as long is lost. A worker whose process has ended is
@@ -86,7 +87,7 @@ class RemoteWorkers:
     @property
     def limit(self) -> int:
         """Most batches in flight of one instance."""
-        return self.batches_in_flight or max(LEAST_IN_FLIGHT, PER_WORKER * self.min_workers)
+        return self.batches_in_flight or PER_WORKER * max(1, self.min_workers)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class RayWorkers:
     @property
     def limit(self) -> int:
         """Most batches in flight of the model."""
-        return max(LEAST_IN_FLIGHT, PER_WORKER * self.count)
+        return PER_WORKER * self.count
 
 
 def is_local(address: str) -> bool:

@@ -6,7 +6,9 @@ Usage: ``python served.py <HTTP port> <gRPC port> <metrics port> <model>...``; S
 
 import argparse
 import logging
+import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -22,6 +24,7 @@ from pytriton.triton import Triton, TritonConfig
 
 HOST = "127.0.0.1"
 MAX_REQUESTS = 20_000  # of a worker, with --restart
+LOOPS_VARIABLE = "BENCH_LOOPS"  # of a remote worker
 
 
 def make(model, loops=0):
@@ -61,6 +64,13 @@ def make(model, loops=0):
     return {"double": double, "pair": pair, "stream": stream, "echo": echo, "errant": errant, "busy": busy}[model]
 
 
+def __getattr__(name):
+    """``make_NAME`` is the factory of a model for ``pytriton worker``."""
+    if not name.startswith("make_"):
+        raise AttributeError(name)
+    return partial(make, name.removeprefix("make_"), int(os.environ[LOOPS_VARIABLE]))
+
+
 def bind(triton, name, infer_func, max_batch_size=MAX_BATCH_SIZE):
     """Bind a model of this name."""
     model, inputs, outputs = kind(name), [], []
@@ -87,9 +97,31 @@ def serve_model(triton, name, chosen):
 
         endless = {"max_requests": MAX_REQUESTS, "restart_period_s": 0.01} if chosen.restart else {}
         infer_func = Processes(infer_func, count=chosen.workers, **endless)
+    elif chosen.remote:
+        from pytriton.workers import RemoteWorkers
+
+        infer_func = RemoteWorkers(remote_address(chosen), min_workers=chosen.remote)
     else:
         infer_func = infer_func()
     bind(triton, name, infer_func, 1 if chosen.loops else MAX_BATCH_SIZE)
+
+
+def remote_address(chosen):
+    """Where remote workers connect: the port after those of the server."""
+    return f"tcp://{HOST}:{max(chosen.ports) + 1}"
+
+
+def start_workers(chosen):
+    """Start the programs of remote workers, which end with this process."""
+    factories = [f"{name}=served:make_{kind(name)}" for name in chosen.models]
+    command = [sys.executable, "-m", "pytriton", "worker", *factories, f"--connect={remote_address(chosen)}"]
+    return [
+        subprocess.Popen(
+            [*command, f"--app-dir={os.path.dirname(os.path.abspath(__file__))}"],
+            env={**os.environ, LOOPS_VARIABLE: str(chosen.loops)},
+        )
+        for _ in range(chosen.remote)
+    ]
 
 
 def rebind(triton, chosen):
@@ -107,6 +139,7 @@ def main():
     parser.add_argument("models", nargs="+")
     parser.add_argument("--restart", action="store_true", help="a server that died; SIGUSR1 rebinds the models")
     parser.add_argument("--workers", type=int, default=0, help="processes for each model; 0 is a thread")
+    parser.add_argument("--remote", type=int, default=0, help="remote workers on this machine, over TCP")
     parser.add_argument("--loops", type=int, default=0, help="of Python for each request, which is not batched then")
     parser.add_argument("--busy", action="store_true", help="a thread beside the server that computes without end")
     chosen = parser.parse_args()
@@ -118,12 +151,17 @@ def main():
         options["triton_lifecycle_policy"] = TritonLifecyclePolicy(restart_server=True)
     if chosen.busy:
         threading.Thread(target=lambda: [None for _ in count()], daemon=True).start()
+    remote = start_workers(chosen)
     with Triton(config=config_of(*chosen.ports), **options) as triton:
         for name in chosen.models:
             serve_model(triton, name, chosen)
         if chosen.restart:
             signal.signal(signal.SIGUSR1, lambda *_: threading.Thread(target=rebind, args=(triton, chosen)).start())
         triton.serve()
+    for worker in remote:
+        worker.terminate()
+    for worker in remote:
+        worker.wait()
 
 
 if __name__ == "__main__":

@@ -78,6 +78,24 @@ def make_waiting():
     return waiting
 
 
+def make_wide():
+    """Streams so many arrays of 28 KB."""
+
+    def wide(requests):
+        (request,) = requests
+        for number in range(int(request["x"][0])):
+            yield [{"y": np.full(7000, number, np.float32)}]
+
+    return wide
+
+
+def make_typed():
+    def repeat(text: str, times: int) -> str:
+        return text * times
+
+    return repeat
+
+
 def make_texts():
     @batch
     def texts(x):

@@ -1,8 +1,12 @@
 """One trace goes from the client through the server to the callable."""
 
 import asyncio
+import subprocess
+import sys
 from contextlib import closing
+from pathlib import Path
 
+import numpy as np
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -16,13 +20,15 @@ from pytriton.client import (
 )
 from pytriton.client.utils import create_client_from_url
 from pytriton.decorators import batch
+from pytriton.model_config import Tensor
 from pytriton.proxy import telemetry
-from pytriton.workers import Processes
+from pytriton.workers import Processes, RemoteWorkers
 from tests.server.arrays import filled
 from tests.server.collector import collecting
 from tests.server.conftest import local_config
 from tests.server.gated import Gated
 from tests.server.own_server import address
+from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.unit.generators import count_up, count_up_async
 from tests.unit.tracers import no_tracer
@@ -112,6 +118,30 @@ def test_a_worker_process_continues_the_trace(bind, http_url, root, collector):
     with ModelClient(http_url, model) as client:
         client.infer_batch(filled(1))
     spans = ended(collector, model)
+    assert spans[EXECUTE].trace == identifier(root)
+    assert spans[CALLABLE].parent == spans[EXECUTE].id
+
+
+def test_a_remote_worker_continues_the_trace(triton, http_url, root, collector):
+    pytest.importorskip("zmq")
+    vector = {"shape": (-1,), "dtype": np.float32}
+    with reserved_ports(1) as (port,):
+        address = f"tcp://127.0.0.1:{port}"
+        worker = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "pytriton", "worker", "--model=far", "remote_models:make_double"),
+                *(f"--connect={address}", f"--app-dir={Path(__file__).parent}"),
+            ]
+        )
+        try:
+            triton.bind("far", RemoteWorkers(address), [Tensor(name="x", **vector)], [Tensor(name="y", **vector)])
+            with ModelClient(http_url, "far") as client:
+                client.infer_batch(filled(1))
+            spans = ended(collector, "far")
+        finally:
+            worker.kill()
+            worker.wait()
+            triton.unbind("far")
     assert spans[EXECUTE].trace == identifier(root)
     assert spans[CALLABLE].parent == spans[EXECUTE].id
 

@@ -24,8 +24,9 @@ from pytriton.triton import Triton
 from pytriton.workers import RemoteWorkers
 from tests.server.conftest import local_config
 from tests.server.ports import reserved_ports
-from tests.server.processes import wait_for
+from tests.server.processes import command_line, descendants, wait_for
 
+prometheus_client = pytest.importorskip("prometheus_client")
 zmq = pytest.importorskip("zmq")
 from pytriton.cluster.keys import make_keys  # noqa: E402
 
@@ -145,7 +146,8 @@ def test_a_batch_that_no_callable_got_goes_to_another_worker_and_one_that_was_go
     triton, workers, address, tmp_path
 ):
     first = workers("gated=make_gated")
-    with bound(triton, "gated", RemoteWorkers(address), max_batch_size=1), ThreadPoolExecutor(4) as pool:
+    remote = RemoteWorkers(address, batches_in_flight=4)
+    with bound(triton, "gated", remote, max_batch_size=1), ThreadPoolExecutor(4) as pool:
         got = pool.submit(infer, triton, "gated")
         wait_for((tmp_path / f"entered-{first.pid}").exists, "the first batch to be taken")
         others = [pool.submit(infer, triton, "gated") for _ in range(2)]
@@ -240,6 +242,73 @@ def test_without_a_worker_requests_wait_and_then_fail(triton, workers, address):
         waiting = pool.submit(infer, triton, "double")
         workers("double=make_double")
         np.testing.assert_array_equal(waiting.result(), X * 2)
+
+
+def test_the_tensors_of_a_typed_function_come_from_the_first_worker(triton, workers, address):
+    workers("typed=make_typed", "untyped=make_failing")
+    remote = RemoteWorkers(address)
+    with pytest.raises(PyTritonValidationError, match=r"'untyped' cannot be derived: .*has no annotation"):
+        triton.bind("untyped", remote)
+    with pytest.raises(PyTritonValidationError, match="which take no example"):
+        triton.bind("typed", remote, example={"text": "a", "times": 1})
+    triton.bind("typed", remote)
+    with ModelClient(triton.url, "typed") as client:
+        assert client.call(text="ab", times=2) == "abab"
+    with pytest.raises(PyTritonValidationError, match="start workers with the new ones"):
+        triton.rebind("typed", remote)
+    triton.unbind("typed")
+
+
+def test_the_calls_of_remote_workers_are_counted_here(triton, workers, address, tmp_path):
+    registry = prometheus_client.CollectorRegistry()
+    workers("failing=make_failing")
+    gated = workers("gated=make_gated")
+
+    def value(model, name, **labels):
+        return registry.get_sample_value(f"pytriton_{name}", {"model": model, "version": "1", **labels})
+
+    remote = RemoteWorkers(address)
+    with bound(triton, "failing", remote), bound(triton, "gated", remote), ThreadPoolExecutor(1) as pool:
+        triton.serve_metrics(0, registry=registry)
+        for x in (X, np.repeat(X, 3, 0)):
+            infer(triton, "failing", x)
+        with pytest.raises(PyTritonClientInferenceServerError, match="negative"):
+            infer(triton, "failing", -X)
+        wait_for(lambda: value("failing", "callable_seconds_count") == 3, "the reports")
+        assert value("failing", "batch_rows_sum") == 5
+        assert value("failing", "failed_requests_total", error="PyTritonRequestError") == 1
+        assert value("failing", "in_flight_batches") == value("failing", "waiting_batches") == 0
+
+        lost = pool.submit(infer, triton, "gated")
+        wait_for(lambda: value("gated", "in_flight_batches") == 1, "the batch to be reported")
+        gated.kill()
+        with pytest.raises(PyTritonClientError, match="was lost while it answered"):
+            lost.result()
+        assert value("gated", "failed_requests_total", error="WorkerDied") == 1
+        assert value("gated", "in_flight_batches") == 0
+
+
+def test_a_proxy_that_takes_no_replies_does_not_delay_other_models(triton, workers, address):
+    """The stream's client reads, but its proxy is stopped while it has more replies than its socket holds."""
+    workers("wide=make_wide", "double=make_double")
+    remote = RemoteWorkers(address)
+    stream = tensors((-1,), np.float32)
+    with (
+        bound(triton, "wide", remote, stream, batching=False, decoupled=True, proxy="python"),
+        bound(triton, "double", remote, proxy="native"),
+        DecoupledModelClient(triton.grpc, "wide") as client,
+    ):
+        (stub,) = (pid for pid in descendants(os.getpid()) if "stub" in command_line(pid)[0])
+        answers = client.infer_sample(np.array([200], np.float32))
+        first = next(answers)["y"]
+        os.kill(stub, signal.SIGSTOP)
+        try:
+            for _ in range(50):
+                np.testing.assert_array_equal(infer(triton, "double"), X * 2)
+        finally:
+            os.kill(stub, signal.SIGCONT)
+        got = [first, *(answer["y"] for answer in answers)]
+        assert [int(y[0]) for y in got] == [*range(200)]
 
 
 def test_a_start_without_enough_workers_says_how_to_start_them(triton, address):
