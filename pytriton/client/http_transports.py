@@ -10,6 +10,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -249,13 +250,12 @@ class AsyncHttpTransport(AsyncNetworkTransport):
         )
 
     async def _perform(self, connections: ConnectionPool, call: Call) -> Any:
-        async with time_limit(call.timeout_s):
-            response = await connections.exchange(self._protocol.request(call))
+        response = await connections.exchange(self._protocol.request(call), call.timeout_s)
         return self._protocol.answer(call, response)
 
 
 class ConnectionPool:
-    """Kept-alive connections in one event loop; each request has one for as long as it takes.
+    """Kept-alive connections in the running event loop; each request has one for as long as it takes.
 
     Args:
         url: The server.
@@ -271,32 +271,32 @@ class ConnectionPool:
         self._port = url.port
         self._tls = tls
         self._max_response_bytes = max_response_bytes
-        self._places = asyncio.Semaphore(limit)
+        self._loop = asyncio.get_running_loop()
+        self._free_places = limit
         self._idle: list[AsyncioConnection] = []
         self._open: set[AsyncioConnection] = set()
+        self._waiting: deque[asyncio.Future[AsyncioConnection | None]] = deque()
 
-    async def exchange(self, request: Sequence[Part]) -> HttpResponse:
+    async def exchange(self, request: Sequence[Part], timeout_s: float = math.inf) -> HttpResponse:
         """Send a request and wait for the response.
 
         Args:
             request: Its parts, in order.
+            timeout_s: Bounds waiting for a connection, connecting, sending and receiving together.
 
         Raises:
+            TimeoutError: The time has passed.
             OSError: The connection could not be made, or ended early.
             PyTritonClientInferenceServerError: As :meth:`ResponseReader.feed`.
         """
-        async with self._places:
-            connection = await self._connection()
-            try:
-                response = await connection.send(request)
-            except BaseException:
-                connection.abort()  # the next request must not receive this response
-                raise
-            if connection.is_open:
-                self._idle.append(connection)
-            else:
-                connection.abort()
-            return response
+        deadline = self._loop.time() + timeout_s
+        connection = self._idle_connection()
+        if connection is None:
+            connection = await self._connection(timeout_s)
+        try:
+            return await connection.send(request, deadline)
+        finally:
+            self._release(connection)
 
     async def close(self) -> None:
         """End all connections; requests that wait for a response fail with ConnectionError."""
@@ -306,69 +306,130 @@ class ConnectionPool:
         while self._open:
             await asyncio.sleep(0)
 
-    async def _connection(self) -> AsyncioConnection:
+    def _idle_connection(self) -> AsyncioConnection | None:
+        """A connection for a request, if one is idle; then no request waits for one."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_open:
+            if connection.is_usable():
+                self._free_places -= 1
                 return connection
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: AsyncioConnection(self._open, self._max_response_bytes),
-            self._host,
-            self._port,
-            ssl=self._tls,
-            server_hostname=self._host if self._tls else None,
-        )
-        return connection
+        return None
+
+    async def _connection(self, timeout_s: float) -> AsyncioConnection:
+        """A new connection for a request, or that of another request which has ended."""
+        async with time_limit(timeout_s):
+            connection = await self._place()
+            if connection is not None and connection.is_usable():
+                return connection
+            try:
+                _, connection = await self._loop.create_connection(
+                    lambda: AsyncioConnection(self._open, self._max_response_bytes),
+                    self._host,
+                    self._port,
+                    ssl=self._tls,
+                    server_hostname=self._host if self._tls else None,
+                )
+            except BaseException:
+                self._release(None)
+                raise
+            return connection
+
+    async def _place(self) -> AsyncioConnection | None:
+        """Wait until the request may have a connection; returns that of the request that ended, if it can be used."""
+        if self._free_places:
+            self._free_places -= 1
+            return None
+        ended: asyncio.Future[AsyncioConnection | None] = self._loop.create_future()
+        self._waiting.append(ended)
+        try:
+            return await ended
+        except asyncio.CancelledError:
+            if not ended.cancelled():  # the place came at the same time
+                self._release(ended.result())
+            raise
+
+    def _release(self, connection: AsyncioConnection | None) -> None:
+        """Give the place of a request to the next one, with the connection, unless that must not be used again."""
+        if connection is not None and not connection.is_usable():
+            connection.abort()
+            connection = None
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(connection)
+                return
+        self._free_places += 1
+        if connection is not None:
+            self._idle.append(connection)
 
 
 class AsyncioConnection(asyncio.Protocol):
-    """One HTTP/1.1 connection in an event loop, for one request at a time.
+    """One HTTP/1.1 connection in the running event loop, for one request at a time.
 
     Args:
         open_connections: Holds the connection for as long as its socket is open.
         max_response_bytes: As of :class:`ResponseReader`.
-
-    Attributes:
-        is_open: Whether another request can be sent.
     """
 
     def __init__(self, open_connections: set[AsyncioConnection], max_response_bytes: int | None = None) -> None:
-        self.is_open = False
+        self._is_open = False
         self._open_connections = open_connections
         self._reader = ResponseReader(max_response_bytes)
         self._response: asyncio.Future[HttpResponse] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._deadline = math.inf  # of the last request
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ends = math.inf
 
-    def send(self, request: Sequence[Part]) -> asyncio.Future[HttpResponse]:
+    def is_usable(self) -> bool:
+        """Whether another request can be sent: the last one was answered, and the server keeps the connection."""
+        return self._is_open and self._response is None
+
+    def send(self, request: Sequence[Part], deadline: float = math.inf) -> asyncio.Future[HttpResponse]:
         """Send the parts of a request.
 
+        Args:
+            request: Its parts, in order.
+            deadline: In seconds of the event loop; it ends the connection, too.
+
         Returns:
-            Gets the response, ConnectionError, or what :meth:`ResponseReader.feed` raises. Cancelling it does not end
-            the connection.
+            Gets the response, TimeoutError, ConnectionError, or what :meth:`ResponseReader.feed` raises. Cancelling it
+            does not end the connection.
         """
-        self._response = asyncio.get_running_loop().create_future()
-        if self.is_open:
+        response = self._response = self._loop.create_future()
+        if self._is_open:
+            self._deadline = deadline
+            if deadline < self._timer_ends:
+                self._set_timer(deadline)
             self._transport.writelines(request)
         else:
             self._fail(ConnectionError("the server closed the connection"))
-        return self._response
+        return response
 
     def abort(self) -> None:
         """End the connection; the event loop closes the socket in its next iteration."""
-        self.is_open = False
+        self._is_open = False
         self._transport.abort()
+
+    def _set_timer(self, moment: float) -> None:
+        # Most requests have a later deadline than the one before, and end long before it: a timer for each would cost
+        # more than one that looks again when it ends.
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_ends = self._loop.call_at(moment, self._on_timer), moment
 
     # Callbacks of the event loop:
 
     def connection_made(self, transport: Any) -> None:
         """The connection is there."""
         self._transport = transport
-        self.is_open = True
+        self._is_open = True
         self._open_connections.add(self)
         forks.register(self)
 
     def after_fork(self) -> None:
         """In a forked child, leave the connection to the parent."""
-        self.is_open = False
+        self._is_open = False
         self._open_connections.discard(self)
         forks.abandon(self._transport.get_extra_info("socket").fileno())
 
@@ -388,19 +449,30 @@ class AsyncioConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended."""
-        self.is_open = False
+        self._is_open = False
         self._fail(ConnectionError(f"the server closed the connection{f': {error}' if error else ''}"))
         self._open_connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_ends = None, math.inf
+        if self._response is None:
+            return
+        if self._deadline > self._loop.time():
+            self._set_timer(self._deadline)
+        else:
+            self._fail(TimeoutError())
+            self.abort()
 
     def _complete(self, response: HttpResponse) -> None:
-        self.is_open = self._reader.keeps_alive and self.is_open
         waiting, self._response = self._response, None
-        if waiting is None:
-            self.abort()  # no request asked for it
-        elif not waiting.done():
+        if waiting is None or not self._reader.keeps_alive:
+            self.abort()  # no request asked for it, or the server closes the connection
+        if waiting is not None and not waiting.done():
             waiting.set_result(response)
 
-    def _fail(self, error: ConnectionError | PyTritonClientError) -> None:
+    def _fail(self, error: OSError | PyTritonClientError) -> None:
         waiting, self._response = self._response, None
         if waiting is not None and not waiting.done():
             waiting.set_exception(error)

@@ -261,8 +261,8 @@ class AsyncNetworkTransport(ABC):
 
     async def _begin(self) -> LoopConnection:
         """The connection for one call, which :meth:`_end` gives back."""
-        connection, loop = self._connection, asyncio.get_running_loop()
-        if connection is None or connection.loop is not loop:
+        connection = self._connection
+        if connection is None or connection.loop is not asyncio.get_running_loop():
             if self._closed:
                 raise PyTritonClientClosedError("the client is closed; make a new one")
             former, connection = connection, LoopConnection(self._connect())
