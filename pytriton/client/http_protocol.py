@@ -80,8 +80,7 @@ class RequestWriter:
     def __init__(self, url: TritonUrl) -> None:
         self._path = url.path.encode("ascii")
         self._host = b"\r\nHost: %b:%d\r\n" % (url.hostname.encode("idna"), url.port)
-        self._checked_uri = ""
-        self._checked_headers = ("", 0)
+        self._last: tuple[tuple[object, ...], bytes] = (), b""
 
     def head(self, method: bytes, uri: str, headers: Mapping[str, object], length: int) -> bytes:
         """Request line and headers, with the empty line at their end.
@@ -96,22 +95,23 @@ class RequestWriter:
             PyTritonClientValueError: The URI or a header has a character that it cannot have, such as a line end.
         """
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        # Most requests have the URI and the headers of the one before.
-        if uri != self._checked_uri:
-            if not _URI.fullmatch(uri):
-                raise PyTritonClientValueError(f"the request's path {uri!r} is not quoted; check names and versions")
-            self._checked_uri = uri
-        if (lines, len(headers)) != self._checked_headers:
-            # A line end within a value would make two headers of one.
-            if lines.count("\n") != len(headers) or not _LINES.fullmatch(lines):
-                raise PyTritonClientValueError(
-                    f"one of the headers {', '.join(map(repr, headers))} cannot be sent: names have letters, digits "
-                    "and '-', and values printable ASCII"
-                )
-            self._checked_headers = lines, len(headers)
-        return b"%b %b/%b HTTP/1.1%b%bContent-Length: %d\r\n\r\n" % (
+        wanted = method, uri, lines, len(headers), length
+        known, head = self._last
+        if wanted == known:  # most requests have the head of the one before
+            return head
+        if not _URI.fullmatch(uri):
+            raise PyTritonClientValueError(f"the request's path {uri!r} is not quoted; check names and versions")
+        # A line end within a value would make two headers of one.
+        if lines.count("\n") != len(headers) or not _LINES.fullmatch(lines):
+            raise PyTritonClientValueError(
+                f"one of the headers {', '.join(map(repr, headers))} cannot be sent: names have letters, digits "
+                "and '-', and values printable ASCII"
+            )
+        head = b"%b %b/%b HTTP/1.1%b%bContent-Length: %d\r\n\r\n" % (
             method, self._path, uri.encode("ascii"), self._host, lines.encode("ascii"), length
         )  # fmt: skip
+        self._last = wanted, head
+        return head
 
 
 class ResponseReader:
@@ -224,7 +224,7 @@ class HttpProtocol(ProtocolAdapter):
         Raises:
             PyTritonClientValueError: The name or version of a model, or a header, cannot be sent.
         """
-        headers: dict[str, object] = {**self.headers(call)}
+        headers: dict[str, object] = self.headers(call)
         if call.method == "infer":
             method, uri = b"POST", f"{_model_uri(call.arguments)}/infer"
             body = _infer_body(call.arguments, headers)
@@ -236,7 +236,7 @@ class HttpProtocol(ProtocolAdapter):
             method = b"GET" if content is None else b"POST"
             body = [json.dumps(content).encode()] if content else []
         head = self._writer.head(method, uri, headers, sum(map(len, body)))
-        return [head, *(part for part in body if part)]
+        return [head, *filter(None, body)]
 
     def answer(self, call: Call, response: HttpResponse) -> Any:
         """What a call returns.
@@ -260,8 +260,12 @@ Endpoint = tuple[str, dict[str, Any] | None]
 
 
 def _model_uri(arguments: Arguments) -> str:
-    version = f"/versions/{_quoted(arguments['model_version'])}" if arguments.get("model_version") else ""
-    return f"v2/models/{_quoted(arguments['model_name'])}{version}"
+    return _uri_of(arguments["model_name"], arguments.get("model_version") or "")
+
+
+@lru_cache(maxsize=1024)
+def _uri_of(model_name: str, version: str) -> str:
+    return f"v2/models/{_quoted(model_name)}{f'/versions/{_quoted(version)}' if version else ''}"
 
 
 def _quoted(text: str) -> str:
@@ -337,12 +341,12 @@ def _infer_body(arguments: Arguments, headers: dict[str, object]) -> list[Part]:
     parameters.update(arguments.get("parameters") or {})
     if not outputs:
         parameters["binary_data_output"] = True
-    members = [_described_tensors(tuple(inputs), tuple(outputs))]
+    members = _described_tensors(tuple(inputs), tuple(outputs))
     if arguments.get("request_id"):
-        members.append(f'"id": {json.dumps(arguments["request_id"])}')
+        members = f'{members}, "id": {json.dumps(arguments["request_id"])}'
     if parameters:
-        members.append(f'"parameters": {json.dumps(parameters)}')
-    text = f"{{{', '.join(members)}}}".encode()
+        members = f'{members}, "parameters": {json.dumps(parameters)}'
+    text = f"{{{members}}}".encode()
     if body:
         headers[HEADER_LENGTH] = len(text)
     return [text, *body]

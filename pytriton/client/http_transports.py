@@ -401,7 +401,10 @@ class AsyncioConnection(asyncio.Protocol):
             self._deadline = deadline
             if deadline < self._timer_ends:
                 self._set_timer(deadline)
-            self._transport.writelines(request)
+            if sum(map(len, request)) <= _JOINED_BYTES:
+                self._transport.write(b"".join(request))
+            else:
+                self._transport.writelines(request)
         else:
             self._fail(ConnectionError("the server closed the connection"))
         return response
