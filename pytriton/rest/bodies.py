@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from math import prod
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.rest.errors import RestError
+from pytriton.rest.waits import ClientDisconnectedError, PieceLimit, Receive
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -27,9 +28,7 @@ __all__ = [
     "NPY",
     "OCTETS",
     "SSE",
-    "ClientDisconnectedError",
     "Headers",
-    "Receive",
     "accepted",
     "media_type",
     "read_body",
@@ -49,12 +48,7 @@ MAGIC = b"\x93NUMPY"
 MOST_REST_BYTES = 256 * 2**20
 REST_TIMEOUT_S = 5.0
 
-Receive = Callable[[], Awaitable[Any]]
 Headers = Mapping[bytes, bytes]
-
-
-class ClientDisconnectedError(Exception):
-    """The client went away; nobody reads an answer."""
 
 
 async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: float) -> bytes:
@@ -75,23 +69,19 @@ async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: f
         raise await _too_large(receive, limit, is_asked=b"expect" in headers)
     parts: list[bytes] = []
     size = 0
-    while True:
-        try:
-            async with timeout(timeout_s):
-                message = await receive()
-        except asyncio.TimeoutError:  # in Python 3.10 it is not the built-in TimeoutError
-            text = f"no more of the body came within {timeout_s:g} s"
-            raise RestError(408, "REQUEST_TIMEOUT", text, headers={"Connection": "close"}) from None
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnectedError
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            parts.clear()
-            raise await _too_large(receive, limit, is_asked=False)
-        parts.append(part)
-        if not message.get("more_body"):
-            return part if len(parts) == 1 else b"".join(parts)
+    async with PieceLimit(timeout_s) as pieces:
+        while size <= limit:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnectedError
+            part = message.get("body", b"")
+            size += len(part)
+            parts.append(part)
+            if not message.get("more_body") and size <= limit:
+                return part if len(parts) == 1 else b"".join(parts)
+            pieces.restart()
+    parts.clear()
+    raise await _too_large(receive, limit, is_asked=False)
 
 
 async def _too_large(receive: Receive, limit: int, *, is_asked: bool) -> RestError:

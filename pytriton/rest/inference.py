@@ -41,7 +41,7 @@ class Served:
     converter: Converter
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class CallDetails:
     """What travels with a request beside its inputs.
 
@@ -54,7 +54,7 @@ class CallDetails:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Question:
     """The rows of a request.
 

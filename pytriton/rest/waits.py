@@ -1,0 +1,114 @@
+"""Waits of a request that end when its client goes away, or sends no more of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from pytriton.rest.errors import RestError
+
+__all__ = ["CancelledOnDisconnect", "ClientDisconnectedError", "PieceLimit", "Receive"]
+
+LOOK_AFTER_S = 0.02
+"""A request that takes longer is watched for a disconnect; for shorter ones the watching would cost more."""
+
+Receive = Callable[[], Awaitable[Any]]
+
+
+class ClientDisconnectedError(Exception):
+    """The client went away; nobody reads an answer."""
+
+
+class _Interruptible:
+    """A block that a timer may interrupt: ``async with``. At its end it raises what :meth:`_interrupt` was given."""
+
+    async def __aenter__(self) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._loop = task.get_loop()
+        self._error: Exception | None = None
+        self._timer = self._begin()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._timer.cancel()
+        if self._error is None:
+            return
+        if kind is None:  # the block has just ended; the cancellation arrives at the next wait
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        if kind is None or issubclass(kind, asyncio.CancelledError):
+            if sys.version_info >= (3, 11):
+                self._task.uncancel()
+            raise self._error
+
+    def _begin(self) -> asyncio.TimerHandle:
+        raise NotImplementedError
+
+    def _interrupt(self, error: Exception) -> None:
+        self._error = error
+        self._task.cancel()
+
+
+class PieceLimit(_Interruptible):
+    """Limits the wait for each piece of a body: ``async with PieceLimit(5.0) as limit``. One timer is for all pieces.
+
+    Args:
+        timeout_s: Longest wait.
+
+    Raises:
+        RestError: At the end of the block, if a piece did not come in time.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+
+    def _begin(self) -> asyncio.TimerHandle:
+        self._end = self._loop.time() + self._timeout_s
+        return self._loop.call_at(self._end, self._look)
+
+    def restart(self) -> None:
+        """A piece has come."""
+        self._end = self._loop.time() + self._timeout_s
+
+    def _look(self) -> None:
+        if self._end > self._loop.time():
+            self._timer = self._loop.call_at(self._end, self._look)
+            return
+        text = f"no more of the body came within {self._timeout_s:g} s"
+        self._interrupt(RestError(408, "REQUEST_TIMEOUT", text, headers={"Connection": "close"}))
+
+
+class CancelledOnDisconnect(_Interruptible):
+    """Cancels what a block waits for when the client goes away: ``async with CancelledOnDisconnect(receive): ...``.
+
+    Args:
+        receive: Of ASGI; the body has been read.
+
+    Raises:
+        ClientDisconnectedError: At the end of the block, if the client went away.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+        await super().__aexit__(kind, *rest)
+
+    def _begin(self) -> asyncio.TimerHandle:
+        return self._loop.call_later(LOOK_AFTER_S, self._look)
+
+    def _look(self) -> None:
+        self._watcher = self._loop.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._interrupt(ClientDisconnectedError())
