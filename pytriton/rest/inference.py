@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytriton.client.arguments import DEFAULT_OPTIONS, InferRequest, RequestOptions
+from pytriton.client.arguments import DEFAULT_OPTIONS, InferRequest
 from pytriton.client.codec import Arrays
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.client.session import ModelSession
@@ -41,7 +41,7 @@ class Served:
     converter: Converter
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class CallDetails:
     """What travels with a request beside its inputs.
 
@@ -54,7 +54,7 @@ class CallDetails:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Question:
     """The rows of a request.
 
@@ -190,8 +190,9 @@ def _request(arrays: Arrays, is_sample: bool, details: CallDetails) -> InferRequ
     """A request with rows; as a sample, with the one row that there is."""
     if is_sample:
         arrays = {name: array[0, ...] for name, array in arrays.items()}
-    options = RequestOptions(request_id=details.request_id) if details.request_id else DEFAULT_OPTIONS
-    return InferRequest((), arrays, None, details.headers or None, is_sample, options)
+    return InferRequest(
+        (), arrays, None, details.headers or None, is_sample, DEFAULT_OPTIONS, details.request_id or None
+    )
 
 
 def _may_be_outdated(error: PyTritonError) -> bool:

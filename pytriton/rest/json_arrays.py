@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate
 from operator import mul
 from typing import Any, NoReturn
@@ -148,17 +149,27 @@ def numbers(array: Any, dtype: np.dtype[Any], shape: Sequence[int], path: Path) 
     if math.prod(found) != len(flat):
         return None
     if dtype != flat.dtype:
-        with np.errstate(over="ignore"):
-            narrow = flat.astype(dtype)
-        if not (np.isfinite(narrow).all() if dtype.kind == "f" else np.array_equal(narrow, flat)):
+        low, high = _range(dtype)
+        if len(flat) and not (low <= np.minimum.reduce(flat) and np.maximum.reduce(flat) <= high):
             return None
-        flat = narrow
+        flat = flat.astype(dtype)
     return flat.reshape(found)
+
+
+@cache
+def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Bounds between which a number of 64 bits becomes a finite one of a dtype."""
+    if dtype.kind != "f":
+        integers = np.iinfo(dtype)
+        return integers.min, integers.max
+    about = np.finfo(dtype)
+    largest = float(about.max) * (1 + float(about.eps) / 8)  # what is a little larger is rounded to the largest
+    return -largest, largest
 
 
 def count_lists(shape: Sequence[int]) -> int:
     """How many lists an array of a shape has in JSON."""
-    return sum(accumulate(shape[:-1], mul, initial=1))
+    return sum(accumulate(shape[:-1], mul, initial=1)) if len(shape) > 1 else 1
 
 
 def check_elements(array: Any, shape: Sequence[int], path: Path) -> None:
@@ -218,7 +229,7 @@ def _named(value: Any) -> str:
 
 def to_json(array: NDArray[Any]) -> Any:
     """An array of numbers or truth values as :func:`dumps` takes it: itself, as far as that is possible."""
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if array.dtype.kind == "f" and not np.logical_and.reduce(np.isfinite(array), axis=None):
         return special(array.tolist())
     if not array.ndim:
         return array.item()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import re
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
@@ -17,8 +16,8 @@ from pytriton.client.auth import TritonUrl
 from pytriton.client.codec import Arrays
 from pytriton.client.conversations import AsyncTransport, Call, Deadline
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInferenceServerError
-from pytriton.client.http_protocol import RequestWriter
-from pytriton.client.http_transports import ConnectionPool
+from pytriton.client.http_messages import RequestWriter
+from pytriton.client.http_pool import ConnectionPool
 from pytriton.client.session import ModelSession
 from pytriton.client.waiting import model_arguments, repository_index
 from pytriton.constants import ERROR_CODE_PARAMETER
@@ -26,11 +25,6 @@ from pytriton.exceptions import ErrorCode, PyTritonBadParameterError, PyTritonMo
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.server.endpoints import ServerEndpoints
-
-if sys.version_info >= (3, 11):
-    from asyncio import timeout
-else:
-    from async_timeout import timeout
 
 __all__ = ["Upstream", "upstream_of"]
 
@@ -210,8 +204,7 @@ async def _metrics_page(url: str | None) -> str:
     parsed = TritonUrl.from_url(address)
     pool = ConnectionPool(parsed, 1, None)
     try:
-        async with timeout(CONTROL_TIMEOUT_S):
-            response = await pool.exchange([RequestWriter(parsed).head(b"GET", path, {}, 0)])
+        response = await pool.exchange([RequestWriter(parsed).head(b"GET", path, {}, 0)], CONTROL_TIMEOUT_S)
     finally:
         await pool.close()
     return response.body.decode()
