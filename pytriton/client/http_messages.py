@@ -119,10 +119,13 @@ class ResponseReader:
 
     Attributes:
         keeps_alive: Whether the server takes another request after the last response.
+        receive: Is given the body of a response with status 200 in pieces, as they come, without a limit; the response
+            then has no body. None leaves it to the response.
     """
 
     def __init__(self, limit: int | None = None) -> None:
         self.keeps_alive = True
+        self.receive: Callable[[bytes], None] | None = None
         self._limit = limit
         self._parser = HttpResponseParser(self)
         self._received = 0  # bytes of the response that is not complete yet
@@ -187,7 +190,11 @@ class ResponseReader:
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body was received."""
-        self._body.append(body)
+        if self.receive is not None and self._parser.get_status_code() == 200:
+            self._received = 0
+            self.receive(body)
+        else:
+            self._body.append(body)
 
     def on_message_complete(self) -> None:
         """The response is complete."""

@@ -7,7 +7,7 @@ import math
 import socket
 import ssl
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +21,8 @@ __all__ = ["BACKLOG_POLL_S", "AsyncioConnection", "ConnectionPool"]
 
 BACKLOG_POLL_S = 0.005
 """Until the next attempt to connect to a Unix socket on which too many clients connect at once."""
+
+_MOST_WAITING_BYTES = 2**16  # of a stream, before the server has to wait
 
 
 class ConnectionPool:
@@ -67,6 +69,39 @@ class ConnectionPool:
             connection = await self._awaited_connection(timeout_s)
         try:
             return await connection.send(request, deadline)
+        finally:
+            self._release(connection)
+
+    async def stream(
+        self, request: Sequence[Part], timeout_s: float = math.inf
+    ) -> AsyncGenerator[bytes | HttpResponse, None]:
+        """Send a request, and yield the body of the response in pieces, as they come; at last the response without it.
+
+        If the status is not 200, the response has the body. Closing the generator ends the connection, unless it has
+        yielded the response.
+
+        Args:
+            request: Its parts, in order.
+            timeout_s: Bounds the wait for a connection, and that for each piece.
+
+        Raises:
+            TimeoutError: As :meth:`exchange`, and the other errors too.
+        """
+        connection = self._idle_connection() or await self._awaited_connection(timeout_s)
+        pieces = _Pieces(connection)
+        try:
+            response = connection.send(request, self._loop.time() + timeout_s, pieces.put)
+            response.add_done_callback(lambda _: pieces.arrived.set())
+            while True:
+                await pieces.arrived.wait()
+                is_complete = response.done()
+                if piece := pieces.take():
+                    connection.limit(math.inf)  # the time that the caller takes is not the server's
+                    yield piece
+                    connection.limit(self._loop.time() + timeout_s)
+                if is_complete:
+                    yield response.result()
+                    return
         finally:
             self._release(connection)
 
@@ -164,6 +199,39 @@ async def _connected_to_path(path: str) -> socket.socket:
         raise
 
 
+class _Pieces:
+    """What has come of the body of a response, and is not taken yet.
+
+    Args:
+        connection: Receives nothing while there is too much.
+
+    Attributes:
+        arrived: Set when there is something, or when the response is complete.
+    """
+
+    def __init__(self, connection: AsyncioConnection) -> None:
+        self.arrived = asyncio.Event()
+        self._connection = connection
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    def put(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._bytes += len(piece)
+        self.arrived.set()
+        if self._bytes > _MOST_WAITING_BYTES:
+            self._connection.pause()
+
+    def take(self) -> bytes:
+        self.arrived.clear()
+        if self._bytes > _MOST_WAITING_BYTES:
+            self._connection.resume()
+        piece = b"".join(self._pieces)
+        self._pieces.clear()
+        self._bytes = 0
+        return piece
+
+
 class AsyncioConnection(asyncio.Protocol):
     """One HTTP/1.1 connection in the running event loop, for one request at a time.
 
@@ -186,12 +254,18 @@ class AsyncioConnection(asyncio.Protocol):
         """Whether another request can be sent: the last one was answered, and the server keeps the connection."""
         return self._is_open and self._response is None
 
-    def send(self, request: Sequence[Part], deadline: float = math.inf) -> asyncio.Future[HttpResponse]:
+    def send(
+        self,
+        request: Sequence[Part],
+        deadline: float = math.inf,
+        receive: Callable[[bytes], None] | None = None,
+    ) -> asyncio.Future[HttpResponse]:
         """Send the parts of a request.
 
         Args:
             request: Its parts, in order.
             deadline: In seconds of the event loop; it ends the connection, too.
+            receive: As that of :class:`ResponseReader`.
 
         Returns:
             Gets the response, TimeoutError, ConnectionError, or what :meth:`ResponseReader.feed` raises. Cancelling it
@@ -199,13 +273,26 @@ class AsyncioConnection(asyncio.Protocol):
         """
         response = self._response = self._loop.create_future()
         if self._is_open:
-            self._deadline = deadline
-            if deadline < self._timer_ends:
-                self._set_timer(deadline)
+            self._reader.receive = receive
+            self.limit(deadline)
             self._transport.writelines(joined(request))
         else:
             self._fail(ConnectionError("the server closed the connection"))
         return response
+
+    def limit(self, deadline: float) -> None:
+        """Give the request another deadline, in seconds of the event loop."""
+        self._deadline = deadline
+        if deadline < self._timer_ends:
+            self._set_timer(deadline)
+
+    def pause(self) -> None:
+        """Receive nothing more, so that the server waits, until :meth:`resume`."""
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Receive again."""
+        self._transport.resume_reading()
 
     def abort(self) -> None:
         """End the connection; the event loop closes the socket in its next iteration."""

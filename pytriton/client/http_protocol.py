@@ -14,7 +14,7 @@ from urllib.parse import quote
 from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.http_messages import HttpResponse, Part, RequestWriter
-from pytriton.client.tensors import HEADER_LENGTH, InferResponse, OutputRequest
+from pytriton.client.tensors import HEADER_LENGTH, InferResponse, InputTensor, OutputRequest
 from pytriton.client.transport import ProtocolAdapter, server_exception
 
 __all__ = ["HttpProtocol"]
@@ -73,6 +73,41 @@ class HttpProtocol(ProtocolAdapter):
         if call.method == "infer":
             return InferResponse.from_http(response.body, response.headers)
         return json.loads(response.body) if call.method.startswith("get_") else None
+
+    def stream_request(self, call: Call) -> list[Part]:
+        """The parts of a request for a stream of responses, as the server's extension "generate" has it.
+
+        Inputs travel without their shapes, and texts have to be UTF-8.
+
+        Raises:
+            PyTritonClientValueError: As :meth:`request`.
+            UnicodeDecodeError: A text is not UTF-8.
+        """
+        arguments = call.arguments
+        members = {each.name: _plain(each) for each in arguments["inputs"]}
+        members |= {"id": arguments.get("request_id") or "", "parameters": dict(arguments.get("parameters") or {})}
+        body = json.dumps(members, ensure_ascii=False).encode()
+        uri = f"{_model_uri(arguments)}/generate_stream"
+        return [self._writer.head(b"POST", uri, self.headers(call), len(body)), body]
+
+    def stream_answer(self, event: bytes) -> InferResponse:
+        """The response in an event of a stream; of its outputs those that are texts or lists of texts.
+
+        Raises:
+            InferenceServerException: It is an error.
+            PyTritonClientInferenceServerError: It is no response.
+        """
+        response = InferResponse.from_event(event)
+        if error := response.get_response().get("error"):
+            raise server_exception()(error)
+        return response
+
+    def end_stream(self, response: HttpResponse) -> None:
+        """Check the response at the end of a stream; raises as :meth:`stream_answer`."""
+        if response.body.startswith(b"data:"):  # an error of the model; whatever it is, the status may be 400
+            self.stream_answer(response.body)
+        if response.status != 200:
+            raise server_exception()(response.refusal(), str(response.status))
 
 
 Arguments = Mapping[str, Any]
@@ -179,6 +214,15 @@ def _described_tensors(inputs: tuple[tuple[Any, ...], ...], outputs: tuple[Outpu
     if outputs:
         members["outputs"] = [_described_output(output) for output in outputs]
     return json.dumps(members)[1:-1]
+
+
+def _plain(tensor: InputTensor) -> Any:
+    """The values of an input as JSON has them, flat; a single one without a list."""
+    assert tensor.array is not None
+    values = tensor.array.ravel().tolist()
+    if tensor.datatype == "BYTES":
+        values = [value.decode() for value in values]
+    return values[0] if len(values) == 1 else values
 
 
 def _described_input(

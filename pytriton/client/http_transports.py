@@ -9,7 +9,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from pytriton import forks
@@ -19,7 +20,8 @@ from pytriton.client.exceptions import PyTritonClientError
 from pytriton.client.http_messages import HttpResponse, Part, ResponseReader, joined
 from pytriton.client.http_pool import BACKLOG_POLL_S, ConnectionPool
 from pytriton.client.http_protocol import HttpProtocol
-from pytriton.client.transport import AsyncNetworkTransport
+from pytriton.client.tensors import InferResponse
+from pytriton.client.transport import AsyncNetworkTransport, LoopConnection
 
 __all__ = ["HTTP_CONNECTIONS", "AsyncHttpTransport", "BlockingConnection", "HttpTransport"]
 
@@ -258,3 +260,30 @@ class AsyncHttpTransport(AsyncNetworkTransport):
     async def _perform(self, connections: ConnectionPool, call: Call) -> Any:
         response = await connections.exchange(self._protocol.request(call), call.timeout_s)
         return self._protocol.answer(call, response)
+
+    async def stream(self, call: Call) -> AsyncGenerator[InferResponse, None]:
+        """Send a request, and yield the responses to it, whose outputs are texts: :meth:`HttpProtocol.stream_request`.
+
+        The call's timeout bounds the wait for each response. Closing the generator cancels the request.
+
+        Raises:
+            PyTritonClientError: A response did not come in time, it is an error, or the connection failed.
+        """
+        connection: LoopConnection = await self._begin()
+        rest = b""
+        try:
+            request = self._protocol.stream_request(call)
+            async with aclosing(connection.connections.stream(request, call.timeout_s)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, HttpResponse):
+                        self._protocol.end_stream(piece)
+                        return
+                    *events, rest = (rest + piece).split(b"\n\n")
+                    for event in events:
+                        yield self._protocol.stream_answer(event)
+        except PyTritonClientError:
+            raise
+        except Exception as error:
+            raise self._failure(connection, call, error) from error
+        finally:
+            await self._end(connection)

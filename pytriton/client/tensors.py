@@ -126,6 +126,23 @@ class InferResponse:
         return response
 
     @classmethod
+    def from_event(cls, event: bytes) -> InferResponse:
+        """Parse a server-sent event of the server's extension "generate": outputs are texts, or lists of texts.
+
+        Raises:
+            PyTritonClientInferenceServerError: It is something else.
+        """
+        try:
+            answer = json.loads(event.removeprefix(b"data:").decode())
+            lists = {name: [value] if isinstance(value, str) else value for name, value in answer.items()}
+        except (AttributeError, RecursionError, ValueError) as error:
+            raise _not_understood(f"{type(error).__name__}: {error}") from error
+        outputs = [
+            (name, _Output("BYTES", [len(texts)], texts)) for name, texts in lists.items() if isinstance(texts, list)
+        ]
+        return cls(outputs, answer)
+
+    @classmethod
     def from_grpc(cls, message: Any) -> InferResponse:
         """Parse a ``ModelInferResponse``.
 

@@ -75,10 +75,14 @@ async def test_a_client_that_goes_ends_the_wait_for_its_answer():
 @in_loop
 async def test_an_error_that_comes_as_the_client_goes_is_raised_and_no_cancellation_is_left():
     waiting = CancelledOnDisconnect(Client().receive)
-    with pytest.raises(ValueError, match="mine"):
+
+    async def request():
         async with waiting:
             waiting._interrupt(ClientDisconnectedError())
             raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        await request()
     await asyncio.sleep(0)
 
 
