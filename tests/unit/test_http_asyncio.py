@@ -288,3 +288,86 @@ async def test_closing_ends_requests_that_wait_for_a_connection():
         answers = await asyncio.gather(*requests, return_exceptions=True)
         assert [type(answer) for answer in answers] == [ConnectionError] * 3
         await until(lambda: not pool._open)
+
+
+def chunked(*pieces, head=b"200 OK"):
+    """A response whose body comes in these pieces."""
+    sent = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces]
+    return [b"HTTP/1.1 %b\r\nTransfer-Encoding: chunked\r\n\r\n" % head, *sent, b"0\r\n\r\n"]
+
+
+def stream(pool, timeout_s=math.inf):
+    return pool.stream([pool.writer.head(b"GET", "v2/x", {}, 0)], timeout_s)
+
+
+@in_loop
+async def test_a_stream_has_the_body_in_pieces_and_then_the_response_and_its_connection_is_used_again():
+    large = b"a" * 500_000
+    async with Server(chunked(b"one", b"two", large), [OK]) as server:
+        pool = server.pool()
+        *pieces, response = [piece async for piece in stream(pool)]
+        assert b"".join(pieces) == b"onetwo" + large
+        assert (response.status, response.body) == (200, b"")
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+    assert server.connections == 1
+
+
+@in_loop
+async def test_a_stream_that_is_refused_has_the_response_alone():
+    async with Server(chunked(b"no", head=b"400 Bad Request"), [OK]) as server:
+        pool = server.pool()
+        (response,) = [piece async for piece in stream(pool)]
+        assert (response.status, response.body) == (400, b"no")
+        await pool.close()
+
+
+@in_loop
+async def test_a_stream_that_is_closed_early_ends_its_connection_and_gives_its_place_up():
+    async with Server(chunked(b"one")[:-1], [OK]) as server:
+        pool = server.pool(limit=1)
+        pieces = stream(pool)
+        assert await anext(pieces) == b"one"
+        await pieces.aclose()
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+    assert server.connections == 2
+
+
+@in_loop
+async def test_a_stream_waits_no_longer_than_its_time_for_the_next_piece_and_as_long_as_its_reader_takes():
+    async with Server(chunked(b"one")[:-1], [OK]) as server:
+        pool = server.pool()
+        pieces = stream(pool, timeout_s=0.05)
+        assert await anext(pieces) == b"one"
+        (connection,) = pool._open
+        await until(lambda: connection._timer is None)  # the time of the first piece has ended
+        with pytest.raises(asyncio.TimeoutError):
+            await anext(pieces)
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+
+
+@in_loop
+async def test_a_stream_whose_connection_ends_early_is_a_connection_error():
+    async with Server(chunked(b"one")[:-1], hang_up=True) as server:
+        pool = server.pool()
+        pieces = stream(pool)
+        assert await anext(pieces) == b"one"
+        with pytest.raises(ConnectionError):
+            await anext(pieces)
+        await pool.close()
+
+
+@in_loop
+async def test_a_server_waits_for_a_reader_that_is_slower():
+    count, piece = 100, b"a" * 2**17
+    async with Server(chunked(*[piece] * count), [OK]) as server:
+        pool = server.pool()
+        pieces = stream(pool)
+        first = await anext(pieces)
+        (connection,) = pool._open
+        await until(lambda: not connection._transport.is_reading())
+        rest = [each async for each in pieces]
+        assert len(first) + sum(map(len, rest[:-1])) == count * len(piece)
+        await pool.close()
