@@ -21,8 +21,9 @@ from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.console import Console
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerError
-from pytriton.model import Model, ModelSpec
+from pytriton.model import Model
 from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_spec import ModelSpec
 from pytriton.pool.pool import Infer
 from pytriton.rest.config import RestConfig, SharedPort
 from pytriton.server.endpoints import ServerEndpoints

@@ -3,157 +3,24 @@
 from __future__ import annotations
 
 import math
-import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
-from pytriton.model_config import InstanceGroup, ModelConfig, SequenceBatcher, Tensor
-from pytriton.model_config.tensor import name_tensors
-from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
-from pytriton.model_config.validation import check_integer, checked_copy, groups_of_callables, validate_for_bind
-from pytriton.pool.inspection import tensors_of
+from pytriton.model_config import InstanceGroup, SequenceBatcher
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.model_config.validation import check_integer, groups_of_callables
+from pytriton.model_spec import MAX_BATCHES_IN_FLIGHT
 from pytriton.pool.pool import Infer, InferFunc, ScalablePool, ServedModel, WorkerPool, WorkerStatus
 from pytriton.pool.process_pool import ProcessWorkerPool
 from pytriton.pool.processes import ALL, FIRST, Processes
 from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
-from pytriton.pool.threads import ThreadWorkerPool, callables
-from pytriton.server.backends import uses_native
-from pytriton.server.model_server import ServerCapabilities
+from pytriton.pool.threads import ThreadWorkerPool
 from pytriton.server.repository import remove_model, write_model
-from pytriton.signature.functions import name_of
-from pytriton.worker.context import TritonContext
-from pytriton.worker.inference import Options
-from pytriton.worker.observation import Observation
-from pytriton.worker.spans import traces
 
-__all__ = ["Model", "ModelSpec", "describe"]
-
-MAX_BATCHES_IN_FLIGHT = 2**16  # each is a thread's or a task's worth of memory
-MAX_NAME = 200  # it is a folder's name, with additions
-MODEL_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_NAME}}}")
-
-
-def describe(
-    name: str, version: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor], config: ModelConfig, instances: int
-) -> TritonModelConfig:
-    """The configuration of a model for server, callables and clients, checked.
-
-    Raises:
-        PyTritonValidationError: The server cannot use the name, an output is optional, or a type is wrong.
-        PyTritonBadParameterError: A value is out of range, or the version is not a positive integer.
-    """
-    if not isinstance(name, str) or not MODEL_NAME.fullmatch(name) or not name.strip("."):
-        raise PyTritonValidationError(
-            f"model name {name!r}: use 1 to {MAX_NAME} letters, digits, dots, underscores and dashes, and not only dots"
-        )
-    for side, tensors in (("inputs", inputs), ("outputs", outputs)):
-        if not isinstance(tensors, Sequence) or not all(isinstance(tensor, Tensor) for tensor in tensors):
-            raise PyTritonValidationError(f"{side} of model {name!r} must be a list of Tensor, not {tensors!r}")
-    if not isinstance(config, ModelConfig):
-        raise PyTritonValidationError(f"config of model {name!r} must be a ModelConfig, not {config!r}")
-    if any(tensor.optional for tensor in outputs):
-        raise PyTritonValidationError(f"model {name!r} has an optional output; only inputs may be optional")
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise PyTritonBadParameterError(f"model_version of model {name!r} is {version!r}; give an integer above 0")
-    check_integer("max_batches_in_flight", config.max_batches_in_flight, 1, MAX_BATCHES_IN_FLIGHT)
-    described = TritonModelConfig(
-        model_name=name,
-        model_version=version,
-        batching=config.batching,
-        max_batch_size=config.max_batch_size,
-        batcher=config.batcher,
-        decoupled=config.decoupled,
-        instance_groups=groups_of_callables(config.instance_groups, instances),
-        version_policy=config.version_policy,
-        inputs=name_tensors(inputs, "INPUT"),
-        outputs=name_tensors(outputs, "OUTPUT"),
-        response_cache=ResponseCache(True) if config.response_cache else None,
-    )
-    validate_for_bind(described, instances, config.model_warmup)
-    return described
-
-
-class ModelSpec(NamedTuple):
-    """What :class:`Model` is made of."""
-
-    infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers
-    served: ServedModel
-    traced: bool
-    native: bool
-
-    @classmethod
-    def of(
-        cls,
-        model_name: str | Infer | None,
-        infer_func: Infer | None,
-        inputs: Sequence[Tensor] | None,
-        outputs: Sequence[Tensor] | None,
-        model_version: int,
-        config: ModelConfig | None,
-        strict: bool,
-        trace_config: list[str] | None,
-        example: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
-        server: ServerCapabilities,
-        context: TritonContext,
-        observation: Observation,
-    ) -> ModelSpec:
-        """That of the arguments of :meth:`pytriton.base.TritonBase.bind`, which raises the same.
-
-        Args:
-            server: The server that shall serve it.
-            context: Shared by the callables of all models.
-            observation: Of the callables.
-        """
-        name, infer_func = _named(model_name, infer_func)
-        config = ModelConfig() if config is None else checked_copy(config)
-        infer = infer_func if isinstance(infer_func, (Processes, RemoteWorkers, RayWorkers)) else callables(infer_func)
-        instances = _instances(infer)
-        derived = tensors_of(infer, inputs, outputs, config, example)
-        config = derived.config
-        described = describe(name, model_version, derived.inputs, derived.outputs, config, instances)
-        described.backend_parameters |= derived.parameters
-        native = uses_native(config.proxy, ours=server.has_native_backend)
-        if not native:
-            server.check_python_backend()
-        options = Options(
-            strict,
-            config.isolate_errors,
-            config.send_traceback,
-            config.max_batches_in_flight,
-            config.model_warmup or (),
-            server.forwards_headers,
-        )
-        traced = traces(name, trace_config, server.trace_config)
-        trace = server.trace_config if trace_config is None else trace_config
-        served = ServedModel(described, context, options, observation, trace, server.listen_locally)
-        return cls(infer, served, traced, native)
-
-
-def _named(model_name: Any, infer_func: Any) -> tuple[str, Infer]:
-    """The name and the callable that ``bind`` was given, of which the one may be in the other's place or missing."""
-    if infer_func is None and not isinstance(model_name, str):
-        model_name, infer_func = None, model_name
-    if infer_func is None:
-        raise PyTritonValidationError(f"model {model_name!r} has no infer_func; give bind() a callable")
-    if model_name is None:
-        if isinstance(infer_func, (Processes, RemoteWorkers, RayWorkers)):
-            kind = type(infer_func).__name__
-            raise PyTritonValidationError(f"{kind} have no name for a model; give bind() a model_name too")
-        model_name = name_of(infer_func)
-    return model_name, infer_func
-
-
-def _instances(infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers) -> int:
-    """How many model instances the server has."""
-    if isinstance(infer, RayWorkers):
-        return 1
-    if isinstance(infer, RemoteWorkers):
-        return infer.instances
-    return len(infer.resources() if isinstance(infer, Processes) else infer)
+__all__ = ["Model"]
 
 
 def _pool(infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers, served: ServedModel) -> WorkerPool:

@@ -13,8 +13,9 @@ from pytriton.client.aio import drive_async
 from pytriton.client.arguments import check_headers, check_model, check_timeout
 from pytriton.client.conversations import NETWORK_TIMEOUT_S, Conversation, Deadline, Sleep
 from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientTimeoutError
+from pytriton.client.repository_index import ModelState, model_state
 from pytriton.client.tritonclients import adopt_async_client
-from pytriton.client.waiting import ModelState, model_state, wait_and_fetch, wait_for_model, wait_for_server
+from pytriton.client.waiting import wait_and_fetch, wait_for_model, wait_for_server
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = [

@@ -8,19 +8,11 @@ from typing import Any
 from pytriton.client.arguments import check_headers, check_model, check_timeout
 from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import NETWORK_TIMEOUT_S, Deadline
+from pytriton.client.repository_index import ModelState, model_state, parse_grpc_response, parse_http_response
 from pytriton.client.session import DEFAULT_INIT_TIMEOUT_S
 from pytriton.client.sync import drive
 from pytriton.client.tritonclients import adopt_client, bare_client, load_lib
-from pytriton.client.waiting import (
-    LATEST_MODEL_VERSION,
-    ModelState,
-    model_state,
-    parse_grpc_response,
-    parse_http_response,
-    wait_and_fetch,
-    wait_for_model,
-    wait_for_server,
-)
+from pytriton.client.waiting import LATEST_MODEL_VERSION, wait_and_fetch, wait_for_model, wait_for_server
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = [

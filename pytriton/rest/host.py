@@ -94,6 +94,15 @@ class Channel:
         finally:
             del self._waiting[number]
 
+    async def close(self) -> None:
+        """Close the connection; questions that wait for an answer fail."""
+        if self._opened is None:
+            self._socket.close()
+            return
+        with suppress(OSError):
+            (await self._opened).close()
+            await self._reading
+
     async def _open(self) -> asyncio.StreamWriter:
         reader, writer = await asyncio.open_connection(sock=self._socket, limit=MOST_LINE_BYTES)
         self._reading = asyncio.ensure_future(self._read(reader))

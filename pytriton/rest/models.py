@@ -10,7 +10,7 @@ from typing import Any
 
 from pytriton.client.arguments import check_model
 from pytriton.client.exceptions import PyTritonClientValueError
-from pytriton.client.waiting import is_listed, suggestion
+from pytriton.client.repository_index import is_listed, suggestion
 from pytriton.exceptions import PyTritonError, PyTritonModelConfigError
 from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.tensor import TensorSpec

@@ -73,7 +73,8 @@ class FrontServer(uvicorn.Server):
     """
 
     def __init__(self, spec: FrontSpec) -> None:
-        app = create_app(spec.endpoints, spec.config, Channel(socket.socket(fileno=spec.host)))
+        self._host = Channel(socket.socket(fileno=spec.host))
+        app = create_app(spec.endpoints, spec.config, self._host)
         app.state.metrics.share(spec.counters, spec.index)
         app.state.keys.share(spec.limits, len(spec.counters), spec.index)
         config = spec.config
@@ -143,6 +144,9 @@ class FrontServer(uvicorn.Server):
             await asyncio.sleep(LINGER_POLL_S)
         accepting.cancel()  # who has not finished the handshake of TLS
         await super().shutdown()
+        await self._host.close()
+        loop.remove_reader(self._control)
+        self._control.close()
 
     def _accept_rest(self) -> asyncio.Future[Any]:
         """Accept the connections that clients have opened already, and close the port."""

@@ -18,8 +18,9 @@ from pytriton.client.conversations import AsyncTransport, Call, Deadline
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.client.http_messages import RequestWriter
 from pytriton.client.http_pool import ConnectionPool
+from pytriton.client.repository_index import repository_index
 from pytriton.client.session import ModelSession
-from pytriton.client.waiting import model_arguments, repository_index
+from pytriton.client.waiting import model_arguments
 from pytriton.constants import ERROR_CODE_PARAMETER
 from pytriton.exceptions import ErrorCode, PyTritonBadParameterError, PyTritonModelConfigError
 from pytriton.model_config.parser import ModelConfigParser

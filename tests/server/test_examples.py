@@ -127,6 +127,7 @@ def run(name: str, environment: dict[str, str], *arguments: str, deadline_s: flo
     with started(name, environment, *arguments) as process:
         output, errors = process.communicate(timeout=deadline_s)
     assert process.returncode == 0, errors
+    assert "ResourceWarning" not in errors, errors
     return output
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from pytriton.decorators import TritonContext, batch
 from pytriton.inprocess import InternalError, ModelControlMode, Server
-from pytriton.model import Model, describe
+from pytriton.model import Model
 from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_spec import describe
 from pytriton.pool.pool import ServedModel
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation

@@ -24,8 +24,8 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
+from pytriton.client.repository_index import ModelState
 from pytriton.client.utils import create_client_from_url
-from pytriton.client.waiting import ModelState
 from tests.unit.loopback import CONFIGURED, INFERRED, KNOWN, READY, X, paths
 from tests.unit.loops import in_loop
 

@@ -19,8 +19,9 @@ from pytriton.client.exceptions import (
     PyTritonClientTlsError,
     PyTritonClientValueError,
 )
+from pytriton.client.repository_index import ModelState, model_state
 from pytriton.client.sync import drive
-from pytriton.client.waiting import ModelState, fetch_model_config, model_state, wait_for_model, wait_for_server
+from pytriton.client.waiting import fetch_model_config, wait_for_model, wait_for_server
 from pytriton.exceptions import PyTritonModelConfigError
 from tests.unit.scripted import CONFIG, Result, Script, config, infer, session
 

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from pytriton.client.waiting import ModelState, find_model_state, parse_grpc_response, parse_http_response
+from pytriton.client.repository_index import ModelState, find_model_state, parse_grpc_response, parse_http_response
 
 INDEX = [
     {"name": "a", "version": "1", "state": "READY"},

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
-from pytriton.model import MAX_NAME, Model, describe
+from pytriton.model import Model
 from pytriton.model_config import DeviceKind, DynamicBatcher, ModelConfig, Tensor
+from pytriton.model_spec import MAX_NAME, describe
 from pytriton.pool.pool import ServedModel
 from pytriton.pool.threads import callables
 from pytriton.wire.connect import connect

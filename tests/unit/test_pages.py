@@ -116,6 +116,8 @@ def test_the_hosting_process_answers_several_questions_at_once_and_refusals_have
         theirs.shutdown(socket.SHUT_RDWR)
         with pytest.raises(HostError, match="has gone"):
             await asyncio.wait_for(channel.ask("quick"), 10)
+        await channel.close()
+        assert theirs.fileno() == -1
 
     asyncio.run(ask())
     thread.join()

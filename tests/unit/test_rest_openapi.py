@@ -13,8 +13,8 @@ from PIL import Image
 from pydantic import BaseModel, Field
 
 from pytriton.decorators import batch
-from pytriton.model import describe as describe_model
 from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_spec import describe as describe_model
 from pytriton.pool.inspection import tensors_of
 from pytriton.rest import RestConfig
 from pytriton.rest.models import Model

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.model import describe
 from pytriton.model_config import (
     DeviceKind,
     DirectStrategy,
@@ -21,6 +20,7 @@ from pytriton.model_config import (
     Tensor,
     WarmupInput,
 )
+from pytriton.model_spec import describe
 
 X, Y = Tensor(name="x", shape=(-1, 2), dtype=np.float32), Tensor(name="y", shape=(-1,), dtype=np.float32)
 TEXT = Tensor(name="text", shape=(), dtype=bytes, optional=True)

@@ -28,7 +28,6 @@ from pytriton.compat.tensorrtserver.contexts import (
     ModelControlContext,
     ModelRepositoryContext,
     ServerHealthContext,
-    ServerStatusContext,
     SharedMemoryControlContext,
 )
 from pytriton.compat.tensorrtserver.exceptions import InferenceServerException
@@ -41,6 +40,7 @@ from pytriton.compat.tensorrtserver.messages import (
     SharedMemoryStatus,
 )
 from pytriton.compat.tensorrtserver.shared_memory import serialize_string_tensor
+from pytriton.compat.tensorrtserver.status_context import ServerStatusContext
 
 __all__ = [
     "InferContext",
