@@ -275,7 +275,7 @@ GLOBAL_STATE = {
     "pytriton.client": {"globals()": "names that were imported when first used"},
     "pytriton.client.grpc_protocol": {"grpc_messages": "a module that is imported late"},
     "pytriton.client.grpc_transports": {"_usage": "gRPC of an asyncio client cannot be used in a forked process"},
-    "pytriton.client.http_protocol": {"_described_tensors": "forms of requests"},
+    "pytriton.client.http_protocol": {"_described_tensors": "forms of requests", "_uri_of": "paths of models"},
     "pytriton.client.transport": {"server_exception": "a class that is imported late"},
     "pytriton.cluster.hub": {"_hubs": "models with the same address share it", "_hubs_lock": "guards them"},
     "pytriton.compat.tensorrtserver.contexts": {"_numbers": "numbers of requests"},
@@ -315,6 +315,7 @@ GLOBAL_STATE = {
     },
     "pytriton.proxy.telemetry": {"_lock": "guards the tracer", "_tracer": "the tracer of the process"},
     "pytriton.python_proxy.abi": {"_KEEP": "memory that NumPy's table of functions refers to"},
+    "pytriton.rest.json_arrays": {"_range": "facts about dtypes"},
     "pytriton.server.installation": {"_warned": ONE_MESSAGE},
     "pytriton.server.backends": {
         "_warned": ONE_MESSAGE,

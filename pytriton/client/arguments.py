@@ -118,13 +118,9 @@ class RequestOptions:
         if not isinstance(self.split_batches, bool):
             raise PyTritonClientValueError(f"split_batches must be True or False, got {self.split_batches!r}")
 
-    def arguments(self, request_id: str) -> dict[str, Any]:
-        """The options that travel with the request, as arguments of tritonclient's ``infer``.
-
-        Args:
-            request_id: Used where the options have none.
-        """
-        arguments: dict[str, Any] = {"request_id": request_id if self.request_id is None else self.request_id}
+    def arguments(self) -> dict[str, Any]:
+        """The options but the id that travel with the request, as arguments of tritonclient's ``infer``."""
+        arguments: dict[str, Any] = {}
         if self.priority:
             arguments["priority"] = self.priority
         if self.server_timeout_s is not None:
@@ -142,12 +138,13 @@ class InferRequest:
         headers: The request's headers.
         sample: The arrays have no batch axis.
         options: Of the client.
+        request_id: In place of that of the options.
 
     Raises:
         PyTritonClientValueError: An argument is wrong.
     """
 
-    __slots__ = ("headers", "inputs", "named_inputs", "options", "parameters", "sample")
+    __slots__ = ("headers", "inputs", "named_inputs", "options", "parameters", "request_id", "sample")
 
     def __init__(
         self,
@@ -157,6 +154,7 @@ class InferRequest:
         headers: Parameters,
         sample: bool,
         options: RequestOptions,
+        request_id: str | None = None,
     ) -> None:
         if inputs and named_inputs:
             raise PyTritonClientValueError("pass the inputs either by position or by name, not both")
@@ -166,6 +164,7 @@ class InferRequest:
         self.headers = with_trace_context(check_headers(headers) if headers is not None else {})
         self.sample = sample
         self.options = options
+        self.request_id = options.request_id if request_id is None else request_id
 
 
 def check_parameters(parameters: Parameters) -> dict[str, str | int | bool]:

@@ -238,8 +238,12 @@ class Codec:
 
     def _check_shape(self, spec: _Input, shape: tuple[int, ...], has_axis: bool) -> None:
         expected = (-1, *spec.shape) if has_axis else spec.shape
-        if len(shape) == len(expected) and all(want in (-1, size) for want, size in zip(expected, shape, strict=True)):
-            return
+        if len(shape) == len(expected):
+            for want, size in zip(expected, shape, strict=True):
+                if want != size and want != -1:
+                    break
+            else:
+                return
         axes = ["batch"] * has_axis + ["any" if size == -1 else str(size) for size in spec.shape]
         listed = f"({axes[0]},)" if len(axes) == 1 else f"({', '.join(axes)})"
         hint = ""

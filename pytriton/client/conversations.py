@@ -48,7 +48,7 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call:
     """One call to the server.
 

@@ -1,8 +1,7 @@
-"""HTTP over blocking sockets, and in event loops: the only code of the clients that touches sockets."""
+"""The transports of HTTP, and the connection of the blocking one. Those of event loops are in ``http_pool.py``."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import queue
 import select
@@ -10,32 +9,26 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from pytriton import forks
 from pytriton.client.auth import Tls, TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientError
-from pytriton.client.http_protocol import HttpProtocol, HttpResponse, Part, ResponseReader
-from pytriton.client.transport import AsyncNetworkTransport, time_limit
+from pytriton.client.http_messages import HttpResponse, Part, ResponseReader, joined
+from pytriton.client.http_pool import BACKLOG_POLL_S, ConnectionPool
+from pytriton.client.http_protocol import HttpProtocol
+from pytriton.client.tensors import InferResponse
+from pytriton.client.transport import AsyncNetworkTransport, LoopConnection
 
-__all__ = [
-    "HTTP_CONNECTIONS",
-    "AsyncHttpTransport",
-    "AsyncioConnection",
-    "BlockingConnection",
-    "ConnectionPool",
-    "HttpTransport",
-]
+__all__ = ["HTTP_CONNECTIONS", "AsyncHttpTransport", "BlockingConnection", "HttpTransport"]
 
 HTTP_CONNECTIONS = 256
 """Further calls in one event loop wait, because the default limit of open files is 1,024."""
 
 _RECEIVED_BYTES = 2**16
-_BACKLOG_POLL_S = 0.005
-_JOINED_BYTES = 2**16
-"""For requests up to this size, one copy and one system call cost less than a system call for each part."""
 
 
 class HttpTransport:
@@ -159,8 +152,7 @@ class BlockingConnection:
 
         Arguments and errors are those of :meth:`HttpTransport.exchange`.
         """
-        joined = len(request) == 1 or sum(map(len, request)) <= _JOINED_BYTES
-        for part in (b"".join(request),) if joined else request:
+        for part in joined(request):
             self._socket.settimeout(_left_s(deadline))
             self._socket.sendall(part)
         while True:
@@ -215,7 +207,7 @@ def _connected_to_path(path: str, deadline: float) -> socket.socket:
                 connection.connect(path)
                 return connection
             except BlockingIOError:  # too many clients connect at once; unlike with TCP, the kernel lets none wait
-                time.sleep(_BACKLOG_POLL_S)
+                time.sleep(BACKLOG_POLL_S)
     except BaseException:
         connection.close()
         raise
@@ -266,178 +258,32 @@ class AsyncHttpTransport(AsyncNetworkTransport):
         )
 
     async def _perform(self, connections: ConnectionPool, call: Call) -> Any:
-        async with time_limit(call.timeout_s):
-            response = await connections.exchange(self._protocol.request(call))
+        response = await connections.exchange(self._protocol.request(call), call.timeout_s)
         return self._protocol.answer(call, response)
 
+    async def stream(self, call: Call) -> AsyncGenerator[InferResponse, None]:
+        """Send a request, and yield the responses to it, whose outputs are texts: :meth:`HttpProtocol.stream_request`.
 
-class ConnectionPool:
-    """Kept-alive connections in one event loop; each request has one for as long as it takes.
-
-    Args:
-        url: The server.
-        limit: Most connections; further requests wait.
-        tls: None does not encrypt.
-        max_response_bytes: As of :class:`ResponseReader`.
-    """
-
-    def __init__(
-        self, url: TritonUrl, limit: int, tls: ssl.SSLContext | None, max_response_bytes: int | None = None
-    ) -> None:
-        self._url = url
-        self._tls = tls
-        self._max_response_bytes = max_response_bytes
-        self._places = asyncio.Semaphore(limit)
-        self._idle: list[AsyncioConnection] = []
-        self._open: set[AsyncioConnection] = set()
-
-    async def exchange(self, request: Sequence[Part]) -> HttpResponse:
-        """Send a request and wait for the response.
-
-        Args:
-            request: Its parts, in order.
+        The call's timeout bounds the wait for each response. Closing the generator cancels the request.
 
         Raises:
-            OSError: The connection could not be made, or ended early.
-            PyTritonClientInferenceServerError: As :meth:`ResponseReader.feed`.
+            PyTritonClientError: A response did not come in time, it is an error, or the connection failed.
         """
-        async with self._places:
-            connection = await self._connection()
-            try:
-                response = await connection.send(request)
-            except BaseException:
-                connection.abort()  # the next request must not receive this response
-                raise
-            if connection.is_open:
-                self._idle.append(connection)
-            else:
-                connection.abort()
-            return response
-
-    async def close(self) -> None:
-        """End all connections; requests that wait for a response fail with ConnectionError."""
-        self._idle.clear()
-        for connection in [*self._open]:
-            connection.abort()
-        while self._open:
-            await asyncio.sleep(0)
-
-    async def _connection(self) -> AsyncioConnection:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_open:
-                return connection
-        loop, host = asyncio.get_running_loop(), self._url.hostname.strip("[]")
-        tls: dict[str, Any] = {"ssl": self._tls, "server_hostname": host if self._tls else None}
-
-        def make() -> AsyncioConnection:
-            return AsyncioConnection(self._open, self._max_response_bytes)
-
-        if self._url.socket:
-            connected = await _connected_in_loop(self._url.socket)
-            _, connection = await loop.create_unix_connection(make, sock=connected, **tls)
-        else:
-            _, connection = await loop.create_connection(make, host, self._url.port, **tls)
-        return connection
-
-
-async def _connected_in_loop(path: str) -> socket.socket:
-    """As :func:`_connected_to_path`. Event loops take a socket for connected when too many clients connect at once."""
-    connection = socket.socket(socket.AF_UNIX)
-    connection.setblocking(False)
-    try:
-        while True:
-            try:
-                connection.connect(path)
-                return connection
-            except BlockingIOError:
-                await asyncio.sleep(_BACKLOG_POLL_S)
-    except BaseException:
-        connection.close()
-        raise
-
-
-class AsyncioConnection(asyncio.Protocol):
-    """One HTTP/1.1 connection in an event loop, for one request at a time.
-
-    Args:
-        open_connections: Holds the connection for as long as its socket is open.
-        max_response_bytes: As of :class:`ResponseReader`.
-
-    Attributes:
-        is_open: Whether another request can be sent.
-    """
-
-    def __init__(self, open_connections: set[AsyncioConnection], max_response_bytes: int | None = None) -> None:
-        self.is_open = False
-        self._open_connections = open_connections
-        self._reader = ResponseReader(max_response_bytes)
-        self._response: asyncio.Future[HttpResponse] | None = None
-
-    def send(self, request: Sequence[Part]) -> asyncio.Future[HttpResponse]:
-        """Send the parts of a request.
-
-        Returns:
-            Gets the response, ConnectionError, or what :meth:`ResponseReader.feed` raises. Cancelling it does not end
-            the connection.
-        """
-        self._response = asyncio.get_running_loop().create_future()
-        if self.is_open:
-            self._transport.writelines(request)
-        else:
-            self._fail(ConnectionError("the server closed the connection"))
-        return self._response
-
-    def abort(self) -> None:
-        """End the connection; the event loop closes the socket in its next iteration."""
-        self.is_open = False
-        self._transport.abort()
-
-    # Callbacks of the event loop:
-
-    def connection_made(self, transport: Any) -> None:
-        """The connection is there."""
-        self._transport = transport
-        self.is_open = True
-        self._open_connections.add(self)
-        forks.register(self)
-
-    def after_fork(self) -> None:
-        """In a forked child, leave the connection to the parent."""
-        self.is_open = False
-        self._open_connections.discard(self)
-        forks.abandon(self._transport.get_extra_info("socket").fileno())
-
-    def data_received(self, data: bytes) -> None:
-        """A piece of the response, or bytes that no request asked for."""
-        if self._response is None:
-            self.abort()
-            return
+        connection: LoopConnection = await self._begin()
+        rest = b""
         try:
-            responses = self._reader.feed(data)
-        except (ConnectionError, PyTritonClientError) as error:
-            self._fail(error)
-            self.abort()
-            return
-        for response in responses:
-            self._complete(response)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """The connection has ended."""
-        self.is_open = False
-        self._fail(ConnectionError(f"the server closed the connection{f': {error}' if error else ''}"))
-        self._open_connections.discard(self)
-
-    def _complete(self, response: HttpResponse) -> None:
-        self.is_open = self._reader.keeps_alive and self.is_open
-        waiting, self._response = self._response, None
-        if waiting is None:
-            self.abort()  # no request asked for it
-        elif not waiting.done():
-            waiting.set_result(response)
-
-    def _fail(self, error: ConnectionError | PyTritonClientError) -> None:
-        waiting, self._response = self._response, None
-        if waiting is not None and not waiting.done():
-            waiting.set_exception(error)
-            waiting.exception()  # asyncio must not complain if the waiting task was cancelled
+            request = self._protocol.stream_request(call)
+            async with aclosing(connection.connections.stream(request, call.timeout_s)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, HttpResponse):
+                        self._protocol.end_stream(piece)
+                        return
+                    *events, rest = (rest + piece).split(b"\n\n")
+                    for event in events:
+                        yield self._protocol.stream_answer(event)
+        except PyTritonClientError:
+            raise
+        except Exception as error:
+            raise self._failure(connection, call, error) from error
+        finally:
+            await self._end(connection)

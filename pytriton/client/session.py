@@ -171,14 +171,15 @@ class ModelSession:
     def _call(
         self, method: str, codec: Codec, arrays: Mapping[str, Any], request: InferRequest, id_suffix: str = ""
     ) -> Call:
-        options = request.options
+        options, request_id = request.options, request.request_id
         arguments = {
             "model_name": self.model_name,
             "model_version": self.model_version or "",
             "inputs": codec.encode(arrays, sample=request.sample),
             "outputs": codec.requested_outputs,
             "parameters": request.parameters,
-            **options.arguments(f"{next(self._request_ids)}{id_suffix}"),
+            "request_id": f"{next(self._request_ids)}{id_suffix}" if request_id is None else request_id,
+            **options.arguments(),
         }
         timeout_s = options.inference_timeout_s or self.inference_timeout_s
         return Call(method, timeout_s, arguments, request.headers, options.compression)

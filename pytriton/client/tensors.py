@@ -19,6 +19,7 @@ __all__ = ["InferResponse", "InputTensor", "OutputRequest", "deserialize_bytes",
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _LENGTH_BYTES = 4  # before each element of BYTES
 _LONG_ELEMENT_BYTES = 1024
+_COPIED_BYTES = 2**12  # up to this size, a copy is made sooner than a view
 
 
 class InputTensor(NamedTuple):
@@ -41,11 +42,13 @@ class InputTensor(NamedTuple):
     region_bytes: int = 0
 
     def data(self) -> memoryview | bytes | None:
-        """The values as bytes in C order; a view of a contiguous array of numbers. None if they are in a region."""
+        """The values as bytes in C order; a view of a large contiguous array. None if they are in a region."""
         if self.array is None:
             return None
         if self.datatype == "BYTES":
             return serialize_bytes(self.array.ravel().tolist())
+        if self.array.nbytes <= _COPIED_BYTES:
+            return self.array.tobytes()
         return np.ascontiguousarray(self.array).reshape(-1).view(np.uint8).data
 
 
@@ -103,7 +106,7 @@ class InferResponse:
         """
         length = _header_length(body, headers.get(HEADER_LENGTH))
         try:
-            answer = json.loads(body[:length] if length < len(body) else body)
+            answer = json.loads((body[:length] if length < len(body) else body).decode())
             outputs, end = [], length
             for item in answer["outputs"]:
                 begin, size = end, (item.get("parameters") or {}).get("binary_data_size")
@@ -121,6 +124,23 @@ class InferResponse:
         if end != len(body):
             raise _not_understood(f"{len(body) - end} bytes follow its last output")
         return response
+
+    @classmethod
+    def from_event(cls, event: bytes) -> InferResponse:
+        """Parse a server-sent event of the server's extension "generate": outputs are texts, or lists of texts.
+
+        Raises:
+            PyTritonClientInferenceServerError: It is something else.
+        """
+        try:
+            answer = json.loads(event.removeprefix(b"data:").decode())
+            lists = {name: [value] if isinstance(value, str) else value for name, value in answer.items()}
+        except (AttributeError, RecursionError, ValueError) as error:
+            raise _not_understood(f"{type(error).__name__}: {error}") from error
+        outputs = [
+            (name, _Output("BYTES", [len(texts)], texts)) for name, texts in lists.items() if isinstance(texts, list)
+        ]
+        return cls(outputs, answer)
 
     @classmethod
     def from_grpc(cls, message: Any) -> InferResponse:
@@ -204,8 +224,9 @@ def _header_length(body: bytes, text: str | None) -> int:
 def _array(datatype: str, shape: Sequence[int], data: memoryview | bytes | list[Any] | None) -> NDArray[Any]:
     dtype = np.dtype(object if datatype == "BYTES" else from_triton_name(datatype))
     sizes = tuple(shape)
-    if any(type(size) is not int or size < 0 for size in sizes):
-        raise ValueError(f"its shape is {sizes}")
+    for size in sizes:
+        if type(size) is not int or size < 0:
+            raise ValueError(f"its shape is {sizes}")
     count = math.prod(sizes)
     if data is None:
         raise ValueError("it came without data")

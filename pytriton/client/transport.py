@@ -82,6 +82,7 @@ class ProtocolAdapter:
         self._headers = dict(headers)
         self._connection_errors = connection_errors
         self._server_exception = server_exception()
+        self._checked_model: tuple[Any, Any] = ("", "")
         # A server with TLS 1.3 cannot refuse a certificate in any other way.
         self._hint = "; a server that demands clients' certificates closes those without one it trusts" * secured
 
@@ -91,8 +92,10 @@ class ProtocolAdapter:
         Raises:
             PyTritonClientValueError: The name or version of the call's model cannot be part of a path.
         """
-        if name := call.arguments.get("model_name"):
-            check_model(name, call.arguments.get("model_version") or None)
+        model = call.arguments.get("model_name"), call.arguments.get("model_version")
+        if model != self._checked_model and model[0]:  # most calls are of the model of the one before
+            check_model(model[0], model[1] or None)
+            self._checked_model = model
         if not call.headers or not self._headers:
             return {**self._headers, **call.headers}
         replaced = {name.lower() for name in call.headers}
@@ -261,8 +264,8 @@ class AsyncNetworkTransport(ABC):
 
     async def _begin(self) -> LoopConnection:
         """The connection for one call, which :meth:`_end` gives back."""
-        connection, loop = self._connection, asyncio.get_running_loop()
-        if connection is None or connection.loop is not loop:
+        connection = self._connection
+        if connection is None or connection.loop is not asyncio.get_running_loop():
             if self._closed:
                 raise PyTritonClientClosedError("the client is closed; make a new one")
             former, connection = connection, LoopConnection(self._connect())

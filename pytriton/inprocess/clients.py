@@ -38,7 +38,7 @@ from pytriton.inprocess.exceptions import (
 )
 from pytriton.inprocess.handle import NOT_STARTED
 from pytriton.inprocess.messages import InferenceRequest, InferenceResponse
-from pytriton.inprocess.pending import AsyncResponseIterator, PendingRequest
+from pytriton.inprocess.pending import AsyncResponseIterator, PendingRequest, send_on_loop
 from pytriton.inprocess.server import LATEST, Model, Server
 from pytriton.inprocess.tensor import array_view
 
@@ -265,6 +265,33 @@ def _send(adapter: ProtocolAdapter, call: Call) -> PendingRequest:
     return pending
 
 
+class _FirstResponse:
+    """Waits for the first response to a request in the running event loop.
+
+    Args:
+        timeout_s: Longest wait.
+
+    Attributes:
+        loop: The event loop.
+        response: Gets the response; None if it did not come in time.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.response: asyncio.Future[InferenceResponse | None] = self.loop.create_future()
+        self._timer = None if math.isinf(timeout_s) else self.loop.call_later(timeout_s, self.put_nowait, None)
+
+    def put_nowait(self, response: InferenceResponse | None) -> None:
+        """A response has come, or the time has passed."""
+        if not self.response.done():
+            self.response.set_result(response)
+
+    def end(self) -> None:
+        """Wait no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
 class AsyncInprocessTransport:
     """Calls a server from coroutines, any number at once."""
 
@@ -277,14 +304,20 @@ class AsyncInprocessTransport:
             return await asyncio.get_running_loop().run_in_executor(None, self._adapter.call, call)
         if call.method != "infer":
             return self._adapter.call(call)
-        responses = self._send(call)
+        first = _FirstResponse(call.timeout_s)
+        try:
+            pending = send_on_loop(self._adapter.request(call), first.loop, first)
+        except TritonError as error:
+            first.end()
+            raise self._adapter.error(call, error) from error
         response = None
         try:
-            response = await self._receive(call, responses)
+            response = await first.response
             return self._adapter.result(call, response)
         finally:
+            first.end()
             if response is None or not response.final:
-                responses.cancel()
+                pending.cancel()
 
     async def stream(self, call: Call) -> AsyncGenerator[InferResult, None]:
         """Send a request, and yield the responses. Closing the generator cancels the request.
@@ -292,7 +325,10 @@ class AsyncInprocessTransport:
         Raises:
             PyTritonClientError: A response did not come in time, or is an error.
         """
-        responses = self._send(call)
+        try:
+            responses = AsyncResponseIterator(self._adapter.request(call))
+        except TritonError as error:
+            raise self._adapter.error(call, error) from error
         try:
             final = False
             while not final:
@@ -304,12 +340,6 @@ class AsyncInprocessTransport:
                     yield result
         finally:
             responses.cancel()
-
-    def _send(self, call: Call) -> AsyncResponseIterator:
-        try:
-            return AsyncResponseIterator(self._adapter.request(call))
-        except TritonError as error:
-            raise self._adapter.error(call, error) from error
 
     async def _receive(self, call: Call, responses: AsyncResponseIterator) -> InferenceResponse | None:
         try:

@@ -31,7 +31,7 @@ from pytriton.inprocess.messages import (
 )
 from pytriton.inprocess.native import Buffers, NotificationQueue, RequestsLibrary, in_flight
 
-__all__ = ["AsyncResponseIterator", "PendingRequest", "ResponseIterator"]
+__all__ = ["AsyncResponseIterator", "PendingRequest", "ResponseIterator", "send_on_loop"]
 
 SLICE_S = 1.0
 _numbers = count(1)
@@ -179,6 +179,15 @@ def _delivery_on_loop(library: RequestsLibrary, loop: asyncio.AbstractEventLoop)
         return _loop_deliveries[loop]
 
 
+def send_on_loop(request: InferenceRequest, loop: asyncio.AbstractEventLoop, *queues: _Queue) -> PendingRequest:
+    """Send a request whose responses an event loop puts into queues, as they come.
+
+    Raises:
+        TritonError: The server does not accept the request.
+    """
+    return _delivery_on_loop(request.model.server.handle.library, loop).send(request, *queues)
+
+
 class _Responses:
     """What both iterators have in common."""
 
@@ -266,8 +275,7 @@ class AsyncResponseIterator(_Responses, AsyncIterator[InferenceResponse]):
             raise InvalidTypeError(f"response_queue is {copies!r}; async_infer() takes an asyncio.Queue")
         self._responses: asyncio.Queue[InferenceResponse | None] = asyncio.Queue()
         queues = [self._responses] if copies is None else [self._responses, copies]
-        loop = asyncio.get_running_loop() if loop is None else loop
-        self._pending = _delivery_on_loop(request.model.server.handle.library, loop).send(request, *queues)
+        self._pending = send_on_loop(request, asyncio.get_running_loop() if loop is None else loop, *queues)
 
     async def __anext__(self) -> InferenceResponse:
         if self._ended:

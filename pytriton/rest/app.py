@@ -8,9 +8,11 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from pytriton.rest import docs, health
 from pytriton.rest.config import RestConfig
@@ -65,7 +67,7 @@ def create_app(server: Any, config: RestConfig | None = None, host: Host | None 
         live.end()
         await upstream.close()
 
-    app = Starlette(
+    app = _Front(
         routes=[
             Route("/predict/{model}", predict),
             Route("/predict/{model}/{version}", predict),
@@ -78,11 +80,22 @@ def create_app(server: Any, config: RestConfig | None = None, host: Host | None 
             *Pages(live, inference.models, upstream, host, config, keys).routes(),
         ],
         middleware=stack(config, metrics, keys, upstream.token),
-        exception_handlers={HTTPException: _on_http_exception, RestError: _on_error, Exception: _on_failure},
+        exception_handlers={HTTPException: _on_http_exception, RestError: _on_error},
         lifespan=lifespan,
     )
     app.state.metrics, app.state.keys, app.state.live = metrics, keys, live
     return app
+
+
+class _Front(Starlette):
+    """Starlette without its outermost layer: the observer answers requests that fail."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The routes in their layers."""
+        app: ASGIApp = ExceptionMiddleware(self.router, self.exception_handlers)
+        for layer, arguments, options in reversed(self.user_middleware):
+            app = layer(app, *arguments, **options)
+        return app
 
 
 async def _on_error(_: Request, error: Exception) -> Response:
@@ -101,8 +114,3 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
             return Response(None, 204, error.headers)
     code = CODES.get(error.status_code, "INVALID_REQUEST")
     return await _on_error(request, RestError(error.status_code, code, message, headers=error.headers))
-
-
-async def _on_failure(request: Request, error: Exception) -> Response:
-    """Say no more than that it failed: the server logs the error."""
-    return await _on_error(request, RestError(500, "INTERNAL", "the front failed; its log has the reason"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from math import prod
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.rest.errors import RestError
+from pytriton.rest.waits import ClientDisconnectedError, PieceLimit, Receive
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -27,9 +28,7 @@ __all__ = [
     "NPY",
     "OCTETS",
     "SSE",
-    "ClientDisconnectedError",
     "Headers",
-    "Receive",
     "accepted",
     "media_type",
     "read_body",
@@ -49,12 +48,7 @@ MAGIC = b"\x93NUMPY"
 MOST_REST_BYTES = 256 * 2**20
 REST_TIMEOUT_S = 5.0
 
-Receive = Callable[[], Awaitable[Any]]
 Headers = Mapping[bytes, bytes]
-
-
-class ClientDisconnectedError(Exception):
-    """The client went away; nobody reads an answer."""
 
 
 async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: float) -> bytes:
@@ -72,53 +66,46 @@ async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: f
     """
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared[:20]) > limit:
-        raise await _too_large(receive, limit, is_asked=b"expect" in headers)
+        # A client that asks before it sends (``Expect: 100-continue``) is told at once.
+        raise _too_large(limit, has_ended=b"expect" not in headers and await _read_rest(receive))
     parts: list[bytes] = []
-    size = 0
-    while True:
-        try:
-            async with timeout(timeout_s):
-                message = await receive()
-        except asyncio.TimeoutError:  # in Python 3.10 it is not the built-in TimeoutError
-            text = f"no more of the body came within {timeout_s:g} s"
-            raise RestError(408, "REQUEST_TIMEOUT", text, headers={"Connection": "close"}) from None
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnectedError
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            parts.clear()
-            raise await _too_large(receive, limit, is_asked=False)
-        parts.append(part)
-        if not message.get("more_body"):
-            return part if len(parts) == 1 else b"".join(parts)
+    size, more = 0, True
+    pieces = PieceLimit(timeout_s)
+    async with pieces:
+        while more and size <= limit:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnectedError
+            part = message.get("body", b"")
+            parts.append(part)
+            size, more = size + len(part), message.get("more_body", False)
+            pieces.restart()
+    if size > limit:
+        parts.clear()
+        raise _too_large(limit, has_ended=not more or await _read_rest(receive))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-async def _too_large(receive: Receive, limit: int, *, is_asked: bool) -> RestError:
-    """The error for a body that is too large, whose rest is read and forgotten, as far as that takes not too long.
-
-    A client that still sends would not see the answer of a server that closes the connection. One that asks before it
-    sends (``Expect: 100-continue``) is told at once.
-    """
-    has_ended = False
-    if not is_asked:
-        with suppress(asyncio.TimeoutError):
-            async with timeout(REST_TIMEOUT_S):
-                has_ended = await _read_rest(receive)
+def _too_large(limit: int, *, has_ended: bool) -> RestError:
     text = f"the body is longer than {limit} bytes, the front's max_body_bytes"
     return RestError(413, "BODY_TOO_LARGE", text, headers={} if has_ended else {"Connection": "close"})
 
 
 async def _read_rest(receive: Receive) -> bool:
-    """Whether a body has come to its end within ``MOST_REST_BYTES``."""
+    """Read and forget the rest of a body; whether it ended within ``MOST_REST_BYTES`` and ``REST_TIMEOUT_S``.
+
+    A client that still sends would not see the answer of a server that closes the connection.
+    """
     size = 0
-    while size < MOST_REST_BYTES:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnectedError
-        if not message.get("more_body"):
-            return True
-        size += len(message.get("body", b""))
+    with suppress(asyncio.TimeoutError):
+        async with timeout(REST_TIMEOUT_S):
+            while size < MOST_REST_BYTES:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnectedError
+                if not message.get("more_body"):
+                    return True
+                size += len(message.get("body", b""))
     return False
 
 

@@ -80,7 +80,7 @@ class Converter:
         Raises:
             ValueMismatchError: Some values do not fit, are missing, or are no inputs; it names all of them.
         """
-        if not isinstance(fields, Mapping) and not is_object(fields):
+        if not is_object(fields) and not isinstance(fields, Mapping):
             raise ValueMismatchError([Problem(path, "an object", shown(plain(fields)))])
         arrays: Arrays = {}
         found: list[Problem] = []
@@ -107,7 +107,9 @@ class Converter:
             for name in self.model.signature.required:
                 if name not in given:
                     found.append(Problem((*path, name), expectation(self.model.signature.inputs[name]), "nothing"))
-        if not found and read and sum(count_lists(shape) for _, shape, _ in read) != lists:
+        for _, shape, _ in read:
+            lists -= count_lists(shape)
+        if lists and read and not found:
             found = _misplaced_lists(read)
         if found:
             raise ValueMismatchError(found)
@@ -326,7 +328,7 @@ def _text_or_base64(value: bytes, path: Path) -> Any:
 # Batches.
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Group:
     """Rows that travel as one request.
 

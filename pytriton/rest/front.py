@@ -30,6 +30,12 @@ from pytriton.server.launch import local_host
 
 __all__ = ["Front"]
 
+SETTINGS = {
+    "OPENBLAS_NUM_THREADS": "1",  # each of its threads takes memory
+    # Bodies and arrays of some megabytes come with each request: else the kernel would clear their memory each time.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
+}
 LOGGER = logging.getLogger("pytriton.rest")
 
 MOST_RESTARTS, RESTARTS_PERIOD_S = 5, 60.0
@@ -308,7 +314,7 @@ class FrontProcess:
                     [sys.executable, "-c", BOOTSTRAP, str(file.fileno()), f"pytriton-rest:{self._config.port or ''}"],
                     stdin=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
-                    env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # each of its threads takes memory
+                    env={**SETTINGS, **os.environ},
                     pass_fds=(file.fileno(), *spec.descriptors()),
                     start_new_session=True,  # Ctrl+C in a terminal reaches the hosting process alone
                 )

@@ -8,11 +8,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytriton.client.arguments import DEFAULT_OPTIONS, InferRequest, RequestOptions
+from pytriton.client.arguments import DEFAULT_OPTIONS, InferRequest
 from pytriton.client.codec import Arrays
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.client.session import ModelSession
 from pytriton.exceptions import ErrorCode, PyTritonError
+from pytriton.llm.kinds import Kind
 from pytriton.rest.config import RestConfig
 from pytriton.rest.conversion import Converter, Group, group_rows
 from pytriton.rest.errors import RestError, of_client
@@ -34,14 +35,16 @@ class Served:
         model: The model.
         session: Makes its requests.
         converter: Converts its values.
+        streams_texts: Whether it is decoupled and returns texts alone.
     """
 
     model: Model
     session: ModelSession
     converter: Converter
+    streams_texts: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class CallDetails:
     """What travels with a request beside its inputs.
 
@@ -54,7 +57,7 @@ class CallDetails:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Question:
     """The rows of a request.
 
@@ -97,7 +100,7 @@ class Inference:
             model_config=model.config,
             model_ready=True,
         )
-        return Served(model, session, Converter(model, self._config.max_depth))
+        return Served(model, session, Converter(model, self._config.max_depth), Kind.of(model.config) is not None)
 
     async def answer(self, name: str, version: str, read: Read, details: CallDetails) -> tuple[Served, Question, Any]:
         """Read a request and answer it; once more, if it failed because the model has just been replaced.
@@ -133,7 +136,7 @@ class Inference:
             return question, await self._infer(served, question, details)
         if question.is_batch:
             raise RestError(422, "INVALID_INPUT", "a model that streams takes one object, without instances")
-        if not self._upstream.can_stream:
+        if not self._upstream.can_stream(texts=served.streams_texts):
             raise RestError(501, ErrorCode.UNSUPPORTED.value, "streams need gRPC, which the server does not offer here")
         return question, self._stream(served, question.rows[0], details)
 
@@ -179,7 +182,9 @@ class Inference:
     async def _stream(self, served: Served, row: Arrays, details: CallDetails) -> AsyncGenerator[Arrays, None]:
         request = _request(row, True, details)
         try:
-            async with aclosing(self._upstream.stream(served.session, request)) as responses:
+            async with aclosing(
+                self._upstream.stream(served.session, request, texts=served.streams_texts)
+            ) as responses:
                 async for outputs in responses:
                     yield outputs
         except PyTritonError as error:
@@ -190,8 +195,9 @@ def _request(arrays: Arrays, is_sample: bool, details: CallDetails) -> InferRequ
     """A request with rows; as a sample, with the one row that there is."""
     if is_sample:
         arrays = {name: array[0, ...] for name, array in arrays.items()}
-    options = RequestOptions(request_id=details.request_id) if details.request_id else DEFAULT_OPTIONS
-    return InferRequest((), arrays, None, details.headers or None, is_sample, options)
+    return InferRequest(
+        (), arrays, None, details.headers or None, is_sample, DEFAULT_OPTIONS, details.request_id or None
+    )
 
 
 def _may_be_outdated(error: PyTritonError) -> bool:

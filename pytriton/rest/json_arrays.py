@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
 from itertools import accumulate
 from operator import mul
 from typing import Any, NoReturn
@@ -24,6 +26,7 @@ __all__ = [
     "SPECIAL_NUMBERS",
     "InvalidJsonError",
     "check_elements",
+    "count_brackets",
     "count_lists",
     "depth_exceeds",
     "dumps",
@@ -41,6 +44,10 @@ SPECIAL_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf
 
 BUFFERS = {"f": ("d", np.float64), "i": ("i", np.int64), "u": ("u", np.uint64)}
 MOST_COUNTED = 0xFFFFFF  # simdjson counts no further
+MOST_KEPT_BYTES = 8 * 2**20  # of a text for which the parser keeps its memory, about as much as the text
+FEW_BYTES = 2**14  # of a text that bytes.count searches faster than NumPy
+
+_parser = simdjson.Parser()  # a new one clears some pages of memory, which takes a third of the time of 1 MiB
 
 
 class InvalidJsonError(ValueError):
@@ -58,10 +65,20 @@ def parse(text: bytes) -> Any:
     Raises:
         InvalidJsonError: It is no JSON in UTF-8, or nested deeper than 1,000 levels.
     """
+    if len(text) <= MOST_KEPT_BYTES:
+        with suppress(RuntimeError, ValueError):  # it refuses while a value that it has returned is in use
+            return _parser.parse(text)
     try:
         return simdjson.Parser().parse(text)
     except (RuntimeError, ValueError):
         return _parse_slowly(text)
+
+
+def count_brackets(text: bytes) -> int:
+    """How many lists a JSON text has, counting brackets in its strings as well."""
+    if len(text) < FEW_BYTES:
+        return text.count(b"[")
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord("[")))
 
 
 def _parse_slowly(text: bytes) -> Any:
@@ -148,17 +165,27 @@ def numbers(array: Any, dtype: np.dtype[Any], shape: Sequence[int], path: Path) 
     if math.prod(found) != len(flat):
         return None
     if dtype != flat.dtype:
-        with np.errstate(over="ignore"):
-            narrow = flat.astype(dtype)
-        if not (np.isfinite(narrow).all() if dtype.kind == "f" else np.array_equal(narrow, flat)):
+        low, high = _range(dtype)
+        if len(flat) and not (low <= np.minimum.reduce(flat) and np.maximum.reduce(flat) <= high):
             return None
-        flat = narrow
+        flat = flat.astype(dtype)
     return flat.reshape(found)
+
+
+@cache
+def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Bounds between which a number of 64 bits becomes a finite one of a dtype."""
+    if dtype.kind != "f":
+        integers = np.iinfo(dtype)
+        return integers.min, integers.max
+    about = np.finfo(dtype)
+    largest = float(about.max) * (1 + float(about.eps) / 8)  # what is a little larger is rounded to the largest
+    return -largest, largest
 
 
 def count_lists(shape: Sequence[int]) -> int:
     """How many lists an array of a shape has in JSON."""
-    return sum(accumulate(shape[:-1], mul, initial=1))
+    return sum(accumulate(shape[:-1], mul, initial=1)) if len(shape) > 1 else 1
 
 
 def check_elements(array: Any, shape: Sequence[int], path: Path) -> None:
@@ -218,7 +245,7 @@ def _named(value: Any) -> str:
 
 def to_json(array: NDArray[Any]) -> Any:
     """An array of numbers or truth values as :func:`dumps` takes it: itself, as far as that is possible."""
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if array.dtype.kind == "f" and not np.logical_and.reduce(np.isfinite(array), axis=None):
         return special(array.tolist())
     if not array.ndim:
         return array.item()

@@ -152,7 +152,7 @@ class McpRoute:
                 raise RestError(404, "NOT_FOUND", f"there is no tool {params.name!r}")
             return Question([served.converter.row(parse(body), body.count(b"["))])
 
-        details = CallDetails(request_id(scope), trace_headers(scope))
+        details = CallDetails(request_id(scope), trace_headers(dict(scope["headers"])))
         served, _, answer = await self._inference.answer(params.name, "", read, details)
         try:
             if not isinstance(answer, AsyncGenerator):

@@ -9,14 +9,14 @@ import random
 import re
 import time
 from asyncio import CancelledError
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pytriton.rest.config import RestConfig
-from pytriton.rest.errors import RETRY_AFTER_S, RestError
+from pytriton.rest.errors import RETRY_AFTER_S, RestError, send_error
 from pytriton.rest.metrics import FrontMetrics
 from pytriton.rest.openai.errors import refuse
 from pytriton.rest.permits import KeyRing, Permit
@@ -74,19 +74,17 @@ def request_id(scope: Scope) -> str:
     return str(scope["state"]["request_id"])
 
 
-def trace_headers(scope: Scope) -> dict[str, str]:
+def trace_headers(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     """``traceparent`` and ``tracestate`` of a request, to be sent on; empty unless the first is well-formed."""
-    parent = state = None
-    for name, value in scope["headers"]:
-        if name == b"traceparent" and TRACEPARENT.fullmatch(value):
-            parent = value.decode()
-        elif name == b"tracestate" and TRACESTATE.fullmatch(value):
-            state = value.decode()
-    return {} if parent is None else {"traceparent": parent} | ({} if state is None else {"tracestate": state})
+    parent, state = headers.get(b"traceparent"), headers.get(b"tracestate", b"")
+    if parent is None or not TRACEPARENT.fullmatch(parent):
+        return {}
+    found = {"traceparent": parent.decode()}
+    return found | {"tracestate": state.decode()} if TRACESTATE.fullmatch(state) else found
 
 
 class Observer:
-    """Gives each request an id, counts it, and logs it when it is answered.
+    """Gives each request an id, counts it, logs it when it is answered, and answers it if a route failed.
 
     Args:
         app: The next application.
@@ -130,8 +128,11 @@ class Observer:
         except CancelledError:
             status = status or CLIENT_WENT_AWAY
             raise
-        except BaseException:
-            status = status or FAILED  # which the server answers
+        except BaseException:  # which the server logs
+            if not status:
+                await send_error(
+                    counted_send, RestError(FAILED, "INTERNAL", "the front failed; its log has the reason")
+                )
             raise
         finally:
             status = status or CLIENT_WENT_AWAY
@@ -251,8 +252,10 @@ class RequestLimit:
 
 def _given_id(headers: Headers) -> str:
     """The id that the client gave, if it can be sent on; empty if not."""
-    given = next((value for name, value in headers if name == b"x-request-id"), b"")
-    return given.decode() if REQUEST_ID.fullmatch(given) else ""
+    for name, value in headers:
+        if name == b"x-request-id":
+            return value.decode() if REQUEST_ID.fullmatch(value) else ""
+    return ""
 
 
 def bearer(headers: Headers) -> bytes:

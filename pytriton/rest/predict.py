@@ -17,7 +17,6 @@ from pytriton.rest.bodies import (
     NPY,
     OCTETS,
     SSE,
-    ClientDisconnectedError,
     accepted,
     media_type,
     read_body,
@@ -29,9 +28,10 @@ from pytriton.rest.conversion import MOST_UNKNOWN
 from pytriton.rest.errors import RestError, send_error
 from pytriton.rest.forms import fields_of, parse_form, parse_query, raw_array
 from pytriton.rest.inference import INSTANCES, CallDetails, Inference, Question, Read, Served
-from pytriton.rest.json_arrays import InvalidJsonError, dumps, has_member, is_list, is_object, parse
+from pytriton.rest.json_arrays import InvalidJsonError, count_brackets, dumps, has_member, is_list, is_object, parse
 from pytriton.rest.middleware import request_id, trace_headers
-from pytriton.rest.streams import EVENTS, LINES, CancelledOnDisconnect, send_stream
+from pytriton.rest.streams import EVENTS, LINES, send_stream
+from pytriton.rest.waits import CancelledOnDisconnect, ClientDisconnectedError
 from pytriton.signature.validation import Problem, ValueMismatchError, shown
 
 __all__ = ["KServePredict", "Predict", "refuse_other_sites"]
@@ -71,7 +71,7 @@ class Predict:
         body = await read_body(receive, headers, self._config.max_body_bytes, self._config.timeout_s)
         params, query, wanted = scope["path_params"], scope["query_string"], accepted(headers)
         read = self._reader(headers, query, body)
-        details = CallDetails(request_id(scope), trace_headers(scope))
+        details = CallDetails(request_id(scope), trace_headers(headers))
         async with CancelledOnDisconnect(receive):
             served, question, answer = await self._inference.answer(
                 params["model"], params.get("version", ""), read, details
@@ -145,7 +145,7 @@ class KServePredict(Predict):
 def _parsed(body: bytes) -> tuple[Any, int]:
     """The value of a body, and how many lists it has."""
     try:
-        return parse(body), body.count(b"[")
+        return parse(body), count_brackets(body)
     except InvalidJsonError as error:
         raise RestError(400, "INVALID_REQUEST", f"the body is no JSON: {error}") from error
 

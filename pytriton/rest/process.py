@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import logging
 import os
 import pickle
@@ -28,6 +29,7 @@ __all__ = ["main"]
 PR_SET_PDEATHSIG = 1
 COMMAND_BYTES = 64
 KEEP_ALIVE_S = 75  # longer than the idle time after which most clients and proxies close connections themselves
+YOUNG_OBJECTS = 20_000  # after which garbage is collected; a request under way has some hundreds
 LINGER_S = 0.5  # for which connections that were idle before the drain may send another request
 LINGER_POLL_S = 0.02
 
@@ -107,6 +109,9 @@ class FrontServer(uvicorn.Server):
         for each in sockets:
             if each.family == socket.AF_UNIX:  # what comes over it was encrypted, if at all, on its way to this machine
                 self.servers.append(await loop.create_unix_server(self._protocol, sock=each))
+        gc.collect()
+        gc.freeze()  # what lives as long as the process need not be looked at again
+        gc.set_threshold(YOUNG_OBJECTS)
         self._control.setblocking(False)
         loop.add_reader(self._control, self._follow)
         self._control.send(READY)

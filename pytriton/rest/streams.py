@@ -3,72 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from pytriton.rest.bodies import NDJSON, SSE, ClientDisconnectedError, Receive
+from pytriton.rest.bodies import NDJSON, SSE
 from pytriton.rest.errors import RestError
+from pytriton.rest.waits import CancelledOnDisconnect, Receive
 
-__all__ = ["EVENTS", "HEARTBEAT", "LINES", "CancelledOnDisconnect", "Framing", "send_stream"]
+__all__ = ["EVENTS", "HEARTBEAT", "LINES", "Framing", "send_stream"]
 
 Send = Callable[[Any], Awaitable[None]]
-
-LOOK_AFTER_S = 0.02
-"""A request that takes longer is watched for a disconnect; for shorter ones the watching would cost more."""
-
-
-class CancelledOnDisconnect:
-    """Cancels what a block waits for when the client goes away: ``async with CancelledOnDisconnect(receive): ...``.
-
-    Args:
-        receive: Of ASGI; the body has been read.
-
-    Raises:
-        ClientDisconnectedError: At the end of the block, if the client went away.
-    """
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._watcher: asyncio.Task[None] | None = None
-        self._gone = False
-
-    async def __aenter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._timer = task.get_loop().call_later(LOOK_AFTER_S, self._begin)
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._timer.cancel()
-        if self._watcher is None:
-            return
-        self._watcher.cancel()
-        if not self._gone:
-            return
-        if kind is None:  # the block has just ended; the cancellation arrives at the next wait
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(0)
-        if kind is None or issubclass(kind, asyncio.CancelledError):
-            if sys.version_info >= (3, 11):
-                self._task.uncancel()
-            raise ClientDisconnectedError
-
-    def _begin(self) -> None:
-        self._watcher = self._task.get_loop().create_task(self._watch())
-
-    async def _watch(self) -> None:
-        await disconnected(self._receive)
-        self._gone = True
-        self._task.cancel()
-
-
-async def disconnected(receive: Receive) -> None:
-    """Wait until the client goes away."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 @dataclass(frozen=True)

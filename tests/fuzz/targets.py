@@ -23,7 +23,7 @@ import numpy as np
 
 from pytriton.client import ModelClient, http_transports
 from pytriton.client.exceptions import PyTritonClientError
-from pytriton.client.http_protocol import ResponseReader
+from pytriton.client.http_messages import ResponseReader
 from pytriton.decorators import batch
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonModelConfigError

@@ -14,7 +14,7 @@ from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
 )
-from pytriton.client.http_transports import AsyncioConnection
+from pytriton.client.http_pool import AsyncioConnection
 from pytriton.exceptions import PyTritonModelConfigError
 from tests.unit.loopback import CONFIG, CONFIGURED, INFERRED, KNOWN, READY, X, listening, paths
 from tests.unit.loops import in_loop, until

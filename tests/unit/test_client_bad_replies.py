@@ -22,7 +22,7 @@ from pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
     PyTritonClientValueError,
 )
-from pytriton.client.http_protocol import HttpResponse
+from pytriton.client.http_messages import HttpResponse
 from pytriton.client.tensors import InferResponse
 from pytriton.model_config.parser import ModelConfigParser
 from tests.unit.loopback import listening, serving_grpc

@@ -51,7 +51,7 @@ def test_numbers_are_kept_as_the_libraries_need_them():
 
 @pytest.mark.parametrize(("timeout_s", "microseconds"), [(1.5, 1_500_000), (1e-6, 1), (1e-9, 1)])
 def test_server_timeout_is_counted_in_microseconds_and_never_turned_off_by_rounding(timeout_s, microseconds):
-    assert RequestOptions(server_timeout_s=timeout_s).arguments("0")["timeout"] == microseconds
+    assert RequestOptions(server_timeout_s=timeout_s).arguments()["timeout"] == microseconds
 
 
 def call_with(**options):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 from contextlib import suppress
 
 import pytest
 
 from pytriton.client.auth import TritonUrl
-from pytriton.client.http_protocol import RequestWriter
-from pytriton.client.http_transports import ConnectionPool
+from pytriton.client.http_messages import RequestWriter
+from pytriton.client.http_pool import ConnectionPool
 from tests.unit.loops import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -72,9 +73,9 @@ def in_loop(test):
     return run
 
 
-async def ask(pool, body=b"", **headers):
+async def ask(pool, body=b"", timeout_s=math.inf, **headers):
     head = pool.writer.head(b"POST" if body else b"GET", "v2/x", headers, len(body))
-    return await pool.exchange([head, body] if body else [head])
+    return await pool.exchange([head, body] if body else [head], timeout_s)
 
 
 @in_loop
@@ -200,3 +201,173 @@ async def test_a_cancelled_request_gives_its_place_and_its_connection_up():
         assert (await ask(pool)).body == b"ok"
         await pool.close()
     assert server.connections == 2
+
+
+@in_loop
+async def test_a_request_that_is_cancelled_while_it_waits_leaves_its_turn_to_the_next():
+    async with Server([b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"], [OK]) as server:
+        pool = server.pool(limit=1)
+        first, second, third = (asyncio.ensure_future(ask(pool)) for _ in range(3))
+        await until(lambda: server.requests)
+        second.cancel()
+        first.cancel()
+        assert (await third).body == b"ok"
+        assert second.cancelled()
+        await pool.close()
+
+
+@in_loop
+async def test_a_place_that_comes_to_a_request_as_it_is_cancelled_goes_to_the_next():
+    async with Server([b"HTTP/1.1 200 OK\r\n"], [OK]) as server:
+        pool = server.pool(limit=1)
+        first, second, third = (asyncio.ensure_future(ask(pool)) for _ in range(3))
+        await until(lambda: server.requests)
+        first.cancel()
+        asyncio.get_running_loop().call_soon(second.cancel)  # when the first has ended, before the second runs again
+        assert (await third).body == b"ok"
+        assert second.cancelled()
+        await pool.close()
+
+
+@in_loop
+async def test_a_request_without_an_answer_ends_in_time_and_with_it_the_connection():
+    async with Server([b"HTTP/1.1 200 OK\r\n"], [OK]) as server:
+        pool = server.pool(limit=1)
+        with pytest.raises(asyncio.TimeoutError):
+            await ask(pool, timeout_s=0.05)
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+    assert server.connections == 2
+
+
+@in_loop
+async def test_a_request_that_waits_for_a_connection_ends_in_time():
+    async with Server([b"HTTP/1.1 200 OK\r\n"], [OK]) as server:
+        pool = server.pool(limit=1)
+        first = asyncio.ensure_future(ask(pool))
+        await until(lambda: server.requests)
+        with pytest.raises(asyncio.TimeoutError):
+            await ask(pool, timeout_s=0.05)
+        first.cancel()
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+
+
+@pytest.mark.parametrize("earlier_s", [3600.0, 0.05, math.inf])
+@in_loop
+async def test_the_time_of_a_request_is_its_own_whatever_that_of_the_request_before_was(earlier_s):
+    async with Server([OK], [b"HTTP/1.1 200 OK\r\n"], [OK]) as server:
+        pool = server.pool(limit=1)
+        assert (await ask(pool, timeout_s=earlier_s)).body == b"ok"
+        with pytest.raises(asyncio.TimeoutError):
+            await ask(pool, timeout_s=0.1)
+        await pool.close()
+
+
+@in_loop
+async def test_a_request_without_a_limit_outlives_the_time_of_the_request_before():
+    async with Server([OK], [b"HTTP/1.1 200 OK\r\n"], [OK]) as server:
+        pool = server.pool(limit=1)
+        assert (await ask(pool, timeout_s=0.05)).body == b"ok"
+        (connection,) = pool._open
+        unlimited = asyncio.ensure_future(ask(pool))
+        await until(lambda: connection._timer is None)  # it has ended
+        assert not unlimited.done()
+        await pool.close()
+        with pytest.raises(ConnectionError):
+            await unlimited
+
+
+@in_loop
+async def test_closing_ends_requests_that_wait_for_a_connection():
+    async with Server([b"HTTP/1.1 200 OK\r\n"], [OK]) as server:
+        pool = server.pool(limit=1)
+        requests = [asyncio.ensure_future(ask(pool)) for _ in range(3)]
+        await until(lambda: server.requests)
+        await pool.close()
+        answers = await asyncio.gather(*requests, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [ConnectionError] * 3
+        await until(lambda: not pool._open)
+
+
+def chunked(*pieces, head=b"200 OK"):
+    """A response whose body comes in these pieces."""
+    sent = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces]
+    return [b"HTTP/1.1 %b\r\nTransfer-Encoding: chunked\r\n\r\n" % head, *sent, b"0\r\n\r\n"]
+
+
+def stream(pool, timeout_s=math.inf):
+    return pool.stream([pool.writer.head(b"GET", "v2/x", {}, 0)], timeout_s)
+
+
+@in_loop
+async def test_a_stream_has_the_body_in_pieces_and_then_the_response_and_its_connection_is_used_again():
+    large = b"a" * 500_000
+    async with Server(chunked(b"one", b"two", large), [OK]) as server:
+        pool = server.pool()
+        *pieces, response = [piece async for piece in stream(pool)]
+        assert b"".join(pieces) == b"onetwo" + large
+        assert (response.status, response.body) == (200, b"")
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+    assert server.connections == 1
+
+
+@in_loop
+async def test_a_stream_that_is_refused_has_the_response_alone():
+    async with Server(chunked(b"no", head=b"400 Bad Request"), [OK]) as server:
+        pool = server.pool()
+        (response,) = [piece async for piece in stream(pool)]
+        assert (response.status, response.body) == (400, b"no")
+        await pool.close()
+
+
+@in_loop
+async def test_a_stream_that_is_closed_early_ends_its_connection_and_gives_its_place_up():
+    async with Server(chunked(b"one")[:-1], [OK]) as server:
+        pool = server.pool(limit=1)
+        pieces = stream(pool)
+        assert await anext(pieces) == b"one"
+        await pieces.aclose()
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+    assert server.connections == 2
+
+
+@in_loop
+async def test_a_stream_waits_no_longer_than_its_time_for_the_next_piece_and_as_long_as_its_reader_takes():
+    async with Server(chunked(b"one")[:-1], [OK]) as server:
+        pool = server.pool()
+        pieces = stream(pool, timeout_s=0.05)
+        assert await anext(pieces) == b"one"
+        (connection,) = pool._open
+        await until(lambda: connection._timer is None)  # the time of the first piece has ended
+        with pytest.raises(asyncio.TimeoutError):
+            await anext(pieces)
+        assert (await ask(pool)).body == b"ok"
+        await pool.close()
+
+
+@in_loop
+async def test_a_stream_whose_connection_ends_early_is_a_connection_error():
+    async with Server(chunked(b"one")[:-1], hang_up=True) as server:
+        pool = server.pool()
+        pieces = stream(pool)
+        assert await anext(pieces) == b"one"
+        with pytest.raises(ConnectionError):
+            await anext(pieces)
+        await pool.close()
+
+
+@in_loop
+async def test_a_server_waits_for_a_reader_that_is_slower():
+    count, piece = 100, b"a" * 2**17
+    async with Server(chunked(*[piece] * count), [OK]) as server:
+        pool = server.pool()
+        pieces = stream(pool)
+        first = await anext(pieces)
+        (connection,) = pool._open
+        await until(lambda: not connection._transport.is_reading())
+        rest = [each async for each in pieces]
+        assert len(first) + sum(map(len, rest[:-1])) == count * len(piece)
+        await pool.close()

@@ -12,7 +12,7 @@ import pytest
 
 from pytriton.client import http_transports
 from pytriton.client.auth import TritonUrl
-from pytriton.client.http_protocol import RequestWriter, ResponseReader
+from pytriton.client.http_messages import RequestWriter, ResponseReader
 from pytriton.client.http_transports import BlockingConnection, HttpTransport
 from tests.unit.loopback import listening
 

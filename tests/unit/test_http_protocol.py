@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytriton.client.auth import TritonUrl
 from pytriton.client.exceptions import PyTritonClientInferenceServerError, PyTritonClientValueError
-from pytriton.client.http_protocol import MOST_HEAD_BYTES, RequestWriter, ResponseReader
+from pytriton.client.http_messages import MOST_HEAD_BYTES, RequestWriter, ResponseReader
 
 TEXTS = st.text(st.characters(codec=None, exclude_categories=()), max_size=8) | st.sampled_from(
     ["\r\n", "a\r\nHost: b", "x\ny", "é", "a: b", ""]

@@ -47,7 +47,11 @@ class App:
 
     async def echo(self, request):
         body = await request.body()
-        seen = {"id": request_id(request.scope), "trace": trace_headers(request.scope), "bytes": len(body)}
+        seen = {
+            "id": request_id(request.scope),
+            "trace": trace_headers(dict(request.scope["headers"])),
+            "bytes": len(body),
+        }
         return JSONResponse(seen | {"root": request.scope["root_path"], "path": request.scope["path"]})
 
     def post(self, path, content=b"", **headers):

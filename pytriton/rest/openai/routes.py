@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from pytriton.llm.kinds import CHAT, COMPLETION
 from pytriton.llm.requests import ChatRequest, CompletionRequest, EmbeddingRequest
-from pytriton.rest.bodies import ClientDisconnectedError, read_body
+from pytriton.rest.bodies import read_body
 from pytriton.rest.config import RestConfig
 from pytriton.rest.errors import RestError, send_error
 from pytriton.rest.inference import CallDetails, Inference
@@ -26,7 +26,8 @@ from pytriton.rest.openai.errors import no_model, of_validation, openai_error
 from pytriton.rest.openai.wire import CHAT_FORM, COMPLETION_FORM, FRAMING, Answer, Events, total, usage_of, whole
 from pytriton.rest.permits import check_model, may_call, use_tokens
 from pytriton.rest.predict import refuse_other_sites
-from pytriton.rest.streams import CancelledOnDisconnect, send_stream
+from pytriton.rest.streams import send_stream
+from pytriton.rest.waits import CancelledOnDisconnect, ClientDisconnectedError
 
 __all__ = ["routes"]
 
@@ -108,7 +109,7 @@ class ChatCompletions(_Endpoint):
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         request, body = await self._read(self._requests, scope, receive)
-        call = Call(request, body, self._kind, CallDetails(request_id(scope), trace_headers(scope)))
+        call = Call(request, body, self._kind, CallDetails(request_id(scope), trace_headers(dict(scope["headers"]))))
         begins = self._begins(request)
         if len(begins) > MOST_CHOICES:
             raise RestError(400, "INVALID_VALUE", f"the request asks for {len(begins)} answers; {MOST_CHOICES} at most")
@@ -172,7 +173,7 @@ class Embeddings(_Endpoint):
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         request, body = await self._read(EmbeddingRequest, scope, receive)
-        details = CallDetails(request_id(scope), trace_headers(scope))
+        details = CallDetails(request_id(scope), trace_headers(dict(scope["headers"])))
         async with CancelledOnDisconnect(receive):
             _, _, rows = await self._inference.answer(
                 request.model, "", lambda served: read_inputs(served, request), details
