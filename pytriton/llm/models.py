@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from abc import abstractmethod
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -134,8 +135,9 @@ class _Streamed(_Model, Generic[R]):
         choice = int(inputs[CHOICE][0]) if CHOICE in inputs else 0
         return self._of_choice(request, choice)
 
+    @abstractmethod
     def _of_choice(self, request: R, choice: int) -> tuple[R, Writer]:
-        raise NotImplementedError
+        """The request as the function gets it for one of its choices, and what writes the answer."""
 
 
 class ChatModel(_Streamed[ChatRequest]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -23,7 +24,7 @@ Count = Callable[[str], int]
 _text = json.encoder.encode_basestring  # JSON of a text, in characters of Unicode
 
 
-class Writer:
+class Writer(ABC):
     """Writes one answer.
 
     Args:
@@ -107,14 +108,17 @@ class Writer:
         given = {name: value for name, value in asdict(usage).items() if value is not None}
         return {**given, "total_tokens": usage.prompt_tokens + usage.completion_tokens}
 
+    @abstractmethod
     def _text_chunk(self, text: str, probabilities: Any = None) -> bytes:
-        raise NotImplementedError
+        """A piece of text, with the log probabilities of its token."""
 
+    @abstractmethod
     def _probabilities(self, token: Token, text: str) -> Any:
-        raise NotImplementedError
+        """The log probabilities of a token, as the API has them."""
 
+    @abstractmethod
     def _last(self, reason: str) -> bytes:
-        raise NotImplementedError
+        """The chunk that ends an answer."""
 
     def _other(self, item: Any) -> bytes | None:
         raise TypeError(f"a model of this kind yields text, Token, Usage or Finish, not {item!r:.100}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -54,7 +55,7 @@ def routes(inference: Inference, config: RestConfig) -> list[Route]:
     ]
 
 
-class _Endpoint:
+class _Endpoint(ABC):
     """A route whose errors are of OpenAI's form.
 
     Args:
@@ -83,8 +84,9 @@ class _Endpoint:
         except RestError as error:
             await send_error(send, openai_error(error))
 
+    @abstractmethod
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        raise NotImplementedError
+        """Answer a request whose method is right."""
 
     async def _read(self, kind: type[R], scope: Any, receive: Any) -> tuple[R, bytes]:
         headers = dict(scope["headers"])

@@ -33,11 +33,11 @@ from pytriton.exceptions import PyTritonError
 from pytriton.rest.bodies import SSE, read_body
 from pytriton.rest.config import RestConfig
 from pytriton.rest.errors import RestError, of_client
+from pytriton.rest.examples import example_of
 from pytriton.rest.host import Host, HostError
 from pytriton.rest.middleware import bearer, has_token
 from pytriton.rest.models import Model, ModelDirectory
 from pytriton.rest.openai.answers import kinds_of
-from pytriton.rest.openapi import example_of
 from pytriton.rest.pages.live import Live
 from pytriton.rest.permits import KeyRing
 from pytriton.rest.predict import refuse_other_sites
