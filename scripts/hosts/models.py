@@ -1,4 +1,4 @@
-"""The benchmark's models: tensors as names and dtypes, each of shape ``(-1,)`` besides the batch axis, and their work."""
+"""The models of the benchmark: tensors as names and dtypes, each of shape ``(-1,)`` without the batch axis; their work."""
 
 import time
 

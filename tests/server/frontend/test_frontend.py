@@ -38,6 +38,8 @@ from tests.server.processes import is_alive, wait_for
 from tests.server.rest.fronts import shout
 from tests.server.tls import Certificates
 
+pytestmark = pytest.mark.either_proxy
+
 X = np.ones((1, 2), np.float32)
 OPEN = TritonSecurityConfig(restricted_endpoints=[])
 INFER = infer("m", numbers())

@@ -27,6 +27,8 @@ from tests.server.frontend.wire import LENGTH, Answer, Client, Request, connecte
 from tests.server.own_server import server_of
 from tests.server.processes import wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 TARGET = "/v2/models/echo_FP32/infer"
 GOOD = infer("echo_FP32", numbers()).encoded()
 BODY = infer("echo_FP32", numbers()).body

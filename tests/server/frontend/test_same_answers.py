@@ -7,6 +7,8 @@ import pytest
 from tests.server.frontend.cases import CASES, DIFFERENCES, FAULTS, comparable
 from tests.server.frontend.wire import Answer, connected
 
+pytestmark = pytest.mark.either_proxy
+
 DIFFERENT = {name: difference for difference in DIFFERENCES for name in difference.cases}
 
 

@@ -12,6 +12,8 @@ import pytest
 from tests.server.openai.models import LETTERS
 from tests.server.processes import DEADLINE_S
 
+pytestmark = pytest.mark.either_proxy
+
 
 def user(text: str) -> list[Any]:
     return [{"role": "user", "content": text}]

@@ -7,6 +7,8 @@ import json
 import openai
 import pytest
 
+pytestmark = pytest.mark.either_proxy
+
 
 def test_a_text_is_continued(client):
     answer = client.completions.create(model="continued", prompt="ab", suffix="!")

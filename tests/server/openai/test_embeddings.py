@@ -10,6 +10,8 @@ import pytest
 
 from tests.server.processes import DEADLINE_S
 
+pytestmark = pytest.mark.either_proxy
+
 
 def test_texts_are_embedded(client):
     answer = client.embeddings.create(model="embed", input=["one", "four more"], encoding_format="float")

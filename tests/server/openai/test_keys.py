@@ -17,6 +17,8 @@ from tests.server.conftest import LOCALHOST, local_config
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S
 
+pytestmark = pytest.mark.either_proxy
+
 KEYS = [
     {"name": "reader", "models": ["par*"]},
     {"name": "few requests", "requests_per_minute": 3},

@@ -24,6 +24,8 @@ from tests.server.openai.models import parrot
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S
 
+pytestmark = pytest.mark.either_proxy
+
 DIGEST = "2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683"  # of "key"
 
 

@@ -13,6 +13,8 @@ with warnings.catch_warnings():
 
 from tests.server.processes import DEADLINE_S
 
+pytestmark = pytest.mark.either_proxy
+
 WEATHER = {
     "name": "weather",
     "description": "How the weather is.",

@@ -12,6 +12,8 @@ import pytest
 from tests.server.openai.conftest import MOST_BYTES
 from tests.server.processes import DEADLINE_S
 
+pytestmark = pytest.mark.either_proxy
+
 CHAT = "/v1/chat/completions"
 USER = [{"role": "user", "content": "a"}]
 

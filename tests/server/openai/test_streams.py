@@ -16,6 +16,8 @@ from pytriton.model_config import ModelConfig
 from tests.server.openai.models import Endless, EndlessAsync
 from tests.server.processes import DEADLINE_S
 
+pytestmark = pytest.mark.either_proxy
+
 STREAMS, CHUNKS = 64, 160
 PIECES = ["né", "日本", "語 ", "👩\u200d", "👩\u200d👧", "🇩", "🇪 ", "\\n\n", '"', "\u2028", "x" * 300]
 

@@ -15,6 +15,8 @@ from tests.server.conftest import LOCALHOST, local_config
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S, wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 TOKEN = "the-token-of-operators"
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 
 import httpx
+import pytest
 
 from tests.server.processes import DEADLINE_S
 from tests.server.rest.fronts import fronted, url_of
+
+pytestmark = pytest.mark.either_proxy
 
 
 def samples(client: httpx.Client, url: str):
