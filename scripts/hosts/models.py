@@ -1,4 +1,4 @@
-"""The models of the benchmark: tensors as names and dtypes, each of shape ``(-1,)`` without the batch axis; their work."""
+"""The models of the benchmark: their tensors, each of shape ``(-1,)`` without the batch axis, and their work."""
 
 import time
 
