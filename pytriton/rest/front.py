@@ -68,7 +68,7 @@ class Front:
         shared: Where the front gets requests beside its own port, if it has one.
 
     Attributes:
-        url: Where the front is, for this machine.
+        url: Where the front is, for this machine: its own port, if it has one.
 
     Raises:
         PyTritonServerError: It cannot listen there.
@@ -84,7 +84,7 @@ class Front:
     ) -> None:
         scheme = "http" if config.certificate is None else "https"
         own = f"{scheme}://{local_host(config.address)}:{config.port}"
-        self.url = (shared.url if shared else own) + config.root_path
+        self.url = (shared.url if shared is not None and config.port is None else own) + config.root_path
         self._asks_token = config.access_token is not None
         self._shared = shared
         self._listeners: list[socket.socket] = []
