@@ -16,6 +16,7 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationErr
 __all__ = ["RayWorkers", "RemoteWorkers", "check_address", "is_local"]
 
 PER_WORKER = 2  # batches in flight
+LEAST_IN_FLIGHT = 4
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class RemoteWorkers:
         batches_in_flight: How many batches the server hands over before it waits, and merges further requests; in place
             of ``ModelConfig.max_batches_in_flight``. Two for each worker of a plain function hide the time that batches
             travel: one that it works on, and the next one. One for each makes larger batches. Default: two for each of
-            ``min_workers``.
+            ``min_workers``, and at least four, which up to four workers share.
         instances: Model instances of the server, which share the workers. Sequences need several: each instance sends
             its sequences to one worker, as long as that worker is there.
         heartbeat_s: A worker that is silent for three times as long is lost. A worker whose process has ended is
@@ -87,7 +88,7 @@ class RemoteWorkers:
     @property
     def limit(self) -> int:
         """Most batches in flight of one instance."""
-        return self.batches_in_flight or PER_WORKER * max(1, self.min_workers)
+        return self.batches_in_flight or max(LEAST_IN_FLIGHT, PER_WORKER * self.min_workers)
 
 
 @dataclass(frozen=True)
