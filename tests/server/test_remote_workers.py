@@ -288,6 +288,10 @@ def test_the_calls_of_remote_workers_are_counted_here(triton, workers, address, 
         assert value("gated", "in_flight_batches") == 0
 
 
+def is_stub_of(model, command):
+    return "stub" in command[0] and any(f"/{model}/" in argument for argument in command)
+
+
 def test_a_proxy_that_takes_no_replies_does_not_delay_other_models(triton, workers, address):
     """The stream's client reads, but its proxy is stopped while it has more replies than its socket holds."""
     workers("wide=make_wide", "double=make_double")
@@ -298,7 +302,7 @@ def test_a_proxy_that_takes_no_replies_does_not_delay_other_models(triton, worke
         bound(triton, "double", remote, proxy="native"),
         DecoupledModelClient(triton.grpc, "wide") as client,
     ):
-        (stub,) = (pid for pid in descendants(os.getpid()) if "stub" in command_line(pid)[0])
+        (stub,) = (pid for pid in descendants(os.getpid()) if is_stub_of("wide", command_line(pid)))
         answers = client.infer_sample(np.array([200], np.float32))
         first = next(answers)["y"]
         os.kill(stub, signal.SIGSTOP)
