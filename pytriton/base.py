@@ -25,7 +25,7 @@ from pytriton.model import Model
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_spec import ModelSpec
 from pytriton.pool.pool import Infer
-from pytriton.rest.config import RestConfig, SharedPort
+from pytriton.rest.config import FrontendFiles, RestConfig
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.model_server import ModelServer, ServerCapabilities
@@ -275,7 +275,7 @@ class TritonBase(ABC):
                         from pytriton.rest.front import Front
 
                         self._front = Front(
-                            self._rest, self.endpoints(), self._stop_soon, self.console().answer, self._shared_port()
+                            self._rest, self.endpoints(), self._stop_soon, self.console().answer, self._frontend_files()
                         )
                     self._server = self._start_server()
                 except BaseException as error:
@@ -483,8 +483,8 @@ class TritonBase(ABC):
         """What the server can do for models, also before it has started."""
         return ServerCapabilities()
 
-    def _shared_port(self) -> SharedPort | None:
-        """The endpoint of the server at which the REST front is served, too."""
+    def _frontend_files(self) -> FrontendFiles | None:
+        """What the REST front shares with the server's native HTTP front end, if that has the front's port."""
         return None
 
     def _begin_serving(self) -> None:

@@ -23,7 +23,7 @@ from pytriton.constants import (
 from pytriton.exceptions import PyTritonServerError
 from pytriton.model_config.validation import checked_copy
 from pytriton.remote import RemoteTriton
-from pytriton.rest.config import RestConfig, SharedPort, checked
+from pytriton.rest.config import FrontendFiles, RestConfig, checked
 from pytriton.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
     TRITON_ACCESS_HEADER,
@@ -34,7 +34,7 @@ from pytriton.server.access import Restrictions
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.http_frontend import HttpFrontend, uses_native_frontend
 from pytriton.server.installation import find_installation
-from pytriton.server.launch import check_ports, check_ports_differ, local_url, with_vertex_ai_settings
+from pytriton.server.launch import check_ports, check_ports_differ, with_vertex_ai_settings
 from pytriton.server.launched_server import LaunchedServer
 from pytriton.server.model_server import ServerCapabilities
 from pytriton.server.repository import UserRepository
@@ -148,12 +148,11 @@ class Triton(TritonBase):
         self._announced = False
         default = VertextAILifecyclePolicy if self._config.allow_vertex_ai else DefaultTritonLifecyclePolicy
         self._policy = triton_lifecycle_policy or default
-        is_native = uses_native_frontend(self._config)
-        front = checked(rest, shares_port=is_native)
-        if front is not None and front.port is not None:
+        front = checked(rest)
+        if front is not None:
             check_ports_differ(self._config, "RestConfig.port", front.port)
         super().__init__(workspace, self._policy.launch_triton_on_startup, front)
-        self._frontend = self._make_frontend() if is_native else None
+        self._frontend = self._make_frontend() if uses_native_frontend(self._config) else None
 
     def run(self) -> None:
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""
@@ -180,14 +179,14 @@ class Triton(TritonBase):
             self._config,
             self._restrictions,
             self._workspace.path,
-            application=self._rest is not None,
-            predict=None if self._rest is None else self._rest.for_frontend(),
+            # One with a certificate has its port itself.
+            None if self._rest is None or self._rest.certificate else self._rest.for_frontend(),
         )
 
-    def _shared_port(self) -> SharedPort | None:
+    def _frontend_files(self) -> FrontendFiles | None:
         if self._frontend is None or self._frontend.application is None:
             return None
-        return SharedPort(self._frontend.application, local_url(self._config))
+        return FrontendFiles(self._frontend.application, self._frontend.counters)
 
     def _begin_serving(self) -> None:
         self.run()

@@ -157,15 +157,16 @@ class ConnectionPool:
     async def _connected(self) -> AsyncioConnection:
         host = self._url.hostname.strip("[]")
         tls: dict[str, Any] = {"ssl": self._tls, "server_hostname": host if self._tls else None}
-
-        def make() -> AsyncioConnection:
-            return AsyncioConnection(self._open, self._max_response_bytes)
-
-        if self._url.socket:
-            connected = await _connected_to_path(self._url.socket)
-            _, connection = await self._loop.create_unix_connection(make, sock=connected, **tls)
-        else:
-            _, connection = await self._loop.create_connection(make, host, self._url.port, **tls)
+        connection = AsyncioConnection(self._open, self._max_response_bytes)
+        try:
+            if self._url.socket:
+                connected = await _connected_to_path(self._url.socket)
+                await self._loop.create_unix_connection(lambda: connection, sock=connected, **tls)
+            else:
+                await self._loop.create_connection(lambda: connection, host, self._url.port, **tls)
+        except BaseException:
+            self._open.discard(connection)  # uvloop closes it without telling it
+            raise
         return connection
 
     def _release(self, connection: AsyncioConnection | None) -> None:

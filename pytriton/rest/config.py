@@ -18,7 +18,7 @@ from pytriton.security import check_header_value
 if TYPE_CHECKING:
     from pytriton.server.endpoints import ServerEndpoints
 
-__all__ = ["DEFAULT_PORT", "READY", "FrontSpec", "RestConfig", "SharedPort", "checked"]
+__all__ = ["DEFAULT_PORT", "READY", "FrontSpec", "FrontendFiles", "RestConfig", "checked"]
 
 DEFAULT_PORT = 8080
 
@@ -31,8 +31,7 @@ class RestConfig:
     """Options of the REST front.
 
     Attributes:
-        port: TCP port of the front's own process. None is 8080; or no port if the server's native HTTP front end serves
-            the routes of the front at its own, unless a certificate is given.
+        port: TCP port of the front.
         address: Address that it listens on.
         processes: Number of processes that share the port.
         root_path: Path below which a reverse proxy serves the front, such as ``/models``.
@@ -51,7 +50,7 @@ class RestConfig:
         access_log: Whether each request is logged.
     """
 
-    port: int | None = None
+    port: int = DEFAULT_PORT
     address: str = "0.0.0.0"
     processes: int = 1
     root_path: str = ""
@@ -80,7 +79,7 @@ class RestConfig:
             name = f"{ENVIRONMENT_PREFIX}{each.name.upper()}"
             text = environment.get(name)
             if text is not None:
-                kind = int if each.name == "port" else type(each.default)
+                kind = type(each.default)
                 try:
                     given[each.name] = _READERS.get(kind, str)(text)
                 except (KeyError, ValueError) as error:
@@ -95,8 +94,7 @@ class RestConfig:
         """
         for name in ("processes", "max_body_bytes", "max_depth", "max_requests"):
             _check(name, getattr(self, name), int, 1)
-        if self.port is not None:
-            _check("port", self.port, int, 1, 65535)
+        _check("port", self.port, int, 1, 65535)
         for name in ("timeout_s", "heartbeat_s"):
             _check(name, getattr(self, name), (int, float), 0.001)
         for name in ("access_log", "mcp"):
@@ -122,14 +120,12 @@ class RestConfig:
         """
         return () if self.api_keys is None else read_keys(self.api_keys)
 
-    def for_frontend(self) -> dict[str, Any] | None:
-        """Options with which the server's native HTTP front end answers ``/predict`` as the front does.
-
-        None if the front has to see all requests, because it logs them.
-        """
-        if self.access_log:
-            return None
+    def for_frontend(self) -> dict[str, Any]:
+        """Options of the server's native HTTP front end, which has the port and answers ``/predict`` as the front does."""
         return {
+            "application_address": self.address,
+            "application_port": self.port,
+            "predict": not self.access_log,  # else the front has to see all requests
             "predict_timeout_ms": math.ceil(self.timeout_s * 1000),
             "predict_heartbeat_ms": math.ceil(self.heartbeat_s * 1000),
             "predict_max_body_bytes": self.max_body_bytes,
@@ -141,16 +137,16 @@ class RestConfig:
 
 
 @dataclass(frozen=True)
-class SharedPort:
-    """An HTTP endpoint of the server at which the front's routes are served, too.
+class FrontendFiles:
+    """What the front shares with the server's native HTTP front end, which then has its port.
 
     Attributes:
         socket: Path of the Unix socket on which the front gets the requests that come there.
-        url: Of the endpoint, for this machine.
+        counters: Path of a file for the metrics of the requests that the native front end answers itself.
     """
 
     socket: str
-    url: str
+    counters: str
 
 
 @dataclass(frozen=True)
@@ -160,11 +156,11 @@ class FrontSpec:
     Attributes:
         config: Options of the front.
         endpoints: Of the server behind it.
-        listeners: Descriptors of the sockets that it accepts from, which listen already.
+        listener: Descriptor of the socket that it accepts from, which listens already.
         control: Descriptor of the socket to the hosting process. It brings the number of seconds in which to answer
             the requests in progress, and its end ends this process at once. :data:`READY` goes the other way.
         host: Descriptor of the socket on which the hosting process answers questions, see :mod:`pytriton.rest.host`.
-        counters: Descriptors of the metrics of all processes of the front.
+        counters: Descriptors of the metrics of all processes of the front, and of the native HTTP front end.
         limits: Descriptor of what the API keys have used.
         index: Which of them this process is.
         parent: Id of the hosting process.
@@ -173,7 +169,7 @@ class FrontSpec:
 
     config: RestConfig
     endpoints: ServerEndpoints
-    listeners: tuple[int, ...]
+    listener: int
     control: int
     host: int
     counters: tuple[int, ...]
@@ -184,7 +180,7 @@ class FrontSpec:
 
     def descriptors(self) -> tuple[int, ...]:
         """All of them."""
-        return (*self.listeners, self.control, self.host, self.limits, *self.counters)
+        return (self.listener, self.control, self.host, self.limits, *self.counters)
 
 
 _NOUNS = {int: "an integer", float: "a number", bool: "true or false"}
@@ -203,12 +199,11 @@ def _check(name: str, value: Any, kind: Any, least: float, most: float = float("
         raise PyTritonBadParameterError(f"{name} must be {noun} {limit}, got {value!r}")
 
 
-def checked(rest: RestConfig | bool | None, *, shares_port: bool = False) -> RestConfig | None:
+def checked(rest: RestConfig | bool | None) -> RestConfig | None:
     """The options of a front, checked for all that its processes need; None for no front.
 
     Args:
         rest: Options, which are copied. True takes those in the environment, and so does None if they have a port.
-        shares_port: Whether the front needs no port of its own.
 
     Raises:
         ImportError: The libraries of the extra ``rest`` are not installed.
@@ -225,8 +220,6 @@ def checked(rest: RestConfig | bool | None, *, shares_port: bool = False) -> Res
     config = replace(config)
     config.api_keys = config.keys() if config.api_keys is not None else None  # the file is read once
     config.validate()
-    if config.port is None and (not shares_port or config.certificate is not None):
-        config.port = DEFAULT_PORT
     missing = [name for name in ("httptools", "pydantic", "starlette", "uvicorn", "uvloop") if find_spec(name) is None]
     if missing:
         raise ImportError(f"the REST front needs {', '.join(missing)}; install it with: pip install 'pytriton[rest]'")

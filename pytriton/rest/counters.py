@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 
 __all__ = ["MEMORY_BYTES", "Counters", "totals"]
 
-MEMORY_BYTES = 1 << 20  # pages that were never written take none
-VALUES = 1 << 15
-SCRATCH = 64  # where values are counted for which there is no room any more
+MEMORY_BYTES = 2 << 20  # pages that were never written take none
+VALUES = 1 << 17
+SCRATCH = 512  # where values are counted for which there is no room any more
 USED = struct.Struct("=Q")
 NAME = struct.Struct("=HH")
 NAMES_AT = USED.size + 8 * VALUES
@@ -51,6 +51,10 @@ class Counters:
             start = NAMES_AT + offset + NAME.size
             yield self._memory[start : start + length].decode(), place, width
             offset, place = offset + NAME.size + length, place + width
+
+    def read(self, name: str) -> list[float]:
+        """The values of a name; none if it has none."""
+        return next(([*self.values[place : place + width]] for each, place, width in self if each == name), [])
 
     def place(self, name: str, width: int = 1) -> int:
         """Where a name's values begin; they are 0 at first.

@@ -21,7 +21,7 @@ from pytriton.exceptions import PyTritonServerError
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.supervisor import RestartPolicy
 from pytriton.rest.announcement import announcement
-from pytriton.rest.config import READY, FrontSpec, RestConfig, SharedPort
+from pytriton.rest.config import READY, FrontendFiles, FrontSpec, RestConfig
 from pytriton.rest.counters import MEMORY_BYTES
 from pytriton.rest.host import Answer, serve
 from pytriton.rest.keys import memory_bytes
@@ -58,17 +58,18 @@ class Front:
     """Serves the application in processes of its own, which share a port.
 
     This process owns the listening sockets, so that a client that connects while there is no process waits for the next
-    one, or for the end of this process.
+    one, or for the end of this process. With the native HTTP front end, that one has the port, and the processes get
+    its requests by a Unix socket.
 
     Args:
         config: Options, which :func:`checked` has returned.
         endpoints: Of the server behind the front, which need not run yet.
         on_failure: Called, on a thread of its own, when a process cannot be started, or has died too often.
         answer: Answers the questions of the processes.
-        shared: Where the front gets requests beside its own port, if it has one.
+        frontend: What it shares with the server's native HTTP front end, if that has its port.
 
     Attributes:
-        url: Where the front is, for this machine: its own port, if it has one.
+        url: Where the front is, for this machine.
 
     Raises:
         PyTritonServerError: It cannot listen there.
@@ -80,28 +81,24 @@ class Front:
         endpoints: ServerEndpoints,
         on_failure: Callable[[], None],
         answer: Answer,
-        shared: SharedPort | None = None,
+        frontend: FrontendFiles | None = None,
     ) -> None:
         scheme = "http" if config.certificate is None else "https"
-        own = f"{scheme}://{local_host(config.address)}:{config.port}"
-        self.url = (shared.url if shared is not None and config.port is None else own) + config.root_path
+        self.url = f"{scheme}://{local_host(config.address)}:{config.port}{config.root_path}"
         self._asks_token = config.access_token is not None
-        self._shared = shared
-        self._listeners: list[socket.socket] = []
-        if config.port is not None:
-            self._listeners += _listen(config.address, config.port, config.processes)
-        each_listens = [[listener] for listener in self._listeners] or [[] for _ in range(config.processes)]
-        if shared is not None:
-            listener = _listen_at(shared.socket)
-            self._listeners.append(listener)
-            each_listens = [[*listeners, listener] for listeners in each_listens]
+        self._frontend = frontend
+        self._listeners = _listen(config.address, config.port, 1 if frontend else config.processes)
         self._counters = [_memory(f"metrics-{index}", MEMORY_BYTES) for index in range(config.processes)]
+        if frontend is not None:
+            self._close_listeners()  # the port is free
+            self._listeners = [_listen_at(frontend.socket)] * config.processes
+            self._counters.append(_file(frontend.counters, MEMORY_BYTES))
         limits = _memory("limits", memory_bytes(len(config.keys()), config.processes))
         self._memories = [*self._counters, limits]
         forks.register(self)
         self._processes = [
-            FrontProcess(config, endpoints, listeners, self._counters, limits, index, on_failure, answer)
-            for index, listeners in enumerate(each_listens)
+            FrontProcess(config, endpoints, listener, self._counters, limits, index, on_failure, answer)
+            for index, listener in enumerate(self._listeners)
         ]
 
     def after_fork(self) -> None:
@@ -157,9 +154,9 @@ class Front:
     def _close_listeners(self) -> None:
         for listener in self._listeners:
             listener.close()
-        if self._shared is not None:
+        if self._frontend is not None:
             with suppress(OSError):
-                os.unlink(self._shared.socket)
+                os.unlink(self._frontend.socket)
 
 
 class FrontProcess:
@@ -168,7 +165,7 @@ class FrontProcess:
     Args:
         config: Options of the front.
         endpoints: Of the server behind it.
-        listeners: What it accepts from.
+        listener: What it accepts from.
         counters: Descriptors of the metrics of all processes of the front.
         limits: Descriptor of what the API keys have used.
         index: Which of them this process is.
@@ -183,7 +180,7 @@ class FrontProcess:
         self,
         config: RestConfig,
         endpoints: ServerEndpoints,
-        listeners: Sequence[socket.socket],
+        listener: socket.socket,
         counters: list[int],
         limits: int,
         index: int,
@@ -191,7 +188,7 @@ class FrontProcess:
         answer: Answer,
     ) -> None:
         self.failure: str | None = None
-        self._config, self._endpoints, self._listeners = config, endpoints, listeners
+        self._config, self._endpoints, self._listener = config, endpoints, listener
         self._counters, self._limits, self._index = tuple(counters), limits, index
         self._on_failure, self._answer = on_failure, answer
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -297,7 +294,7 @@ class FrontProcess:
             spec = FrontSpec(
                 self._config,
                 self._endpoints,
-                tuple(listener.fileno() for listener in self._listeners),
+                self._listener.fileno(),
                 theirs.fileno(),
                 of_front.fileno(),
                 self._counters,
@@ -311,7 +308,7 @@ class FrontProcess:
             file.seek(0)
             try:
                 process = subprocess.Popen(
-                    [sys.executable, "-c", BOOTSTRAP, str(file.fileno()), f"pytriton-rest:{self._config.port or ''}"],
+                    [sys.executable, "-c", BOOTSTRAP, str(file.fileno()), f"pytriton-rest:{self._config.port}"],
                     stdin=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     env={**SETTINGS, **os.environ},
@@ -399,5 +396,12 @@ def _listen_at(path: str) -> socket.socket:
 def _memory(name: str, size: int) -> int:
     """Memory that processes share: a descriptor."""
     file = os.memfd_create(f"pytriton-rest-{name}")
+    os.truncate(file, size)
+    return file
+
+
+def _file(path: str, size: int) -> int:
+    """A file that processes share, in a folder of this user alone: a descriptor."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     os.truncate(file, size)
     return file

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left
-from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
@@ -22,7 +21,10 @@ WIDTH = SENT + 1
 # Finer, for quantiles, which are wrong by a bucket, a quarter, at most.
 LATENCY_BOUNDS_S = tuple(0.0001 * 1.25**index for index in range(60))
 LATENCIES = "latencies "  # and the name of the model
-MOST_RECENT = 100
+
+# The last requests for a model: how many there were, and of each the end, the status and the duration.
+RECENT = "recent "  # and the name of the model
+MOST_RECENT, RECENT_WIDTH = 100, 3
 
 IN_PROGRESS = "in progress"
 HELP = {
@@ -37,11 +39,8 @@ HELP = {
 class FrontMetrics:
     """Counts the requests of this process, and tells those of all processes of a front.
 
-    To be used by one thread.
-
-    Attributes:
-        recent: For each model the last requests that this process has answered: when, in seconds since 1970, the
-            status, and the seconds since :meth:`begin`.
+    To be used by one thread. The native HTTP front end (``native/http/shared_counters.cpp``) is one of the processes:
+    it counts the predictions that it answers itself, and the latencies of all its inferences.
     """
 
     def __init__(self) -> None:
@@ -56,8 +55,7 @@ class FrontMetrics:
         """
         self._processes = [Counters(file) for file in files]
         self._own = self._processes[own]
-        self._places: dict[tuple[str, str, int], tuple[int, int, int]] = {}
-        self.recent: defaultdict[str, deque[tuple[float, int, float]]] = defaultdict(lambda: deque(maxlen=MOST_RECENT))
+        self._places: dict[tuple[str, str, int], tuple[int, int, int, int]] = {}
         self._in_progress = self._own.place(IN_PROGRESS)
         self._own.values[self._in_progress] = 0  # those of a process that died here
 
@@ -78,10 +76,11 @@ class FrontMetrics:
         """
         key = (route, model, status)
         if key not in self._places:
-            count, place = self._own.place(json.dumps(key)), self._own.place(json.dumps(key[:2]), WIDTH)
+            count, place = self._own.place(_name(key)), self._own.place(_name(key[:2]), WIDTH)
             latencies = self._own.place(LATENCIES + model, len(LATENCY_BOUNDS_S) + 1)
-            self._places[key] = count, place, latencies
-        count, place, latencies = self._places[key]
+            recent = self._own.place(RECENT + model, 1 + MOST_RECENT * RECENT_WIDTH)
+            self._places[key] = count, place, latencies, recent
+        count, place, latencies, recent = self._places[key]
         values = self._own.values
         values[self._in_progress] -= 1
         values[count] += 1
@@ -91,12 +90,25 @@ class FrontMetrics:
         values[place + SENT] += sent_bytes
         if model:
             values[latencies + bisect_left(LATENCY_BOUNDS_S, duration_s)] += 1
-            self.recent[model].append((time.time(), status, duration_s))
+            entry = recent + 1 + int(values[recent]) % MOST_RECENT * RECENT_WIDTH
+            values[entry], values[entry + 1], values[entry + 2] = time.time(), status, duration_s
+            values[recent] += 1
 
     def latencies(self) -> dict[str, list[float]]:
         """For each model, how many requests took up to each of ``LATENCY_BOUNDS_S``, and longer than the last."""
         counted = totals(self._processes).items()
         return {name.removeprefix(LATENCIES): values for name, values in counted if name.startswith(LATENCIES)}
+
+    def recent(self, model: str) -> list[tuple[float, int, float]]:
+        """The last requests for a model that were answered, the oldest first.
+
+        Returns:
+            When they were, in seconds since 1970, the status, and the duration in seconds.
+        """
+        values = [value for each in self._processes for value in each.read(RECENT + model)[1:]]
+        entries = zip(values[::RECENT_WIDTH], values[1::RECENT_WIDTH], values[2::RECENT_WIDTH], strict=True)
+        found = sorted((end, int(status), duration_s) for end, status, duration_s in entries if end)
+        return found[-MOST_RECENT:]
 
     def text(self) -> str:
         """All metrics, as Prometheus reads them."""
@@ -105,7 +117,7 @@ class FrontMetrics:
             if name == IN_PROGRESS:
                 lines["requests_in_progress"].append(f" {_number(values[0])}")
                 continue
-            if name.startswith(LATENCIES):
+            if name.startswith((LATENCIES, RECENT)):
                 continue
             route, model, *status = json.loads(name)
             labels = f"route={_quoted(route)},model={_quoted(model)}"
@@ -127,6 +139,10 @@ def _histogram(labels: str, values: Sequence[float]) -> Iterator[str]:
         yield f'_bucket{{{labels},le="{bound}"}} {_number(count)}'
     yield f"_sum{{{labels}}} {_number(values[SECONDS])}"
     yield f"_count{{{labels}}} {_number(sum(values[:SECONDS]))}"
+
+
+def _name(key: Sequence[str | int]) -> str:
+    return json.dumps(key, ensure_ascii=False)
 
 
 def _number(value: float) -> str:

@@ -49,7 +49,7 @@ def main(file: IO[bytes]) -> None:
         os.set_inheritable(descriptor, False)
     with ignored_signals():  # the hosting process decides
         _log(spec)
-        FrontServer(spec).run([socket.socket(fileno=listener) for listener in spec.listeners])
+        FrontServer(spec).run([socket.socket(fileno=spec.listener)])
 
 
 def _log(spec: FrontSpec) -> None:
@@ -76,7 +76,7 @@ class FrontServer(uvicorn.Server):
         self._host = Channel(socket.socket(fileno=spec.host))
         app = create_app(spec.endpoints, spec.config, self._host)
         app.state.metrics.share(spec.counters, spec.index)
-        app.state.keys.share(spec.limits, len(spec.counters), spec.index)
+        app.state.keys.share(spec.limits, spec.config.processes, spec.index)
         config = spec.config
         super().__init__(
             uvicorn.Config(
@@ -94,7 +94,7 @@ class FrontServer(uvicorn.Server):
         )
         self._live = app.state.live
         self._control = socket.socket(fileno=spec.control)
-        self._listeners = [os.dup(listener) for listener in spec.listeners]  # not closed when the drain begins
+        self._listener = os.dup(spec.listener)  # not closed when the drain begins
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -104,11 +104,10 @@ class FrontServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept, and tell the hosting process."""
         sockets = sockets or []
-        await super().startup([each for each in sockets if each.family != socket.AF_UNIX])
+        ours = [each for each in sockets if each.family == socket.AF_UNIX]  # uvicorn knows them as paths only
+        await super().startup([each for each in sockets if each not in ours])
         loop = asyncio.get_running_loop()
-        for each in sockets:
-            if each.family == socket.AF_UNIX:  # what comes over it was encrypted, if at all, on its way to this machine
-                self.servers.append(await loop.create_unix_server(self._protocol, sock=each))
+        self.servers += [await loop.create_unix_server(self._protocol, sock=each) for each in ours]
         gc.collect()
         gc.freeze()  # what lives as long as the process need not be looked at again
         gc.set_threshold(YOUNG_OBJECTS)
@@ -151,17 +150,15 @@ class FrontServer(uvicorn.Server):
     def _accept_rest(self) -> asyncio.Future[Any]:
         """Accept the connections that clients have opened already, and close the port."""
         accepted = []
-        for descriptor in self._listeners:
-            with socket.socket(fileno=descriptor) as listener, contextlib.suppress(BlockingIOError):
-                listener.setblocking(False)
-                while True:
-                    accepted.append(listener.accept()[0])
+        with socket.socket(fileno=self._listener) as listener, contextlib.suppress(BlockingIOError):
+            listener.setblocking(False)
+            while True:
+                accepted.append(listener.accept()[0])
         loop = asyncio.get_running_loop()
         ends = []
         for each in accepted:
             each.setblocking(False)
-            tls = None if each.family == socket.AF_UNIX else self.config.ssl
-            ends.append(loop.connect_accepted_socket(self._protocol, each, ssl=tls))
+            ends.append(loop.connect_accepted_socket(self._protocol, each, ssl=self.config.ssl))
         return asyncio.gather(*ends, return_exceptions=True)
 
     def _protocol(self) -> asyncio.Protocol:

@@ -7,6 +7,7 @@ own HTTP endpoint then listens on a Unix socket in the workspace, for the front 
       frontend.json    options of the front end, with the values of the headers that restricted endpoints ask for
       triton.sock      the server's own HTTP endpoint
       rest.sock        the REST front, if there is one
+      counters         requests that are answered for the REST front, for its metrics
       control.sock     the front end itself: its drain
 """
 
@@ -36,7 +37,8 @@ from pytriton.server.launch import ANY_ADDRESS, UNIX, metrics_address, socket_pa
 
 __all__ = ["DEFAULT_FRONTEND", "FrontendDrain", "HttpFrontend", "uses_native_frontend"]
 
-DEFAULT_FRONTEND = "triton"
+DEFAULT_FRONTEND = "native"
+ANY_ADDRESS_6 = "::"
 FILE_VARIABLE = "PYTRITON_HTTP"  # names the file of options to the library
 MOST_SOCKET_BYTES = 107
 DRAIN = b"POST /drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
@@ -104,13 +106,13 @@ class HttpFrontend:
         config: Of the server.
         restrictions: What its endpoints ask for.
         workspace: The folder of the server.
-        application: Whether a REST front is behind it.
-        predict: The options with which it answers ``/predict`` itself; None leaves that to the REST front.
+        application: Options of the REST front behind it; None without one.
         tls_libraries: Folder with OpenSSL's libraries; None for the system's.
 
     Attributes:
         url: Of the server's own HTTP endpoint.
         application: Path of the REST front's socket; None without one.
+        counters: Path of the file for the REST front's metrics.
     """
 
     def __init__(
@@ -118,9 +120,8 @@ class HttpFrontend:
         config: TritonConfig,
         restrictions: Restrictions,
         workspace: Path,
+        application: Mapping[str, Any] | None = None,
         *,
-        application: bool = False,
-        predict: Mapping[str, Any] | None = None,
         tls_libraries: Path | None = None,
     ) -> None:
         self._folder = workspace / "http"
@@ -133,8 +134,9 @@ class HttpFrontend:
         self._upstream, self._control = f"{sockets}/triton.sock", f"{sockets}/control.sock"
         self.url = TritonUrl.of_socket(self._upstream).with_scheme
         self.application = f"{sockets}/rest.sock" if application else None
+        self.counters = str(self._folder / "counters")
         self._config, self._restrictions = config, restrictions
-        self._predict, self._tls_libraries = predict, tls_libraries
+        self._application, self._tls_libraries = application, tls_libraries
         forks.register(self)
 
     def __del__(self) -> None:
@@ -169,9 +171,7 @@ class HttpFrontend:
             "threads": config.http_thread_count or 1,
             "upstream": self._upstream,
             "control": self._control,
-            "application": self.application or "",
-            "predict": self._predict is not None,
-            **(self._predict or {}),
+            **self._application_options(),
             "is_traced": bool(config.trace_config),
             "access": [
                 {"endpoints": list(rule.endpoints), "header": rule.header, "value": rule.value}
@@ -186,6 +186,18 @@ class HttpFrontend:
             options["tls_libraries"] = str(self._tls_libraries or "")
         given = {name: getattr(config, f"http_{name}") for name in SAME_NAMES}
         return options | {name: value for name, value in given.items() if value is not None}
+
+    def _application_options(self) -> dict[str, Any]:
+        if self._application is None or self.application is None:
+            return {}
+        address, own = self._config.http_address or ANY_ADDRESS, self._application["application_address"]
+        return {
+            "application": self.application,
+            "counters": self.counters,
+            # What is for some interfaces alone does not get to others by the server's port.
+            "application_everywhere": bool(socket_path(address)) or own in (address, ANY_ADDRESS, ANY_ADDRESS_6),
+            **self._application,
+        }
 
     def server_config(self) -> TritonConfig:
         """The options of the server behind the front end."""

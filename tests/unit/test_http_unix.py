@@ -11,6 +11,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+import uvloop
 
 from pytriton.client import AsyncioModelClient, FuturesModelClient, ModelClient
 from pytriton.client.auth import TritonUrl
@@ -20,9 +21,12 @@ from pytriton.client.exceptions import (
     PyTritonClientInvalidUrlError,
     PyTritonClientTimeoutError,
 )
+from pytriton.client.http_pool import ConnectionPool
 from pytriton.client.http_transports import AsyncHttpTransport, HttpTransport
 from pytriton.client.utils import create_client_from_url
 from tests.unit.loopback import INFERRED, ModelServer, X, paths, serving
+
+TIMEOUT_S = 30.0
 
 
 class UnixModelServer(ModelServer):
@@ -147,3 +151,19 @@ def test_a_client_gives_a_busy_server_up_at_its_timeout(path):
 def test_tritonclient_is_not_given_a_socket(path):
     with pytest.raises(PyTritonClientInvalidUrlError, match="ModelClient"):
         create_client_from_url(f"http+unix://{path}")
+
+
+@pytest.mark.parametrize("loop_of", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("turns", range(6))
+def test_a_request_that_is_cancelled_while_it_connects_leaves_a_pool_that_can_be_closed(server, path, loop_of, turns):
+    async def connect_and_close():
+        pool = ConnectionPool(TritonUrl.of_socket(path), 1, None)
+        request = asyncio.ensure_future(pool.exchange([b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"]))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        await pool.close()
+
+    with closing(loop_of()) as loop:
+        loop.run_until_complete(asyncio.wait_for(connect_and_close(), TIMEOUT_S))

@@ -87,7 +87,7 @@ def test_the_latencies_are_no_part_of_the_page_of_metrics():
     metrics.begin()
     metrics.end("/predict/{model}", "a", 200, 0.1, 0, 0)
     assert "latencies" not in metrics.text()
-    assert [(status, seconds) for _, status, seconds in metrics.recent["a"]] == [(200, 0.1)]
+    assert [(status, seconds) for _, status, seconds in metrics.recent("a")] == [(200, 0.1)]
 
 
 def test_the_hosting_process_answers_several_questions_at_once_and_refusals_have_their_message():

@@ -49,14 +49,6 @@ def test_there_is_a_front_where_it_is_asked_for_or_has_a_port_in_the_environment
     assert checked(RestConfig(port=9002)) == RestConfig(port=9002)
 
 
-def test_a_front_behind_another_port_has_one_of_its_own_only_if_it_is_given(monkeypatch):
-    monkeypatch.delenv("PYTRITON_REST_PORT", raising=False)
-    assert checked(True, shares_port=True).port is None
-    assert checked(RestConfig(port=9002), shares_port=True).port == 9002
-    monkeypatch.setenv("PYTRITON_REST_PORT", "9001")
-    assert checked(None, shares_port=True).port == 9001
-
-
 def test_libraries_of_the_front_are_imported_only_where_it_runs():
     program = (
         "import sys, pytriton.triton, pytriton.rest.front; print({'starlette', 'uvicorn', 'orjson'} & {*sys.modules})"

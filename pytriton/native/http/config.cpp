@@ -65,6 +65,9 @@ Config read_config(const std::string& path) {
   add("threads", config.threads);
   add("upstream", config.upstream);
   add("application", config.application);
+  add("application_address", config.application_address);
+  add("application_port", config.application_port);
+  add("application_everywhere", config.application_everywhere);
   add("control", config.control);
   add("predict", config.predict);
   add("predict_timeout_ms", config.predict_options.timeout_ms);
@@ -91,6 +94,7 @@ Config read_config(const std::string& path) {
   add("body_timeout_s", config.body_timeout_s);
   add("idle_timeout_s", config.idle_timeout_s);
   add("forward_timeout_s", config.forward_timeout_s);
+  add("counters", config.counters);
   add("metrics", config.metrics);
   add("access_log", config.access_log);
   add("header_forward_pattern", config.header_forward_pattern);

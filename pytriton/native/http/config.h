@@ -23,6 +23,9 @@ struct Config {
   unsigned threads = 1;
   std::string upstream;     // path of the socket of the server's own HTTP endpoint
   std::string application;  // path of the socket of the ASGI application; empty: there is none
+  std::string application_address = "0.0.0.0";
+  int application_port = 0;           // serves what is not below /v2; 0: none
+  bool application_everywhere = true;  // `port` serves that, too
   std::string control;      // path of the socket for whoever launched the server; empty: none
   bool predict = false;     // /predict is answered here, as far as that is possible
   PredictOptions predict_options;
@@ -40,6 +43,7 @@ struct Config {
   int64_t idle_timeout_s = 600;
   int64_t forward_timeout_s = 0;  // until the process behind answers; 0: no limit
 
+  std::string counters;    // file of those that the application's processes share (shared_counters.h); empty: none
   bool metrics = false;    // the server's and ours at /metrics
   std::string access_log;  // a file, or "stderr"; empty: none
   std::string header_forward_pattern;

@@ -24,11 +24,11 @@ constexpr int64_t kLeastBytesPerSecond = 1 << 10;
 
 const uint32_t Connection::kEvents = EPOLLIN | EPOLLRDHUP | EPOLLET;
 
-Connection::Connection(Loop& loop, Transport transport, std::string peer, bool is_control)
+Connection::Connection(Loop& loop, Transport transport, std::string peer, Entrance entrance)
     : loop_(loop),
       transport_(std::move(transport)),
       peer_(std::move(peer)),
-      is_control_(is_control),
+      entrance_(entrance),
       accepted_at_(loop.coarse_now()),
       since_(loop.coarse_now()) {}
 
@@ -57,7 +57,7 @@ void Connection::read_on() {
 }
 
 void Connection::drain() {
-  if (is_control_ || is_leaving_) return;
+  if (is_control() || is_leaving_) return;
   if (is_dispatched_) {
     if (!exchange_->is_complete()) return;  // the answer says that it is the last
     proceed();
@@ -172,7 +172,7 @@ Connection::Step Connection::dispatch() {
                     has_more || is_readable_ || !keeps_alive);
   {
     const ExchangeReference reference(exchange);
-    route(loop_, exchange, is_control_);
+    route(loop_, exchange, entrance_);
   }
   if (!exchange.is_complete()) return Step::wait;
   if (++turns_ < kMostTurns) return complete();
@@ -188,7 +188,7 @@ Connection::Step Connection::complete() {
     remove();
     return Step::closed;
   }
-  if (!done->keeps_alive() || (loop_.is_draining() && !is_control_)) return leave();
+  if (!done->keeps_alive() || (loop_.is_draining() && !is_control())) return leave();
   const size_t end = done->parser.end(), rest = done->size - end;
   since_ = loop_.coarse_now();
   if (done->is_sole_reference()) {
@@ -218,7 +218,7 @@ Connection::Step Connection::refuse(int status, const char* reason) {
 
 Connection::Step Connection::leave() {
   is_leaving_ = true;
-  if (!is_control_) ++loop_.leaving;
+  if (!is_control()) ++loop_.leaving;
   since_ = loop_.coarse_now();
   left_over_ = 0;
   loop_.give_back(std::exchange(exchange_, nullptr));
@@ -260,7 +260,7 @@ void Connection::check_deadline(int64_t now) {
   if (!exchange_ || exchange_->size == 0) {
     if (exchange_ && age > kReleased_ns) loop_.give_back(std::exchange(exchange_, nullptr));
     const int64_t granted_s = transport_.is_handshaking() ? config.head_timeout_s : config.idle_timeout_s;
-    if (age > granted_s * kSecond_ns && !is_control_) remove();
+    if (age > granted_s * kSecond_ns && !is_control()) remove();
     return;
   }
   const bool has_head = exchange_->parser.has_head();

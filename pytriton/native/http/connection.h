@@ -16,8 +16,7 @@ class Connection final : public Pollable {
   static constexpr int64_t kFresh_ns = 250 * kMillisecond_ns;
   static const uint32_t kEvents;  // that it waits for while its client reads answers
 
-  // `is_control`: it came by the socket of the process that launched the server.
-  Connection(Loop& loop, Transport transport, std::string peer, bool is_control);
+  Connection(Loop& loop, Transport transport, std::string peer, Entrance entrance);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -29,7 +28,7 @@ class Connection final : public Pollable {
   void check_deadline(int64_t now);
   void close();
 
-  bool is_control() const { return is_control_; }
+  bool is_control() const { return entrance_ == Entrance::control; }
   bool is_leaving() const { return is_leaving_; }
   int descriptor() const { return transport_.descriptor(); }
   size_t index = 0;  // Loop's
@@ -52,7 +51,7 @@ class Connection final : public Pollable {
   Loop& loop_;
   Transport transport_;
   const std::string peer_;
-  const bool is_control_;
+  const Entrance entrance_;
   const int64_t accepted_at_;
   bool had_request_ = false;
   HttpExchange* exchange_ = nullptr;  // nullptr while nothing comes

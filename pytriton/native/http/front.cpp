@@ -48,27 +48,34 @@ Front::Front(TRITONSERVER_Server* server, Config config)
     : server_(server),
       config_(std::move(config)),
       tls_(TlsContext::make(config_)),
-      access_log_(config_.access_log.empty() ? nullptr : std::make_unique<AccessLog>(config_.access_log)) {
+      access_log_(config_.access_log.empty() ? nullptr : std::make_unique<AccessLog>(config_.access_log)),
+      counters_(config_.counters.empty() ? nullptr : std::make_unique<SharedCounters>(config_.counters)) {
   raise_descriptor_limit();
   set_route_options(config_.route_options());
   remove_unused(config_.upstream);  // which the server opens next
   for (unsigned count = 0; count < config_.threads; ++count) loops_.push_back(std::make_unique<Loop>(*this));
-  Loop& first = *loops_.front();
-  listeners_.push_back(std::make_unique<Listener>(
-      first, listen_on(config_.address, config_.port, config_.reuse_port),
-      [this](Descriptor socket, std::string peer) { accept(std::move(socket), std::move(peer)); }));
+  listen(config_.address, config_.port, Entrance::server);
+  if (config_.application_port) listen(config_.application_address, config_.application_port, Entrance::application);
   if (!config_.control.empty()) {
-    listeners_.push_back(std::make_unique<Listener>(first, listen_on("unix:" + config_.control, 0, false),
-                                                    [&first](Descriptor socket, const std::string& /*peer*/) {
-                                                      first.add(std::make_unique<Connection>(
-                                                          first, Transport(std::move(socket), nullptr), "", true));
-                                                    }));
+    Loop& first = *loops_.front();
+    control_ = std::make_unique<Listener>(
+        first, listen_on("unix:" + config_.control, 0, false), [&first](Descriptor socket, const std::string& /*peer*/) {
+          first.add(
+              std::make_unique<Connection>(first, Transport(std::move(socket), nullptr), "", Entrance::control));
+        });
   }
   const BlockedSignals blocked;
   for (const auto& loop : loops_) threads_.emplace_back([&loop] { loop->run(); });
 }
 
-void Front::accept(Descriptor socket, std::string peer) {
+void Front::listen(const std::string& address, int port, Entrance entrance) {
+  listeners_.push_back(std::make_unique<Listener>(
+      *loops_.front(), listen_on(address, port, config_.reuse_port), [this, entrance](Descriptor socket, std::string peer) {
+        accept(std::move(socket), std::move(peer), entrance);
+      }));
+}
+
+void Front::accept(Descriptor socket, std::string peer, Entrance entrance) {
   const auto least = std::min_element(loops_.begin(), loops_.end(), [](const auto& one, const auto& other) {
     return one->connections() < other->connections();
   });
@@ -78,8 +85,9 @@ void Front::accept(Descriptor socket, std::string peer) {
     return;
   }
   loop.metrics().accepted.add();
+  TlsContext* const tls = entrance == Entrance::server ? tls_.get() : nullptr;
   auto connection = std::make_shared<std::unique_ptr<Connection>>(
-      std::make_unique<Connection>(loop, Transport(std::move(socket), tls_.get()), std::move(peer), false));
+      std::make_unique<Connection>(loop, Transport(std::move(socket), tls), std::move(peer), entrance));
   if (&loop == loops_.front().get()) {
     loop.add(std::move(*connection));
   } else {
@@ -111,7 +119,7 @@ void Front::forget_peer(const std::string& peer) {
 void Front::drain(std::function<void()> drained) {
   // The first loop accepts what waits, and hands it to the others before they are asked.
   loops_.front()->post([this, drained = std::move(drained)] {
-    if (!listeners_.empty()) listeners_.front()->close();
+    for (const auto& listener : listeners_) listener->close();
     const auto rest = std::make_shared<std::atomic<size_t>>(loops_.size());
     const auto done = [rest, drained] {
       if (--*rest == 0 && drained) drained();

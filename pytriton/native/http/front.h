@@ -16,6 +16,7 @@
 #include "config.h"
 #include "listener.h"
 #include "loop.h"
+#include "shared_counters.h"
 #include "tls.h"
 
 namespace pytriton::http {
@@ -36,6 +37,7 @@ class Front {
   TRITONSERVER_Server* server() const { return server_; }
   const Access& access() const { return access_; }
   AccessLog* access_log() const { return access_log_.get(); }
+  SharedCounters* counters() const { return counters_.get(); }
   std::string metrics_page() const;
   size_t requests_in_flight() const;
 
@@ -43,7 +45,8 @@ class Front {
   void forget_peer(const std::string& peer);
 
  private:
-  void accept(Descriptor socket, std::string peer);
+  void listen(const std::string& address, int port, Entrance entrance);
+  void accept(Descriptor socket, std::string peer, Entrance entrance);
   bool is_too_many(const std::string& peer);
 
   TRITONSERVER_Server* server_;
@@ -51,8 +54,10 @@ class Front {
   const Access access_{config_.access};
   const std::unique_ptr<TlsContext> tls_;
   const std::unique_ptr<AccessLog> access_log_;
+  const std::unique_ptr<SharedCounters> counters_;
   std::vector<std::unique_ptr<Loop>> loops_;
-  std::vector<std::unique_ptr<Listener>> listeners_;  // of the first loop
+  std::vector<std::unique_ptr<Listener>> listeners_;  // of the first loop, without that of the control socket
+  std::unique_ptr<Listener> control_;
   std::vector<std::thread> threads_;
   std::mutex mutex_;                               // of the following
   std::unordered_map<std::string, size_t> peers_;  // connections of each address, if there is a limit

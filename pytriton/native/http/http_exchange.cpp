@@ -5,7 +5,7 @@
 
 #include "access_log.h"
 #include "clock.h"
-#include "loop.h"
+#include "front.h"
 #include "transport.h"
 
 namespace pytriton::http {
@@ -220,6 +220,7 @@ void HttpExchange::forget() {
   parts_.clear();
   sent_bytes_ = 0;
   route = Route::none;
+  model.clear();
   drained = nullptr;
   cancel_ = nullptr;
 }
@@ -352,6 +353,12 @@ void HttpExchange::abandon() {
     send({500, "application/json", "", R"({"error":"the request was not answered"})", {}, {}, -1});
 }
 
+// Whether the model that was named exists: clients may make names up.
+bool HttpExchange::is_of_model() const {
+  constexpr int kNotFound = 404, kLastSuccess = 299;
+  return !model.empty() && (route == Route::predict ? status_ != kNotFound : status_ <= kLastSuccess);
+}
+
 // The last that a thread does with the exchange: from then on, the loop may use it for another request.
 void HttpExchange::finish() {
   response_ = {};  // before the client's next request may need the memory
@@ -359,6 +366,9 @@ void HttpExchange::finish() {
   Loop& loop = *client_.loop;
   loop.metrics().count(route, status_, answered_at_ - received_at_, sent_bytes_);
   loop.metrics().in_flight.subtract();
+  if (SharedCounters* const counters = loop.front().counters(); counters && is_of_model())
+    counters->count(route == Route::predict, model, status_, answered_at_ - received_at_, request_.body.size(),
+                    sent_bytes_ - std::min<uint64_t>(sent_bytes_, head_.size()));
   if (AccessLog* const log = loop.access_log())
     log->add(request_, name_of(route), status_, sent_bytes_, answered_at_ - received_at_);
   if (flags_.fetch_and(~uint32_t{kBusy}) & kTellEnd) loop.notify(*this);

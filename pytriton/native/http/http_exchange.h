@@ -50,6 +50,7 @@ class HttpExchange final : public Exchange {
   size_t size = 0;  // bytes in the buffer
   RequestParser parser;
   Route route = Route::none;              // of the metrics
+  std::string model;                      // that was named; empty: unknown, or answered by another process
   std::function<void()> drained;          // called on the loop when the client has taken what was written
   HttpExchange* next_notified = nullptr;  // Loop's
 
@@ -95,6 +96,7 @@ class HttpExchange final : public Exchange {
   void drop_output();
   void call_cancel();
   void abandon();
+  bool is_of_model() const;
   void finish();
 
   std::atomic<int> references_{1};

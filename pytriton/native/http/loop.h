@@ -20,6 +20,10 @@ class Connection;
 class Front;
 class Upstream;
 
+// How a connection came: by the port of the server, by that of the ASGI application alone, or by the socket of the
+// process that launched the server.
+enum class Entrance { server, application, control };
+
 // What waits for a socket.
 class Pollable {
  public:

@@ -80,6 +80,7 @@ bool answer_v2(TRITONSERVER_Server* server, HttpExchange& exchange) {
     return false;
   const Target target = take_target(path);
   if (target.model.empty()) return false;
+  exchange.model = target.model;
   if (path == "infer") {
     exchange.route = Route::infer;
     return infer_v2(server, exchange, target);
@@ -93,12 +94,9 @@ bool answer_v2(TRITONSERVER_Server* server, HttpExchange& exchange) {
 }
 
 void leave_to_application(Loop& loop, HttpExchange& exchange) {
-  if (!loop.front().config().application.empty()) {
-    exchange.route = Route::application;
-    return forward(loop, loop.application(), exchange, true);
-  }
-  exchange.route = Route::none;
-  exchange.send(error_response(404, "there is no such path"));
+  exchange.route = Route::application;
+  exchange.model.clear();
+  forward(loop, loop.application(), exchange, true);
 }
 
 bool answer_predict(Loop& loop, HttpExchange& exchange) {
@@ -112,6 +110,7 @@ bool answer_predict(Loop& loop, HttpExchange& exchange) {
   const std::string_view name = take_segment(path);
   if (name.empty() || name.find('%') != std::string_view::npos || (!path.empty() && !is_number(path))) return false;
   exchange.route = Route::predict;
+  exchange.model = name;
   return predict(front.server(), exchange, {std::string(name), path.empty() ? -1 : number_of(path)},
                  [&loop, &exchange] { loop.post([&loop, &exchange] { leave_to_application(loop, exchange); }); });
 }
@@ -159,6 +158,7 @@ void route_control(Loop& loop, HttpExchange& exchange) {
 void answer_or_forward(Loop& loop, HttpExchange& exchange) {
   if (answer_v2(loop.front().server(), exchange)) return;
   exchange.route = Route::triton;
+  exchange.model.clear();
   forward(loop, loop.upstream(), exchange, false);
 }
 
@@ -194,20 +194,24 @@ Response error_response(int status, std::string_view message) {
   return response;
 }
 
-void route(Loop& loop, HttpExchange& exchange, bool is_control) {
-  if (is_control) return route_control(loop, exchange);
+void route(Loop& loop, HttpExchange& exchange, Entrance entrance) {
+  if (entrance == Entrance::control) return route_control(loop, exchange);
   Front& front = loop.front();
   const Request& request = exchange.request();
   const Config& config = front.config();
   if (config.max_requests && front.requests_in_flight() > config.max_requests)
     return exchange.send(error_response(503, "the server has too many requests in flight"));
-  if (is_below(request.path, "/v2")) {
+  if (entrance == Entrance::server && is_below(request.path, "/v2")) {
     const Restriction* const restriction = front.access().refusal(request, endpoint_group(request.path));
     if (restriction) return refuse(exchange, *restriction);
     return is_compressed(request) ? inflate_and_answer(loop, exchange) : answer_or_forward(loop, exchange);
   }
-  if (config.metrics && request.path == "/metrics" && request.method == "GET")
+  if (entrance == Entrance::server && config.metrics && request.path == "/metrics" && request.method == "GET")
     return send_page(exchange, server_metrics(front.server()) + front.metrics_page());
+  if (config.application.empty() || (entrance == Entrance::server && !config.application_everywhere)) {
+    exchange.route = Route::none;
+    return exchange.send(error_response(404, "there is no such path"));
+  }
   if (!answer_predict(loop, exchange)) leave_to_application(loop, exchange);
 }
 

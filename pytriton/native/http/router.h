@@ -9,7 +9,7 @@
 namespace pytriton::http {
 
 // Has a request answered, now or later; on the loop's thread.
-void route(Loop& loop, HttpExchange& exchange, bool is_control);
+void route(Loop& loop, HttpExchange& exchange, Entrance entrance);
 
 // An answer as the server has them: {"error": message}.
 Response error_response(int status, std::string_view message);

@@ -112,8 +112,8 @@ class Sampler:
         }
 
     def recent(self, model: str) -> list[dict[str, Any]]:
-        """The last requests that this process of the front has answered, the oldest first; durations in ms."""
-        found = self._metrics.recent.get(model, ())
+        """The last requests that were answered, the oldest first; durations in ms."""
+        found = self._metrics.recent(model)
         return [{"end": end, "status": status, "duration": duration_s * MS} for end, status, duration_s in found]
 
     async def _process_list(self) -> list[dict[str, Any]]:

@@ -35,7 +35,6 @@ from tests.server.gated import Gated
 from tests.server.own_server import TENSORS, double, server_of, servers_of, serving
 from tests.server.ports import reserved_ports
 from tests.server.processes import is_alive, wait_for
-from tests.server.rest.fronts import shout
 from tests.server.tls import Certificates
 
 pytestmark = pytest.mark.either_proxy
@@ -479,42 +478,12 @@ def test_metrics_are_not_at_the_public_port_otherwise():
         assert client.get(f"{url_of(triton)}/metrics").status_code == 404
 
 
-# The REST front behind it
-
-
-def test_the_rest_front_is_served_at_the_same_port():
-    with local_config(http_frontend="native") as config, Triton(config=config, rest=True) as triton:
-        triton.bind(shout)
-        triton.run()
-        base = f"http://{LOCALHOST}:{config.http_port}"
-        with httpx.Client(base_url=base) as client:
-            assert client.post("/predict/shout", json={"text": "hello"}).json() == {"result": "HELLO"}
-            assert client.get("/docs").status_code == 200
-            assert client.get("/openapi.json").json()["paths"]
-            assert client.get("/health/ready").status_code == 200
-            assert client.get("/v2/health/live").status_code == 200
-
-
-def test_the_rest_front_has_a_port_of_its_own_if_one_is_given():
-    with (
-        reserved_ports(1) as (port,),
-        local_config(http_frontend="native") as config,
-        Triton(config=config, rest=RestConfig(port=port, address=LOCALHOST)) as triton,
-    ):
-        triton.bind(shout)
-        triton.run()
-        with httpx.Client() as client:
-            for each in (port, config.http_port):
-                answer = client.post(f"http://{LOCALHOST}:{each}/predict/shout", json={"text": "hello"})
-                assert answer.json() == {"result": "HELLO"}
-
-
 def test_the_options_are_those_of_the_configuration(tmp_path):
     config = TritonConfig(
         http_address="::1", http_port=1, http_thread_count=2, http_max_nesting=5, http_header_forward_pattern="x-.*",
         http_restricted_api="inference:Key=value", trace_config=["level=TIMESTAMPS"],
     )  # fmt: skip
-    frontend = HttpFrontend(config, Restrictions.merge(config, OPEN), tmp_path, application=True)
+    frontend = HttpFrontend(config, Restrictions.merge(config, OPEN), tmp_path, RestConfig(port=2).for_frontend())
     options = frontend.options()
     assert (
         options
@@ -526,6 +495,8 @@ def test_the_options_are_those_of_the_configuration(tmp_path):
             "header_forward_pattern": "x-.*",
             "is_traced": True,
             "application": f"{tmp_path}/http/rest.sock",
+            "application_port": 2,
+            "application_everywhere": True,
             "access": [{"endpoints": ["inference"], "header": "Key", "value": "value"}],
         }
         == options

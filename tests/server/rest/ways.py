@@ -90,11 +90,8 @@ def front_of(way: str) -> Iterator[Front]:
             config = stack.enter_context(local_config())
             (port,) = stack.enter_context(reserved_ports(1))
             rest = RestConfig(port=port, address=LOCALHOST, **SHORT)
-            if way == "native":  # at the server's own port
-                config.http_frontend = "native"
-                triton = stack.enter_context(Triton(config=config, rest=RestConfig(**SHORT)))
-                base = f"http://{LOCALHOST}:{config.http_port}"
-            elif way == "own process":
+            if way in ("native", "own process"):
+                config.http_frontend = "native" if way == "native" else "triton"
                 triton = stack.enter_context(Triton(config=config, rest=rest))
                 base = f"http://{LOCALHOST}:{port}"
             else:

@@ -1,0 +1,140 @@
+#include "shared_counters.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+
+#include "../descriptor.h"
+#include "../failure.h"
+#include "../json.h"
+#include "clock.h"
+
+namespace pytriton::http {
+
+namespace {
+
+// counters.py
+constexpr size_t kMemoryBytes = 2 << 20, kValues = 1 << 17, kScratch = 512;
+constexpr size_t kValuesAt = sizeof(uint64_t), kNamesAt = kValuesAt + kValues * sizeof(double);
+
+// metrics.py
+constexpr std::array kBounds_s = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+                                  0.5,   1.0,    2.5,   5.0,  10.0,  30.0, 60.0};
+constexpr size_t kSeconds = kBounds_s.size() + 1, kReceived = kSeconds + 1, kSent = kReceived + 1, kWidth = kSent + 1;
+constexpr size_t kLatencies = 60;
+constexpr double kFirstLatency_s = 0.0001, kLatencyGrowth = 1.25;
+constexpr size_t kRecent = 100, kRecentWidth = 3;
+constexpr std::string_view kRoute = "/predict/{model}";
+
+const std::array<double, kLatencies>& latency_bounds_s() {
+  static const std::array<double, kLatencies> bounds = [] {
+    std::array<double, kLatencies> result{};
+    double bound = kFirstLatency_s;
+    for (double& each : result) {
+      each = bound;
+      bound *= kLatencyGrowth;
+    }
+    return result;
+  }();
+  return bounds;
+}
+
+template <size_t count>
+size_t bucket(const std::array<double, count>& bounds, double value) {
+  return static_cast<size_t>(std::lower_bound(bounds.begin(), bounds.end(), value) - bounds.begin());
+}
+
+// The names of a model's values are lists in JSON.
+std::string key_of(const std::string& model, const std::string& status) {
+  std::string key = "[";
+  append_json(key, kRoute);
+  key += ", ";
+  append_json(key, model);
+  return key += status + "]";
+}
+
+double seconds_since_1970() {
+  timespec time{};
+  clock_gettime(CLOCK_REALTIME, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+}  // namespace
+
+SharedCounters::SharedCounters(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  void* const memory = file ? ::mmap(nullptr, kMemoryBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0) : MAP_FAILED;
+  if (memory == MAP_FAILED) throw Failure(Code::unavailable, path + " cannot be mapped: " + std::strerror(errno));
+  memory_ = static_cast<char*>(memory);
+  values_ = reinterpret_cast<double*>(memory_ + kValuesAt);
+  uint64_t used;  // by a server that has ended
+  std::memcpy(&used, memory_, sizeof used);
+  for (uint64_t offset = 0; offset < std::min<uint64_t>(used, kMemoryBytes - kNamesAt);) {
+    const char* const record = memory_ + kNamesAt + offset;
+    std::array<uint16_t, 2> sizes;
+    std::memcpy(sizes.data(), record, sizeof sizes);
+    const auto [length, width] = sizes;
+    names_[std::string(record + sizeof sizes, length)] = next_;
+    next_ += width;
+    offset += sizeof sizes + length;
+  }
+}
+
+SharedCounters::~SharedCounters() { ::munmap(memory_, kMemoryBytes); }
+
+void SharedCounters::count(bool is_of_application, const std::string& model, int status, int64_t duration_ns,
+                           uint64_t received, uint64_t sent) {
+  const double duration_s = static_cast<double>(duration_ns) / static_cast<double>(kSecond_ns);
+  const double now_s = seconds_since_1970();
+  const std::lock_guard<SpinningMutex> lock(mutex_);
+  Places& places = find(model);
+  add(places.latencies + bucket(latency_bounds_s(), duration_s));
+  const size_t slot = static_cast<size_t>(values_[places.recent]) % kRecent;
+  double* const entry = values_ + places.recent + 1 + slot * kRecentWidth;
+  entry[0] = now_s;
+  entry[1] = status;
+  entry[2] = duration_s;
+  add(places.recent);
+  if (!is_of_application) return;
+  size_t& by_status = places.by_status[status];
+  if (!by_status) by_status = place(key_of(model, ", " + std::to_string(status)), 1);
+  add(by_status);
+  add(places.answered + bucket(kBounds_s, duration_s));
+  add(places.answered + kSeconds, duration_s);
+  add(places.answered + kReceived, static_cast<double>(received));
+  add(places.answered + kSent, static_cast<double>(sent));
+}
+
+SharedCounters::Places& SharedCounters::find(const std::string& model) {
+  const auto found = models_.find(model);
+  if (found != models_.end()) return found->second;
+  Places& places = models_[model];
+  places.answered = place(key_of(model, ""), kWidth);
+  places.latencies = place("latencies " + model, kLatencies + 1);
+  places.recent = place("recent " + model, 1 + kRecent * kRecentWidth);
+  return places;
+}
+
+// Values that are 0 at first; scratch ones, if there is no room for more.
+size_t SharedCounters::place(const std::string& name, size_t width) {
+  const auto found = names_.find(name);
+  if (found != names_.end()) return found->second;
+  uint64_t used;
+  std::memcpy(&used, memory_, sizeof used);
+  const std::array<uint16_t, 2> sizes = {static_cast<uint16_t>(name.size()), static_cast<uint16_t>(width)};
+  const uint64_t record = sizeof sizes + name.size();
+  if (kNamesAt + used + record > kMemoryBytes || next_ + width > kValues - kScratch) return kValues - kScratch;
+  char* const at = memory_ + kNamesAt + used;
+  std::memcpy(at, sizes.data(), sizeof sizes);
+  std::memcpy(at + sizeof sizes, name.data(), name.size());
+  used += record;
+  __atomic_store_n(reinterpret_cast<uint64_t*>(memory_), used, __ATOMIC_RELEASE);  // now, others see it
+  return names_[name] = std::exchange(next_, next_ + width);
+}
+
+}  // namespace pytriton::http
