@@ -34,7 +34,7 @@ from pytriton.server.access import Restrictions
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.http_frontend import HttpFrontend, uses_native_frontend
 from pytriton.server.installation import find_installation
-from pytriton.server.launch import check_ports, check_ports_differ, with_vertex_ai_settings
+from pytriton.server.launch import ANY_ADDRESS, check_ports, check_ports_differ, with_vertex_ai_settings
 from pytriton.server.launched_server import LaunchedServer
 from pytriton.server.model_server import ServerCapabilities
 from pytriton.server.repository import UserRepository
@@ -181,6 +181,7 @@ class Triton(TritonBase):
             self._workspace.path,
             # One with a certificate has its port itself.
             None if self._rest is None or self._rest.certificate else self._rest.for_frontend(),
+            ANY_ADDRESS if self._rest is None else self._rest.address,
         )
 
     def _frontend_files(self) -> FrontendFiles | None:
@@ -197,6 +198,8 @@ class Triton(TritonBase):
     def _start_server(self) -> LaunchedServer:
         if self._policy.local_model_store:
             self._models.start()
+        if self._frontend is not None and self._front is not None and self._frontend.application is not None:
+            self._frontend.listener = self._front.port[0].fileno()
         return LaunchedServer(
             self._config,
             self._installation,

@@ -121,10 +121,8 @@ class RestConfig:
         return () if self.api_keys is None else read_keys(self.api_keys)
 
     def for_frontend(self) -> dict[str, Any]:
-        """Options of the server's native HTTP front end, which has the port and answers ``/predict`` as the front does."""
+        """Options of the server's native HTTP front end, with which it answers ``/predict`` as the front does."""
         return {
-            "application_address": self.address,
-            "application_port": self.port,
             "predict": not self.access_log,  # else the front has to see all requests
             "predict_timeout_ms": math.ceil(self.timeout_s * 1000),
             "predict_heartbeat_ms": math.ceil(self.heartbeat_s * 1000),
@@ -138,7 +136,7 @@ class RestConfig:
 
 @dataclass(frozen=True)
 class FrontendFiles:
-    """What the front shares with the server's native HTTP front end, which then has its port.
+    """What the front shares with the server's native HTTP front end, which then accepts from its port.
 
     Attributes:
         socket: Path of the Unix socket on which the front gets the requests that come there.

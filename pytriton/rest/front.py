@@ -58,18 +58,19 @@ class Front:
     """Serves the application in processes of its own, which share a port.
 
     This process owns the listening sockets, so that a client that connects while there is no process waits for the next
-    one, or for the end of this process. With the native HTTP front end, that one has the port, and the processes get
-    its requests by a Unix socket.
+    one, or for the end of this process. The native HTTP front end inherits that of the port, and the processes get
+    requests from it by a Unix socket.
 
     Args:
         config: Options, which :func:`checked` has returned.
         endpoints: Of the server behind the front, which need not run yet.
         on_failure: Called, on a thread of its own, when a process cannot be started, or has died too often.
         answer: Answers the questions of the processes.
-        frontend: What it shares with the server's native HTTP front end, if that has its port.
+        frontend: What it shares with the server's native HTTP front end, if that accepts from its port.
 
     Attributes:
         url: Where the front is, for this machine.
+        port: The sockets of its port.
 
     Raises:
         PyTritonServerError: It cannot listen there.
@@ -87,23 +88,24 @@ class Front:
         self.url = f"{scheme}://{local_host(config.address)}:{config.port}{config.root_path}"
         self._asks_token = config.access_token is not None
         self._frontend = frontend
-        self._listeners = _listen(config.address, config.port, 1 if frontend else config.processes)
+        self.port = _listen(config.address, config.port, 1 if frontend else config.processes)
         self._counters = [_memory(f"metrics-{index}", MEMORY_BYTES) for index in range(config.processes)]
+        self._behind: list[socket.socket] = []
         if frontend is not None:
-            self._close_listeners()  # the port is free
-            self._listeners = [_listen_at(frontend.socket)] * config.processes
+            self._behind.append(_listen_at(frontend.socket))
             self._counters.append(_file(frontend.counters, MEMORY_BYTES))
+        listeners = self._behind * config.processes or self.port
         limits = _memory("limits", memory_bytes(len(config.keys()), config.processes))
         self._memories = [*self._counters, limits]
         forks.register(self)
         self._processes = [
             FrontProcess(config, endpoints, listener, self._counters, limits, index, on_failure, answer)
-            for index, listener in enumerate(self._listeners)
+            for index, listener in enumerate(listeners)
         ]
 
     def after_fork(self) -> None:
         """In a forked child, do not listen: clients that connect after the parent's end would wait for ever."""
-        forks.abandon(*(listener.fileno() for listener in self._listeners))
+        forks.abandon(*(listener.fileno() for listener in (*self.port, *self._behind)))
 
     def wait_ready(self, timeout_s: float, keep_waiting: Callable[[], bool]) -> None:
         """Wait until all processes accept requests, the timeout, or until ``keep_waiting()`` is false.
@@ -152,7 +154,7 @@ class Front:
             os.close(self._memories.pop())
 
     def _close_listeners(self) -> None:
-        for listener in self._listeners:
+        for listener in (*self.port, *self._behind):
             listener.close()
         if self._frontend is not None:
             with suppress(OSError):

@@ -107,12 +107,15 @@ class HttpFrontend:
         restrictions: What its endpoints ask for.
         workspace: The folder of the server.
         application: Options of the REST front behind it; None without one.
+        application_address: Where the REST front's port listens.
         tls_libraries: Folder with OpenSSL's libraries; None for the system's.
 
     Attributes:
         url: Of the server's own HTTP endpoint.
         application: Path of the REST front's socket; None without one.
         counters: Path of the file for the REST front's metrics.
+        listener: Descriptor of the socket of the REST front's port, once it listens; negative without one. This
+            process keeps it, so that clients wait while the server is launched again.
     """
 
     def __init__(
@@ -121,6 +124,7 @@ class HttpFrontend:
         restrictions: Restrictions,
         workspace: Path,
         application: Mapping[str, Any] | None = None,
+        application_address: str = ANY_ADDRESS,
         *,
         tls_libraries: Path | None = None,
     ) -> None:
@@ -134,6 +138,8 @@ class HttpFrontend:
         self._upstream, self._control = f"{sockets}/triton.sock", f"{sockets}/control.sock"
         self.url = TritonUrl.of_socket(self._upstream).with_scheme
         self.application = f"{sockets}/rest.sock" if application else None
+        self._application_address = application_address
+        self.listener = -1
         self.counters = str(self._folder / "counters")
         self._config, self._restrictions = config, restrictions
         self._application, self._tls_libraries = application, tls_libraries
@@ -190,9 +196,10 @@ class HttpFrontend:
     def _application_options(self) -> dict[str, Any]:
         if self._application is None or self.application is None:
             return {}
-        address, own = self._config.http_address or ANY_ADDRESS, self._application["application_address"]
+        address, own = self._config.http_address or ANY_ADDRESS, self._application_address
         return {
             "application": self.application,
+            "application_listener": self.listener,
             "counters": self.counters,
             # What is for some interfaces alone does not get to others by the server's port.
             "application_everywhere": bool(socket_path(address)) or own in (address, ANY_ADDRESS, ANY_ADDRESS_6),

@@ -97,10 +97,12 @@ class LaunchedServer(ModelServer):
         folder, prefix = workspace / name, f"{name}-"
         python = overlay(installation, folder)
         environment = server_environment(installation, folder, python)
+        descriptors: Sequence[int] = ()
         protocols = ["http", "grpc"]  # whose rules the server itself has to know
         if frontend is not None:
             config = frontend.server_config()
             environment |= frontend.prepare()
+            descriptors = [each for each in (frontend.listener,) if each >= 0]
             protocols.remove("http")
         if config.trace_config:  # see _write_traces: idle connections must not hold up its exit, which we drain before
             config = replace(config, exit_timeout_secs=2)
@@ -117,6 +119,7 @@ class LaunchedServer(ModelServer):
             lambda _: self._ended(folder, on_exit),
             restrictions.secrets(),
             verbose=bool(config.log_verbose),
+            descriptors=descriptors,
         )
         try:
             self._check_ready(keep_waiting)

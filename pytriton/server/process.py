@@ -40,6 +40,7 @@ class ServerProcess:
             every user of the machine may read, once the server has read them. ``PYTRITON_HIDE_TOKEN=0`` in the
             environment leaves them there.
         verbose: The user has asked for a verbose log.
+        descriptors: What the server inherits.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class ServerProcess:
         on_exit: Callable[[int], None],
         secrets: Collection[str] = (),
         verbose: bool = False,
+        descriptors: Sequence[int] = (),
     ) -> None:
         self._verbose = verbose
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -64,6 +66,7 @@ class ServerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**environment, **noted},
+            pass_fds=descriptors,
             start_new_session=True,  # Ctrl+C in a terminal reaches this process alone
         )
         hidden = () if os.environ.get(HIDE_TOKEN_VARIABLE) == "0" else secrets

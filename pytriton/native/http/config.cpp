@@ -65,8 +65,7 @@ Config read_config(const std::string& path) {
   add("threads", config.threads);
   add("upstream", config.upstream);
   add("application", config.application);
-  add("application_address", config.application_address);
-  add("application_port", config.application_port);
+  add("application_listener", config.application_listener);
   add("application_everywhere", config.application_everywhere);
   add("control", config.control);
   add("predict", config.predict);

@@ -23,11 +23,10 @@ struct Config {
   unsigned threads = 1;
   std::string upstream;     // path of the socket of the server's own HTTP endpoint
   std::string application;  // path of the socket of the ASGI application; empty: there is none
-  std::string application_address = "0.0.0.0";
-  int application_port = 0;           // serves what is not below /v2; 0: none
+  int application_listener = -1;  // socket that listens for what is not below /v2, inherited; negative: none
   bool application_everywhere = true;  // `port` serves that, too
-  std::string control;      // path of the socket for whoever launched the server; empty: none
-  bool predict = false;     // /predict is answered here, as far as that is possible
+  std::string control;                 // path of the socket for whoever launched the server; empty: none
+  bool predict = false;                // /predict is answered here, as far as that is possible
   PredictOptions predict_options;
   std::vector<Restriction> access;
   std::string tls_certificate, tls_key, tls_authorities;  // paths of PEM files

@@ -54,25 +54,25 @@ Front::Front(TRITONSERVER_Server* server, Config config)
   set_route_options(config_.route_options());
   remove_unused(config_.upstream);  // which the server opens next
   for (unsigned count = 0; count < config_.threads; ++count) loops_.push_back(std::make_unique<Loop>(*this));
-  listen(config_.address, config_.port, Entrance::server);
-  if (config_.application_port) listen(config_.application_address, config_.application_port, Entrance::application);
+  listen(listen_on(config_.address, config_.port, config_.reuse_port), Entrance::server);
+  if (config_.application_listener >= 0) listen(inherited(config_.application_listener), Entrance::application);
   if (!config_.control.empty()) {
     Loop& first = *loops_.front();
     control_ = std::make_unique<Listener>(
-        first, listen_on("unix:" + config_.control, 0, false), [&first](Descriptor socket, const std::string& /*peer*/) {
-          first.add(
-              std::make_unique<Connection>(first, Transport(std::move(socket), nullptr), "", Entrance::control));
+        first, listen_on("unix:" + config_.control, 0, false),
+        [&first](Descriptor socket, const std::string& /*peer*/) {
+          first.add(std::make_unique<Connection>(first, Transport(std::move(socket), nullptr), "", Entrance::control));
         });
   }
   const BlockedSignals blocked;
   for (const auto& loop : loops_) threads_.emplace_back([&loop] { loop->run(); });
 }
 
-void Front::listen(const std::string& address, int port, Entrance entrance) {
-  listeners_.push_back(std::make_unique<Listener>(
-      *loops_.front(), listen_on(address, port, config_.reuse_port), [this, entrance](Descriptor socket, std::string peer) {
-        accept(std::move(socket), std::move(peer), entrance);
-      }));
+void Front::listen(Descriptor socket, Entrance entrance) {
+  const auto accepted = [this, entrance](Descriptor client, std::string peer) {
+    accept(std::move(client), std::move(peer), entrance);
+  };
+  listeners_.push_back(std::make_unique<Listener>(*loops_.front(), std::move(socket), accepted));
 }
 
 void Front::accept(Descriptor socket, std::string peer, Entrance entrance) {

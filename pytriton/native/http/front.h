@@ -45,7 +45,7 @@ class Front {
   void forget_peer(const std::string& peer);
 
  private:
-  void listen(const std::string& address, int port, Entrance entrance);
+  void listen(Descriptor socket, Entrance entrance);
   void accept(Descriptor socket, std::string peer, Entrance entrance);
   bool is_too_many(const std::string& peer);
 

@@ -366,9 +366,12 @@ void HttpExchange::finish() {
   Loop& loop = *client_.loop;
   loop.metrics().count(route, status_, answered_at_ - received_at_, sent_bytes_);
   loop.metrics().in_flight.subtract();
-  if (SharedCounters* const counters = loop.front().counters(); counters && is_of_model())
-    counters->count(route == Route::predict, model, status_, answered_at_ - received_at_, request_.body.size(),
-                    sent_bytes_ - std::min<uint64_t>(sent_bytes_, head_.size()));
+  if (SharedCounters* const counters = loop.front().counters()) {
+    if (route == Route::predict) counters->end();
+    if (is_of_model())
+      counters->count(route == Route::predict, model, status_, answered_at_ - received_at_, request_.body.size(),
+                      sent_bytes_ - std::min<uint64_t>(sent_bytes_, head_.size()));
+  }
   if (AccessLog* const log = loop.access_log())
     log->add(request_, name_of(route), status_, sent_bytes_, answered_at_ - received_at_);
   if (flags_.fetch_and(~uint32_t{kBusy}) & kTellEnd) loop.notify(*this);

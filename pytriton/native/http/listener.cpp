@@ -1,6 +1,7 @@
 #include "listener.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -90,6 +91,13 @@ Descriptor listen_on(const std::string& address, int port, bool reuse_port) {
   return socket;
 }
 
+Descriptor inherited(int socket) {
+  Descriptor descriptor(socket);
+  if (::fcntl(socket, F_SETFD, FD_CLOEXEC) != 0 || ::fcntl(socket, F_SETFL, O_NONBLOCK) != 0)
+    throw Failure(Code::unavailable, "the HTTP endpoint has not inherited its socket");
+  return descriptor;
+}
+
 Listener::Listener(Loop& loop, Descriptor socket, Accepted accepted)
     : loop_(loop), socket_(std::move(socket)), accepted_(std::move(accepted)) {
   loop_.watch(socket_.get(), *this, EPOLLIN);
@@ -127,6 +135,7 @@ void Listener::close() {
   while (accept() == kAcceptedAtOnce) {
   }
   loop_.unwatch(socket_.get());
+  ::shutdown(socket_.get(), SHUT_RDWR);
   socket_ = Descriptor();
 }
 

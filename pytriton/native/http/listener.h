@@ -13,6 +13,9 @@ namespace pytriton::http {
 // nobody listens on.
 Descriptor listen_on(const std::string& address, int port, bool reuse_port);
 
+// A socket that listens already, of the process that launched this one, which may hand it to the next one, too.
+Descriptor inherited(int socket);
+
 // Removes a Unix socket that nobody listens on any more: no other could be opened in its place.
 void remove_unused(const std::string& path);
 
@@ -23,7 +26,7 @@ class Listener final : public Pollable {
   Listener(Loop& loop, Descriptor socket, Accepted accepted);
 
   void ready(uint32_t events) override;
-  void close();  // after it has accepted those that wait
+  void close();  // after it has accepted those that wait; nobody else who has the socket gets others
 
  private:
   unsigned accept();  // the number of connections, some of those that wait

@@ -94,6 +94,8 @@ bool answer_v2(TRITONSERVER_Server* server, HttpExchange& exchange) {
 }
 
 void leave_to_application(Loop& loop, HttpExchange& exchange) {
+  if (SharedCounters* const counters = loop.front().counters(); counters && exchange.route == Route::predict)
+    counters->end();
   exchange.route = Route::application;
   exchange.model.clear();
   forward(loop, loop.application(), exchange, true);
@@ -111,6 +113,7 @@ bool answer_predict(Loop& loop, HttpExchange& exchange) {
   if (name.empty() || name.find('%') != std::string_view::npos || (!path.empty() && !is_number(path))) return false;
   exchange.route = Route::predict;
   exchange.model = name;
+  if (front.counters()) front.counters()->begin();
   return predict(front.server(), exchange, {std::string(name), path.empty() ? -1 : number_of(path)},
                  [&loop, &exchange] { loop.post([&loop, &exchange] { leave_to_application(loop, exchange); }); });
 }

@@ -68,7 +68,8 @@ double seconds_since_1970() {
 
 SharedCounters::SharedCounters(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  void* const memory = file ? ::mmap(nullptr, kMemoryBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0) : MAP_FAILED;
+  void* const memory =
+      file ? ::mmap(nullptr, kMemoryBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0) : MAP_FAILED;
   if (memory == MAP_FAILED) throw Failure(Code::unavailable, path + " cannot be mapped: " + std::strerror(errno));
   memory_ = static_cast<char*>(memory);
   values_ = reinterpret_cast<double*>(memory_ + kValuesAt);
@@ -83,9 +84,20 @@ SharedCounters::SharedCounters(const std::string& path) {
     next_ += width;
     offset += sizeof sizes + length;
   }
+  in_progress_ = place("in progress", 1);
+  values_[in_progress_] = 0;
 }
 
 SharedCounters::~SharedCounters() { ::munmap(memory_, kMemoryBytes); }
+
+void SharedCounters::begin() { add_in_progress(1); }
+
+void SharedCounters::end() { add_in_progress(-1); }
+
+void SharedCounters::add_in_progress(double amount) {
+  const std::lock_guard<SpinningMutex> lock(mutex_);
+  add(in_progress_, amount);
+}
 
 void SharedCounters::count(bool is_of_application, const std::string& model, int status, int64_t duration_ns,
                            uint64_t received, uint64_t sent) {

@@ -22,6 +22,9 @@ class SharedCounters {
   SharedCounters(const SharedCounters&) = delete;
   SharedCounters& operator=(const SharedCounters&) = delete;
 
+  void begin();  // a request of a route of the REST front has come
+  void end();    // it is answered, or left to the front
+
   // A request that was answered. `is_of_application`: its route is one of the REST front.
   void count(bool is_of_application, const std::string& model, int status, int64_t duration_ns, uint64_t received,
              uint64_t sent);
@@ -36,12 +39,13 @@ class SharedCounters {
   Places& find(const std::string& model);
   size_t place(const std::string& name, size_t width);
   void add(size_t place, double amount = 1) const { values_[place] += amount; }
+  void add_in_progress(double amount);
 
   char* memory_ = nullptr;
   double* values_ = nullptr;
   SpinningMutex mutex_;  // of the following, and of the values
   std::map<std::string, size_t, std::less<>> names_;
-  size_t next_ = 0;
+  size_t next_ = 0, in_progress_ = 0;
   std::map<std::string, Places> models_;
 };
 

@@ -33,7 +33,6 @@ from tests.server.frontend.cases import infer, numbers
 from tests.server.frontend.wire import Client, Request, connected
 from tests.server.gated import Gated
 from tests.server.own_server import TENSORS, double, server_of, servers_of, serving
-from tests.server.ports import reserved_ports
 from tests.server.processes import is_alive, wait_for
 from tests.server.tls import Certificates
 
@@ -483,7 +482,8 @@ def test_the_options_are_those_of_the_configuration(tmp_path):
         http_address="::1", http_port=1, http_thread_count=2, http_max_nesting=5, http_header_forward_pattern="x-.*",
         http_restricted_api="inference:Key=value", trace_config=["level=TIMESTAMPS"],
     )  # fmt: skip
-    frontend = HttpFrontend(config, Restrictions.merge(config, OPEN), tmp_path, RestConfig(port=2).for_frontend())
+    frontend = HttpFrontend(config, Restrictions.merge(config, OPEN), tmp_path, RestConfig().for_frontend())
+    frontend.listener = 7
     options = frontend.options()
     assert (
         options
@@ -495,7 +495,7 @@ def test_the_options_are_those_of_the_configuration(tmp_path):
             "header_forward_pattern": "x-.*",
             "is_traced": True,
             "application": f"{tmp_path}/http/rest.sock",
-            "application_port": 2,
+            "application_listener": 7,
             "application_everywhere": True,
             "access": [{"endpoints": ["inference"], "header": "Key", "value": "value"}],
         }

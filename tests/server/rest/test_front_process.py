@@ -58,15 +58,33 @@ def test_a_typed_function_answers_json(front):
     assert response.json() == {"result": "HELLO"}
 
 
-def test_all_processes_serve(front, rest):
+def test_all_processes_of_a_front_with_a_port_of_its_own_serve():
+    with (
+        local_config(http_frontend="triton") as config,
+        fronted(shout, config, processes=2) as triton,
+        ExitStack() as stack,
+    ):
+        pids = front_processes(triton._rest)
+        assert len(pids) == 2
+        before = [sockets_of(pid) for pid in pids]
+        for _ in range(32):  # the kernel divides connections by their ports
+            client = stack.enter_context(httpx.Client())
+            assert client.get(url_of(triton._rest, "/health/live")).status_code == 200
+        assert all(sockets_of(pid) > count for pid, count in zip(pids, before, strict=True))
+
+
+def test_all_processes_serve_what_the_native_front_end_forwards(rest, front):
     pids = front_processes(rest)
     assert len(pids) == 2
     before = [sockets_of(pid) for pid in pids]
-    with ExitStack() as clients:
-        for _ in range(32):  # the kernel divides connections by their ports
-            client = clients.enter_context(httpx.Client())
-            assert client.get(f"{front}/health/live").status_code == 200
-        assert all(sockets_of(pid) > count for pid, count in zip(pids, before, strict=True))
+    with ThreadPoolExecutor(32) as pool:
+
+        def all_serve():
+            calls = [pool.submit(httpx.get, f"{front}/health/live", timeout=60) for _ in range(32)]
+            assert {call.result().status_code for call in calls} == {200}
+            return all(sockets_of(pid) > count for pid, count in zip(pids, before, strict=True))
+
+        wait_for(all_serve, "both processes to serve")
 
 
 def sockets_of(pid):
@@ -185,8 +203,8 @@ def test_a_front_that_dies_again_and_again_ends_serving(monkeypatch, caplog):
     assert "signal SIGKILL" in caplog.text
 
 
-def test_a_killed_server_is_503_until_it_is_launched_again():
-    with local_config() as config, fronted(config=config) as triton:
+def test_a_killed_server_is_503_until_it_is_launched_again_for_a_front_with_a_port_of_its_own():
+    with local_config(http_frontend="triton") as config, fronted(config=config) as triton:
         url = url_of(triton._rest)
         predict = lambda: httpx.post(f"{url}/predict/shout", json={"text": "a"}, timeout=60)  # noqa: E731
         assert predict().status_code == 200
