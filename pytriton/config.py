@@ -145,7 +145,7 @@ class TritonConfig:
     allow_http: bool | None = _option(_to_bool, "serve HTTP; true")
     http_frontend: str | None = _option(
         _to_frontend,
-        "`native`: the front end of this package serves HTTP; `triton`: the server's own does; triton",
+        "`native`: the front end of this package serves HTTP; `triton`: the server's own does; `native` if it was built",
         flag=False,
     )
     http_address: str | None = _option(
@@ -157,7 +157,7 @@ class TritonConfig:
         "regular expression: matching HTTP headers become request parameters; letter case counts after `(?-i)`; off",
     )
     http_thread_count: int | None = _option(
-        _to_int, "threads that handle HTTP requests; 8, and 1 with the native front end"
+        _to_int, "threads that handle HTTP requests; 1, and 8 with the server's own endpoint"
     )
     http_restricted_api: str | None = _option(
         _to_str, "`<api>[,<api>...]:<header>=<value>`: these APIs need the header; off", secret=True

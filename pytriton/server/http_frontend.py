@@ -35,9 +35,8 @@ from pytriton.server.backends import LIBRARY, build_mismatch
 from pytriton.server.installation import HTTP_FRONTEND, PRELOADED
 from pytriton.server.launch import ANY_ADDRESS, UNIX, metrics_address, socket_path
 
-__all__ = ["DEFAULT_FRONTEND", "FrontendDrain", "HttpFrontend", "uses_native_frontend"]
+__all__ = ["FrontendDrain", "HttpFrontend", "uses_native_frontend"]
 
-DEFAULT_FRONTEND = "native"
 ANY_ADDRESS_6 = "::"
 FILE_VARIABLE = "PYTRITON_HTTP"  # names the file of options to the library
 MOST_SOCKET_BYTES = 107
@@ -72,7 +71,7 @@ def uses_native_frontend(config: TritonConfig, library: Path = LIBRARY) -> bool:
     """
     if config.allow_http is False:
         return False
-    wish = config.http_frontend or DEFAULT_FRONTEND
+    wish = config.http_frontend or "native"
     reason = _unusable(library) if wish == "native" else "the server's own HTTP endpoint was chosen"
     if not reason:
         return True

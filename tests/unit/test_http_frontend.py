@@ -10,7 +10,6 @@ import pytest
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.security import TritonSecurityConfig
-from pytriton.server import http_frontend
 from pytriton.server.access import Restrictions
 from pytriton.server.http_frontend import FrontendDrain, HttpFrontend, uses_native_frontend
 from pytriton.server.installation import HTTP_FRONTEND, PRELOADED
@@ -31,18 +30,16 @@ def frontend_of(workspace, config, security=OPEN, **options):
     return HttpFrontend(config, Restrictions.merge(config, security), workspace, **options)
 
 
-@pytest.mark.parametrize(("chosen", "default"), [("native", "triton"), (None, "native")])
-def test_it_is_used_where_it_is_chosen_or_the_default(library, monkeypatch, chosen, default):
-    monkeypatch.setattr(http_frontend, "DEFAULT_FRONTEND", default)
+@pytest.mark.parametrize("chosen", ["native", None])
+def test_it_is_used_unless_the_other_one_is_chosen(library, chosen):
     assert uses_native_frontend(TritonConfig(http_frontend=chosen, http_use_ssl=True), library)
     assert not uses_native_frontend(TritonConfig(http_frontend="triton"), library)
     assert not uses_native_frontend(TritonConfig(http_frontend=chosen, allow_http=False), library)
 
 
 @pytest.mark.parametrize("name", [HTTP_FRONTEND, PRELOADED])
-def test_where_it_was_not_compiled_it_is_an_error_to_ask_for_it_and_no_default(library, monkeypatch, name):
+def test_where_it_was_not_compiled_it_is_an_error_to_ask_for_it_and_no_default(library, name):
     library.with_name(name).unlink()
-    monkeypatch.setattr(http_frontend, "DEFAULT_FRONTEND", "native")
     assert not uses_native_frontend(TritonConfig(), library)
     with pytest.raises(PyTritonValidationError, match=f"http_frontend='native' cannot be used: .*{name} is missing"):
         uses_native_frontend(TritonConfig(http_frontend="native"), library)
