@@ -12,9 +12,9 @@
     first answer, stop, 400 models            bench.py --rounds 5 --sections start
     JSON to the REST front, beside FastAPI    bench.py --rounds 3 --seconds 1.5 --sections rest
     OpenAI's routes, beside FastAPI           bench.py --rounds 3 --seconds 3 --sections openai
-    the native HTTP front end beside the  bench.py --rounds 5 --sections serving ids --systems ours native raw
+    the native HTTP front end beside the      bench.py --rounds 5 --sections serving ids --systems ours evhtp raw
     server's own: small, large, ids
-    its connections, memory and streams   bench.py --rounds 5 --sections frontend --systems ours native
+    its connections, memory and streams       bench.py --rounds 5 --sections frontend --systems ours evhtp
     the limit of the server's front end       bench.py --rounds 5 --sections serving ids --systems ours limit
 
 To add a section:

@@ -27,9 +27,9 @@ from pytriton.server.backends import uses_native
 
 __all__ = [
     "CHATS",
+    "EVHTP",
     "FRONTS",
     "LIMIT",
-    "NATIVE",
     "OTHERS",
     "PEERS",
     "PYTHON_PROXY",
@@ -43,12 +43,12 @@ __all__ = [
     "find_system",
 ]
 
-NATIVE = "native"  # ours with the native HTTP front end
+EVHTP = "evhtp"  # ours with the server's own HTTP endpoint
 PYTHON_PROXY = "python-proxy"  # ours with the Python proxy
 FRONTEND_VARIABLE = "PYTRITON_TRITON_CONFIG_HTTP_FRONTEND"
 LIMIT = "limit"  # the server's front end with a backend in C++ that copies inputs to outputs
-SYSTEMS = ["ours", NATIVE, PYTHON_PROXY, "raw", LIMIT, "peer"]
-FRONTS = {"ours": "own", NATIVE: "native", "mounted": "mounted"}  # of the section rest
+SYSTEMS = ["ours", EVHTP, PYTHON_PROXY, "raw", LIMIT, "peer"]
+FRONTS = {"ours": "own", EVHTP: "own", "mounted": "mounted"}  # of the section rest
 OTHERS = ["fastapi", "fastapi-1"]  # of the section rest, under our interpreter
 PEERS = ["litserve", "bentoml"]  # of the section rest, each under an interpreter of its own
 CHATS = {"ours": "own", "fastapi": "fastapi"}  # of the section openai
@@ -119,7 +119,7 @@ def find_system(name: str, peer_python: str | None = None) -> System:
         return System(name, raw, environment, versions)
     if name == PYTHON_PROXY:
         environment["PYTRITON_PROXY"] = "python"
-    environment[FRONTEND_VARIABLE] = versions["http"] = "native" if name == NATIVE else "triton"
+    environment[FRONTEND_VARIABLE] = versions["http"] = "triton" if name == EVHTP else "native"
     try:
         versions["proxy"] = "native" if uses_native("auto", ours=True, environment=environment) else "python"
     except PyTritonValidationError as error:
@@ -131,7 +131,8 @@ def find_front(name: str, ours: System) -> System:
     """One of FRONTS or OTHERS, under the interpreter of ours."""
     command = ["fronts.py", FRONTS[name]] if name in FRONTS else ["others.py", name]
     script = [ours.command[0], str(_HOSTS / command[0]), command[1]]
-    return replace(ours, name=name, command=script, protocol="json")
+    environment = ours.environment | {FRONTEND_VARIABLE: "triton" if name == EVHTP else "native"}
+    return replace(ours, name=name, command=script, environment=environment, protocol="json")
 
 
 def find_other(name: str, python: str) -> System:

@@ -15,9 +15,9 @@ from statistics import fmean
 
 from hosts import (
     CHATS,
+    EVHTP,
     FRONTS,
     LIMIT,
-    NATIVE,
     OTHERS,
     PYTHON_PROXY,
     SYSTEMS,
@@ -312,7 +312,7 @@ SECTIONS = {
     },
     "strings": Section(_load("1000 strings", (1, 16)), SYSTEMS, ("echo", MODEL)),
     "clients": Section(_clients, ["ours"]),
-    "frontend": Section(_frontend, ["ours", NATIVE], (STREAM, MODEL)),
+    "frontend": Section(_frontend, ["ours", EVHTP], (STREAM, MODEL)),
     "streams": Section(_streams, SERVERS, (STREAM, MODEL)),
     "churn": Section(_churn, ["ours"], (STREAM, MODEL), once=True),
     "workers": Section(_workers, OURS, models=()),

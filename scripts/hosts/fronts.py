@@ -1,8 +1,8 @@
 """A hosting process of the section ``rest``: models that answer JSON at ``POST /predict/<model>``.
 
-Usage: ``python fronts.py (own | native | mounted) <HTTP port> <two other ports> <model>...``;
-SIGTERM ends it. ``own`` is the front in a process of its own, ``native`` the server's native HTTP front end with the
-front behind it, ``mounted`` the same application on a server in this process.
+Usage: ``python fronts.py (own | mounted) <HTTP port> <two other ports> <model>...``; SIGTERM ends it. ``own`` is the
+front in a process of its own, behind the native HTTP front end if that serves; ``mounted`` the same application on a
+server in this process.
 """
 
 import signal
@@ -11,17 +11,14 @@ import sys
 from served import HOST, bind, config_of, make
 
 
-def own(port, others, models, is_native=False):
-    """Serve the front in a process of its own; the server listens on the other ports, or natively on the same one."""
+def own(port, others, models):
+    """Serve the front in a process of its own; the server listens on the other ports."""
     from pytriton.rest import RestConfig
     from pytriton.triton import Triton
 
-    config = config_of(port if is_native else others[0], others[1], None)
+    config = config_of(*others, None)
     config.allow_metrics = False
-    rest = RestConfig() if is_native else RestConfig(address=HOST, port=port)
-    if is_native:
-        config.http_frontend = "native"
-    with Triton(config=config, rest=rest) as triton:
+    with Triton(config=config, rest=RestConfig(address=HOST, port=port)) as triton:
         for name in models:
             bind(triton, name, make(name))
         triton.serve()
@@ -45,8 +42,8 @@ def main():
     kind, port, *others = sys.argv[1], *map(int, sys.argv[2:5])
     models = sys.argv[5:]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn sends itself the signal again at its end
-    if kind in ("own", "native"):
-        own(port, others, models, kind == "native")
+    if kind == "own":
+        own(port, others, models)
     else:
         mounted(port, models)
 
