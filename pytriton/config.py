@@ -145,7 +145,7 @@ class TritonConfig:
     allow_http: bool | None = _option(_to_bool, "serve HTTP; true")
     http_frontend: str | None = _option(
         _to_frontend,
-        "`native`: the front end of this package serves HTTP; `triton`: the server's own does; `native` if it was built",
+        "`native`: the front end of this package serves HTTP, `triton`: the server's own does; `native` if built",
         flag=False,
     )
     http_address: str | None = _option(
