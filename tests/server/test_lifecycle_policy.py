@@ -243,7 +243,7 @@ def test_a_server_that_dies_too_often_is_given_up_and_serve_returns(free_config,
     triton = serving(free_config)
     with in_serve(triton):
         for _ in range(6):
-            wait_for(lambda: answers(free_config), "the model to be served")
+            wait_for(lambda: triton.is_connected() and answers(free_config), "the model to be served")
             kill_server(free_config)
     (error,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert re.match(
@@ -255,7 +255,7 @@ def test_a_server_whose_port_is_taken_meanwhile_is_given_up_and_serve_returns(fr
     monkeypatch.setattr("pytriton.triton.PORTS_TIMEOUT_S", 0.2)
     triton = serving(free_config)
     with in_serve(triton), socket.socket() as other:
-        wait_for(lambda: answers(free_config), "the model to be served")
+        wait_for(lambda: triton.is_connected() and answers(free_config), "the model to be served")
         with triton._lock:  # which holds the restart up
             kill_server(free_config)
             wait_for(lambda: not triton.is_connected(), "its end to be noticed")
