@@ -21,9 +21,9 @@ struct Config {
   int port = 8000;
   bool reuse_port = false;  // other processes may listen on it, too
   unsigned threads = 1;
-  std::string upstream;     // path of the socket of the server's own HTTP endpoint
-  std::string application;  // path of the socket of the ASGI application; empty: there is none
-  int application_listener = -1;  // socket that listens for what is not below /v2, inherited; negative: none
+  std::string upstream;                // path of the socket of the server's own HTTP endpoint
+  std::string application;             // path of the socket of the ASGI application; empty: there is none
+  int application_listener = -1;       // socket that listens for what is not below /v2, inherited; negative: none
   bool application_everywhere = true;  // `port` serves that, too
   std::string control;                 // path of the socket for whoever launched the server; empty: none
   bool predict = false;                // /predict is answered here, as far as that is possible
