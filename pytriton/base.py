@@ -232,6 +232,24 @@ class TritonBase(ABC):
         with self._changing(f"scale model {model_name!r}"):
             self._models.scale(model_name, count, self._server)
 
+    def serve_versions(self, model_name: str, versions: Sequence[int] | None = None) -> None:
+        """Change which of a model's bound versions are served, for instance to go back to an older one.
+
+        No request without a version is lost. Requests in flight are answered by the version that they have reached.
+        When a version of the model is bound or unbound, its ``version_policy`` counts again.
+
+        Args:
+            model_name: Of a bound model.
+            versions: The versions to serve; None for those of its ``ModelConfig.version_policy``.
+
+        Raises:
+            PyTritonInvalidOperationError: There is no such model or version.
+            PyTritonBadParameterError: ``versions`` is empty.
+            PyTritonModelControlError: The server refused; all stays as it was.
+        """
+        with self._changing(f"choose versions of model {model_name!r}"):
+            self._models.serve_versions(model_name, versions, self._server)
+
     def unbind(self, model_name: str, model_version: int | None = None) -> None:
         """Serve a model no longer; requests in flight are answered first, which may take up to 30 s.
 
@@ -462,6 +480,7 @@ class TritonBase(ABC):
                     lambda: [] if self._front is None else self._front.pids(),
                     self.scale,
                     self.unbind,
+                    self.serve_versions,
                 )
             return self._console
 

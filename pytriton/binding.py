@@ -11,8 +11,9 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 
-from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonModelControlError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonModelControlError
 from pytriton.model import Model
+from pytriton.model_config.model_config import SpecificVersions, VersionPolicy
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.server.model_server import ModelServer
 from pytriton.utils.workspace import Workspace
@@ -78,7 +79,8 @@ class ModelRegistry:
         return bool(replaced)
 
     def add(self, model: Model) -> None:
-        """Take a model in."""
+        """Take a model in; the configuration says again which of its versions are served."""
+        self._set_policy(self._by_name[model.name.lower()])
         self._models.append(model)
         self._by_name[model.name.lower()].append(model)
 
@@ -171,6 +173,28 @@ class ModelRegistry:
         model = self.only_version(name, None, ", which all have as many instances")
         model.scale(count, lambda: server.load(name) if server is not None and model.loaded else None)
 
+    def serve_versions(self, name: str, versions: Sequence[int] | None, server: ModelServer | None) -> None:
+        """Change which versions are served; errors as for :meth:`pytriton.base.TritonBase.serve_versions`."""
+        models = self.versions(name)
+        chosen = [self.only_version(name, version, "").version for version in versions or ()]
+        if versions is not None and not chosen:
+            raise PyTritonBadParameterError(f"model {name!r}: give at least one version, or unbind the model")
+        before = models[0].version_policy
+        self._set_policy(models, SpecificVersions(chosen) if chosen else None)
+        try:
+            if server is not None:
+                server.load(name)
+        except BaseException:
+            self._set_policy(models, before)
+            raise
+
+    @staticmethod
+    def _set_policy(versions: Sequence[Model], policy: VersionPolicy | None = None) -> None:
+        """Write which of the versions are served; by default what their configuration says."""
+        for model in versions:
+            model.version_policy = policy or model.config.version_policy
+            model.write_files()
+
     def _add_late_workers(self, model: Model) -> None:
         """Add the workers that the start of a model did not wait for."""
         count = model.wait_for_late_workers()
@@ -261,6 +285,7 @@ class ModelRegistry:
             if others:
                 for model in models:
                     model.remove_files()
+                self._set_policy(others)
                 server.load(name)  # without the versions whose files have gone
             else:
                 server.unload(name)
@@ -315,6 +340,7 @@ class ModelRegistry:
         model.close()
         self._models.remove(model)
         self._by_name[model.name.lower()].remove(model)
+        self._set_policy(self._by_name[model.name.lower()])
 
     def interrupt(self) -> None:
         """End all waits for starts and rebinds, as :meth:`Model.interrupt`. From any thread."""

@@ -19,7 +19,7 @@ __all__ = ["COMMANDS", "Console", "LogTail"]
 OURS = logging.getLogger("pytriton")
 MOST_RECORDS = 2000
 MOST_CHARACTERS = 4000  # of a record
-COMMANDS = ("scale", "restart", "unload")
+COMMANDS = ("scale", "restart", "unload", "serve")
 
 
 class LogTail(logging.Handler):
@@ -82,6 +82,7 @@ class Console:
         front_processes: Process ids of the front.
         scale: Of :class:`pytriton.base.TritonBase`.
         unload: Its method ``unbind``.
+        serve_versions: Its method.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Console:
         front_processes: Callable[[], list[int]],
         scale: Callable[[str, int], None],
         unload: Callable[[str], None],
+        serve_versions: Callable[[str, list[int] | None], None],
     ) -> None:
         self._models = models
         self._server_process = server_process
@@ -102,6 +104,7 @@ class Console:
             "scale": self._scale,
             "restart": self._restart,
             "unload": lambda model: unload(model),
+            "serve": lambda model, version: serve_versions(model, None if version is None else [version]),
         }
         self._scale_model = scale
         self._commanding = threading.Lock()
@@ -117,7 +120,8 @@ class Console:
 
         Args:
             question: ``processes``, ``workers`` or ``log``, or one of :data:`COMMANDS`.
-            arguments: ``after`` of ``log``; ``model`` of a command, and ``count`` of ``scale``.
+            arguments: ``after`` of ``log``; ``model`` of a command, ``count`` of ``scale``, ``version`` of ``serve``,
+                which is None for the versions that the program says.
 
         Returns:
             What is JSON; None for a command.

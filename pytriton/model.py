@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import InstanceGroup, SequenceBatcher
+from pytriton.model_config.model_config import VersionPolicy
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.validation import check_integer, groups_of_callables
 from pytriton.model_spec import MAX_BATCHES_IN_FLIGHT
@@ -49,6 +50,7 @@ class Model:
     Attributes:
         config: The configuration that server, callables and clients see.
         loaded: Whether the server was asked to serve it, and not yet to stop.
+        version_policy: Which versions of the model the server serves now; at first as ``config`` says.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Model:
     ) -> None:
         self.config = served.config
         self.loaded = False
+        self.version_policy: VersionPolicy = served.config.version_policy
         if isinstance(infer, Processes) and infer.wait_for == FIRST and len(self.config.instance_groups or ()) != 1:
             raise PyTritonValidationError(
                 f"model {self.name!r} has several instance_groups, so that wait_for must be {ALL!r}"
@@ -136,16 +139,18 @@ class Model:
         if self.has_late_workers():
             self._configure(len(self._instances))
         else:
-            self._write_files()
+            self.write_files()
 
-    def _write_files(self) -> None:
+    def write_files(self) -> None:
+        """Write the model's files anew, with its configuration of now; nothing before :meth:`start`."""
         if self._folders is None:
             return
         store, sockets = self._folders
         in_flight = self._max_batches_in_flight if self._sends_ahead else None
         if in_flight is not None and isinstance(self.config.batcher, SequenceBatcher):
             in_flight = 1  # else the server sends the next request of a sequence before the one before it is answered
-        write_model(store, self.config, sockets, in_flight, self._traced, self._native)
+        config = replace(self.config, version_policy=self.version_policy)
+        write_model(store, config, sockets, in_flight, self._traced, self._native)
 
     def scale(self, count: int, reload: Callable[[], None]) -> None:
         """Change the number of worker processes.
@@ -214,7 +219,7 @@ class Model:
     def _configure(self, count: int) -> None:
         (group,) = self.config.instance_groups or (InstanceGroup(),)
         self.config = replace(self.config, instance_groups=groups_of_callables([replace(group, count=None)], count))
-        self._write_files()
+        self.write_files()
 
     def rebind(self, infer: Infer) -> None:
         """Have other callables answer the batches that come from now on; raises as :meth:`WorkerPool.rebind`."""
@@ -223,7 +228,7 @@ class Model:
     def is_served_beside(self, others: Iterable[Model]) -> bool:
         """Whether the version policy has the server serve this version; ``others`` may be of other models."""
         versions = [self.version, *(other.version for other in others if other.name == self.name)]
-        return self.version in self.config.version_policy.served(versions)
+        return self.version in self.version_policy.served(versions)
 
     def is_alive(self) -> bool:
         """Whether every instance can serve."""

@@ -11,6 +11,7 @@
     in process, beside clients over HTTP      bench.py --rounds 5 --sections inprocess
     first answer, stop, 400 models            bench.py --rounds 5 --sections start
     JSON to the REST front, beside FastAPI    bench.py --rounds 3 --seconds 1.5 --sections rest
+    what pages that are open cost             bench.py --rounds 8 --seconds 10 --sections pages
     OpenAI's routes, beside FastAPI           bench.py --rounds 3 --seconds 3 --sections openai
     the native HTTP front end beside the      bench.py --rounds 5 --sections serving ids --systems ours evhtp raw
     server's own: small, large, ids

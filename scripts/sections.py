@@ -36,6 +36,7 @@ from rounds import Case, Run, Section, order, used_cpu_us
 __all__ = ["BARE", "MODELS", "SECTIONS", "cases"]
 
 MODELS = 400
+PAGES = 10
 RESPONSES = 500  # of a stream
 BARE = "tritonclient"
 IDLE_CONNECTIONS = 10_000
@@ -228,6 +229,25 @@ def _rest(run: Run) -> None:
             run.stop(run.host)
 
 
+def _pages(run: Run) -> None:
+    """The REST front while no page and while ten are open: CPU time of all processes when idle, and a load."""
+    with Host(find_front("ours", run.system), run.folder / "pages", [MODEL]) as run.host:
+        run.host.wait_first_answer()
+        for count in (0, PAGES) if run.number % 2 else (PAGES, 0):
+            with ExitStack() as stack:
+                for _ in range(count):
+                    page = stack.enter_context(socket.create_connection((HOST, run.host.ports["json"])))
+                    page.sendall(b"GET /pages/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    page.recv(1)  # what follows stays in the kernel, some KiB a second
+                before_s = sum(cpu_s(run.host.family()).values())
+                time.sleep(run.plan.seconds)
+                used_s = sum(cpu_s(run.host.family()).values()) - before_s
+                run.put("idle", {f"{count} pages CPU %": 100 * used_s / run.plan.seconds})
+                found = run.measure(run.host, Case("json", 4))
+                run.put("json 4 x 64 B", {f"{count} pages {name}": found[name] for name in ("p50 us", "p99 us")})
+        run.stop(run.host)
+
+
 def _front_memory(host: Host) -> Values:
     """Resident memory of the front's process, if it has one."""
     fronts = [pid for pid in host.family() if command_line(pid)[-1].startswith("pytriton-rest:")]
@@ -319,5 +339,6 @@ SECTIONS = {
     "remote": Section(_remote, OURS, models=()),
     "inprocess": Section(_inprocess, OURS),
     "rest": Section(_rest, ["ours"], models=()),
+    "pages": Section(_pages, ["ours"], models=()),
     "openai": Section(_openai, ["ours"], models=()),
 }

@@ -17,7 +17,7 @@ from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
 from tests.server.arrays import filled
 from tests.server.conftest import LOCALHOST
 from tests.server.gated import Gated
-from tests.server.multipliers import IN, OUT, answer, answer_of_version, times
+from tests.server.multipliers import IN, OUT, answer, answer_of_version, is_served, times
 from tests.server.processes import DEADLINE_S, wait_for
 
 pytestmark = pytest.mark.either_proxy
@@ -47,6 +47,48 @@ def test_a_model_of_several_versions_is_rebound_by_version_alone(triton, bind, u
         triton.rebind(model, times(4))
     triton.rebind(model, times(4), model_version=1)
     assert [answer_of_version(url, model, version) for version in ("1", "2")] == [4, 3]
+
+
+def test_no_request_fails_while_the_versions_that_are_served_change(triton, bind, url):
+    model = bind(times(1))
+    triton.bind(model, times(2), IN, OUT, model_version=2, config=ModelConfig())
+    done, answered, seen = threading.Event(), [0], set()
+
+    def call():
+        with ModelClient(url, model) as client:
+            while not done.is_set():
+                seen.add(float(client.infer_batch(filled(1))["y"][0, 0]))
+                answered[0] += 1
+
+    with ThreadPoolExecutor(1) as pool:
+        calls = pool.submit(call)
+        try:
+            for versions, highest in ([1], 1), (None, 2), ([1], 1), ([2], 2), ([1, 2], 2):
+                triton.serve_versions(model, versions)
+                assert answer_of_version(url, model, None) == highest
+                before = answered[0]
+                wait_for(lambda: answered[0] > before or calls.done(), "an answer")  # noqa: B023
+                gone = {"1", "2"} - {str(version) for version in versions or (1, 2)}
+                wait_for(lambda: not any(is_served(url, model, version) for version in gone), "others to go")  # noqa: B023
+                assert triton.is_alive()
+        finally:
+            done.set()
+        calls.result(DEADLINE_S)
+    assert seen == {1, 2}
+
+
+def test_versions_are_chosen_among_the_bound_ones_until_one_of_them_is_bound_or_unbound(triton, bind, url):
+    model = bind(times(1))
+    for versions, error in ([2], PyTritonInvalidOperationError), ([], ValueError):
+        with pytest.raises(error):
+            triton.serve_versions(model, versions)
+    triton.bind(model, times(2), IN, OUT, model_version=2, config=ModelConfig())
+    triton.serve_versions(model, [1])
+    triton.bind(model, times(3), IN, OUT, model_version=3, config=ModelConfig())
+    assert [answer_of_version(url, model, version) for version in ("1", "2", None)] == [1, 2, 3]
+    triton.serve_versions(model, [1])
+    triton.unbind(model, 1)
+    assert [answer_of_version(url, model, version) for version in ("2", None)] == [2, 3]
 
 
 @pytest.mark.parametrize("given", [[times(3)], [times(3)] * 3])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import random
 import socket
 import subprocess
 import sys
 import threading
+import tracemalloc
 
 import pytest
 
@@ -15,11 +18,12 @@ from pytriton.console import MOST_RECORDS, LogTail
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.rest.host import Channel, HostError, serve
 from pytriton.rest.metrics import LATENCY_BOUNDS_S, FrontMetrics
-from pytriton.rest.pages.history import MOST_BYTES, History, Ring
+from pytriton.rest.pages.history import History, Ring
 from pytriton.rest.pages.live import Live
-from pytriton.rest.pages.sampler import quantile_s
+from pytriton.rest.pages.sampler import MODEL_COLUMNS, quantile_s
 
 START = 1_800_000_000
+MOST_BYTES = 20 * 2**20  # of both histories, as docs/pages.md says
 
 
 def test_a_ring_keeps_the_last_rows_and_forgets_older_ones():
@@ -49,14 +53,48 @@ def test_a_minute_has_the_mean_of_its_seconds_and_the_peak_of_peaks():
     assert history.read(by_minute=False)["a"]["p99"] == [5.0, None]
 
 
-def test_a_day_of_any_number_of_models_and_processes_fits_into_its_memory():
+def sample(models, processes):
+    """Figures that differ from sample to sample, as those of models with traffic."""
+    figures = {column: random.random() for column in MODEL_COLUMNS}
+    return {f"model{number}": figures for number in range(models)}, {
+        f"worker {number}": {"memory": random.random() * 2**30, "cpu": random.random()} for number in range(processes)
+    }
+
+
+@pytest.fixture
+def traced():
+    """How many bytes were allocated since this began, and are not freed."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    yield lambda: gc.collect() >= 0 and tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+
+
+def test_a_day_of_traffic_fits_into_its_memory(traced):
     live = Live(None)  # type: ignore[arg-type] # takes no samples here
-    models = {f"model{number}": {"rate": 1.0} for number in range(400)}
-    processes = {f"worker {number}": {"memory": 1.0, "cpu": 0.5} for number in range(400)}
+    used = []
+    for time_s in [*range(0, 86_400, 300), *range(86_400, 86_700)]:
+        models, processes = sample(20, 8)
+        live.models.put(START + time_s, 1.0, models)
+        live.processes.put(START + time_s, 1.0, processes)
+        if time_s % 43_200 == 0:
+            used.append(traced())
+    assert traced() < MOST_BYTES
+    assert traced() - used[0] < MOST_BYTES / 100  # all of it is there from the first sample on
+    found = live.models.read(by_minute=True)
+    assert len(found) == 20
+    assert {len(column) for column in found["model19"].values()} == {288 - 1 + 5}
+    assert len(live.models.read(by_minute=False)["model19"]["p99"]) == 300 + 2
+
+
+def test_a_day_of_any_number_of_models_and_processes_fits_into_its_memory(traced):
+    live = Live(None)  # type: ignore[arg-type] # takes no samples here
     for minute in (0, 1, 1439):
+        models, processes = sample(400, 400)
         live.models.put(START + 60 * minute, 60.0, models)
         live.processes.put(START + 60 * minute, 60.0, processes)
-    assert live.models.nbytes + live.processes.nbytes < MOST_BYTES
+    del models, processes
+    assert MOST_BYTES / 2 < traced() < MOST_BYTES
 
 
 def test_models_that_have_gone_make_room_for_others():

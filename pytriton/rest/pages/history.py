@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MOST_BYTES", "MOST_SERIES", "History", "Ring"]
+__all__ = ["MOST_SERIES", "History", "Ring"]
 
 SECOND_S, SECONDS = 1.0, 900
 MINUTE_S, MINUTES = 60.0, 1440
-MOST_BYTES = 20 * 2**20
 MOST_SERIES = 160
 
 NAN = math.nan
@@ -34,11 +33,6 @@ class Ring:
         self._rows: NDArray[np.float32] = np.full((slots, width), NAN, np.float32)
         self._last = -1  # number of the interval that was written last
 
-    @property
-    def nbytes(self) -> int:
-        """Size of the memory."""
-        return self._rows.nbytes
-
     def put(self, time_s: float, row: Row) -> None:
         """Write the row of an interval.
 
@@ -50,9 +44,8 @@ class Ring:
         if number < self._last:
             return
         slots = len(self._rows)
-        skipped = range(max(self._last + 1, number - slots + 1), number) if self._last >= 0 else ()
-        for each in skipped:
-            self._rows[each % slots] = NAN
+        if 0 <= self._last < number - 1:  # intervals were skipped
+            self._rows[np.arange(max(self._last + 1, number - slots + 1), number) % slots] = NAN
         self._rows[number % slots] = row
         self._last = number
 
@@ -125,11 +118,6 @@ class History:
         self._peaks = [self.columns.index(name) for name in peaks]
         self._most = most
         self._series: dict[str, _Series] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the memory of all samples."""
-        return sum(each.seconds.nbytes + each.minutes.nbytes for each in self._series.values())
 
     def put(self, time_s: float, interval_s: float, rows: Mapping[str, Mapping[str, Any]]) -> None:
         """Take a sample.

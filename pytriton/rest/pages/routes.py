@@ -69,6 +69,13 @@ SECURITY = {
 }
 FRESH = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 MOST_COMMAND_BYTES = 4096
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "scale": ("count",),
+    "restart": (),
+    "load": (),
+    "unload": (),
+    "serve": ("version",),
+}
 REMOTE_COMMANDS = {"load": "load_model", "unload": "unload_model"}
 
 
@@ -228,11 +235,14 @@ def _parse_command(body: bytes) -> tuple[str, dict[str, Any]]:
     try:
         given = orjson.loads(body)
         command, model = given["command"], given["model"]
-        arguments = {"model": model, **({"count": given["count"]} if command == "scale" else {})}
+        arguments = {"model": model, **{name: given[name] for name in COMMANDS.get(command, ())}}
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise RestError(400, "INVALID_REQUEST", "a command is an object with command, model and count") from error
-    if command not in ("scale", "restart", "load", "unload") or not isinstance(model, str):
+        text = "a command is an object with command and model, count of 'scale', and version of 'serve'"
+        raise RestError(400, "INVALID_REQUEST", text) from error
+    if command not in COMMANDS or not isinstance(model, str):
         raise RestError(400, "INVALID_REQUEST", f"there is no command {command!r:.100}")
+    if not isinstance(arguments.get("version"), int | None):
+        raise RestError(400, "INVALID_REQUEST", "version is a number, or null for those that the program says")
     return command, arguments
 
 

@@ -144,7 +144,16 @@ def test_commands_with_the_token_are_carried_out_or_refused_with_a_reason(front)
     assert refused[0] == 409
     assert "Processes" in refused[1]["message"]
     assert front.refusal("/pages/commands", {"command": "restart", "model": "echo"}, headers=headers)[0] == 409
-    assert front.refusal("/pages/commands", {"command": "exec", "model": "echo"}, headers=headers)[0] == 400
+    for wrong in (
+        {"command": "exec"},
+        {"command": ["serve"]},
+        {"command": "serve"},
+        {"command": "serve", "version": "1"},
+    ):
+        assert front.refusal("/pages/commands", {**wrong, "model": "echo"}, headers=headers)[0] == 400
+    refused = front.refusal("/pages/commands", {"command": "serve", "model": "echo", "version": 2}, headers=headers)
+    assert refused[0] == 409
+    assert "version 2 of model 'echo' is not bound" in refused[1]["message"]
     assert front.post("/pages/commands", {"command": "unload", "model": "echo"}, headers=headers).status_code == 200
     assert front.refusal("/predict/echo", {"text": "a"})[0] in (404, 503)
     records = front.get("/pages/log", headers=headers).json()["records"]

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,6 +54,13 @@ def parrot(request: ChatRequest) -> Iterator[str]:
         yield f"{word}! "
 
 
+def make_numbered(version: int) -> Callable[[str], str]:
+    def numbered(text: str) -> str:
+        return f"{text} {version}"
+
+    return numbered
+
+
 def bind_digit(triton: Triton) -> None:
     digits = load_digits()
 
@@ -80,6 +87,8 @@ def triton() -> Iterator[Triton]:
         bind_digit(triton)
         triton.bind(ChatModel(parrot))
         triton.bind("add", Processes(make_add, count=1))
+        for version in (1, 2):
+            triton.bind("numbered", make_numbered(version), model_version=version)
         triton.run()
         yield triton
 
@@ -360,6 +369,28 @@ def test_workers_restart_with_the_token(visit):
     visit.page.locator("dialog").get_by_role("button", name="Restart").click()
     worker.locator("[data-label=Restarts]", has_text="1").wait_for()
     worker.locator(".badge", has_text="ready").wait_for()
+
+
+def test_another_version_is_served_with_the_token(visit):
+    from playwright.sync_api import expect
+
+    visit.open("workers")
+    shown = visit.page.get_by_label("Version of numbered")
+    assert shown.locator("option").all_inner_texts() == ["as bound", "version 1", "version 2"]
+    assert shown.input_value() == ""
+    visit.give_token(TOKEN)
+    visit.page.locator("#token", has_text="Operator").wait_for()
+    for chosen, answer in ("version 1", "a 1"), ("as bound", "a 2"):
+        shown.select_option(chosen)
+        visit.page.locator("[data-command='Serve numbered']").click()
+        visit.page.locator("dialog").get_by_role("button", name="Serve").click()
+        visit.page.locator("p.told", has_text="serve numbered: done").wait_for()
+        visit.page.goto(f"{visit.url}/#/try/numbered")
+        visit.page.locator("[data-input=text]").fill("a")
+        visit.page.get_by_role("button", name="Run").click()
+        visit.page.locator("#output", has_text=answer).wait_for()
+        visit.page.goto(f"{visit.url}/#/workers")
+        expect(shown).to_have_value("" if chosen == "as bound" else "1", timeout=DEADLINE_S * 1000)
 
 
 def test_below_a_path_and_with_a_token_the_page_asks_for_it_once(browser, triton):

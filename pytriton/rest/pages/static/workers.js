@@ -50,7 +50,8 @@ export function show(main) {
     const counts = new Map();
     for (const each of found) counts.set(each.model, [...(counts.get(each.model) ?? []), each]);
     const names = found.length ? [...counts.keys()] : Object.keys(live.sample?.models ?? {});
-    const key = JSON.stringify([names.map((name) => [name, counts.get(name)?.length]), live.about?.operator]);
+    const versions = (name) => (counts.get(name) ?? []).map(({ version }) => version);
+    const key = JSON.stringify([names.map((name) => [name, versions(name), servedOf(name)]), live.about?.operator]);
     if (key === shownModels) return;
     shownModels = key;
     fill(models, names.map((name) => modelCommands(name, counts.get(name) ?? [], live.about?.hasHost)));
@@ -59,17 +60,25 @@ export function show(main) {
   function modelCommands(name, own, hasHost) {
     const count = h("input", { type: "number", min: "1", max: "64", step: "1", class: "short", value: String(own.length), "aria-label": `Workers of ${name}` });
     const does = (text, action) => h("button", { type: "button", "data-command": `${text} ${name}`, onclick: action }, text);
-    const isScaled = own.some((each) => each.scales);
+    const versions = [...new Set(own.map((each) => each.version))].sort((a, b) => a - b);
+    const isScaled = versions.length === 1 && own.some((each) => each.scales); // all versions have as many workers
+    const served = servedOf(name);
+    const version = h("select", { "aria-label": `Version of ${name}` },
+      h("option", { value: "" }, "as bound"), versions.map((each) => h("option", { value: String(each), selected: served.length === 1 && served[0] === String(each) }, `version ${each}`)));
+    const serve = () => confirmed({ command: "serve", model: name, version: version.value ? Number(version.value) : null }, version.value
+      ? `Requests get version ${version.value}. The other versions answer what they have, and refuse what comes for them.` : "The versions are served again that the program's version policy names.");
     return h("fieldset", { class: "row" }, h("legend", {}, name),
       isScaled && [count, does("Scale", () => command({ command: "scale", model: name, count: Number(count.value) }))],
-      own.some((each) => each.kind === "process") && does("Restart", () => confirmed("restart", name, "Each worker answers its requests first, and a new process takes its place.")),
+      versions.length > 1 && [version, does("Serve", serve)],
+      own.some((each) => each.kind === "process") && does("Restart", () => confirmed({ command: "restart", model: name }, "Each worker answers its requests first, and a new process takes its place.")),
       !hasHost && does("Load", () => command({ command: "load", model: name })),
-      does("Unload", () => confirmed("unload", name, hasHost ? "Its requests are answered first. It is served again when the program binds it again." : "The server refuses requests to it until it is loaded again.")));
+      does("Unload", () => confirmed({ command: "unload", model: name }, hasHost ? "Its requests are answered first. It is served again when the program binds it again." : "The server refuses requests to it until it is loaded again.")));
   }
 
-  function confirmed(verb, name, text) {
-    const dialog = openDialog(`${verb[0].toUpperCase()}${verb.slice(1)} ${name}?`, h("p", {}, text), h("div", { class: "row" },
-      h("button", { type: "button", class: "primary", onclick: () => [dialog.close(), command({ command: verb, model: name })] }, verb[0].toUpperCase() + verb.slice(1)),
+  function confirmed(given, text) {
+    const verb = given.command[0].toUpperCase() + given.command.slice(1);
+    const dialog = openDialog(`${verb} ${given.model}${given.version ? `, version ${given.version}` : ""}?`, h("p", {}, text), h("div", { class: "row" },
+      h("button", { type: "button", class: "primary", onclick: () => [dialog.close(), command(given)] }, verb),
       h("button", { type: "button", onclick: () => dialog.close() }, "Cancel")));
   }
 
@@ -146,13 +155,19 @@ export function show(main) {
   };
 }
 
+// The versions that the server serves now, as texts.
+function servedOf(name) {
+  return (live.sample?.models[name]?.versions ?? []).filter(({ state }) => state === "READY").map(({ version }) => version);
+}
+
 function workerTable(found, used) {
   const cell = (label, ...content) => h("td", { "data-label": label }, content);
+  const several = new Set(found.filter((each) => found.some((other) => other.model === each.model && other.version !== each.version)).map(({ model }) => model));
   const rows = found.map((each) => {
     const own = each.kind === "process" ? used[each.pid] : null;
     const state = GOOD.includes(each.state) ? "good" : BAD.includes(each.state) ? "bad" : "busy";
     const error = each.last_error === null ? h("span", { class: "hint" }, "needs the token") : each.last_error && h("details", {}, h("summary", {}, each.last_error.trim().split("\n").at(-1).slice(0, 80)), h("pre", { tabindex: "0" }, each.last_error));
-    return h("tr", { "data-worker": each.name }, h("th", { scope: "row" }, each.name), cell("State", h("span", { class: `badge ${state}` }, each.state)),
+    return h("tr", { "data-worker": each.name }, h("th", { scope: "row" }, each.name, several.has(each.model) && ` v${each.version}`), cell("State", h("span", { class: `badge ${state}` }, each.state)),
       cell("Since", each.since ? ago(Date.now() / 1000 - each.since) : "–"), cell("Kind", each.kind), cell("Process", each.pid ?? "–"),
       cell("Restarts", String(each.restarts)), cell("Memory", own ? bytes(own.memory) : "–"), cell("CPU", own ? percent(own.cpu) : "–"), cell("Last error", error || "–"));
   });
