@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from pytriton.workers import Processes
 from tests.server.conftest import LOCALHOST, local_config
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S
-from tests.server.rest.fronts import url_of
+from tests.server.rest.fronts import fronted, url_of
 from tests.server.rest.kinds import bind_kinds, make_add
 from tests.server.rest.ways import mounted
 
@@ -411,13 +411,32 @@ def test_below_a_path_and_with_a_token_the_page_asks_for_it_once(browser, triton
     assert [error for error in visit.errors if UNSTABLE not in error and "401" not in error] == []
 
 
+def test_a_front_with_a_port_of_its_own_tells_that_the_server_does_not_answer(browser):
+    with (
+        local_config(http_frontend="triton") as config,
+        fronted(config=config) as triton,
+        closing(browser.new_context()) as context,
+    ):
+        visit = Visit(context.new_page(), url_of(triton._rest))
+        visit.open()
+        pid = triton._server.pid()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            visit.page.locator("#banner", has_text="its server does not").wait_for()
+            assert visit.page.locator("[data-tile=Server] b").inner_text() == "Down"
+        finally:
+            os.kill(pid, signal.SIGKILL)
+        visit.page.locator("#state.good").wait_for()
+
+
 def test_the_loss_of_the_server_and_of_the_connection_are_told_and_their_end(visit, triton):
     visit.open()
     pid = triton._server.pid()
     os.kill(pid, signal.SIGSTOP)  # it does not answer, and is not launched again before it has gone
-    visit.page.locator("#banner", has_text="its server does not").wait_for()
-    assert visit.page.locator("[data-tile=Server] b").inner_text() == "Down"
-    os.kill(pid, signal.SIGKILL)
+    try:
+        visit.page.locator("#banner", has_text="No connection").wait_for()
+    finally:
+        os.kill(pid, signal.SIGKILL)
     visit.page.locator("#state.good").wait_for()
     visit.page.locator("tr[data-model=scalars] .badge", has_text="ready").wait_for()
     assert triton._server.pid() != pid

@@ -4,7 +4,7 @@ import { ApiError, call, events, get } from "./api.js";
 
 const MOST = 900;
 const RETRY_MS = 1000;
-const SILENCE_MS = 15000;
+const SILENCE_MS = 8000; // samples come each second, and 2 s late from a server that does not answer
 
 export const live = {
   about: null,
