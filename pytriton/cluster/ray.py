@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import tempfile
 import threading
 from dataclasses import replace
@@ -71,7 +72,7 @@ class RayWorkerPool(RemoteWorkerPool):
     def __init__(self, workers: RayWorkers, model: ServedModel) -> None:
         self._ray = import_module("ray")
         if not self._ray.is_initialized():
-            self._ray.init(logging_level=logging.WARNING)
+            self._connect()
         self._workers = workers
         self._folder = tempfile.TemporaryDirectory(prefix="pytriton-keys-")
         self._actors: list[Any] = []
@@ -94,6 +95,13 @@ class RayWorkerPool(RemoteWorkerPool):
             heartbeat_s=workers.heartbeat_s,
         )
         super().__init__(remote, model)
+
+    def _connect(self) -> None:
+        """Connect to Ray, and keep the handler of SIGTERM: that of Ray would end ``serve`` with status 15."""
+        before = signal.getsignal(signal.SIGTERM)
+        self._ray.init(logging_level=logging.WARNING)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
     @property
     def count(self) -> int:

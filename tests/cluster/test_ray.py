@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton
 from pytriton.workers import RayWorkers
 from tests.server.conftest import local_config
+from tests.server.ports import reserved_ports
 from tests.server.processes import wait_for
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: make test-cluster installs it")
@@ -112,3 +115,35 @@ def test_actors_answer_are_scaled_and_come_back_when_they_die_with_their_node(cl
 def test_a_factory_that_fails_is_an_error_of_bind(triton):
     with pytest.raises(PyTritonWorkerError, match="no weights"):
         bind(triton, "broken", broken)
+
+
+SERVED = """
+import sys
+from pathlib import Path
+
+from pytriton.triton import Triton, TritonConfig
+from pytriton.workers import RayWorkers
+from tests.cluster.test_ray import bind, make_process
+
+ports = dict(zip(("http_port", "grpc_port", "metrics_port"), map(int, sys.argv[2:])))
+with Triton(config=TritonConfig(**ports)) as triton:
+    bind(triton, "process", make_process)
+    Path(sys.argv[1]).touch()
+    triton.serve()
+"""
+
+
+def test_a_program_that_lets_bind_connect_to_ray_ends_well_with_sigterm(cluster, tmp_path):
+    made, _ = cluster
+    ready = tmp_path / "ready"
+    with reserved_ports(3) as ports:
+        program = subprocess.Popen(
+            [sys.executable, "-c", SERVED, ready, *map(str, ports)], env={**os.environ, "RAY_ADDRESS": made.address}
+        )
+        try:
+            wait_for(lambda: ready.exists() or program.poll() is not None, "the program to serve", START_S)
+            program.send_signal(signal.SIGTERM)
+            assert program.wait(START_S) == 0
+        finally:
+            program.kill()
+            program.wait()
