@@ -101,8 +101,7 @@ def test_batches_and_the_last_requests_of_a_model_are_told(front):
     front.run(watch)
     found = front.get("/pages/batches?model=shout").json()
     assert found["sizes"][0]["rows"] == 1
-    # Those that the native front end has answered itself do not come to the process of the pages.
-    assert {each["status"] for each in found["requests"]} == (set() if front.way == "native" else {200})
+    assert {each["status"] for each in found["requests"]} == {200}
     assert front.get("/pages/batches?model=other").json() == {"sizes": [], "requests": []}
 
 
