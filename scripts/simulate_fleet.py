@@ -5,7 +5,7 @@
     python scripts/simulate_fleet.py --bench result.json              with a server as bench.py has measured it
 
 A batch takes the time of the server itself and that of the callable, which each experiment chooses. The first is fitted
-to what ``bench.py --sections serving --only "x 64 B" --systems native --json result.json`` measures. docs/replicas.md
+to what ``bench.py --sections serving --only "x 64 B" --systems ours --json result.json`` measures. docs/replicas.md
 shows the results.
 """
 
