@@ -4,6 +4,7 @@
 // Usage: front <requests of each client>
 #include "http/front.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -41,6 +42,9 @@ namespace {
 
 constexpr int kClients = 4;
 constexpr const char *kSocket = "front.sock", *kUpstream = "upstream.sock", *kControl = "control.sock";
+constexpr const char *kApplication = "application.sock", *kCounters = "counters";
+constexpr size_t kCountersBytes = 2 << 20;
+const std::string kFolder = "/docs";  // of the application
 
 Descriptor connect_to(const char* path) {
   sockaddr_un address{};
@@ -187,13 +191,14 @@ void call(uint64_t seed, int rounds) {
   const std::string infer =
       request("/v2/models/echo/infer", R"({"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]}]})");
   for (int round = 0; round < rounds; ++round) {
-    const Descriptor socket = connect_to(kSocket);
+    const uint64_t kind = up_to(random, 7);
+    const bool is_of_application = kind == 7;
+    const Descriptor socket = connect_to(is_of_application ? kApplication : kSocket);
     require(static_cast<bool>(socket), "connections are accepted");
     Answers answers(socket);
     const bool leaves = up_to(random, 3) == 0;
     std::string bytes;
     size_t expected = 1;
-    const uint64_t kind = up_to(random, 7);
     if (kind == 0) {
       expected = 1 + up_to(random, 4);
       for (size_t count = 0; count < expected; ++count) bytes += infer;
@@ -208,7 +213,7 @@ void call(uint64_t seed, int rounds) {
     } else if (kind == 4) {
       bytes = infer.substr(0, up_to(random, infer.size() - 1));
     } else {
-      bytes = request(paths[up_to(random, 5)], "body");
+      bytes = request((is_of_application ? kFolder : "") + paths[up_to(random, 5)], "body");
     }
     // At once or in two parts
     const size_t cut = up_to(random, bytes.size());
@@ -224,7 +229,8 @@ void call(uint64_t seed, int rounds) {
     for (size_t count = 0; count < expected; ++count) {
       const int status = answers.next();
       if (kind > 4) {
-        check_forwarded(bytes.substr(5, bytes.find(' ', 5) - 5), status, answers);
+        const size_t start = 5 + (is_of_application ? kFolder.size() : 0);
+        check_forwarded(bytes.substr(start, bytes.find(' ', start) - start), status, answers);
       } else {
         require(status == 200, "right requests are answered");
       }
@@ -243,6 +249,12 @@ int main(int count, char** arguments) {
   config.upstream = kUpstream;
   config.control = kControl;
   config.access_log = "access.log";
+  config.application = kUpstream;
+  const Descriptor port = listen_on(std::string("unix:") + kApplication, 0, false);
+  config.application_listener = ::dup(port.get());
+  config.counters = kCounters;
+  const Descriptor counters(::open(kCounters, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  require(::ftruncate(counters.get(), kCountersBytes) == 0, "there is a file of counters");
   config.max_buffered_bytes = 64 << 20;
   std::atomic<bool> is_stopped{false};
   auto front = std::make_unique<Front>(nullptr, config);
@@ -259,7 +271,7 @@ int main(int count, char** arguments) {
   require(answers.next() == 200, "there are metrics");
   require(answers.body.find(R"(route="infer",status="200")") != std::string::npos, "requests are counted");
   require(answers.next() == 200, "the front end is drained");
-  require(!connect_to(kSocket), "no connection is accepted after that");
+  require(!connect_to(kSocket) && !connect_to(kApplication), "no connection is accepted after that");
   Answers none(idle);
   require(none.next() == 0, "idle connections are closed");
   front->stop(10 * kSecond_ns);
