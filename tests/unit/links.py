@@ -39,7 +39,7 @@ def imported_proxy():
         patch.setattr(module, "adapt", lambda *_: None)  # else this process' NumPy would be changed
         patch.setattr(module, "lend_inputs", lambda: None)
         patch.setattr(module, "gc", SimpleNamespace(collect=int, freeze=int))  # this process has more than a proxy
-        patch.setattr(importlib.import_module("pytriton.python_proxy.connection"), "RECONNECT_TIMEOUT_S", 10.0)
+        patch.setattr(importlib.import_module("pytriton.wire.connection"), "RECONNECT_TIMEOUT_S", 10.0)
         yield module
     # those that have imported the scripted backend
     for name in ("codec", "concurrent", "model", "pending", "serial"):
