@@ -56,7 +56,7 @@ class Joined:
         self._batches: dict[int, Batch] = {}
         self._channels: set[Channel] = set()
         self._streamed: deque[Channel] = deque()  # that replies came from which the proxy has not taken yet
-        self._ended: Channel | None = None
+        self._end: tuple[Channel, str, str, bool] | None = None  # the channel that has ended last, and how
         self._closed = self._is_dismissed = False
         threading.Thread(target=self._run, name="pytriton-forward", daemon=True).start()
 
@@ -127,8 +127,8 @@ class Joined:
                     self._start_reader(channel)
             with self._lock:
                 batch.sent = True
-            if channel is self._ended:
-                self._lose(channel, "it ended", unread=False)
+            if self._end is not None and channel is self._end[0]:
+                self._lose(*self._end)
         except (PeerGoneError, OSError) as error:
             self._fail(frame, _gone(error), "UNAVAILABLE")
         except (ArenaFullError, FrameError) as error:
@@ -157,18 +157,18 @@ class Joined:
     # On the threads that read:
 
     def _read(self, channel: Channel) -> None:
-        reason, unread = "", False
+        message, code, unread = "", "UNAVAILABLE", False
         try:
             while True:
                 self._pass_on(channel, channel.receive())
         except PeerGoneError as error:
-            reason, unread = str(error), isinstance(error, UnreadError)
+            message, unread = _gone(error), isinstance(error, UnreadError)
         except Exception as error:  # a malformed reply: the rest of this connection cannot be trusted
-            reason = f"{type(error).__name__}: {error}"
+            message, code = f"{type(error).__name__}: {error}", "INTERNAL"
         finally:
             channel.shutdown()
-            self._ended = channel
-            self._lose(channel, reason, unread)
+            self._end = channel, message, code, unread
+            self._lose(*self._end)
             with self._sending, self._lock:  # threads that send over it fail now
                 self._channels.discard(channel)
                 channel.close()
@@ -186,7 +186,7 @@ class Joined:
                 del self._batches[reply.number]
         self._reply(encode_forwarded(reply, reply.number))
 
-    def _lose(self, channel: Channel, reason: str, unread: bool) -> None:
+    def _lose(self, channel: Channel, message: str, code: str, unread: bool) -> None:
         """Fail the batches of a channel that has ended; one that the worker has not read goes to the next worker."""
         with self._lock:
             lost = [batch for batch in self._batches.values() if batch.sent and batch.channel is channel]
@@ -194,7 +194,7 @@ class Joined:
             if unread and self._is_serial and not batch.read:
                 self._waiting.put(batch.frame)
             else:
-                self._fail(batch.frame, _gone(reason), "UNAVAILABLE")
+                self._fail(batch.frame, message, code)
 
 
 def _gone(reason: object) -> str:

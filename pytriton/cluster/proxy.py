@@ -86,9 +86,10 @@ class ProxyChannel(RemoteChannel):
 
     def say_goodbye(self) -> None:
         """As :meth:`Channel.say_goodbye`."""
-        with suppress(PeerGoneError):
-            self._socket.setsockopt(zmq.LINGER, LINGER_MS)
-            self._send([BYE])
+        if not self._ended:
+            with suppress(PeerGoneError):
+                self._socket.setsockopt(zmq.LINGER, LINGER_MS)
+                self._send([BYE])
 
     def close(self) -> None:
         """As :meth:`Channel.close`; waits until a good-bye is sent, for a second at most."""

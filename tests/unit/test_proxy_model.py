@@ -28,9 +28,9 @@ X = [np.array([[1, 2]], np.float32), np.array([[3, 4], [5, 6]], np.float32)]
 LARGE = [np.full((1, 20_000), 7, np.float32), np.full((2, 20_000), 8, np.float32)]
 
 
-@pytest.fixture
-def link(proxy_model, tmp_path):
-    link = Link(proxy_model, tmp_path)
+@pytest.fixture(params=[False, True], ids=["", "relayed"])
+def link(proxy_model, tmp_path, request):
+    link = Link(proxy_model, tmp_path, relayed=request.param)
     yield link
     link.end()
 
