@@ -84,8 +84,8 @@ def proxy_model() -> Iterator[Any]:
 def serve(proxy_model: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Link]]:
     """``serve(callable, config=..., batches_in_flight=..., **options)``: a link whose proxy returns at once.
 
-    It is on this machine, and then as on another one. Options are those of :meth:`~tests.unit.links.Link.serve`. The links have ended when the test has, and
-    so have all threads.
+    It is on this machine, and then as on another one. Options are those of :meth:`~tests.unit.links.Link.serve`. The
+    links have ended when the test has, and so have all threads.
     """
     links: list[Link] = []
 
