@@ -184,8 +184,8 @@ def test_a_server_on_another_host_serves_callables_of_this_one_also_after_a_cut(
             made = pool.submit(answer, config)
             gated.wait_called()
             host.cut()
-            wait_for(lambda: not remote.is_connected(), "the cut to be noticed")
             gated.gate.open()
+            wait_for(lambda: not remote.is_connected(), "the cut to be noticed")
             host.join()
             with pytest.raises(PyTritonClientError, match="process is gone"):
                 made.result()
