@@ -86,10 +86,10 @@ class ProxyChannel(RemoteChannel):
 
     def say_goodbye(self) -> None:
         """As :meth:`Channel.say_goodbye`."""
-        if not self._ended:
-            with suppress(PeerGoneError):
-                self._socket.setsockopt(zmq.LINGER, LINGER_MS)
-                self._send([BYE])
+        with self._lock, suppress(PeerGoneError):
+            self._check_open()
+            self._socket.setsockopt(zmq.LINGER, LINGER_MS)
+            self._send_locked([BYE])
 
     def close(self) -> None:
         """As :meth:`Channel.close`; waits until a good-bye is sent, for a second at most."""
