@@ -24,7 +24,7 @@ from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerErr
 from pytriton.model import Model
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_spec import ModelSpec
-from pytriton.pool.pool import Infer
+from pytriton.pool.pool import Infer, WorkerStatus
 from pytriton.rest.config import FrontendFiles, RestConfig
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.metrics_page import MetricsPage
@@ -439,6 +439,18 @@ class TritonBase(ABC):
         if self._server is None:
             raise PyTritonInvalidOperationError("cannot read statistics: there is no server yet; call connect() first")
         return self._server.statistics(model_name)
+
+    def worker_status(self, model_name: str | None = None) -> list[WorkerStatus]:
+        """The workers of bound models: threads, worker processes and remote workers. Thread-safe.
+
+        Args:
+            model_name: Only of this model; default: of all.
+
+        Raises:
+            PyTritonInvalidOperationError: There is no such model.
+        """
+        models = [*self._models] if model_name is None else self._models.versions(model_name)
+        return [status for model in models for status in model.worker_statuses()]
 
     def serve_metrics(self, port: int = METRICS_PORT, address: str | None = None, registry: Any = None) -> str:
         """Serve metrics of the callables, and those that they make themselves, for Prometheus, until :meth:`stop`.

@@ -38,6 +38,9 @@ class ModelRegistry:
         lock: Held by callers of the methods that change something, and by the threads of this object.
         running_server: The server, while it can be expected to answer.
         on_unrecoverable: Called when a callable asks to stop the server.
+
+    Attributes:
+        sockets: Folder of the sockets of model instances.
     """
 
     def __init__(
@@ -48,8 +51,8 @@ class ModelRegistry:
         on_unrecoverable: Callable[[], None],
     ) -> None:
         self._store = workspace.model_store_path
-        self._sockets = workspace.path / "sockets"
-        self._sockets.mkdir(mode=0o700)
+        self.sockets = workspace.path / "sockets"
+        self.sockets.mkdir(mode=0o700)
         self._lock = lock
         self._running_server = running_server
         self._on_unrecoverable = on_unrecoverable
@@ -128,7 +131,7 @@ class ModelRegistry:
         """Write the files of models, by default of all, and start their workers, so that a server can load them."""
         for model in self._models if models is None else models:
             if not model.started:
-                sockets = self._sockets / str(next(self._numbers))
+                sockets = self.sockets / str(next(self._numbers))
                 model.start(self._store, sockets, self._on_disconnect, self._on_unrecoverable)
 
     def load(self, server: ModelServer) -> None:

@@ -147,19 +147,14 @@ class Console:
         for index, pid in enumerate(self._front_processes()):
             found.append({"name": f"front {index}", "kind": "front", "pid": pid})
         for worker in self.workers():
-            if worker["pid"] not in (None, os.getpid()):
+            if worker["pid"] not in (None, os.getpid()) and worker["kind"] != "remote":
                 found.append({"name": f"worker {worker['name']}", "kind": "worker", "pid": worker["pid"]})
         return found
 
     def workers(self) -> list[dict[str, Any]]:
-        """The workers of all models: the fields of :class:`pytriton.pool.pool.WorkerStatus`, ``model`` and others."""
+        """The workers of all models: the fields of :class:`pytriton.pool.pool.WorkerStatus`, and ``scales``."""
         return [
-            {
-                "model": model.name,
-                "version": model.version,
-                "scales": model.can_scale(),
-                **asdict(status),
-            }
+            {"scales": model.can_scale(), **asdict(status)}
             for model in self._models
             for status in model.worker_statuses()
         ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
@@ -192,7 +194,17 @@ class Model:
 
     def worker_statuses(self) -> list[WorkerStatus]:
         """What operators see of its workers; none before :meth:`start`. Thread-safe."""
-        return self._pool.statuses()
+        package = version("pytriton")
+        return [
+            replace(
+                status,
+                model=self.name,
+                version=self.version,
+                host=status.host or socket.gethostname(),
+                package=status.package or package,
+            )
+            for status in self._pool.statuses()
+        ]
 
     def restart_workers(self) -> None:
         """Replace each worker process by a new one when it has answered its batches. Does not wait for that.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pytriton.base import TritonBase
@@ -15,13 +16,17 @@ from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
+from pytriton.pool.remote_workers import ProxyListener
 from pytriton.rest.config import RestConfig, checked
 from pytriton.server.access import Access
 from pytriton.server.backends import NO_PYTHON_BACKEND
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.model_server import MESSAGE_END, OWNER, ModelServer, WaitDrained
-from pytriton.server.repository import CONFIG_FILE
+from pytriton.server.repository import CONFIG_FILE, ENDPOINT_FILE, PROXY_PACKAGE
 from pytriton.utils.workspace import Workspace
+
+if TYPE_CHECKING:
+    from pytriton.cluster.relay import ProxyRelay
 
 __all__ = ["RemoteServer", "RemoteTriton"]
 
@@ -46,13 +51,15 @@ class RemoteServer(ModelServer):
     Args:
         access: To the server.
         store: The repository.
+        relay: Listens for proxies on another machine; None if they share the workspace.
     """
 
     is_shared = True
 
-    def __init__(self, access: Access, store: Path) -> None:
+    def __init__(self, access: Access, store: Path, relay: ProxyRelay | None = None) -> None:
         super().__init__(access)
         self._store = store
+        self._relay = relay
         self.id = uuid4().hex
 
     def is_alive(self) -> bool:
@@ -103,6 +110,8 @@ class RemoteServer(ModelServer):
             for path in folder.rglob("*")
             if path.is_file() and path != config_file
         }
+        if self._relay is not None:
+            files |= _remote_files(files, self._relay)
         self._call("load_model", model_name=name, config=json.dumps(config), files=files)
 
     def unload(self, name: str) -> None:
@@ -123,6 +132,11 @@ class RemoteServer(ModelServer):
         if models:  # else a model that it has refused would be all that keeps it from being ready
             self.wait_ready(SETTLE_TIMEOUT_S, lambda: True)
 
+    def kill(self) -> None:
+        """Leave the server, which goes on; its proxies of our models cannot reach them any more."""
+        if self._relay is not None:
+            self._relay.close()
+
     def _explain(self, message: str) -> str:
         for text, advice in ADVICE.items():
             if text in message:
@@ -130,8 +144,25 @@ class RemoteServer(ModelServer):
         return message
 
 
+def _remote_files(files: dict[str, bytes], relay: ProxyRelay) -> dict[str, bytes]:
+    """The files that proxies of a model need on another machine, or need in another form."""
+    from pytriton.cluster import relay as module
+
+    found = {}
+    for path, content in files.items():
+        version, _, name = path.rpartition("/")
+        if name == ENDPOINT_FILE:
+            endpoint = json.loads(content)
+            del endpoint["folder"]
+            found[path] = json.dumps({**endpoint, "remote": relay.description}).encode()
+            for file in module.PROXY_FILES:
+                source = Path(module.__file__).with_name(file)
+                found[f"{version}/{PROXY_PACKAGE}/{source.parent.name}/{file}"] = source.read_bytes()
+    return found
+
+
 class RemoteTriton(TritonBase):
-    """Serves bound callables with a server on this machine that another process, or a container, runs.
+    """Serves bound callables with a server that another process, a container or another machine runs.
 
     The models are loaded through the server's repository API, for which it must allow explicit model control
     (``--model-control-mode=explicit``; servers of :class:`Triton` do). A model that the server loses, because it
@@ -146,6 +177,14 @@ class RemoteTriton(TritonBase):
             variable ``PYTRITON_ACCESS_TOKEN``, if there is one.
         init_timeout_s: How long to wait for the server to be ready.
         rest: As for :class:`Triton`; the front serves all models of the server.
+        listen: Address at which this process listens for the server's proxies, which then need not run on this machine:
+            ``tcp://10.0.0.1:5600``. Tensors travel there over ZeroMQ, and the two share no folder. Needs pyzmq here and
+            in the Python of the server's machine. Without keys, only ``ipc://`` or a loopback address.
+        address: At which the server's machine reaches this process, if not at ``listen``.
+        key: File with this side's secret key (``pytriton keys``).
+        proxy_keys: Folder with the public keys of the proxies that may connect.
+        proxy_key: File with the proxies' secret key, on the server's machine.
+        heartbeat_s: A proxy or this process is lost if it is silent for three times as long.
 
     Attributes:
         triton_context: What the bound callables share.
@@ -153,6 +192,9 @@ class RemoteTriton(TritonBase):
     Raises:
         PyTritonClientInvalidUrlError: The URL cannot be understood.
         FileExistsError: ``workspace`` exists.
+        PyTritonValidationError: Other machines may connect without keys, or ``address`` is needed.
+        PyTritonBadParameterError: Another of the arguments for ``listen`` has a wrong value.
+        ImportError: ``listen`` needs pyzmq.
     """
 
     def __init__(
@@ -163,7 +205,23 @@ class RemoteTriton(TritonBase):
         *,
         init_timeout_s: float = DEFAULT_TRITON_STARTUP_TIMEOUT_S,
         rest: RestConfig | bool | None = False,
+        listen: str | None = None,
+        address: str | None = None,
+        key: str | Path | None = None,
+        proxy_keys: str | Path | None = None,
+        proxy_key: str | Path | None = None,
+        heartbeat_s: float = 2.0,
     ) -> None:
+        self._listener: ProxyListener | None = None
+        if listen is not None:
+            self._listener = ProxyListener(
+                listen,
+                address=address,
+                key=key,
+                proxy_keys=proxy_keys,
+                proxy_key=proxy_key,
+                heartbeat_s=heartbeat_s,
+            )
         self._access = Access.to_other(url, access_token)
         self._init_timeout_s = init_timeout_s
         super().__init__(workspace, rest=checked(rest))
@@ -183,10 +241,21 @@ class RemoteTriton(TritonBase):
         return ServerEndpoints.of_access(self._access)
 
     def _start_server(self) -> ModelServer:
-        server = self._new_server()
-        server.check_ready(self._init_timeout_s, self._is_wanted)
+        server = self._new_server(self._relay())
+        try:
+            server.check_ready(self._init_timeout_s, self._is_wanted)
+        except BaseException:
+            server.kill()
+            raise
         LOGGER.info("connected to the Triton Inference Server at %s", server.url)
         return server
 
-    def _new_server(self) -> RemoteServer:
-        return RemoteServer(self._access, self._workspace.model_store_path)
+    def _relay(self) -> ProxyRelay | None:
+        if self._listener is None:
+            return None
+        from pytriton.cluster.relay import ProxyRelay
+
+        return ProxyRelay(self._listener, self._models.sockets)
+
+    def _new_server(self, relay: ProxyRelay | None = None) -> RemoteServer:
+        return RemoteServer(self._access, self._workspace.model_store_path, relay)

@@ -27,7 +27,7 @@ LAYERS = {
     "signals": ["forks"],
     "systemd": [],
     "wire": [],
-    "python_proxy": ["wire"],
+    "python_proxy": ["cluster.proxy", "wire"],
     "proxy": ["model_config"],
     "config": ["exceptions"],
     "security": ["exceptions"],
@@ -139,7 +139,18 @@ LAYERS = {
         "signals",
         "signature",
     ],
-    "remote": ["base", "constants", "exceptions", "model_config", "rest.config", "rest.front", "server", "utils"],
+    "remote": [
+        "base",
+        "cluster.relay",
+        "constants",
+        "exceptions",
+        "model_config",
+        "pool.remote_workers",
+        "rest.config",
+        "rest.front",
+        "server",
+        "utils",
+    ],
     "triton": [
         "base",
         "client",
@@ -252,6 +263,8 @@ LAZY_IMPORTS = {
         "pytriton.pool.supervisor": "most models have no worker processes",
         "pytriton.pool.worker_process": "most models have no worker processes",
     },
+    "pytriton.python_proxy.model": {"pytriton.cluster.proxy": "tells what to install if pyzmq is absent"},
+    "pytriton.remote": {"pytriton.cluster.relay": OPTIONAL},
     "pytriton.python_proxy.abi": {"numpy.core.multiarray": "must be looked up by the name that pybind11 uses"},
     "pytriton.server.guard": {
         "glob": "the server starts before the guard needs it",
@@ -611,6 +624,14 @@ def test_the_lists_name_modules_that_exist():
 def test_names_of_modules_that_a_function_looks_up_have_a_reason():
     lazy = {name for name, tree in trees().items() if any(getattr(n, "name", "") == "__getattr__" for n in tree.body)}
     assert lazy == {*LAZY_NAMES}
+
+
+def test_what_is_copied_to_another_machine_imports_what_is_copied_there_and_zeromq():
+    files = pytest.importorskip("pytriton.cluster.relay").PROXY_FILES
+    copied = {f"pytriton.cluster.{Path(name).stem}".removesuffix(".__init__") for name in files}
+    for module in copied:
+        assert {*ours(module, typing=True)} <= {*copied, *(name for name in PATHS if layer_of(name) == "wire")}
+        assert theirs(module) <= {"numpy", "zmq"}
 
 
 @pytest.mark.parametrize("module", [module for module in PATHS if layer_of(module) in COPIED])

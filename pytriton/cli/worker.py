@@ -88,7 +88,7 @@ class RemoteWorkerProgram:
         workers = []
         for model, target in self.factories:
             function = self._make(target, resources)
-            workers.append(RemoteWorker(model, function, self.options, self.model_version))
+            workers.append(RemoteWorker(model, function, self.options, self.model_version, self.device))
 
         def leave() -> None:
             for worker in workers:

@@ -1,1 +1,1 @@
-"""Workers on other machines: frames over ZeroMQ, between the process that serves and ``pytriton worker``."""
+"""Frames over ZeroMQ: to ``pytriton worker`` on other machines, and from the proxies of a server on another one."""

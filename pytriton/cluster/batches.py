@@ -75,6 +75,8 @@ class JoinedWorker:
         host: The machine, as it calls itself.
         process: Its id there.
         credits: How many batches it takes at a time.
+        device: That it was given; empty if none.
+        package: Version of pytriton there.
         joined: In seconds of :func:`time.time`.
     """
 
@@ -83,6 +85,8 @@ class JoinedWorker:
     host: str
     process: int
     credits: int
+    device: str = ""
+    package: str = ""
     joined: float = field(default_factory=time.time)
     last_batch: int = 0  # its number; of workers with as many batches, the one that has waited longest gets the next
     ready: bool = False

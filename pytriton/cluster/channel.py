@@ -14,7 +14,10 @@ from uuid import uuid4
 
 import zmq
 
-from pytriton.cluster.messages import (
+from ..wire.channel import MAX_AHEAD, PeerGoneError
+from ..wire.frames import RELEASE, REQUEST, Frame
+from ..wire.tensors import FrameError, Tensor
+from .messages import (
     BYE,
     NUMBER,
     OBSERVE,
@@ -29,9 +32,6 @@ from pytriton.cluster.messages import (
     receive,
     send,
 )
-from pytriton.wire.channel import MAX_AHEAD, PeerGoneError
-from pytriton.wire.frames import RELEASE, REQUEST, Frame
-from pytriton.wire.tensors import FrameError, Tensor
 
 __all__ = ["RemoteChannel"]
 
@@ -61,6 +61,9 @@ class RemoteChannel:
         ended_well: Whether the server's side said good-bye.
         failure: Why the connection was lost or refused, for the log.
     """
+
+    dismissed = "the server's side needs this worker no more"
+    refused = "the server's side refused the connection: check the keys"
 
     def __init__(
         self,
@@ -220,7 +223,7 @@ class RemoteChannel:
             kind = parts[0]
             if kind == BYE:
                 self.ended_well = True
-                raise PeerGoneError("the server's side needs this worker no more")
+                raise PeerGoneError(self.dismissed)
             if kind == OBSERVE:
                 self._on_observe()
             elif is_frame(kind):
@@ -249,7 +252,7 @@ class RemoteChannel:
             return
         (number,) = struct.unpack_from("<H", event)
         if number != zmq.EVENT_DISCONNECTED:
-            self.failure = "the server's side refused the connection: check the keys"
+            self.failure = self.refused
         raise PeerGoneError(self.failure)
 
     def is_congested(self) -> bool:
@@ -272,6 +275,6 @@ class RemoteChannel:
             self._closed = True
             self._socket.disable_monitor()
             self._monitor.close(0)
-            self._socket.close(0)
+            self._socket.close()
             self._epoll.close()
             os.close(self._woken)

@@ -67,7 +67,8 @@ class Hub:
 
     def __init__(self, model: RemoteModel) -> None:
         self._keys = model.options.key, model.options.worker_keys
-        self._router = Router(model.options)
+        options = model.options
+        self._router = Router(options.listen, options.heartbeat_s, options.key, options.worker_keys)
         self.address = self._router.address
         self._dispatcher = Dispatcher(self._router)
         self._members = Members(self._router, self._dispatcher)

@@ -117,7 +117,13 @@ class Members:
             self._refuse(identity, f"no such model listens here; there is: {have}", who)
             return
         worker = JoinedWorker(
-            identity, model, str(hello["host"]), int(hello["process"]), max(1, int(hello.get("credits", 1)))
+            identity,
+            model,
+            str(hello["host"]),
+            int(hello["process"]),
+            max(1, int(hello.get("credits", 1))),
+            str(hello.get("device") or ""),
+            str(hello["package"]),
         )
         self._workers[identity] = model.workers[identity] = worker
         self._router.tell(identity, WELCOME, model.welcome)

@@ -19,6 +19,17 @@
     WELCOME, JSON             ──>                       with "derive": what the model's tensors are is not known yet
                               <──  DERIVED, JSON        they, as the callable has them; then BYE
 
+A proxy on another machine is a DEALER too, and the program with the callables the ROUTER; see proxy.py and relay.py::
+
+    program (ROUTER)                                    proxy (DEALER), one connection per model instance
+
+                              <──  HELLO, JSON          which program and instance it wants
+    WELCOME, JSON             ──>                       its worker is there; or REFUSED, JSON
+                              <──  frame [, data]       a batch, a cancellation, or RELEASE: how many replies were taken
+    frame [, data]            ──>                       a reply, or a question about cancelled requests
+    PROBE                     ──>                       as above
+                              <──  BYE                  the server lets the model go
+
 The first part of a message is a word, or a frame of ``wire/frames.py``, which is longer. A frame holds its data, or
 says that they lie in an arena from byte 0 on, which is the message's next part. Deadlines are sent as the seconds that
 remain, because each machine has a clock of its own.
@@ -36,13 +47,13 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from pytriton.wire.frames import HEADER, INLINE_LIMIT_BYTES, NO_REGION, Frame, pack, unpack
-from pytriton.wire.tensors import ALIGN, FrameError, Tensor, data_bytes
+from ..wire.frames import HEADER, INLINE_LIMIT_BYTES, NO_REGION, Frame, pack, unpack
+from ..wire.tensors import ALIGN, FrameError, Tensor, data_bytes
 
 __all__ = [
     *("BYE", "DERIVED", "HELLO", "LEAVE", "OBSERVE", "PROBE", "READY", "REFUSED", "REPORT", "TAKEN", "WELCOME"),
     *("NUMBER", "PROTOCOL", "Parts", "configure", "decode", "encode", "encode_forwarded", "has_message", "is_frame"),
-    *("receive", "send", "tensors_to_forward"),
+    *("receive", "send", "tensors_to_forward", "with_remaining_times"),
 ]
 
 PROTOCOL = 2
@@ -129,6 +140,14 @@ def encode_forwarded(frame: Frame, number: int) -> Parts:
     sent = Frame(frame.kind, number, frame.requests, frame.rows, metadata, (), region, frame.more, frame.apart)
     message = pack(sent, tensors_to_forward(frame))
     return [message] if region == NO_REGION else [message, frame.data[:size]]
+
+
+def with_remaining_times(frame: Frame) -> Frame:
+    """A frame of this side, with the seconds that remain in place of deadlines; the same one if it has none."""
+    if _DEADLINE not in frame.metadata:
+        return frame
+    metadata = _with_deadlines(frame.metadata, -time.monotonic())
+    return Frame(frame.kind, frame.number, frame.requests, frame.rows, metadata, more=frame.more, apart=frame.apart)
 
 
 def decode(parts: Parts) -> Frame:

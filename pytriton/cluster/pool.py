@@ -31,7 +31,7 @@ class ForwardingExecutor:
     def __init__(self, hub: Hub, model: RemoteModel) -> None:
         self._hub = hub
         self._model = model
-        self.quiet_s = model.activity.quiet_s
+        self.quiet_s, self.batches = model.activity.quiet_s, model.activity.batches
 
     def serve(self, channel: Channel) -> None:
         """As :meth:`Executor.serve`."""
@@ -128,7 +128,12 @@ class RemoteWorkerPool:
                 f"{each.model.name} on {each.host}, process {each.process}",
                 "remote",
                 "leaving" if each.leaving else "ready" if each.ready else "starting",
+                each.process,
                 since=each.joined,
+                batches=len(each.batches),
+                device=each.device,
+                host=each.host,
+                package=each.package,
             )
             for each in self.joined()
         ]

@@ -44,7 +44,8 @@ class Actor:
         heartbeat_s: float,
         keys: dict[str, str],
     ) -> None:
-        function = factory(device="cuda:0" if has_gpu else None) if takes_device(factory) else factory()
+        device = "cuda:0" if has_gpu else None
+        function = factory(device=device) if takes_device(factory) else factory()
         with tempfile.TemporaryDirectory(prefix="pytriton-keys-") as folder:
             for name, content in keys.items():
                 file = Path(folder, name)
@@ -52,7 +53,7 @@ class Actor:
                 file.write_text(content)
             key, server_key = Path(folder, WORKER + SECRET), Path(folder, SERVER + PUBLIC)
             options = WorkerOptions(address, key, server_key, heartbeat_s=heartbeat_s)
-            self._worker = RemoteWorker(model, function, options, version)
+            self._worker = RemoteWorker(model, function, options, version, device)
         self._thread = threading.Thread(target=self._worker.run, daemon=True)
         self._thread.start()
 

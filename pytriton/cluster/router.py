@@ -1,4 +1,4 @@
-"""The socket that workers connect to."""
+"""The socket that workers, or proxies on other machines, connect to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import zmq
 from pytriton.cluster.keys import secure_server
 from pytriton.cluster.messages import Parts, configure, has_message, receive, send
 from pytriton.exceptions import PyTritonWorkerError
-from pytriton.pool.remote_workers import RemoteWorkers
 
 __all__ = ["Router"]
 
@@ -19,41 +18,46 @@ SMALL_PARTS = 2  # of what workers send: their identity, and a frame or a word
 
 
 class Router:
-    """Listens for workers. For one thread. Nothing that it sends waits: credits limit what is on its way.
+    """Listens for peers: workers or proxies. For one thread at a time.
+
+    Nothing that it sends waits: credits limit what is on its way.
 
     Args:
-        options: The address, keys and heartbeat. Port 0 is any free one.
+        listen: The address. Port 0 is any free one.
+        heartbeat_s: Seconds between two heartbeats.
+        key: File with this side's secret key; None is no encryption.
+        peer_keys: Folder with the public keys of those who may connect.
 
     Attributes:
         address: Where it listens.
-        gone: Identities of workers that a message could not be sent to.
+        gone: Identities of peers that a message could not be sent to.
 
     Raises:
         PyTritonWorkerError: It cannot listen there.
     """
 
-    def __init__(self, options: RemoteWorkers) -> None:
-        self.address = options.listen
+    def __init__(
+        self, listen: str, heartbeat_s: float, key: str | Path | None = None, peer_keys: str | Path | None = None
+    ) -> None:
+        self.address = listen
         self.gone: set[bytes] = set()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._authenticator: Any = None
         self._has_sent = True  # since one has looked for messages
         try:
-            configure(self._socket, options.heartbeat_s)
+            configure(self._socket, heartbeat_s)
             self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-            if options.key is not None and options.worker_keys is not None:
-                self._authenticator = secure_server(
-                    self._context, self._socket, Path(options.key), Path(options.worker_keys)
-                )
-            self._socket.bind(options.listen)
+            if key is not None and peer_keys is not None:
+                self._authenticator = secure_server(self._context, self._socket, Path(key), Path(peer_keys))
+            self._socket.bind(listen)
             endpoint = self._socket.get(zmq.LAST_ENDPOINT)
             assert isinstance(endpoint, bytes)
-            if options.listen.endswith(":0"):
+            if listen.endswith(":0"):
                 self.address = endpoint.rstrip(b"\0").decode()
         except zmq.ZMQError as error:
             self.close()
-            raise PyTritonWorkerError(f"remote workers cannot connect: {options.listen}: {error}") from error
+            raise PyTritonWorkerError(f"cannot listen on {listen}: {error}") from error
         except BaseException:
             self.close()
             raise
@@ -75,7 +79,7 @@ class Router:
         return receive(self._socket, SMALL_PARTS) if self._look() else None
 
     def send(self, identity: bytes, parts: Parts) -> None:
-        """Send a message; if the worker has gone, note that in ``gone``."""
+        """Send a message; if the peer has gone, note that in ``gone``."""
         self._has_sent = True
         try:
             send(self._socket, [identity, *parts])

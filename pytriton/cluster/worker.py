@@ -80,12 +80,21 @@ class RemoteWorker:
         function: The callable.
         options: Where to join.
         model_version: Its version; None is any.
+        device: That the callable uses, for the server's side to show.
 
     Raises:
         PyTritonBadParameterError: There is no key in a file.
     """
 
-    def __init__(self, model: str, function: Any, options: WorkerOptions, model_version: int | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        function: Any,
+        options: WorkerOptions,
+        model_version: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self._device = device
         self._model = model
         self._version = model_version
         self._function = function
@@ -172,6 +181,7 @@ class RemoteWorker:
                 "host": socket.gethostname(),
                 "process": os.getpid(),
                 "credits": self._credits(),
+                "device": self._device,
             },
         )
         answer = channel.hear(ANSWER_S)

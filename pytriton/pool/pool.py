@@ -42,10 +42,16 @@ class WorkerStatus:
         name: Of the worker.
         kind: ``thread``, ``process`` or ``remote``.
         state: ``starting``, ``ready``, ``restarting``, ``leaving``, ``failed`` or ``stopped``.
-        pid: Of its process on this machine; None if there is none at the moment, or it is not known to be here.
+        pid: Of its process on its host; None if there is none at the moment.
         restarts: How often its process was started again.
         last_error: Why its process ended the last time, if it did not end well.
         since: When its state began, in seconds since 1970; None if that is not known.
+        batches: How many it has and has not answered; None if only its own process counts them.
+        device: That it was given; empty if none.
+        host: Its machine, as it calls itself.
+        package: Version of pytriton there.
+        model: Name of its model.
+        version: Of the model.
     """
 
     name: str
@@ -55,6 +61,12 @@ class WorkerStatus:
     restarts: int = 0
     last_error: str = ""
     since: float | None = None
+    batches: int | None = None
+    device: str = ""
+    host: str = ""
+    package: str = ""
+    model: str = ""
+    version: int = 1
 
 
 class Worker(Protocol):
@@ -81,7 +93,10 @@ class WorkerPool(Protocol):
     """The workers of one model."""
 
     def statuses(self) -> list[WorkerStatus]:
-        """Of all workers, also of those that do not serve yet. Thread-safe."""
+        """Of all workers, also of those that do not serve yet; empty ``host`` and ``package`` are this process' own.
+
+        Thread-safe.
+        """
 
     @property
     def workers(self) -> Sequence[Worker]:

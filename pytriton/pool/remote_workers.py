@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 
-__all__ = ["RayWorkers", "RemoteWorkers", "check_address", "is_local"]
+__all__ = ["ProxyListener", "RayWorkers", "RemoteWorkers", "check_address", "is_local"]
 
 PER_WORKER = 2  # batches in flight
 LEAST_IN_FLIGHT = 4
+ANY_INTERFACE = "0.0.0.0", "::", "*"
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,44 @@ class RemoteWorkers:
     def limit(self) -> int:
         """Most batches in flight of one instance."""
         return self.batches_in_flight or max(LEAST_IN_FLIGHT, PER_WORKER * self.min_workers)
+
+
+@dataclass(frozen=True)
+class ProxyListener:
+    """Where a program listens for the proxies of a server on another machine. Arguments: those of ``RemoteTriton``.
+
+    Raises:
+        PyTritonValidationError: Other machines may connect without keys, or ``address`` is needed.
+        PyTritonBadParameterError: Another argument has a wrong value.
+        ImportError: pyzmq is not installed.
+    """
+
+    listen: str
+    _: KW_ONLY
+    address: str | None = None
+    key: str | Path | None = None
+    proxy_keys: str | Path | None = None
+    proxy_key: str | Path | None = None
+    heartbeat_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if find_spec("zmq") is None:
+            raise ImportError("listen needs pyzmq, which is not installed; run pip install 'pytriton[cluster]'")
+        check_address("listen", self.listen)
+        if self.address is not None:
+            check_address("address", self.address)
+        given = [value is not None for value in (self.key, self.proxy_keys, self.proxy_key)]
+        if any(given) and not all(given):
+            raise PyTritonBadParameterError("give key, proxy_keys and proxy_key, or none of them")
+        if self.key is None and not is_local(self.listen):
+            raise PyTritonValidationError(
+                f"other machines can reach {self.listen}, so that it needs key, proxy_keys and proxy_key; make them "
+                "with `pytriton keys`, or listen on tcp://127.0.0.1 or ipc://"
+            )
+        if self.address is None and urlsplit(self.listen).hostname in ANY_INTERFACE:
+            raise PyTritonValidationError(
+                f"{self.listen} does not tell the server where this program is; give address, such as tcp://10.0.0.1:5600"
+            )
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,10 @@ class Supervisor:
             else:
                 state = "restarting" if self._has_started else "starting"
             pid, restarts = None if process is None else process.pid, max(0, self._started - 1)
-            return WorkerStatus(self._spec.name, "process", state, pid, restarts, self._last_death, self._changed_at)
+            device = self._spec.resources.device or ""
+            return WorkerStatus(
+                self._spec.name, "process", state, pid, restarts, self._last_death, self._changed_at, device=device
+            )
 
     def restart(self) -> None:
         """Replace the process by a new one when it has answered its batches. Does not wait for that. Thread-safe."""

@@ -65,8 +65,16 @@ class ThreadWorkerPool:
     def statuses(self) -> list[WorkerStatus]:
         """As :meth:`WorkerPool.statuses`."""
         name, pid = self._model.config.model_name, os.getpid()
-        states = ["ready" if instance.is_alive() else "stopped" for instance in self.workers]
-        return [WorkerStatus(f"{name}-{index}", "thread", state, pid) for index, state in enumerate(states)]
+        return [
+            WorkerStatus(
+                f"{name}-{index}",
+                "thread",
+                "ready" if instance.is_alive() else "stopped",
+                pid,
+                batches=instance.batches(),
+            )
+            for index, instance in enumerate([*self.workers])
+        ]
 
     def rebind(self, infer: Infer) -> None:
         """As :meth:`WorkerPool.rebind`."""

@@ -184,7 +184,7 @@ class _BorrowedExecutor:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self.quiet_s = executor.quiet_s
+        self.quiet_s, self.batches = executor.quiet_s, executor.batches
 
     def serve(self, channel: Channel) -> None:
         self._executor.serve(channel)

@@ -23,10 +23,10 @@ from typing import Any
 
 from ..wire.arena import ArenaFullError
 from ..wire.channel import Channel, PeerGoneError
+from ..wire.connection import WorkerConnection
 from ..wire.frames import END, RESPONSE, Frame
 from ..wire.tensors import BadRequestError, FrameError
 from .codec import Codec, status_of
-from .connection import WorkerConnection
 from .memory import Memory
 from .pending import PendingBatch, cancellation
 

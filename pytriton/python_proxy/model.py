@@ -8,14 +8,17 @@ from __future__ import annotations
 import gc
 import json
 import os
+import sys
+from functools import partial
 from typing import Any, Protocol
 
 import triton_python_backend_utils as pb_utils
 
+from ..wire.connect import connect
+from ..wire.connection import Connect, WorkerConnection
 from .abi import adapt, lend_inputs
 from .codec import Codec
 from .concurrent import ConcurrentExecutor
-from .connection import WorkerConnection
 from .memory import close_to_others
 from .placement import check_as_bound, instance_number
 from .serial import SerialExecutor
@@ -48,8 +51,8 @@ class TritonPythonModel:
         adapt(pb_utils, pb_utils.Tensor)
         codec = Codec(model_config, pb_utils.Tensor, endpoint.get("traced", False))
         instance = instance_number(model_config, args["model_instance_name"], args["model_instance_device_id"])
-        path = os.path.join(endpoint["folder"], f"{endpoint['prefix']}.{instance}")
-        worker = WorkerConnection(path, {"model": args["model_name"], "instance": args["model_instance_name"]})
+        hello = {"model": args["model_name"], "instance": args["model_instance_name"]}
+        worker = WorkerConnection(worker_of(endpoint, f"{endpoint['prefix']}.{instance}", hello))
         limit = endpoint["batches_in_flight"]
         executor = SerialExecutor(worker, codec) if limit is None else ConcurrentExecutor(worker, codec, limit)
         ready = ready_input(model_config)
@@ -64,6 +67,30 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> list[Any] | None:
         """Answer a batch: with the responses, or with None if they are sent later."""
         return self._executor.execute(requests)
+
+
+def worker_of(endpoint: dict[str, Any], name: str, hello: dict[str, str]) -> Connect:
+    """What connects to the worker of an instance.
+
+    Args:
+        endpoint: What the endpoint file says.
+        name: Of the worker's socket.
+        hello: Told to the worker.
+
+    Raises:
+        RuntimeError: It is on another machine, and pyzmq is not installed here.
+    """
+    if "remote" not in endpoint:
+        return partial(connect, os.path.join(endpoint["folder"], name), hello)
+    try:
+        from ..cluster.proxy import connect as connect_remotely
+    except ImportError as error:
+        raise RuntimeError(
+            "the program with the inference callable is on another machine, and the server's Python needs pyzmq to "
+            f"reach it; install it for {sys.executable}: pip install pyzmq ({error})"
+        ) from error
+    told = {**hello, "socket": name, "serial": endpoint["batches_in_flight"] is None}
+    return partial(connect_remotely, endpoint["remote"], told)
 
 
 def ready_input(model_config: dict[str, Any]) -> str | None:

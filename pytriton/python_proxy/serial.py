@@ -10,10 +10,10 @@ from typing import Any
 
 from ..wire.arena import ArenaFullError
 from ..wire.channel import Channel, PeerGoneError, UnreadError
+from ..wire.connection import WorkerConnection
 from ..wire.frames import ASK, RESPONSE, Frame
 from ..wire.tensors import BadRequestError, FrameError
 from .codec import Codec, failure, status_of
-from .connection import WorkerConnection
 from .pending import cancellation, is_cancelled
 
 

@@ -34,7 +34,7 @@ class ConcurrentExecutor:
     def __init__(self, inference: Inference, name: str) -> None:
         self._inference = inference
         self._activity = Activity()
-        self.quiet_s = self._activity.quiet_s
+        self.quiet_s, self.batches = self._activity.quiet_s, self._activity.batches
         self._name = name
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -108,6 +108,10 @@ class Instance:
         """Seconds since the last batch was answered; 0 while one is."""
         return self._executor.quiet_s()
 
+    def batches(self) -> int:
+        """How many batches are being answered."""
+        return self._executor.batches()
+
     def wait_disconnected(self, timeout_s: float | None) -> bool:
         """Wait until no proxy is connected, so that no batch is in flight, or :meth:`close`. False at the timeout, if
         there is one.

@@ -116,6 +116,9 @@ class Executor(Protocol):
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is."""
 
+    def batches(self) -> int:
+        """How many batches are being answered."""
+
     def drain(self) -> None:
         """Answer all batches that have arrived, when the proxy can send no more, instead of cancelling them."""
 
@@ -170,6 +173,10 @@ class Activity:
         with self._lock:
             self._running -= 1
             self._last_end = time.monotonic()
+
+    def batches(self) -> int:
+        """How many batches are being answered."""
+        return self._running
 
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is."""

@@ -40,6 +40,10 @@ class SerialExecutor:
         """Seconds since the last batch was answered; 0 while one is."""
         return 0.0 if self._running.locked() else time.monotonic() - self._last_batch
 
+    def batches(self) -> int:
+        """How many batches are being answered: one at most."""
+        return int(self._running.locked())
+
     def serve(self, channel: Channel) -> None:
         """Answer batch after batch.
 

@@ -28,7 +28,7 @@ class StreamExecutor:
         self._inference = inference
         self._turn = threading.Lock()
         self._activity = Activity()
-        self.quiet_s = self._activity.quiet_s
+        self.quiet_s, self.batches = self._activity.quiet_s, self._activity.batches
         self._draining = threading.Event()
 
     def serve(self, channel: Channel) -> None:

@@ -40,7 +40,7 @@ import numpy as np
 from pytriton.model_config import Tensor
 from pytriton.triton import RemoteTriton
 logging.basicConfig(level=logging.INFO, stream=sys.stdout)
-remote = RemoteTriton(sys.argv[1], access_token=sys.argv[2])
+remote = RemoteTriton(sys.argv[1], access_token=sys.argv[2], listen=sys.argv[4] or None)
 tensors = [[Tensor(name=name, shape=(-1,), dtype=np.float32)] for name in ("x", "y")]
 remote.bind(sys.argv[3], lambda requests: [{"y": request["x"] * 10} for request in requests], *tensors)
 remote.serve()
@@ -49,10 +49,10 @@ print("serve returned", flush=True)
 
 
 @contextmanager
-def other_triton(config: TritonConfig, token: str) -> Iterator[subprocess.Popen[str]]:
-    """A ``Triton`` in another process; the process."""
+def other_triton(config: TritonConfig, token: str, *before: str) -> Iterator[subprocess.Popen[str]]:
+    """A ``Triton`` in another process; the process. The words ``before`` start its command line."""
     options = {name: value for name, value in config.to_dict().items() if value is not None}
-    process = subprocess.Popen([sys.executable, "-c", TRITON, json.dumps([options, token])], text=True)
+    process = subprocess.Popen([*before, sys.executable, "-c", TRITON, json.dumps([options, token])], text=True)
     try:
         wait_ready(config, process)
         yield process
@@ -95,9 +95,9 @@ def plain_tritonserver(config: TritonConfig, folder: Path, *arguments: str) -> I
 class RemoteProcess:
     """A ``RemoteTriton`` in another process, with a model that multiplies by ten."""
 
-    def __init__(self, url: str, token: str, model: str) -> None:
+    def __init__(self, url: str, token: str, model: str, listen: str = "") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", REMOTE, url, token, model],
+            [sys.executable, "-c", REMOTE, url, token, model, listen],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -1,4 +1,4 @@
-"""Remote workers on other hosts, which are network namespaces, over links that are cut."""
+"""Workers and servers on other hosts, which are network namespaces, over links that are cut."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -17,9 +18,12 @@ import pytest
 from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.triton import Triton
+from pytriton.triton import RemoteTriton, Triton
 from pytriton.workers import RemoteWorkers
 from tests.server.conftest import local_config
+from tests.server.gated import Gated
+from tests.server.other_server import TOKEN, answer, other_triton
+from tests.server.own_server import TENSORS, address
 from tests.server.ports import reserved_ports
 from tests.server.processes import wait_for
 
@@ -44,12 +48,12 @@ class Host:
         self.link = f"pt{os.getpid() % 100_000}x{number}"
         network = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}.{4 * number}"
         base, _, last = network.rpartition(".")
-        self.here, there = f"{base}.{int(last) + 1}", f"{base}.{int(last) + 2}"
+        self.here, self.there = f"{base}.{int(last) + 1}", f"{base}.{int(last) + 2}"
         ip("netns", "add", self.name)
         ip("link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", self.name)
         ip("address", "add", f"{self.here}/30", "dev", self.link)
         ip("link", "set", self.link, "up")
-        for command in (["address", "add", f"{there}/30", "dev", "eth0"], ["link", "set", "eth0", "up"]):
+        for command in (["address", "add", f"{self.there}/30", "dev", "eth0"], ["link", "set", "eth0", "up"]):
             ip("-netns", self.name, *command)
 
     def cut(self):
@@ -153,3 +157,37 @@ def test_a_cut_link_costs_the_batches_that_were_computed_there_and_nothing_else(
             assert second.wait(60) == 0
             np.testing.assert_array_equal(infer(triton, "gated"), X * 2)  # the first worker has joined again
             assert first.poll() is None
+
+
+def test_a_server_on_another_host_serves_callables_of_this_one_also_after_a_cut(hosts, keys, tmp_path):
+    host, gated = hosts[0], Gated()
+    workspace = tmp_path / "hidden" / "workspace"
+    workspace.parent.mkdir()
+    hide = 'mount -t tmpfs tmpfs $0 && exec "$@"'  # in a mount namespace of its own, as `ip netns exec` makes one
+    before = "ip", "netns", "exec", host.name, "sh", "-c", hide, str(workspace.parent)
+    ip("-netns", host.name, "link", "set", "lo", "up")
+    with local_config() as local:
+        config = replace(local, http_address=host.there, grpc_address=host.there, metrics_address=host.there)
+        options = {
+            "listen": f"tcp://{host.here}:0",
+            "key": keys / "server" / "server.key_secret",
+            "proxy_keys": keys / "worker",
+            "proxy_key": keys / "worker" / "worker.key_secret",
+            "heartbeat_s": 0.5,
+        }
+        with (
+            other_triton(config, TOKEN, *before),
+            RemoteTriton(address(config, "http"), workspace, TOKEN, **options) as remote,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            remote.bind("m", gated, *TENSORS)
+            made = pool.submit(answer, config)
+            gated.wait_called()
+            host.cut()
+            gated.gate.open()
+            wait_for(lambda: not remote.is_connected(), "the cut to be noticed")
+            host.join()
+            with pytest.raises(PyTritonClientError, match="process is gone"):
+                made.result()
+            remote.wait_for_ready()
+            assert answer(config) == 2

@@ -10,6 +10,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_streams_arrive_in_order_and_end_with_their_client(triton, workers, addr
 def test_a_batch_that_no_callable_got_goes_to_another_worker_and_one_that_was_got_fails(
     triton, workers, address, tmp_path
 ):
-    first = workers("gated=make_gated")
+    first = workers("gated=make_gated", device="cuda:7")
     remote = RemoteWorkers(address, batches_in_flight=4)
     with bound(triton, "gated", remote, max_batch_size=1), ThreadPoolExecutor(4) as pool:
         got = pool.submit(infer, triton, "gated")
@@ -153,6 +154,15 @@ def test_a_batch_that_no_callable_got_goes_to_another_worker_and_one_that_was_go
         others = [pool.submit(infer, triton, "gated") for _ in range(2)]
         second = workers("gated=make_gated")
         wait_for((tmp_path / f"entered-{second.pid}").exists, "the second worker to take a batch", 60)
+        told = {
+            (each.name, each.model, each.pid, each.host, each.state, each.batches, each.device, each.package)
+            for each in triton.worker_status()
+        }
+        host, package = socket.gethostname(), version("pytriton")
+        assert told == {
+            (f"gated on {host}, process {pid}", "gated", pid, host, "ready", batches, device, package)
+            for pid, batches, device in ((first.pid, 2, "cuda:7"), (second.pid, 1, ""))
+        }
         first.kill()
         with pytest.raises(PyTritonClientError, match="was lost while it answered"):
             got.result()

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import os
+import socket
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -14,12 +16,18 @@ import pytest
 from pytriton.client import DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.decorators import batch, triton_context
-from pytriton.exceptions import ErrorCode, PyTritonRequestError, PyTritonValidationError, PyTritonWorkerError
+from pytriton.exceptions import (
+    ErrorCode,
+    PyTritonInvalidOperationError,
+    PyTritonRequestError,
+    PyTritonValidationError,
+    PyTritonWorkerError,
+)
 from pytriton.model_config import DynamicBatcher, ModelWarmup, SequenceBatcher, Tensor, WarmupInput
 from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.counting import of
-from tests.server.processes import DEADLINE_S, wait_for
+from tests.server.processes import DEADLINE_S, wait_for, workers_of
 from tests.server.worker_factories import PID, doubling, taking_dlpack, telling_pid
 from tests.unit.generators import count_up, count_up_async
 
@@ -34,6 +42,24 @@ def protocol():
 def test_a_callable_runs_in_another_process(bind, traffic):
     model = bind(Processes(telling_pid, count=1), None, PID)
     assert traffic.infer(model, filled(3))["y"][0, 0] not in (0, os.getpid())
+
+
+def test_threads_and_processes_are_told_with_the_batches_that_threads_have(triton, bind, gated, traffic):
+    (idle,) = triton.worker_status(gated.model)
+    assert (idle.kind, idle.state, idle.pid, idle.batches) == ("thread", "ready", os.getpid(), 0)
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(traffic.infer, gated.model, filled(1))
+        gated.wait_called()
+        assert [each.batches for each in triton.worker_status(gated.model)] == [1]
+        gated.gate.open()
+        made.result()
+    model = bind(Processes(doubling, count=1))
+    (worker,) = triton.worker_status(model)
+    assert (worker.model, worker.version, worker.kind, worker.state) == (model, 1, "process", "ready")
+    assert (worker.host, worker.package) == (socket.gethostname(), version("pytriton"))
+    assert [worker.pid] == workers_of(model)
+    with pytest.raises(PyTritonInvalidOperationError, match="model 'no' is not bound"):
+        triton.worker_status("no")
 
 
 def test_two_workers_answer_at_the_same_time_without_sharing_an_interpreter(bind, traffic, tmp_path):

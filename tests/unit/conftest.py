@@ -80,19 +80,19 @@ def proxy_model() -> Iterator[Any]:
         yield module
 
 
-@pytest.fixture
-def serve(proxy_model: Any, tmp_path: Path) -> Iterator[Callable[..., Link]]:
+@pytest.fixture(params=[False, True], ids=["", "relayed"])
+def serve(proxy_model: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Link]]:
     """``serve(callable, config=..., batches_in_flight=..., **options)``: a link whose proxy returns at once.
 
-    Options are those of the link's :meth:`~tests.unit.links.Link.serve`. The links have ended when the test has, and
-    so have all threads.
+    It is on this machine, and then as on another one. Options are those of :meth:`~tests.unit.links.Link.serve`. The
+    links have ended when the test has, and so have all threads.
     """
     links: list[Link] = []
 
     def serve(function: Any, *, config: Any = DECOUPLED, batches_in_flight: int = 8, **options: Any) -> Link:
         folder = tmp_path / str(len(links))
         folder.mkdir()
-        links.append(Link(proxy_model, folder, batches_in_flight))
+        links.append(Link(proxy_model, folder, batches_in_flight, request.param))
         links[-1].serve(function, config, **options)
         return links[-1]
 

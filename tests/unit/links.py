@@ -14,6 +14,7 @@ import pytest
 
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.pool.remote_workers import ProxyListener
 from pytriton.worker.context import Binding, TritonContext
 from pytriton.worker.inference import Inference, Options
 from pytriton.worker.instance import Instance, make_executor
@@ -39,7 +40,7 @@ def imported_proxy():
         patch.setattr(module, "adapt", lambda *_: None)  # else this process' NumPy would be changed
         patch.setattr(module, "lend_inputs", lambda: None)
         patch.setattr(module, "gc", SimpleNamespace(collect=int, freeze=int))  # this process has more than a proxy
-        patch.setattr(importlib.import_module("pytriton.python_proxy.connection"), "RECONNECT_TIMEOUT_S", 10.0)
+        patch.setattr(importlib.import_module("pytriton.wire.connection"), "RECONNECT_TIMEOUT_S", 10.0)
         yield module
     # those that have imported the scripted backend
     for name in ("codec", "concurrent", "model", "pending", "serial"):
@@ -53,9 +54,10 @@ class Link:
         module: The proxy's module ``model``.
         folder: Empty.
         batches_in_flight: Most batches that the proxy hands over before it waits; None is one at a time.
+        relayed: Whether the proxy is as on another machine.
     """
 
-    def __init__(self, module, folder, batches_in_flight=None):
+    def __init__(self, module, folder, batches_in_flight=None, relayed=False):
         self.module, self.folder = module, folder
         self.several = batches_in_flight is not None
         self.path = folder / "7.3"
@@ -63,6 +65,12 @@ class Link:
         self.model = None
         self.endpoint = {"folder": str(folder), "prefix": "7", "batches_in_flight": batches_in_flight}
         (folder / "1").mkdir()
+        self.relay = None
+        if relayed:
+            relay = pytest.importorskip("pytriton.cluster.relay")
+            self.relay = relay.ProxyRelay(ProxyListener("tcp://127.0.0.1:0"), folder)
+            del self.endpoint["folder"]
+            self.endpoint["remote"] = self.relay.description
 
     def work(self, function, config=CONFIG, options=None):
         """Start a worker."""
@@ -112,6 +120,8 @@ class Link:
         while self.workers:
             self.end_worker()
             self.workers.pop()
+        if self.relay:
+            self.relay.close()
 
 
 def outcomes(responses):

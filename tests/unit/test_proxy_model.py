@@ -28,9 +28,9 @@ X = [np.array([[1, 2]], np.float32), np.array([[3, 4], [5, 6]], np.float32)]
 LARGE = [np.full((1, 20_000), 7, np.float32), np.full((2, 20_000), 8, np.float32)]
 
 
-@pytest.fixture
-def link(proxy_model, tmp_path):
-    link = Link(proxy_model, tmp_path)
+@pytest.fixture(params=[False, True], ids=["", "relayed"])
+def link(proxy_model, tmp_path, request):
+    link = Link(proxy_model, tmp_path, relayed=request.param)
     yield link
     link.end()
 
@@ -182,7 +182,7 @@ def test_without_a_worker_requests_are_unavailable_and_a_new_worker_is_found(lin
     assert link.infer({"x": arrays[0]}) == [{"y": (arrays[0] * 2).tolist()}]
     link.end_worker()
     with monkeypatch.context() as patch:
-        patch.setattr(import_module("pytriton.python_proxy.connection"), "RECONNECT_TIMEOUT_S", 0.0)
+        patch.setattr(import_module("pytriton.wire.connection"), "RECONNECT_TIMEOUT_S", 0.0)
         for _ in range(3):
             responses = link.model.execute([InferenceRequest({"x": x}) for x in arrays])
             assert [response.error.code for response in responses] == ["unavailable"] * 2
@@ -200,7 +200,7 @@ def test_a_batch_that_finds_its_worker_replaced_is_served_by_the_new_one(link, a
 
 
 def test_a_model_without_a_worker_does_not_load(link, monkeypatch):
-    monkeypatch.setattr(import_module("pytriton.python_proxy.connection"), "CONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(import_module("pytriton.wire.connection"), "CONNECT_TIMEOUT_S", 0.05)
     with pytest.raises(ConnectionError, match="the process with the inference callable does not answer"):
         link.connect()
 

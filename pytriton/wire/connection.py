@@ -1,25 +1,27 @@
-"""The connection of a proxy to its worker, which may die and come back."""
+"""A connection to a worker, which may die and come back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from ..wire.channel import Channel, PeerGoneError
-from ..wire.connect import connect
-from ..wire.frames import Frame
-from ..wire.tensors import Tensor
+from .channel import Channel, PeerGoneError
+from .frames import Frame
+from .tensors import Tensor
 
 CONNECT_TIMEOUT_S = 10.0
 RECONNECT_TIMEOUT_S = 0.05
 PATIENCE_S = 60.0  # for a worker process that starts again
+
+Connect = Callable[[float, float], Any]
+"""Makes a Channel, or what has its methods, within the two times that :func:`pytriton.wire.connect.connect` gets."""
 
 
 class WorkerConnection:
     """A channel that is renewed when the worker has gone. For one sending thread.
 
     Args:
-        path: Of the worker's socket.
-        hello: Told to the worker.
+        connect: Makes a channel.
 
     Attributes:
         channel: The newest.
@@ -30,12 +32,11 @@ class WorkerConnection:
         PeerGoneError: No worker answered in time.
     """
 
-    def __init__(self, path: str, hello: dict[str, str]) -> None:
-        self._path = path
-        self._hello = hello
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
         self._number = 0
         self.has_reader = False
-        self.channel = connect(path, hello, CONNECT_TIMEOUT_S)
+        self.channel: Channel = connect(CONNECT_TIMEOUT_S, 0.0)
 
     def number(self, frame: Frame) -> None:
         """Give a batch the next number."""
@@ -71,7 +72,7 @@ class WorkerConnection:
         """Send over a new connection a batch that nobody has read; as :meth:`send`."""
         if not self.has_reader:
             self.channel.close()
-        self.channel = connect(self._path, self._hello, RECONNECT_TIMEOUT_S, PATIENCE_S)
+        self.channel = self._connect(RECONNECT_TIMEOUT_S, PATIENCE_S)
         before(self.channel)
         self.channel.send(frame, tensors)
         return self.channel
