@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from typing_extensions import NotRequired, Self, TypedDict
 
 __all__ = ["ChatRequest", "CompletionRequest", "EmbeddingRequest", "Message", "Tool", "text_of"]
@@ -15,12 +25,21 @@ __all__ = ["ChatRequest", "CompletionRequest", "EmbeddingRequest", "Message", "T
 MOST_CHOICES = 128
 MOST_STOPS, LONGEST_STOP = 16, 1000
 MOST_INPUTS = 2048
+FORMS = f"a text, a list of tokens, or a list of either with up to {MOST_INPUTS} of them; none may be empty"
 OPEN = ConfigDict(extra="allow")
 
 Token = Annotated[int, Field(ge=0, lt=2**63)]
 Limit = Annotated[int, Field(ge=0, lt=2**31)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Stop = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
+
+
+def _in_one_of(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Check texts or tokens; the errors of all forms that they might have had would be hard to read."""
+    try:
+        return check(value)
+    except ValidationError as error:
+        raise ValueError(FORMS) from error
 
 
 def _listed(value: Any) -> Any:
@@ -209,12 +228,13 @@ class EmbeddingRequest(_Request):
         encoding_format: As lists of numbers, or as base64 of FP32.
     """
 
-    input: (
+    input: Annotated[
         Annotated[str, Field(min_length=1)]
         | Annotated[list[Token], Field(min_length=1)]
         | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_INPUTS)]
-        | Annotated[list[Annotated[list[Token], Field(min_length=1)]], Field(min_length=1, max_length=MOST_INPUTS)]
-    )
+        | Annotated[list[Annotated[list[Token], Field(min_length=1)]], Field(min_length=1, max_length=MOST_INPUTS)],
+        WrapValidator(_in_one_of),
+    ]
     dimensions: Annotated[int, Field(ge=1)] | None = None
     encoding_format: Literal["float", "base64"] | None = "float"
 

@@ -23,6 +23,7 @@ from pytriton.rest.mcp import mcp_tools
 from pytriton.rest.metrics import FrontMetrics
 from pytriton.rest.middleware import stack
 from pytriton.rest.openai import routes as openai
+from pytriton.rest.openai.errors import is_openai, no_route
 from pytriton.rest.pages.live import Live
 from pytriton.rest.pages.routes import Pages
 from pytriton.rest.pages.sampler import Sampler
@@ -106,6 +107,8 @@ async def _on_error(_: Request, error: Exception) -> Response:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = error.detail
+    if error.status_code == 404 and is_openai(request.scope):
+        return await _on_error(request, no_route(request.url.path))
     if error.status_code == 404:
         message = f"there is no route {request.url.path!r}; /docs lists all"
     elif error.status_code == 405:

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from pytriton.rest.errors import RestError, Send, send_error
 from pytriton.signature.validation import Problem
 
-__all__ = ["is_openai", "no_model", "of_validation", "openai_error", "refuse"]
+__all__ = ["is_openai", "no_model", "no_route", "of_validation", "openai_error", "refuse"]
 
-ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models")
+ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/{model}")
+UNKNOWN_URL = "UNKNOWN_URL"
 INVALID, RATE, SERVER = "invalid_request_error", "rate_limit_exceeded", "server_error"
 CODES = {401: "invalid_api_key", 404: "model_not_found", 429: RATE}
 MOST_PROBLEMS = 5
@@ -30,7 +31,7 @@ class OpenAIError(RestError):
         kind = RATE if self.status == 429 else SERVER if self.status >= 500 else INVALID
         path = self.details[0].path if self.details else ()
         param = ".".join(map(str, path)) or None
-        code = CODES.get(self.status, self.code.lower())
+        code = self.code.lower() if self.code == UNKNOWN_URL else CODES.get(self.status, self.code.lower())
         return {"error": {"message": self.message, "type": kind, "param": param, "code": code}}
 
 
@@ -48,7 +49,7 @@ def of_validation(error: ValidationError) -> RestError:
     details = []
     for each in found[:MOST_PROBLEMS]:
         path = tuple(part for part in each["loc"] if isinstance(part, int) or part.isidentifier())
-        details.append(Problem(path, each["msg"], ""))
+        details.append(Problem(path, each["msg"].removeprefix("Value error, "), ""))
     text = "; ".join(f"{'.'.join(map(str, each.path)) or 'the body'}: {each.expected}" for each in details)
     return RestError(400, "INVALID_VALUE", text, details)
 
@@ -58,10 +59,16 @@ def no_model(name: str, what: str) -> RestError:
     return RestError(404, "NOT_FOUND", f"the model {name!r} does not exist, or is none for {what}")
 
 
+def no_route(path: str) -> RestError:
+    """The error for a route of OpenAI's API that the front does not have."""
+    text = f"there is no route {path!r}; of OpenAI's API there are {', '.join(ROUTES)}"
+    return openai_error(RestError(404, UNKNOWN_URL, text))
+
+
 def is_openai(scope: Any) -> bool:
-    """Whether a request is for a route of OpenAI's API."""
-    path = scope["path"].removeprefix(scope.get("root_path", ""))
-    return path in ROUTES or (path.startswith("/v1/models/") and ":" not in path and path.count("/") == 3)
+    """Whether a request is for a route of OpenAI's API, served or not."""
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    return path.startswith("/v1/") and ":" not in path  # KServe's routes end with a colon and a verb
 
 
 async def refuse(scope: Any, send: Send, error: RestError) -> None:

@@ -99,6 +99,27 @@ def test_a_model_of_an_odd_name_is_404(http, name):
     assert http.post(CHAT, json={"model": name, "messages": USER}).status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/images/generations", "/v1/models/a/b", "/v1/assistants"])
+def test_a_route_that_is_not_served_is_404_and_told_from_an_unknown_model(http, client, path):
+    for response in http.post(path, json={"model": "parrot"}), http.get(path):
+        assert response.status_code == 404
+        error = error_of(response)
+        assert (error["code"], error["type"]) == ("unknown_url", "invalid_request_error")
+        assert path in error["message"]
+    with pytest.raises(openai.NotFoundError) as refused:
+        client.responses.create(model="parrot", input="a")
+    assert refused.value.code == "unknown_url"
+
+
+@pytest.mark.parametrize("given", [[], "", None, 5, ["a", [1]], [""], [[]], [1.5], ["a"] * 3000])
+def test_embedding_inputs_of_another_form_are_refused_with_the_forms_that_there_are(http, given):
+    response = http.post("/v1/embeddings", json={"model": "embed", "input": given})
+    assert response.status_code == 400
+    error = error_of(response)
+    assert error["param"] == "input"
+    assert error["message"].startswith("input: a text, a list of tokens, or a list of either")
+
+
 def test_another_method_is_405(http):
     response = http.get(CHAT)
     assert (response.status_code, response.headers["allow"]) == (405, "POST, OPTIONS")
