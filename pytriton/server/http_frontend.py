@@ -260,9 +260,10 @@ class FrontendDrain:
         """
         if not self._is_done:
             poll = select.poll()
-            poll.register(self._socket, select.POLLIN)
-            if poll.poll(max(0, math.ceil((deadline - time.monotonic()) * 1000)) if deadline > 0 else 0):
-                self._finish()  # it answers when it is done, and is not there any more if it has ended
+            with suppress(ValueError):  # another thread has closed it meanwhile
+                poll.register(self._socket, select.POLLIN)
+                if poll.poll(max(0, math.ceil((deadline - time.monotonic()) * 1000)) if deadline > 0 else 0):
+                    self._finish()  # it answers when it is done, and is not there any more if it has ended
         return self._is_done
 
     def _finish(self) -> None:

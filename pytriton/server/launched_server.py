@@ -259,6 +259,7 @@ class LaunchedServer(ModelServer):
         """End the process at once."""
         self._process.kill()
         self._process.wait(KILL_TIMEOUT_S)
+        self.wait_http_answered()  # closes the connection to the front end, which has ended
 
     def _ended(self, folder: Path, on_exit: Callable[[LaunchedServer], None]) -> None:
         shutil.rmtree(folder, ignore_errors=True)  # the next one has a folder of its own

@@ -180,11 +180,12 @@ def test_a_stop_waits_for_requests_behind_a_worker_that_is_started_again(triton,
     triton.bind("fragile", Processes(factory, count=1), IN, OUT, config=ModelConfig(max_batch_size=1))
     with pytest.raises(PyTritonClientError, match="process is gone"):
         call()
-    answers = [pool.submit(call) for _ in range(2)]
+    body = json.dumps({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 1, 1, 1]}]})
+    answers = [pool.submit(post(free_config.http_port, "fragile", body)) for _ in range(2)]
     wait_for(lambda: triton._server.pending(["fragile"]), "a request to wait")
     stopped = pool.submit(triton.stop)
     wait_for(lambda: not is_served(f"http://{LOCALHOST}:{free_config.http_port}", "fragile"), "it to refuse requests")
     assert not stopped.done()
     (tmp_path / "open").touch()
-    assert [answer.result(DEADLINE_S) for answer in answers] == [2, 2]
+    assert [answer.result(DEADLINE_S)["data"] for answer in answers] == [[2] * 4] * 2
     stopped.result(DEADLINE_S)

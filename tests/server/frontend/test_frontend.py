@@ -541,3 +541,17 @@ def test_each_of_several_drains_is_answered():
         assert busy.answer("POST").status == 200
         late = [each.wait(time.monotonic() + 30) for each in drains]
     assert (early, late) == ([False, False], [True, True])
+
+
+def test_the_connection_of_a_drain_is_closed_when_the_server_is_killed():
+    gated = Gated()
+    with native(gated) as triton, connected(triton.config) as busy:
+        busy.send(INFER.encoded())
+        gated.wait_called()
+        server = triton._server
+        assert server.refuse_connections()
+        assert not server.wait_http_answered()
+        with triton._lock:  # so that it is not launched again meanwhile
+            server.kill()
+            assert server._frontend_drain._socket.fileno() == -1
+        gated.gate.open()
