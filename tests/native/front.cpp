@@ -44,7 +44,7 @@ constexpr int kClients = 4;
 constexpr const char *kSocket = "front.sock", *kUpstream = "upstream.sock", *kControl = "control.sock";
 constexpr const char *kApplication = "application.sock", *kCounters = "counters";
 constexpr size_t kCountersBytes = 2 << 20;
-const std::string kFolder = "/docs";  // of the application
+constexpr std::string_view kFolder = "/docs";  // of the application
 
 Descriptor connect_to(const char* path) {
   sockaddr_un address{};
@@ -213,7 +213,7 @@ void call(uint64_t seed, int rounds) {
     } else if (kind == 4) {
       bytes = infer.substr(0, up_to(random, infer.size() - 1));
     } else {
-      bytes = request((is_of_application ? kFolder : "") + paths[up_to(random, 5)], "body");
+      bytes = request(std::string(is_of_application ? kFolder : "") + paths[up_to(random, 5)], "body");
     }
     // At once or in two parts
     const size_t cut = up_to(random, bytes.size());
