@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of its own imports
@@ -47,6 +48,31 @@ def test_tools_are_called(url):
         ("weather", {"city": "Ulm"}),
         ("weather", {"city": "Bonn"}),
     ]
+
+
+def test_streamed_calls_of_tools_are_put_together(url):
+    whole = None
+    for piece in chat(url, "caller").bind_tools([WEATHER]).stream("?"):
+        whole = piece if whole is None else whole + piece
+    assert [(call["name"], call["args"]) for call in whole.tool_calls] == [
+        ("weather", {"city": "Ulm"}),
+        ("weather", {"city": "Bonn"}),
+    ]
+
+
+def test_a_structured_answer_is_asked_for_by_its_schema(url):
+    class Told(BaseModel):
+        choice: int
+        response_format: dict[str, Any]
+
+    for method, kind in ("json_schema", "json_schema"), ("json_mode", "json_object"):
+        answer = chat(url, "told").with_structured_output(Told, method=method).invoke("?")
+        assert (answer.choice, answer.response_format["type"]) == (0, kind)
+
+
+def test_many_chats_at_once_have_their_own_answers(url):
+    questions = [f"question {number}" for number in range(20)]
+    assert [answer.content for answer in chat(url, "parrot").batch(questions)] == questions
 
 
 def test_documents_are_embedded(url):

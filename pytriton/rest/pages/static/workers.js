@@ -124,7 +124,7 @@ export function show(main) {
     }
     while (lines.children.length > MOST_LINES) lines.firstChild.remove();
     if (records.length && follow.checked) lines.scrollTop = lines.scrollHeight;
-    put(logState, `${lines.children.length} records: those of PyTriton's loggers that the program's logging lets through, at most the last ${number(MOST_LINES)}.`);
+    put(logState, `${number(lines.children.length)} ${lines.children.length === 1 ? "record" : "records"}: those of PyTriton's loggers that the program's logging lets through, at most the last ${number(MOST_LINES)}.`);
   }
 
   async function loop() {
