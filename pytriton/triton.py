@@ -171,7 +171,7 @@ class Triton(TritonBase):
 
     def endpoints(self) -> ServerEndpoints:
         """Where clients on this machine reach the server, which need not run yet."""
-        private_url = None if self._frontend is None else self._frontend.url
+        private_url = None if self._frontend is None else self._frontend.private_url
         return ServerEndpoints.of_own(self._config, self._restrictions, private_url)
 
     def _make_frontend(self) -> HttpFrontend:

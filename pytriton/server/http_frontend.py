@@ -8,7 +8,7 @@ own HTTP endpoint then listens on a Unix socket in the workspace, for the front 
       triton.sock      the server's own HTTP endpoint
       rest.sock        the REST front, if there is one
       counters         requests that are answered for the REST front, for its metrics
-      control.sock     the front end itself: its drain
+      control.sock     the front end itself: its drain, and inference without tokens for the REST front
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ class HttpFrontend:
 
     Attributes:
         url: Of the server's own HTTP endpoint.
+        private_url: Of the front end, which asks for no token there.
         application: Path of the REST front's socket; None without one.
         counters: Path of the file for the REST front's metrics.
         listener: Descriptor of the socket of the REST front's port, once it listens; negative without one. This
@@ -136,6 +137,7 @@ class HttpFrontend:
             sockets = f"/proc/{os.getpid()}/fd/{self._descriptor}"
         self._upstream, self._control = f"{sockets}/triton.sock", f"{sockets}/control.sock"
         self.url = TritonUrl.of_socket(self._upstream).with_scheme
+        self.private_url = TritonUrl.of_socket(self._control).with_scheme
         self.application = f"{sockets}/rest.sock" if application else None
         self._application_address = application_address
         self.listener = -1

@@ -80,6 +80,11 @@ def proxy_model() -> Iterator[Any]:
         yield module
 
 
+def _threads() -> set[threading.Thread]:
+    """The threads that run, without that of pyzmq's garbage collector, which stays."""
+    return {thread for thread in threading.enumerate() if type(thread).__name__ != "GarbageCollectorThread"}
+
+
 @pytest.fixture(params=[False, True], ids=["", "relayed"])
 def serve(proxy_model: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Link]]:
     """``serve(callable, config=..., batches_in_flight=..., **options)``: a link whose proxy returns at once.
@@ -96,11 +101,11 @@ def serve(proxy_model: Any, tmp_path: Path, request: pytest.FixtureRequest) -> I
         links[-1].serve(function, config, **options)
         return links[-1]
 
-    threads = set(threading.enumerate())
+    threads = _threads()
     yield serve
     for link in links:
         link.end()
-    wait_for(lambda: set(threading.enumerate()) <= threads, "all threads to end")
+    wait_for(lambda: _threads() <= threads, "all threads to end")
 
 
 @pytest.fixture
@@ -112,10 +117,10 @@ def registry() -> prometheus_client.CollectorRegistry:
 @pytest.fixture
 def no_threads_left() -> Iterator[None]:
     """Wait, when the test has ended, until there are no more threads than before, once garbage is collected."""
-    threads = set(threading.enumerate())
+    threads = _threads()
     yield
     gc.collect()
-    wait_for(lambda: set(threading.enumerate()) <= threads, "all threads to end")
+    wait_for(lambda: _threads() <= threads, "all threads to end")
 
 
 @pytest.fixture

@@ -29,7 +29,6 @@ Connection::Connection(Loop& loop, Transport transport, std::string peer, Entran
       transport_(std::move(transport)),
       peer_(std::move(peer)),
       entrance_(entrance),
-      accepted_at_(loop.coarse_now()),
       since_(loop.coarse_now()) {}
 
 Connection::~Connection() {
@@ -66,7 +65,7 @@ void Connection::drain() {
   is_readable_ = true;  // a request may have come that no event has told of
   serve();
   if (is_removed_ || is_dispatched_ || is_leaving_ || (exchange_ && exchange_->size)) return;
-  if (had_request_ || loop_.coarse_now() - accepted_at_ >= kFresh_ns) remove();
+  if (loop_.coarse_now() - since_ >= kFresh_ns) remove();
 }
 
 void Connection::proceed() {
@@ -167,7 +166,7 @@ Connection::Step Connection::dispatch() {
   HttpExchange& exchange = *exchange_;
   const bool has_more = exchange.size > exchange.parser.end();
   const bool keeps_alive = exchange.parser.keeps_alive();
-  is_dispatched_ = had_request_ = true;
+  is_dispatched_ = true;
   exchange.dispatch({&loop_, this, &transport_, peer_, transport_.is_encrypted(), keeps_alive},
                     has_more || is_readable_ || !keeps_alive);
   {
@@ -188,9 +187,10 @@ Connection::Step Connection::complete() {
     remove();
     return Step::closed;
   }
-  if (!done->keeps_alive() || (loop_.is_draining() && !is_control())) return leave();
+  if (!done->keeps_alive()) return leave();
+  if (loop_.is_draining() && !is_control()) loop_.drain_later();  // the answer did not say that it is the last
   const size_t end = done->parser.end(), rest = done->size - end;
-  since_ = loop_.coarse_now();
+  since_ = done->answered_at();
   if (done->is_sole_reference()) {
     if (rest) std::memmove(done->buffer.data(), done->buffer.data() + end, rest);
     done->forget();

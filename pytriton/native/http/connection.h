@@ -12,7 +12,7 @@ namespace pytriton::http {
 
 class Connection final : public Pollable {
  public:
-  // A drain waits so long for the first request of a connection that was accepted just before.
+  // A drain waits so long for a request of a connection that was accepted, or used, just before.
   static constexpr int64_t kFresh_ns = 250 * kMillisecond_ns;
   static const uint32_t kEvents;  // that it waits for while its client reads answers
 
@@ -52,8 +52,6 @@ class Connection final : public Pollable {
   Transport transport_;
   const std::string peer_;
   const Entrance entrance_;
-  const int64_t accepted_at_;
-  bool had_request_ = false;
   HttpExchange* exchange_ = nullptr;  // nullptr while nothing comes
   bool is_dispatched_ = false;
   bool has_unparsed_ = false;  // bytes in the buffer that the parser has not seen

@@ -189,7 +189,12 @@ void Loop::drain(std::function<void()> drained) {
   is_draining_ = true;
   drained_.push_back(std::move(drained));
   drain_connections();
-  after(Connection::kFresh_ns, [this] { drain_connections(); });
+  drain_later();
+}
+
+void Loop::drain_later() {
+  constexpr int64_t kMargin_ns = Connection::kFresh_ns / 5;  // the loop's clock is late
+  after(Connection::kFresh_ns + kMargin_ns, [this] { drain_connections(); });
 }
 
 void Loop::drain_connections() {

@@ -68,6 +68,7 @@ class Loop {
 
   // Closes idle connections at once and the others after their answers; then calls `drained`.
   void drain(std::function<void()> drained);
+  void drain_later();  // closes connections again that are idle when clients had time for another request
 
   void close_upstreams();  // when run() has returned
 

@@ -72,7 +72,7 @@ Target take_target(std::string_view& path) {
   return target;
 }
 
-bool answer_v2(TRITONSERVER_Server* server, HttpExchange& exchange) {
+bool answer_v2(TRITONSERVER_Server* server, HttpExchange& exchange, Entrance entrance) {
   const Request& request = exchange.request();
   std::string_view path = request.path;
   if (request.method != "POST" || !take_prefix(path, "/v2/models/") || is_encoded(request) ||
@@ -80,7 +80,7 @@ bool answer_v2(TRITONSERVER_Server* server, HttpExchange& exchange) {
     return false;
   const Target target = take_target(path);
   if (target.model.empty()) return false;
-  exchange.model = target.model;
+  if (entrance != Entrance::control) exchange.model = target.model;  // else the REST front counts the request
   if (path == "infer") {
     exchange.route = Route::infer;
     return infer_v2(server, exchange, target);
@@ -142,6 +142,13 @@ void send_page(HttpExchange& exchange, std::string&& text) {
   exchange.send(std::move(page));
 }
 
+void answer_or_forward(Loop& loop, HttpExchange& exchange, Entrance entrance) {
+  if (answer_v2(loop.front().server(), exchange, entrance)) return;
+  exchange.route = Route::triton;
+  exchange.model.clear();
+  forward(loop, loop.upstream(), exchange, false);
+}
+
 void route_control(Loop& loop, HttpExchange& exchange) {
   exchange.route = Route::own;
   const Request& request = exchange.request();
@@ -154,15 +161,8 @@ void route_control(Loop& loop, HttpExchange& exchange) {
       (*reference)->send(std::move(done));
     });
   } else {
-    exchange.send(error_response(404, "there is no such path"));
+    answer_or_forward(loop, exchange, Entrance::control);  // the REST front's requests
   }
-}
-
-void answer_or_forward(Loop& loop, HttpExchange& exchange) {
-  if (answer_v2(loop.front().server(), exchange)) return;
-  exchange.route = Route::triton;
-  exchange.model.clear();
-  forward(loop, loop.upstream(), exchange, false);
 }
 
 // On another thread, as it may take long.
@@ -180,7 +180,7 @@ void inflate_and_answer(Loop& loop, HttpExchange& exchange) {
         exchange.send(error_response(400, "bytes follow the compressed body"));
       } else {
         if (result == Inflated::complete) exchange.replace_body(content, size);
-        answer_or_forward(loop, exchange);  // the server says what is wrong with one that is broken
+        answer_or_forward(loop, exchange, Entrance::server);  // the server says what is wrong with one that is broken
       }
     });
   });
@@ -207,7 +207,7 @@ void route(Loop& loop, HttpExchange& exchange, Entrance entrance) {
   if (entrance == Entrance::server && is_below(request.path, "/v2")) {
     const Restriction* const restriction = front.access().refusal(request, endpoint_group(request.path));
     if (restriction) return refuse(exchange, *restriction);
-    return is_compressed(request) ? inflate_and_answer(loop, exchange) : answer_or_forward(loop, exchange);
+    return is_compressed(request) ? inflate_and_answer(loop, exchange) : answer_or_forward(loop, exchange, entrance);
   }
   if (entrance == Entrance::server && config.metrics && request.path == "/metrics" && request.method == "GET")
     return send_page(exchange, server_metrics(front.server()) + front.metrics_page());

@@ -83,7 +83,7 @@ def test_only_this_user_reaches_the_endpoint_behind_the_front_end():
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert stat.S_IMODE((folder / "frontend.json").stat().st_mode) == 0o600
         assert (folder / "triton.sock").is_socket()
-        assert triton.endpoints().http == f"http+unix://{folder}/triton.sock"
+        assert triton.endpoints().http == f"http+unix://{folder}/control.sock"
 
 
 def test_a_workspace_with_a_long_path_has_sockets_too(tmp_path):
