@@ -13,6 +13,7 @@ namespace pytriton::http {
 namespace {
 
 constexpr size_t kMostParts = IOV_MAX;
+constexpr size_t kKeptBytes = 64 << 10;  // of what was written to a stream, for the next one
 
 const char* phrase(int status) {
   constexpr struct {
@@ -216,8 +217,6 @@ void HttpExchange::forget() {
   has_body_ = true;
   missing_ = -1;
   status_ = 0;
-  first_part_ = 0;
-  parts_.clear();
   sent_bytes_ = 0;
   route = Route::none;
   model.clear();
@@ -325,8 +324,10 @@ void HttpExchange::advance(size_t sent) {
 void HttpExchange::drop_output() {
   parts_.clear();
   first_part_ = 0;
-  sending_.clear();
-  pending_.clear();
+  for (std::string* const each : {&sending_, &pending_}) {
+    if (each->capacity() > kKeptBytes) std::string().swap(*each);
+    each->clear();
+  }
   sent_ = 0;
   unsent_.store(0, std::memory_order_relaxed);
 }
@@ -362,6 +363,7 @@ bool HttpExchange::is_of_model() const {
 // The last that a thread does with the exchange: from then on, the loop may use it for another request.
 void HttpExchange::finish() {
   response_ = {};  // before the client's next request may need the memory
+  drop_output();
   answered_at_ = now_ns();
   Loop& loop = *client_.loop;
   loop.metrics().count(route, status_, answered_at_ - received_at_, sent_bytes_);
