@@ -13,7 +13,7 @@ namespace pytriton::http {
 namespace {
 
 constexpr size_t kMostParts = IOV_MAX;
-constexpr size_t kKeptBytes = 64 << 10;  // of what was written to a stream, for the next one
+constexpr size_t kKeptStreamBytes = 64 << 10;  // of what was written to a stream, for the next one
 
 const char* phrase(int status) {
   constexpr struct {
@@ -270,7 +270,10 @@ void HttpExchange::settle(Lock& lock) {
   }
   const bool is_cancelled = sent == Sent::failed && !was_gone;
   const bool is_finished = stage_ == Stage::complete && !is_blocked_ && !is_finished_;
-  if (is_finished) is_finished_ = true;
+  if (is_finished) {
+    is_finished_ = true;
+    drop_output();
+  }
   lock.unlock();
   if (is_cancelled) call_cancel();
   if (is_finished) finish();
@@ -325,7 +328,7 @@ void HttpExchange::drop_output() {
   parts_.clear();
   first_part_ = 0;
   for (std::string* const each : {&sending_, &pending_}) {
-    if (each->capacity() > kKeptBytes) std::string().swap(*each);
+    if (each->capacity() > kKeptStreamBytes) std::string().swap(*each);
     each->clear();
   }
   sent_ = 0;
@@ -363,7 +366,6 @@ bool HttpExchange::is_of_model() const {
 // The last that a thread does with the exchange: from then on, the loop may use it for another request.
 void HttpExchange::finish() {
   response_ = {};  // before the client's next request may need the memory
-  drop_output();
   answered_at_ = now_ns();
   Loop& loop = *client_.loop;
   loop.metrics().count(route, status_, answered_at_ - received_at_, sent_bytes_);

@@ -79,7 +79,7 @@ def serve(tmp_path):
 def test_typed_functions_are_called_with_json(serve, target):
     program = serve(target)
     program.wait_for({"result": "A"}, "shout", text="a")
-    assert f"curl {program.url}/predict/" in program.command.output
+    wait_for(lambda: f"curl {program.url}/predict/" in program.command.output, "the call to be told")
     family = program.command.family()
     assert program.command.end(signal.SIGINT) == 0
     program.command.assert_nothing_left(family)
