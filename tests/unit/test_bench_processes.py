@@ -1,13 +1,9 @@
 import os
-import socket
 import subprocess
 import sys
-import threading
 
 import processes
 import pytest
-
-from tests.unit.children import in_child
 
 ROLLUP = """5581c0a000-7ffc0e000 ---p 00000000 00:00 0    [rollup]
 Rss:                2048 kB
@@ -75,27 +71,27 @@ def test_a_living_process_has_memory_and_open_files(child):
     assert processes.open_files(child.pid) >= 3
 
 
-def test_a_socket_counts_until_it_is_closed_and_another_file_never(tmp_path):
-    def counted():
-        before = processes.open_sockets(os.getpid())
-        with socket.socket(), (tmp_path / "file").open("w"):
-            during = processes.open_sockets(os.getpid())
-        return during - before, processes.open_sockets(os.getpid()) - before
+def counts(count, *steps):
+    """A count of a process before its steps and after each; it is a fresh one, where no other thread runs."""
+    program = "".join(f"{step}\nprint(flush=True)\ninput()\n" for step in ("import _thread, socket", *steps))
+    found = []
+    with subprocess.Popen([sys.executable, "-Ic", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        while process.stdout.readline():
+            found.append(count(process.pid))
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+    return found
 
-    assert in_child(counted) == (1, 0)  # where no other thread opens and closes any
+
+def test_a_socket_counts_until_it_is_closed_and_another_file_never():
+    opened, closed = "a, b = socket.socket(), open('/dev/null')", "a.close()"
+    before, during, after = counts(processes.open_sockets, opened, closed)
+    assert (during - before, after - before) == (1, 0)
 
 
 def test_a_thread_counts_while_it_runs():
-    def counted():
-        before, ending = processes.threads(os.getpid()), threading.Event()
-        thread = threading.Thread(target=ending.wait)
-        thread.start()
-        during = processes.threads(os.getpid())
-        ending.set()
-        thread.join()
-        return during - before
-
-    assert in_child(counted) == 1  # where no other thread begins and ends
+    started = "lock = _thread.allocate_lock(); lock.acquire(); _thread.start_new_thread(lock.acquire, ())"
+    assert counts(processes.threads, started) == [1, 2]
 
 
 def test_waiting_for_the_end_returns_who_still_runs(child):
