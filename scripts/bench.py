@@ -120,6 +120,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if not set(chosen.systems) & set(SECTIONS[name].systems):
             parser.error(f"the section {name} measures none of these systems, but {', '.join(SECTIONS[name].systems)}")
     chosen.sections = list(dict.fromkeys(chosen.sections))
+    if chosen.peers and "rest" not in chosen.sections:
+        parser.error("--peers are measured by the section rest alone")
     return chosen
 
 

@@ -74,6 +74,8 @@ def compare(rounds: Sequence[Round]) -> list[Row]:
 
 def rounds_table(rows: Sequence[Row]) -> str:
     """The rows as text: a line each below the name of their group, a column for each system and ratio."""
+    if not rows:
+        return "nothing was measured"
     systems = list(dict.fromkeys(name for row in rows for name in row.spreads))
     ratios = list(dict.fromkeys(name for row in rows for name in row.ratios))
     lines: list[list[str]] = [["", *systems, *ratios]]

@@ -7,9 +7,10 @@ import json
 import resource
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from statistics import fmean
 
@@ -33,7 +34,7 @@ from payloads import BUSY, HOST, MODEL, STREAM, WORKLOADS
 from processes import command_line, cpu_s, memory, names
 from rounds import Case, Run, Section, order, used_cpu_us
 
-__all__ = ["BARE", "MODELS", "SECTIONS", "cases"]
+__all__ = ["BARE", "MODELS", "SECTIONS", "cases", "read_events"]
 
 MODELS = 400
 PAGES = 10
@@ -41,6 +42,7 @@ RESPONSES = 500  # of a stream
 BARE = "tritonclient"
 IDLE_CONNECTIONS = 10_000
 SPARE_FILES = 256
+STALL_GRACE_S = 20.0  # beyond the seconds of a load
 LOOPS = 400_000  # of Python, about 10 ms: server and clients need some 2 % of that on the same cores
 CHAT_LOADS = (("500 tokens", 500, 0), ("50 tokens, 10 ms each", 50, 0.01))  # title, tokens of a stream, seconds of each
 _IMPORTS = "import numpy, tritonclient"
@@ -275,9 +277,9 @@ def _frontend(run: Run) -> None:
     run.put("idle", {"server RSS MiB": before / 2**20})
     with ExitStack() as stack:
         for _ in range(_raise_limit(IDLE_CONNECTIONS)):
-            stack.enter_context(socket.create_connection((HOST, run.host.ports["http"])))
+            stack.enter_context(socket.create_connection((HOST, run.host.ports["http"]), STALL_GRACE_S))
         with closing(
-            http.client.HTTPConnection(HOST, run.host.ports["http"])
+            http.client.HTTPConnection(HOST, run.host.ports["http"], timeout=STALL_GRACE_S)
         ) as last:  # it is accepted after the others
             last.request("GET", "/v2/health/live")
             last.getresponse().read()
@@ -287,14 +289,44 @@ def _frontend(run: Run) -> None:
             {"server RSS MiB": after / 2**20, "more MiB": (after - before) / 2**20},
         )
     run.load(*(Case("http", count) for count in (64, 1000)))
-    began, cpu_before, events = time.perf_counter(), cpu_s(run.host.family()), 0
-    with closing(http.client.HTTPConnection(HOST, run.host.ports["http"])) as connection:
-        while (seconds := time.perf_counter() - began) < run.plan.seconds:
-            body = json.dumps({"INPUT": [0.0] * 16, "COUNT": RESPONSES})
-            connection.request("POST", f"/v2/models/{STREAM}/generate_stream", body)
-            events += connection.getresponse().read().count(b"data:")
-    used = used_cpu_us(run.host, cpu_before, events)
-    run.put(f"SSE streams of {RESPONSES} x 64 B", {"responses/s": events / seconds} | used)
+    cpu_before = cpu_s(run.host.family())
+    found = read_events(run.host.ports["http"], run.plan.seconds)
+    title, events = f"SSE streams of {RESPONSES} x 64 B", found.pop("answered")
+    if found["errors"]:
+        run.own.problems.append(f"{title}: stalled")
+    used = used_cpu_us(run.host, cpu_before, events) if events else {}
+    run.put(title, found | used)
+
+
+def read_events(port: int, seconds: float, grace_s: float = STALL_GRACE_S) -> Values:
+    """Read streams of server-sent events one after the other; a stream that does not end is an error, and the last.
+
+    Args:
+        port: Of the server.
+        seconds: In which streams begin.
+        grace_s: Seconds that the last stream may take beyond those.
+    """
+    began, events, errors = time.perf_counter(), 0, 0
+    body = json.dumps({"INPUT": [0.0] * 16, "COUNT": RESPONSES})
+    with closing(http.client.HTTPConnection(HOST, port, timeout=seconds + grace_s)) as connection:
+
+        def end() -> None:
+            with suppress(OSError):  # it was closed meanwhile
+                if (stream := connection.sock) is not None:
+                    stream.shutdown(socket.SHUT_RDWR)
+
+        ending = threading.Timer(seconds + grace_s, end)  # the connection's own timeout is of silence only
+        ending.start()
+        try:
+            while time.perf_counter() - began < seconds:
+                connection.request("POST", f"/v2/models/{STREAM}/generate_stream", body)
+                events += connection.getresponse().read().count(b"data:")
+        except (OSError, http.client.HTTPException):
+            errors = 1
+        finally:
+            ending.cancel()
+            ending.join()
+    return {"responses/s": events / (time.perf_counter() - began), "errors": errors, "answered": events}
 
 
 def _server(host: Host) -> int:

@@ -2,7 +2,7 @@
 
 Usage: ``python chats.py (own | fastapi) <HTTP port> <two other ports> <model>...``; SIGTERM ends it. ``own`` is the
 front in a process of its own, ``fastapi`` the same functions behind FastAPI's StreamingResponse, in two processes.
-The models of the names are those of fronts.py, for the first answer.
+Both answer for the models named, too: the first answer is asked of those.
 """
 
 import asyncio
@@ -13,8 +13,7 @@ import sys
 import threading
 
 import numpy as np
-from fronts import QUIET
-from fronts import application as predictions
+from others import fastapi as predictions
 from served import HOST, bind, config_of, make
 
 SIZE = 384  # of embeddings
@@ -109,7 +108,8 @@ def main():
         import uvicorn
 
         os.environ["MODELS"] = " ".join(models)
-        uvicorn.run("chats:application", factory=True, workers=2, port=port, **QUIET)
+        quiet = {"host": HOST, "log_level": "warning", "access_log": False}
+        uvicorn.run("chats:application", factory=True, workers=2, port=port, **quiet)
 
 
 if __name__ == "__main__":

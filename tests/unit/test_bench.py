@@ -1,5 +1,9 @@
 import json
+import os
+import subprocess
+import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import bench
 import hosts
@@ -119,9 +123,30 @@ def test_the_peer_is_measured_when_its_interpreter_is_known():
     assert bench.parse([]).systems == ["ours", "raw"]
     assert bench.parse(["--peer-python", "/x"]).systems == ["ours", "raw", "peer"]
     assert bench.parse(["--peer-python", "/x", "--systems", "peer"]).systems == ["peer"]
-    assert bench.parse(["--peers", "litserve=/x", "bentoml=/y"]).peers == {"litserve": "/x", "bentoml": "/y"}
+    assert bench.parse(["--sections", "rest", "--peers", "litserve=/x", "bentoml=/y"]).peers == {
+        "litserve": "/x",
+        "bentoml": "/y",
+    }
     with pytest.raises(SystemExit):
-        bench.parse(["--peers", "other=/x"])
+        bench.parse(["--sections", "rest", "--peers", "other=/x"])
+
+
+def test_frameworks_that_no_section_measures_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        bench.parse(["--sections", "openai", "--peers", "litserve=/x"])
+    assert "--peers are measured by the section rest alone" in capsys.readouterr().err
+
+
+def test_a_comparison_without_a_measure_says_so():
+    assert report.rounds_table(report.compare([rounds.Round("ours", 1)])) == "nothing was measured"
+
+
+def test_the_host_of_chats_has_the_routes_of_fastapi():
+    show = "import chats; print(*chats.application().openapi()['paths'])"
+    environment = {**os.environ, "MODELS": "double"}
+    folder = Path(hosts.__file__).with_name("hosts")
+    ran = subprocess.run([sys.executable, "-c", show], cwd=folder, env=environment, capture_output=True, text=True)
+    assert ran.stdout.split() == ["/predict/double", "/v1/chat/completions", "/v1/embeddings"], ran.stderr
 
 
 def test_ours_has_the_proxy_of_the_environment_and_python_proxy_always_pythons(monkeypatch):

@@ -12,6 +12,7 @@ import load
 import numpy as np
 import payloads
 import pytest
+import sections
 from connections import CutError, GrpcConnection, HttpConnection
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
@@ -294,3 +295,17 @@ def test_wrk_sends_the_requests_in_rotation_each_with_its_id(name):
     if workload.ids:
         ids = [int(json.loads(b"{" + each.partition(b"{")[2].partition(b"}}]}")[0] + b"}}]}")["id"]) for each in seen]
         assert ids == [*range(ids[0], ids[0] + 8)]
+
+
+@pytest.mark.parametrize("beginning", [b"", b"data: {}\n\n"], ids=["no answer", "the beginning of a stream"])
+def test_a_stream_of_events_that_stalls_is_an_error_and_ends_the_load(beginning):
+    def serve(connection):
+        receive(connection, 1)
+        if beginning:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + beginning)
+        while connection.recv(1 << 16):  # until the client hangs up
+            pass
+
+    with served(serve) as port:
+        found = sections.read_events(port, 0.1, grace_s=0.1)
+    assert found == {"responses/s": 0, "errors": 1, "answered": 0}
