@@ -2,7 +2,7 @@
 
 Usage: ``python chats.py (own | fastapi) <HTTP port> <two other ports> <model>...``; SIGTERM ends it. ``own`` is the
 front in a process of its own, ``fastapi`` the same functions behind FastAPI's StreamingResponse, in two processes.
-The models of the names are those of fronts.py, for the first answer.
+The models of the names are those of others.py, for the first answer.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ import sys
 import threading
 
 import numpy as np
-from fronts import QUIET
-from fronts import application as predictions
+from others import QUIET
+from others import fastapi as predictions
 from served import HOST, bind, config_of, make
 
 SIZE = 384  # of embeddings

@@ -76,6 +76,10 @@ def test_the_table_has_a_heading_per_group_and_aligned_columns():
     ]
 
 
+def test_a_table_without_rows_says_so():
+    assert report.rounds_table([]) == "nothing could be measured"
+
+
 def test_cells_show_the_range_only_if_there_is_one():
     assert str(Spread(1.0, 1.0, 1.0)) == "1.00"
     assert str(Spread(2.0, 1.0, 30.0)) == "2.00 (1.00-30.0)"
