@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
 from statistics import quantiles
@@ -20,7 +21,7 @@ __all__ = ["Chats"]
 
 TOKEN, FIRST = b'"content"', b'"0 "'
 DONE = b"[DONE]"
-END = b"0\r\n\r\n"  # of a chunked body
+END = b"\r\n0\r\n\r\n"  # of a chunked body
 READ_BYTES = 1 << 18
 
 
@@ -45,9 +46,10 @@ class Chats:
         async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
             began = time.perf_counter()
             writer.write(head)
+            length = _length(await reader.readuntil(b"\r\n\r\n"))
             data = bytearray()
             has_first = False
-            while not data.endswith(END):
+            while not (data.endswith(END) if length is None else len(data) == length):
                 data += await _piece(reader)
                 if not has_first and FIRST in data:  # an event with the role may come before it
                     has_first = True
@@ -71,8 +73,8 @@ class Chats:
         async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
             began = time.perf_counter()
             writer.write(head)
-            lines = (await reader.readuntil(b"\r\n\r\n")).lower()
-            length = int(lines.partition(b"content-length:")[2].split(b"\r\n")[0])
+            length = _length(await reader.readuntil(b"\r\n\r\n"))
+            assert length is not None
             body = await reader.readexactly(length)
             if b'"embedding"' not in body:
                 raise LoadError(f"embeddings: {body[:200]!r}")
@@ -107,6 +109,12 @@ async def _piece(reader: asyncio.StreamReader) -> bytes:
     return data
 
 
+def _length(head: bytes) -> int | None:
+    """The length of a body; None if it is chunked. A stream that has already ended may have a length, too."""
+    found = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
+    return int(found[1]) if found else None
+
+
 def _request(path: str, body: object) -> bytes:
     data = json.dumps(body).encode()
     headers = f"host: {HOST}\r\ncontent-type: application/json\r\ncontent-length: {len(data)}"
@@ -135,7 +143,8 @@ def main() -> None:
             return await chats.streams(seconds, chosen.count, chosen.pause)
         return await chats.embeddings(seconds)
 
-    asyncio.run(measure(chosen.warmup))
+    if chosen.warmup:
+        asyncio.run(measure(chosen.warmup))
     print(json.dumps(asyncio.run(measure(chosen.seconds))))
 
 

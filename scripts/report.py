@@ -74,10 +74,10 @@ def compare(rounds: Sequence[Round]) -> list[Row]:
 
 def rounds_table(rows: Sequence[Row]) -> str:
     """The rows as text: a line each below the name of their group, a column for each system and ratio."""
-    if not rows:
-        return "nothing was measured"
     systems = list(dict.fromkeys(name for row in rows for name in row.spreads))
     ratios = list(dict.fromkeys(name for row in rows for name in row.ratios))
+    if not rows:
+        return "nothing could be measured"
     lines: list[list[str]] = [["", *systems, *ratios]]
     group = ""
     for row in rows:

@@ -26,6 +26,7 @@ from pydantic import Field
 from sklearn.datasets import load_digits
 
 from pytriton import DynamicBatcher, ModelConfig, Triton, batch
+from pytriton.llm import ChatModel, ChatRequest
 from pytriton.rest import RestConfig
 from pytriton.triton import TritonBase, TritonConfig, TritonSecurityConfig
 from pytriton.workers import Processes
@@ -34,11 +35,13 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HOST, PORTS, TOKEN = "127.0.0.1", (26510, 26511, 26512, 26513), "secret"
 URL = f"http://{HOST}:{PORTS[3]}"
-PAGES = ("", "try", "try/digit", "try/sentiment", "try/tell", "batches/digit", "workers")
+PAGES = ("", "try", "try/digit", "try/sentiment", "try/tell", "chat/guide", "batches/digit", "workers")
+QUESTION = "When does a server merge requests?"
 HEIGHTS = {390: 844, 1440: 900}
 IN_DOCS = {  # page: (file, width, colours)
     "": ("overview", 1440, "light"),
     "try/digit": ("try-it", 1440, "light"),
+    "chat/guide": ("chat", 1440, "light"),
     "batches/digit": ("batches", 1440, "dark"),
     "workers": ("workers", 1440, "light"),
 }
@@ -77,6 +80,16 @@ def tell(prompt: str, words: Annotated[int, Field(ge=1, le=60)] = 24) -> Iterato
         yield f" {story[number % len(story)]}"
 
 
+def guide(request: ChatRequest) -> Iterator[str]:
+    """Answer questions about batches."""
+    answer = (
+        "When several arrive within the queue's delay: the server then calls the function once, with all of their rows."
+    )
+    for word in answer.split():
+        time.sleep(0.02)
+        yield f"{word} "
+
+
 def blur(image: Image.Image, radius: Annotated[float, Field(ge=0, le=20)] = 4.0) -> Image.Image:
     """Blur a picture."""
     return image.convert("RGB").filter(ImageFilter.GaussianBlur(radius))
@@ -110,6 +123,7 @@ def bind_models(triton: TritonBase) -> None:
     triton.bind(sentiment, example={"text": "What a day", "language": "English"})
     triton.bind(tell)
     triton.bind(blur)
+    triton.bind(ChatModel(guide))
     triton.bind("add", Processes(make_add, count=2))
 
 
@@ -135,6 +149,10 @@ def photograph(page: Page, path: str, width: int, colors: Any) -> Image.Image:
     if path.startswith("try/"):
         page.get_by_role("button", name="Run").click()
         page.locator("p.told", has_text="in ").first.wait_for()
+    if path.startswith("chat/"):
+        page.get_by_placeholder("Message").fill(QUESTION)
+        page.get_by_role("button", name="Send").click()
+        page.locator("p.told", has_text="First token").first.wait_for()
     if path == "workers":
         page.locator("#token").click()
         page.locator("#token-field").fill(TOKEN)

@@ -2,7 +2,7 @@
 
 ::
 
-    {"version": 1, "kind": "chat", "owned_by": "pytriton"}
+    {"version": 1, "kind": "chat", "owned_by": "pytriton", "description": "Answer questions."}
 
 ========================  ==================  ==============================================================
 kind                      inputs              outputs
@@ -42,10 +42,12 @@ class Kind:
     Attributes:
         kind: CHAT, COMPLETION or EMBEDDING.
         owned_by: Whom the list of models names.
+        description: The first paragraph of the function's docstring.
     """
 
     kind: str
     owned_by: str = "pytriton"
+    description: str = ""
 
     @classmethod
     def of(cls, config: TritonModelConfig) -> Kind | None:
@@ -54,7 +56,9 @@ class Kind:
             data = json.loads(config.backend_parameters.get(KEY, ""))
             if data["version"] > VERSION or data["kind"] not in (CHAT, COMPLETION, EMBEDDING):
                 return None
-            return cls(data["kind"], str(data.get("owned_by", cls.owned_by)))
+            return cls(
+                data["kind"], str(data.get("owned_by", cls.owned_by)), str(data.get("description", cls.description))
+            )
         except (KeyError, RecursionError, TypeError, ValueError):
             return None
 

@@ -71,7 +71,8 @@ class _Model(OwnForm):
         return self._function(*args, **kwargs)
 
     def _derived(self, config: ModelConfig, inputs: list[Tensor], outputs: list[Tensor]) -> Derived:
-        return Derived(inputs, outputs, config, marks={KEY: Kind(self._kind, self._owned_by).to_json()})
+        kind = Kind(self._kind, self._owned_by, describe(self._function).summary)
+        return Derived(inputs, outputs, config, marks={KEY: kind.to_json()})
 
 
 class _Streamed(_Model, Generic[R]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from math import prod
@@ -45,6 +46,7 @@ SAME = {"application/ndjson": NDJSON, "application/jsonl": NDJSON, "application/
 ANY = {"*/*", "application/*", "text/*"}
 KNOWN = {JSON, NDJSON, SSE, NPY, OCTETS}
 MAGIC = b"\x93NUMPY"
+COMPRESSED = {b"gzip", b"x-gzip", b"deflate"}
 MOST_REST_BYTES = 256 * 2**20
 REST_TIMEOUT_S = 5.0
 
@@ -52,16 +54,16 @@ Headers = Mapping[bytes, bytes]
 
 
 async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: float) -> bytes:
-    """All of a body.
+    """All of a body, decompressed.
 
     Args:
         receive: Of ASGI.
         headers: Of the request.
-        limit: In bytes.
+        limit: In bytes, before and after decompression.
         timeout_s: Longest wait for each piece of it.
 
     Raises:
-        RestError: It is longer, or a piece did not come in time.
+        RestError: It is longer, cannot be decompressed, or a piece did not come in time.
         ClientDisconnectedError: It did not come to its end.
     """
     declared = headers.get(b"content-length", b"")
@@ -83,7 +85,31 @@ async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: f
     if size > limit:
         parts.clear()
         raise _too_large(limit, has_ended=not more or await _read_rest(receive))
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    encoding = headers.get(b"content-encoding", b"").strip().lower()
+    if encoding in (b"", b"identity"):
+        return body
+    if encoding not in COMPRESSED:
+        text = (
+            f"bodies that are encoded as {encoding.decode('latin-1')!r:.100} are not understood; send gzip or deflate"
+        )
+        raise RestError(415, "UNSUPPORTED_MEDIA_TYPE", text, headers={"Accept-Encoding": "gzip, deflate"})
+    return await asyncio.to_thread(_decompressed, body, limit)
+
+
+def _decompressed(body: bytes, limit: int) -> bytes:
+    """The content of a body in the format of gzip or zlib."""
+    inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # which tells the two apart
+    try:
+        content = inflater.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise RestError(400, "INVALID_REQUEST", f"the body cannot be decompressed: {error}") from error
+    if len(content) > limit:
+        raise _too_large(limit, has_ended=True)
+    if not inflater.eof or inflater.unused_data:
+        what = "has more bytes than its compressed content" if inflater.eof else "ends before its compressed content"
+        raise RestError(400, "INVALID_REQUEST", f"the body {what}")
+    return content
 
 
 def _too_large(limit: int, *, has_ended: bool) -> RestError:

@@ -2,7 +2,7 @@
 
 Usage: ``python chats.py (own | fastapi) <HTTP port> <two other ports> <model>...``; SIGTERM ends it. ``own`` is the
 front in a process of its own, ``fastapi`` the same functions behind FastAPI's StreamingResponse, in two processes.
-Both answer for the models named, too: the first answer is asked of those.
+The models of the names are those of others.py, for the first answer.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import sys
 import threading
 
 import numpy as np
+from others import QUIET
 from others import fastapi as predictions
 from served import HOST, bind, config_of, make
 
@@ -108,8 +109,7 @@ def main():
         import uvicorn
 
         os.environ["MODELS"] = " ".join(models)
-        quiet = {"host": HOST, "log_level": "warning", "access_log": False}
-        uvicorn.run("chats:application", factory=True, workers=2, port=port, **quiet)
+        uvicorn.run("chats:application", factory=True, workers=2, port=port, **QUIET)
 
 
 if __name__ == "__main__":

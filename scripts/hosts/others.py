@@ -13,6 +13,7 @@ import numpy as np
 from models import compute, kind
 
 HOST = "127.0.0.1"
+QUIET = {"host": HOST, "log_level": "warning", "access_log": False}
 WORKERS = 2
 
 
@@ -50,8 +51,7 @@ def serve_fastapi(port, workers):
     """Serve with uvicorn."""
     import uvicorn
 
-    quiet = {"host": HOST, "log_level": "warning", "access_log": False}
-    uvicorn.run("others:fastapi", factory=True, workers=workers, port=port, **quiet)
+    uvicorn.run("others:fastapi", factory=True, workers=workers, port=port, **QUIET)
 
 
 def serve_litserve(port, models):

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,15 @@ def test_strings_are_measured_over_both_protocols_without_problems(tmp_path):
     loads = [row for row in found["rows"] if row["measure"] in ("requests/s", "server CPU us")]
     assert len(loads) == 2 * 2
     assert all(spread["median"] > 0 for row in loads for spread in row["spreads"].values())
+
+
+@pytest.mark.skipif(find_spec("fastapi") is None, reason="FastAPI is not installed")
+def test_chats_are_measured_beside_fastapi_without_problems(tmp_path):
+    found = bench(
+        tmp_path, *("--sections", "openai", "--systems", "ours", "--rounds", "1", "--seconds", "0.5", "--warmup", "0")
+    )
+    assert found["problems"] == {"ours": [], "fastapi": []}
+    assert all(set(row["spreads"]) == {"ours", "fastapi"} for row in found["rows"] if "tokens" in row["measure"])
 
 
 def test_clients_streams_and_churn_are_measured_without_problems(tmp_path):

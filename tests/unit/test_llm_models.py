@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,9 @@ from pytriton.llm.kinds import CHAT, KEY, Kind
 from pytriton.llm.requests import EmbeddingRequest
 from pytriton.model_config import ModelConfig
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.rest.errors import RestError
+from pytriton.rest.inference import CallDetails
+from pytriton.rest.openai.answers import Call, answer
 from pytriton.worker.results import is_async
 
 USER: Any = [{"role": "user", "content": "a"}]
@@ -172,3 +177,43 @@ def test_an_array_of_another_size_is_an_error():
     model = EmbeddingModel(lambda texts: np.zeros((1, 4)))
     with pytest.raises(ValueError, match=r"shape \(1, 4\) for 2 texts"):
         model.served()([{"input": np.array([[b'"a"'], [b'"b"']], object)}])
+
+
+class Script:
+    """Answers as a server that sends these responses.
+
+    Args:
+        model: What made them.
+        responses: Of one request.
+    """
+
+    def __init__(self, model: ChatModel, responses: list[Any]) -> None:
+        parameters = model.derived(ModelConfig()).parameters
+        self._served = SimpleNamespace(
+            model=SimpleNamespace(config=TritonModelConfig("a", backend_parameters=parameters))
+        )
+        self._responses = responses
+
+    async def answer(self, *_: Any) -> Any:
+        async def responses() -> AsyncIterator[Any]:
+            for (each,) in self._responses:
+                yield each
+
+        return self._served, None, responses()
+
+
+@pytest.mark.parametrize("tokenizer", [None, str.split])
+def test_an_answer_of_which_the_server_has_lost_the_end_is_an_error(tokenizer):
+    model = ChatModel(parrot, tokenizer=tokenizer)
+    body = json.dumps({"model": "a", "messages": USER}).encode()
+    call = Call(ChatRequest.model_validate_json(body), body, CHAT, CallDetails("1", {}))
+    responses = [*model.served()([{"request": np.array([body], object)}])]
+
+    async def read(sent: list[Any]) -> list[bytes]:
+        script: Any = Script(model, sent)
+        return [chunk async for chunks in answer(script, call, 0) for chunk in chunks]
+
+    assert b'"stop"' in b"".join(asyncio.run(read(responses)))
+    for count in range(len(responses)):
+        with pytest.raises(RestError, match="before it was complete"):
+            asyncio.run(read(responses[:count]))

@@ -36,6 +36,7 @@ TEXT_INPUT, TEXT_OUTPUT = "text_input", "text_output"
 SAMPLING, TEMPLATE = "sampling_parameters", "chat_template"
 YES = ("exclude_input_in_output", "return_finish_reason", "return_num_input_tokens", "return_num_output_tokens")
 FINISH, INPUT_TOKENS, OUTPUT_TOKENS = "finish_reason", "num_input_tokens", "num_output_tokens"
+FINISHED = b'"finish_reason": "'  # in one chunk of a whole answer, as pytriton.llm.writing makes it
 OTHER_NAMES = {"random_seed": "seed", "stop_words": "stop"}
 
 
@@ -99,8 +100,13 @@ async def answer(inference: Inference, call: Call, choice: int) -> AsyncGenerato
                 async for each in chunks:
                     yield each
         else:
+            has_finished = False
             async for outputs in responses:
-                yield outputs[CHUNKS].tolist()
+                own = outputs[CHUNKS].tolist()
+                has_finished = has_finished or any(FINISHED in chunk for chunk in own)
+                yield own
+            if not has_finished:  # the server has lost responses
+                raise RestError(500, "INTERNAL", "the server ended the answer before it was complete")
 
 
 async def _each(rows: Sequence[Arrays]) -> AsyncGenerator[Arrays, None]:

@@ -63,7 +63,7 @@ class _Endpoint(ABC):
         config: Options of the front.
     """
 
-    method = "POST"
+    methods: tuple[str, ...] = ("POST",)
 
     def __init__(self, inference: Inference, config: RestConfig) -> None:
         self._inference = inference
@@ -72,11 +72,12 @@ class _Endpoint(ABC):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
         try:
+            allowed = ", ".join((*self.methods, "OPTIONS"))
             if scope["method"] == "OPTIONS":
-                await _send(send, 204, b"", [(b"allow", f"{self.method}, OPTIONS".encode())])
-            elif scope["method"] != self.method:
-                text = f"{scope['method']} is not allowed here; use {self.method}"
-                raise RestError(405, "METHOD_NOT_ALLOWED", text, headers={"Allow": f"{self.method}, OPTIONS"})
+                await _send(send, 204, b"", [(b"allow", allowed.encode())])
+            elif scope["method"] not in self.methods:
+                text = f"{scope['method']} is not allowed here; use {self.methods[0]}"
+                raise RestError(405, "METHOD_NOT_ALLOWED", text, headers={"Allow": allowed})
             else:
                 await self._answer(scope, receive, send)
         except ClientDisconnectedError:
@@ -188,7 +189,7 @@ class Embeddings(_Endpoint):
 class Models(_Endpoint):
     """``/v1/models`` and ``/v1/models/{model}``: the models that the other routes serve."""
 
-    method = "GET"
+    methods = ("GET", "HEAD")
 
     def __init__(self, inference: Inference, config: RestConfig) -> None:
         super().__init__(inference, config)

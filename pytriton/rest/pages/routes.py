@@ -30,6 +30,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response, StreamingR
 from starlette.routing import Route
 
 from pytriton.exceptions import PyTritonError
+from pytriton.llm.kinds import Kind
 from pytriton.rest.bodies import SSE, read_body
 from pytriton.rest.config import RestConfig
 from pytriton.rest.errors import RestError, of_client
@@ -248,10 +249,10 @@ def _parse_command(body: bytes) -> tuple[str, dict[str, Any]]:
 
 def _description(model: Model) -> dict[str, Any]:
     signature, config = model.signature, model.config
-    batcher = config.batcher
+    kind, batcher = Kind.of(config), config.batcher
     return {
         "name": config.model_name,
-        "description": signature.description,
+        "description": signature.description if kind is None else kind.description,
         "inputs": signature.inputs,
         "required": signature.required,
         "outputs": signature.outputs,

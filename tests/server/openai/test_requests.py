@@ -125,6 +125,9 @@ def test_another_method_is_405(http):
     assert (response.status_code, response.headers["allow"]) == (405, "POST, OPTIONS")
     error_of(response)
     assert http.post("/v1/models").status_code == 405
+    response = http.head("/v1/models")
+    assert (response.status_code, response.content) == (200, b"")
+    assert http.options("/v1/models").headers["allow"] == "GET, HEAD, OPTIONS"
 
 
 def test_a_page_of_another_origin_is_refused(http):

@@ -1,7 +1,9 @@
 """Bodies that are no JSON, and responses that are none: forms, files, arrays."""
 
+import gzip
 import io
 import json
+import zlib
 from typing import Any
 
 import numpy as np
@@ -208,6 +210,29 @@ def test_a_body_of_another_type_is_refused(front):
     for path, kind in (("double", "application/xml"), ("both", OCTETS), ("joined", NPY), ("double", "image/png")):
         status, error = front.refusal(f"/predict/{path}", content=b"x", headers={"content-type": kind})
         assert (status, error["code"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "GZIP", "deflate", "identity"])
+def test_bodies_may_be_compressed(front, encoding):
+    compress = {"deflate": zlib.compress, "identity": bytes}.get(encoding, gzip.compress)
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    response = front.request("POST", "/predict/double_row", content=compress(b'{"x": [1]}'), headers=headers)
+    assert (response.status_code, response.json()) == (200, {"y": [2.0]})
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content", "status"),
+    [
+        ("gzip", b'{"x": [1]}', 400),
+        ("gzip", gzip.compress(b'{"x": [1]}')[:-1], 400),
+        ("gzip", gzip.compress(b'{"x": [1]}') + b"more", 400),
+        ("gzip", gzip.compress(bytes(2 << 20), 1), 413),
+        ("br", b'{"x": [1]}', 415),
+    ],
+)
+def test_bodies_that_cannot_be_decompressed_are_refused(front, encoding, content, status):
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    assert front.refusal("/predict/double_row", content=content, headers=headers)[0] == status
 
 
 @pytest.mark.parametrize(

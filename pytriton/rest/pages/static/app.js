@@ -21,7 +21,7 @@ function show() {
   const page = PAGES[name] ?? overview;
   const argument = decodeURIComponent(rest.join("/"));
   leave();
-  fill($("nav"), MENU.map(([key, text]) => h("a", { href: `#/${key}`, "aria-current": PAGES[key] === page ? "page" : null }, text)));
+  fill($("nav"), MENU.map(([key, text]) => h("a", { href: `#/${key}`, "aria-current": PAGES[key] === page || (key === "try" && page === chat) ? "page" : null }, text)));
   document.title = `${argument || MENU.find(([key]) => PAGES[key] === page)?.[1] || "Chat"} – PyTriton`;
   fill($("main"));
   leave = page.show($("main"), argument) ?? (() => {});

@@ -81,7 +81,7 @@ export function show(main, name) {
   }
 
   function tellRequests(requests) {
-    fill(falls, requests.length ? waterfall(requests, live.history.models[model]) : h("p", { class: "hint" }, "No requests through this front yet."));
+    fill(falls, requests.length ? waterfall(requests, live.history.models[model]) : h("p", { class: "hint" }, "No requests over HTTP yet."));
     put(fallsHint, requests.length ? `${requests.length} requests, the last answered at ${clock(requests.at(-1).end)}.` : "");
   }
 
@@ -92,7 +92,7 @@ export function show(main, name) {
       h("div", {}, times.element, batch.element)),
     h("section", { class: "panel" }, h("h2", {}, "The last hundred requests"), fallsHint, falls,
       h("p", { class: "legend" }, h("span", {}, h("i", { class: "key c1" }), "queue"), h("span", {}, h("i", { class: "key c0" }), "compute"), h("span", {}, h("i", { class: "key rest" }), "rest"), h("span", {}, h("i", { class: "key failed" }), "failed")),
-      h("p", { class: "hint" }, "The begin and the end of each bar are measured by this front, from the request's headers to the end of the answer. How a bar is divided is not: the server tells no times of single requests, so queue and compute are the means of the server's statistics in the second in which the request was answered. Requests that were answered together end at the same place.")));
+      h("p", { class: "hint" }, "The begin and the end of each bar are measured by the HTTP front end, from the request's headers to the end of the answer. How a bar is divided is not: the server tells no times of single requests, so queue and compute are the means of the server's statistics in the second in which the request was answered. Requests that were answered together end at the same place.")));
   const stop = listen(update);
   const loop = async () => {
     while (!stopped) {

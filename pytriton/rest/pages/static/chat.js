@@ -43,6 +43,7 @@ export function show(main, name) {
 
   function tellCalls() {
     const given = request();
+    if (given.messages.at(-1)?.role === "assistant") given.messages.pop();  // what was just called
     if (!given.messages.length || given.messages.at(-1).role === "system") given.messages.push({ role: "user", content: text.value || "Hello" });
     showCalls(calls, null, null, null, chatSnippets(given));
   }

@@ -99,7 +99,7 @@ export function show(main) {
       h("div", { class: "scroll" }, h("table", { class: "models cards" },
         h("thead", {}, h("tr", {}, ["Model", "State", "Requests/s", "Last minute", "p50", "p99", "Mean", "Failures/s", "Queued", "Batch", "Workers"].map((text) => h("th", { scope: "col" }, text)))),
         body)),
-      h("p", { class: "hint" }, "p50 and p99 are those of the requests through this front. All other figures are the server's, for requests of every client.")),
+      h("p", { class: "hint" }, "p50 and p99 are those of requests over HTTP, where PyTriton's front ends measure them. All other figures are the server's, for requests of every client.")),
     h("div", { class: "charts" }, charts.rate.element, charts.latency.element, charts.queue.element),
     own,
   );

@@ -63,7 +63,10 @@ function index(models, chats) {
     h("a", { href: link(model, chats), class: "card" }, h("b", {}, model.name), h("span", {}, model.description || "No description."), h("code", {}, signature(model))))));
 }
 
+const OPENAI = { chat: "messages → stream of text", completion: "prompt → stream of text", embedding: "text → vector" };
+
 function signature(model) {
+  if (model.kinds.length) return model.kinds.map((kind) => OPENAI[kind]).join(", ");
   const one = ([name, schema]) => `${name}: ${describe(schema)}`;
   const inputs = Object.entries(model.inputs).map(one).join(", ");
   return `(${inputs}) → ${model.streams ? "stream of " : ""}${Object.entries(model.outputs).map(one).join(", ")}`;

@@ -169,9 +169,9 @@ function workerTable(found, used) {
     const error = each.last_error === null ? h("span", { class: "hint" }, "needs the token") : each.last_error && h("details", {}, h("summary", {}, each.last_error.trim().split("\n").at(-1).slice(0, 80)), h("pre", { tabindex: "0" }, each.last_error));
     return h("tr", { "data-worker": each.name }, h("th", { scope: "row" }, each.name, several.has(each.model) && ` v${each.version}`), cell("State", h("span", { class: `badge ${state}` }, each.state)),
       cell("Since", each.since ? ago(Date.now() / 1000 - each.since) : "–"), cell("Kind", each.kind), cell("Host", each.host), cell("Process", each.pid ?? "–"),
-      cell("Batches", each.batches ?? "–"),
+      cell("In flight", each.batches ?? "–"),
       cell("Restarts", String(each.restarts)), cell("Memory", own ? bytes(own.memory) : "–"), cell("CPU", own ? percent(own.cpu) : "–"), cell("Last error", error || "–"));
   });
-  const heads = ["Worker", "State", "Since", "Kind", "Host", "Process", "Batches", "Restarts", "Memory", "CPU", "Last error"];
+  const heads = ["Worker", "State", "Since", "Kind", "Host", "Process", "In flight", "Restarts", "Memory", "CPU", "Last error"];
   return h("div", { class: "scroll" }, h("table", { class: "cards" }, h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, rows)));
 }
