@@ -112,13 +112,13 @@ const cosine = (a, b) => dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b));
 
 function vectors(texts, found) {
   const start = (vector) => `${vector.slice(0, SHOWN).map((value) => number(value)).join(", ")}${vector.length > SHOWN ? ", …" : ""}`;
-  const head = (text, scope) => h("th", { scope }, text);
+  const head = (text, scope, kind = null) => h("th", { scope, class: kind }, text);
   return [
     h("p", {}, `${found[0].length} dimensions`),
     h("ol", { class: "list" }, found.map((vector) => h("li", {}, start(vector)))),
     found.length > 1 && [h("h3", {}, "Cosine similarity"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cosine similarity" },
       h("table", { class: "data" },
-        h("thead", {}, h("tr", {}, head("Text", "col"), found.map((_, index) => head(String(index + 1), "col")))),
+        h("thead", {}, h("tr", {}, head("Text", "col"), found.map((_, index) => head(String(index + 1), "col", "n")))),
         h("tbody", {}, found.map((a, index) => h("tr", {}, head(`${index + 1}. ${texts[index]}`, "row"), found.map((b) => h("td", { class: "n" }, number(cosine(a, b)))))))))],
   ];
 }
