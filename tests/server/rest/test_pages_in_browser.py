@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -20,7 +21,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from pytriton.decorators import batch
-from pytriton.llm import ChatModel, ChatRequest
+from pytriton.llm import ChatModel, ChatRequest, CompletionModel, CompletionRequest, EmbeddingModel
 from pytriton.rest import RestConfig, create_app
 from pytriton.triton import Triton, TritonSecurityConfig
 from pytriton.workers import Processes
@@ -41,7 +42,8 @@ pytestmark = [
 ]
 TOKEN = "the-token-of-operators"
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
-PAGES = ("", "try", "try/scalars", "try/digit", "try/picture", "chat/parrot", "batches/scalars", "workers")
+PAGES = ("", "try", "try/scalars", "try/digit", "try/picture", "try/teller", "try/letters", "chat/parrot")
+PAGES += ("batches/scalars", "workers")
 AXE = """async () => (await axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})).violations.map(
     ({id, nodes}) => [id, ...nodes.map(({html, failureSummary}) => html + " " + failureSummary)])"""
 # The network may change while containers start: the browser drops its connections then, and the page retries.
@@ -53,6 +55,17 @@ def parrot(request: ChatRequest) -> Iterator[str]:
     """Repeat what was said."""
     for word in str(request.messages[-1]["content"]).split():
         yield f"{word}! "
+
+
+def teller(request: CompletionRequest) -> Iterator[str]:
+    """Say the prompt again and again."""
+    for _ in range(request.max_tokens or 3):
+        yield f"{request.prompt}; "
+
+
+def letters(texts: list[str]) -> np.ndarray:
+    """Count the letters of texts."""
+    return np.array([[text.count(letter) for letter in "abcdefghijkl"] for text in texts], np.float32)
 
 
 def make_numbered(version: int) -> Callable[[str], str]:
@@ -86,7 +99,8 @@ def triton() -> Iterator[Triton]:
         triton = stack.enter_context(Triton(config=config, security_config=security, rest=rest))
         bind_kinds(triton)
         bind_digit(triton)
-        triton.bind(ChatModel(parrot))
+        for model in (ChatModel(parrot), CompletionModel(teller), EmbeddingModel(letters)):
+            triton.bind(model)
         triton.bind("add", Processes(make_add, count=1))
         for version in (1, 2):
             triton.bind("numbered", make_numbered(version), model_version=version)
@@ -286,6 +300,33 @@ def test_a_chat_streams_its_answers(visit):
     assert visit.page.locator(".chat li").count() == 0
 
 
+def test_a_completion_streams_what_follows_a_prompt(visit):
+    visit.open("try")
+    visit.page.get_by_role("link", name="teller").filter(has_text="Say the prompt again and again.").click()
+    visit.page.get_by_label("Prompt").fill("once, ö")
+    visit.page.get_by_label("Most tokens").fill("2")
+    visit.page.get_by_role("button", name="Run").click()
+    visit.page.locator("#output p.text", has_text="once, ö; once, ö; ").wait_for()
+    visit.page.locator("p.told", has_text="First token after").wait_for()
+    assert "client.completions.create(" in visit.page.locator(".calls pre").inner_text()
+    visit.page.locator("[data-call=curl]").click()
+    assert all(part in _printed("sh", visit) for part in ('"once, ö; "', "data: [DONE]"))
+
+
+def test_embeddings_are_shown_and_compared(visit):
+    visit.open("try/letters")
+    visit.page.get_by_label("Texts").fill("a\nbb\naaa\n\n")
+    visit.page.get_by_role("button", name="Run").click()
+    visit.page.locator("#output", has_text="12 dimensions").wait_for()
+    assert visit.page.locator("#output li").all_inner_texts()[2] == "3, 0, 0, 0, 0, 0, 0, 0, …"
+    assert visit.page.locator("#output td").all_inner_texts() == [*"101", *"010", *"101"]
+    visit.page.locator("[data-call=curl]").click()
+    assert len(json.loads(_printed("sh", visit))["data"]) == 3
+    visit.page.get_by_label("Texts").fill("\n")
+    visit.page.get_by_role("button", name="Run").click()
+    visit.page.locator(".error", has_text="give a text").wait_for()
+
+
 def test_the_keyboard_is_enough(visit):
     visit.open("try/tell")
     visit.page.keyboard.press("Tab")
@@ -300,19 +341,25 @@ def test_the_keyboard_is_enough(visit):
     visit.page.locator("#output", has_text="Key 0").wait_for()
 
 
-@pytest.mark.parametrize(("name", "program"), [("curl", ["sh", "-c"]), ("ModelClient", [sys.executable, "-c"])])
+@pytest.mark.parametrize(("name", "program"), [("curl", "sh"), ("ModelClient", sys.executable)])
 def test_the_same_call_can_be_copied_and_run(visit, name, program):
     visit.open("try/scalars")
     visit.page.locator("[data-input=number]").fill("2")
     visit.page.locator("[data-input=text]").fill('it\'s "quoted" ö')
     visit.page.locator(f"[data-call={name}]").click()
     visit.page.locator(".calls pre", has_text="quoted").wait_for()
+    printed = _printed(program, visit)
+    assert "it's" in printed
+    assert "ö" in printed
+
+
+def _printed(program, visit):
+    """What the call that the page shows prints."""
     text = visit.page.locator(".calls pre").inner_text()
     environment = {**os.environ, "NO_PROXY": "*"}
-    done = subprocess.run([*program, text], env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run([program, "-c", text], env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
-    assert "it's" in done.stdout
-    assert "ö" in done.stdout
+    return done.stdout
 
 
 def test_figures_move_under_load(visit, triton):

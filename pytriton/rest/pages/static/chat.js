@@ -1,12 +1,8 @@
 // A chat with a model that serves OpenAI's route for it.
 
-import { events, post, root } from "./api.js";
-import { fill, h, milliseconds, number, put } from "./dom.js";
-import { chatModels, showCalls } from "./tryit.js";
-import { live } from "./live.js";
-import { literal, quoted } from "./snippets.js";
-
-const PATH = "/v1/chat/completions";
+import { fill, h, put } from "./dom.js";
+import { field, openaiModels, openaiSnippets, sampling, streamText } from "./openai.js";
+import { showCalls } from "./tryit.js";
 
 export function show(main, name) {
   const messages = [];
@@ -14,8 +10,7 @@ export function show(main, name) {
   const log = h("ol", { class: "chat", "aria-label": "Conversation" });
   const text = h("textarea", { rows: "2", id: "chat-text", placeholder: "Message" });
   const system = h("textarea", { rows: "2", id: "chat-system", placeholder: "You are a helpful assistant." });
-  const temperature = h("input", { type: "number", id: "chat-temperature", min: "0", max: "2", step: "0.1", class: "short" });
-  const most = h("input", { type: "number", id: "chat-most", min: "1", step: "1", class: "short" });
+  const options = sampling();
   const problem = h("p", { class: "error", role: "alert" });
   const told = h("p", { class: "told", role: "status" });
   const send = h("button", { type: "submit", class: "primary" }, "Send");
@@ -35,17 +30,14 @@ export function show(main, name) {
 
   function request() {
     const start = system.value.trim() ? [{ role: "system", content: system.value }] : [];
-    const given = { model: name, messages: [...start, ...messages] };
-    if (temperature.value !== "") given.temperature = Number(temperature.value);
-    if (most.value !== "") given.max_tokens = Number(most.value);
-    return given;
+    return { model: name, messages: [...start, ...messages], ...options.given() };
   }
 
   function tellCalls() {
     const given = request();
     if (given.messages.at(-1)?.role === "assistant") given.messages.pop();  // what was just called
     if (!given.messages.length || given.messages.at(-1).role === "system") given.messages.push({ role: "user", content: text.value || "Hello" });
-    showCalls(calls, null, null, null, chatSnippets(given));
+    showCalls(calls, openaiSnippets("chat.completions", given, "delta.content"));
   }
 
   function bubble(role, content) {
@@ -69,23 +61,13 @@ export function show(main, name) {
     send.disabled = true;
     stop.hidden = false;
     const body = bubble("assistant", "");
-    const began = performance.now();
-    let first = null;
-    let usage = null;
     let answer = "";
     try {
-      const response = await post(PATH, { ...request(), stream: true, stream_options: { include_usage: true } }, { signal });
-      for await (const { data } of events(response)) {
-        if (data === "[DONE]") break;
-        const chunk = JSON.parse(data);
-        if (chunk.error) throw new Error(chunk.error.message);
-        usage = chunk.usage ?? usage;
-        const piece = chunk.choices?.[0]?.delta?.content ?? "";
-        if (piece) first ??= performance.now() - began;
+      await streamText("/v1/chat/completions", request(), signal, told, (piece) => {
         answer += piece;
         body.append(piece);
         log.scrollTop = log.scrollHeight;
-      }
+      });
     } catch (error) {
       if (!signal.aborted) put(problem, error.message);
     } finally {
@@ -94,10 +76,6 @@ export function show(main, name) {
     }
     if (answer) messages.push({ role: "assistant", content: answer });
     else body.closest("li").remove();
-    const seconds = (performance.now() - began) / 1000;
-    const tokens = usage?.completion_tokens;
-    const speed = tokens ? `, ${tokens} tokens, ${number(tokens / seconds)} tokens/s` : "";
-    put(told, first === null ? "" : `First token after ${milliseconds(first)}, all in ${milliseconds(seconds * 1000)}${speed}`);
     tellCalls();
   }
 
@@ -107,29 +85,16 @@ export function show(main, name) {
       text.form.requestSubmit();
     }
   });
-  const option = (label, control) => h("div", { class: "field" }, h("label", { for: control.id }, label), control);
   fill(main, h("div", { class: "head" }, h("h1", {}, name), clear),
     h("div", { class: "panel" }, log, told, problem,
       h("form", { onsubmit: submit, class: "compose" }, h("label", { for: text.id, class: "hidden" }, "Message"), text, send, stop),
       h("details", {}, h("summary", {}, "Options"), h("div", { class: "options", onchange: tellCalls },
-        option("System message", system), option("Temperature", temperature), option("Most tokens", most)))),
+        field("System message", system), options.elements))),
     calls);
-  chatModels().then((names) => {
+  openaiModels().then((names) => {
     if (!names.includes(name)) put(problem, `The front does not serve ${name} as a chat.`);
   }, (error) => put(problem, error.message));
   tellCalls();
   text.focus();
   return () => abort.abort();
-}
-
-function chatSnippets(request) {
-  const base = location.origin + root;
-  const text = JSON.stringify({ ...request, stream: true }, null, 2);
-  const asksToken = live.about?.asksToken;
-  const options = Object.entries(request).filter(([key]) => key !== "messages" && key !== "model").map(([key, value]) => `\n    ${key}=${literal(value)},`);
-  return {
-    openai: `from openai import OpenAI\n\nclient = OpenAI(base_url="${base}/v1", api_key=${asksToken ? "TOKEN" : '"none"'})\nstream = client.chat.completions.create(\n    model="${request.model}",\n    messages=${literal(request.messages)},${options.join("")}\n    stream=True,\n)\nfor chunk in stream:\n    print(chunk.choices[0].delta.content or "", end="")`,
-    curl: `curl -N ${base}${PATH} \\\n  ${asksToken ? '-H "Authorization: Bearer $TOKEN" \\\n  ' : ""}-H 'Content-Type: application/json' \\\n  -d ${quoted(text)}`,
-    JavaScript: `import OpenAI from "openai";\n\nconst client = new OpenAI({ baseURL: "${base}/v1", apiKey: ${asksToken ? "token" : '"none"'} });\nconst stream = await client.chat.completions.create(${text});\nfor await (const chunk of stream) {\n  process.stdout.write(chunk.choices[0]?.delta?.content ?? "");\n}`,
-  };
 }

@@ -5,6 +5,7 @@ import { code, viewOf, views } from "./answer.js";
 import { copy, fill, h, milliseconds, put } from "./dom.js";
 import { InputError, describe, fields } from "./form.js";
 import { listen, live } from "./live.js";
+import { openaiForm, openaiModels } from "./openai.js";
 import { snippets } from "./snippets.js";
 
 const RELOAD_MS = 500;
@@ -19,10 +20,10 @@ export function show(main, name) {
 async function load(main, name, state) {
   fill(main, h("h1", {}, name || "Try it"), h("p", { class: "hint" }, "Loading"));
   let models;
-  let chats;
+  let served; // by OpenAI's routes
   try {
     models = await get("/pages/models");
-    chats = models.some((each) => each.kinds.includes("chat")) ? await chatModels() : [];
+    served = models.some((each) => each.kinds.length) ? await openaiModels() : [];
   } catch (error) {
     fill(main, h("h1", {}, name || "Try it"), h("p", { class: "error" }, error.message));
     return;
@@ -31,7 +32,7 @@ async function load(main, name, state) {
   const model = models.find((each) => each.name === name);
   if (!name || !model) {
     const missing = h("p", { class: "error" }, `Model ${name} is not ready. Its form appears here as soon as it is.`);
-    fill(main, h("h1", {}, "Try it"), name && missing, index(models, chats));
+    fill(main, h("h1", {}, "Try it"), name && missing, index(models, served));
     const before = models.length;
     state.stop = listen(() => {
       const ready = Object.values(live.sample.models).filter((each) => each.versions.some(({ state }) => state === "READY"));
@@ -40,27 +41,17 @@ async function load(main, name, state) {
       setTimeout(() => load(main, name, state), RELOAD_MS);
     });
   } else {
-    modelPage(main, model, models, chats, state);
+    modelPage(main, model, models, served, state);
   }
 }
 
-export async function chatModels() {
-  try {
-    const { data } = await get("/v1/models");
-    return data.map((each) => each.id);
-  } catch (error) {
-    if (error instanceof ApiError && error.status !== 401) return [];
-    throw error;
-  }
-}
+const link = (model, served) => (isChat(model, served) ? `#/chat/${encodeURIComponent(model.name)}` : `#/try/${encodeURIComponent(model.name)}`);
+const isChat = (model, served) => served.includes(model.name) && model.kinds.includes("chat");
 
-const link = (model, chats) => (isChat(model, chats) ? `#/chat/${encodeURIComponent(model.name)}` : `#/try/${encodeURIComponent(model.name)}`);
-const isChat = (model, chats) => chats.includes(model.name) && model.kinds.includes("chat");
-
-function index(models, chats) {
+function index(models, served) {
   if (!models.length) return h("p", { class: "hint" }, "No models are ready.");
   return h("ul", { class: "index" }, models.map((model) => h("li", {},
-    h("a", { href: link(model, chats), class: "card" }, h("b", {}, model.name), h("span", {}, model.description || "No description."), h("code", {}, signature(model))))));
+    h("a", { href: link(model, served), class: "card" }, h("b", {}, model.name), h("span", {}, model.description || "No description."), h("code", {}, signature(model))))));
 }
 
 const OPENAI = { chat: "messages → stream of text", completion: "prompt → stream of text", embedding: "text → vector" };
@@ -72,15 +63,16 @@ function signature(model) {
   return `(${inputs}) → ${model.streams ? "stream of " : ""}${Object.entries(model.outputs).map(one).join(", ")}`;
 }
 
-function modelPage(main, model, models, chats, state) {
-  const made = fields(model);
+function modelPage(main, model, models, served, state) {
+  const openai = served.includes(model.name) && model.kinds.some((kind) => kind !== "chat") && openaiForm(model);
+  const made = openai ? [] : fields(model);
   const run = h("button", { type: "submit", class: "primary" }, "Run");
   const cancel = h("button", { type: "button", hidden: true, onclick: () => state.stop() }, "Stop");
   const problem = h("p", { class: "error", role: "alert" });
   const told = h("p", { class: "told", role: "status" });
   const output = h("div", { id: "output" }, h("p", { class: "hint" }, "The answer appears here."));
   const calls = h("section", { class: "panel calls", "aria-label": "The same call" });
-  const picker = h("select", { id: "picker", "aria-label": "Model", onchange: () => (location.hash = link(models.find((each) => each.name === picker.value), chats)) },
+  const picker = h("select", { id: "picker", "aria-label": "Model", onchange: () => (location.hash = link(models.find((each) => each.name === picker.value), served)) },
     models.map((each) => h("option", { value: each.name, selected: each === model }, each.name)));
 
   async function body() {
@@ -93,6 +85,7 @@ function modelPage(main, model, models, chats, state) {
   }
 
   async function tellCalls() {
+    if (openai) return showCalls(calls, openai.calls());
     let values;
     try {
       values = await body();
@@ -100,7 +93,9 @@ function modelPage(main, model, models, chats, state) {
       if (!(error instanceof InputError)) throw error;
       return;
     }
-    showCalls(calls, model, values, Object.fromEntries(made.map((field) => [field.name, field.file()])));
+    const files = Object.fromEntries(made.map((field) => [field.name, field.file()]));
+    const server = live.about?.server.replace(/127\.0\.0\.1|localhost|0\.0\.0\.0/, location.hostname) ?? "";
+    showCalls(calls, snippets(model, values, { base: location.origin + root, server, asksToken: live.about?.asksToken, files }));
   }
 
   async function submit(event) {
@@ -117,7 +112,8 @@ function modelPage(main, model, models, chats, state) {
       const values = await body();
       tellCalls();
       const path = `/predict/${encodeURIComponent(model.name)}`;
-      if (model.streams) await stream(path, values, abort.signal, began);
+      if (openai) await openai.answer(abort.signal, told, output);
+      else if (model.streams) await stream(path, values, abort.signal, began);
       else await whole(path, values, abort.signal, began);
     } catch (error) {
       if (abort.signal.aborted) put(told, `Stopped after ${milliseconds(performance.now() - began)}`);
@@ -161,7 +157,7 @@ function modelPage(main, model, models, chats, state) {
   }
 
   const form = h("form", { class: "panel", onsubmit: submit, onchange: tellCalls, novalidate: true }, h("h2", {}, "Inputs"),
-    made.length ? made.map((field) => field.element) : h("p", { class: "hint" }, "The model has no inputs."),
+    openai ? openai.elements : made.length ? made.map((field) => field.element) : h("p", { class: "hint" }, "The model has no inputs."),
     problem, h("div", { class: "row" }, run, cancel));
   fill(main, h("div", { class: "head" }, h("h1", {}, model.name), picker), model.description && h("p", { class: "lead" }, model.description),
     h("p", { class: "signature" }, h("code", {}, signature(model))),
@@ -169,10 +165,8 @@ function modelPage(main, model, models, chats, state) {
   tellCalls();
 }
 
-export function showCalls(section, model, values, files, made = null) {
-  const server = live.about?.server.replace(/127\.0\.0\.1|localhost|0\.0\.0\.0/, location.hostname) ?? "";
-  const given = { base: location.origin + root, server, asksToken: live.about?.asksToken, files };
-  const texts = Object.entries(made ?? snippets(model, values, given)).filter(([, text]) => text);
+export function showCalls(section, calls) {
+  const texts = Object.entries(calls).filter(([, text]) => text);
   const chosen = section.dataset.chosen ?? texts[0][0];
   section.texts = Object.fromEntries(texts);
   const names = Object.keys(section.texts).join();
