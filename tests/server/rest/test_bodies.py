@@ -229,6 +229,7 @@ def test_bodies_may_be_compressed(front, encoding):
         ("gzip", gzip.compress(bytes(2 << 20), 1), 413),
         ("br", b'{"x": [1]}', 415),
     ],
+    ids=["not compressed", "cut short", "followed by other data", "too large", "unknown encoding"],
 )
 def test_bodies_that_cannot_be_decompressed_are_refused(front, encoding, content, status):
     headers = {"content-type": "application/json", "content-encoding": encoding}
