@@ -121,23 +121,24 @@ class JoinedWorker:
         identity: Of its connection.
         host: The machine, as it calls itself.
         process: Its id there.
-        credits: How many batches it takes at a time.
         device: That it was given; empty if none.
         package: Version of pytriton there.
         joined: In seconds of :func:`time.time`.
+        credits: How many batches it takes at a time.
+        is_concurrent: Whether it works on several at once.
     """
 
     identity: bytes
     model: RemoteModel
     host: str
     process: int
-    credits: int
     device: str = ""
     package: str = ""
     joined: float = field(default_factory=time.time)
     last_batch: int = 0  # its number; of workers with as many batches, the one that has waited longest gets the next
     ready: bool = False
-    is_async: bool = False
+    credits: int = 1
+    is_concurrent: bool = False
     pace: WorkerPace = field(default_factory=WorkerPace)
     leaving: bool = False
     batches: dict[int, Batch] = field(default_factory=dict)
@@ -157,16 +158,12 @@ class JoinedWorker:
         return self.ready and not self.leaving and len(self.batches) < most
 
     @property
-    def is_concurrent(self) -> bool:
-        """Whether it works on several batches at once."""
-        return self.is_async or self.model.config.decoupled
-
-    @property
     def wanted(self) -> int:
-        """How many batches keep it busy: those that wait in the server grow meanwhile."""
+        """How many batches keep it busy. More would only be smaller: what waits in the server is merged."""
         if not self.ready or self.leaving:
             return 0
-        return self.credits if self.is_concurrent else min(self.credits, self.pace.batches)
+        can_grow = self.model.config.batching and not self.is_concurrent
+        return min(self.credits, self.pace.batches) if can_grow else self.credits
 
 
 @dataclass(eq=False)

@@ -81,6 +81,7 @@ class Dispatcher:
             self._deliver(*connection.outbox.popleft())
         if not connection.outbox:
             self.full.discard(connection)
+            self.limit(connection.model)
         self._tell_taken(connection.model.workers.values())
 
     def _cancel(self, batch: Batch, frame: Frame) -> None:
@@ -156,7 +157,10 @@ class Dispatcher:
         return min(rooms, key=lambda worker: (len(worker.batches), worker.last_batch), default=None)
 
     def limit(self, model: RemoteModel) -> None:
-        """Tell the proxies how many batches keep the workers busy, unless the user has said it."""
+        """Tell the proxies how many batches keep the workers busy, unless the user has said it.
+
+        A proxy that has no room learns it from :meth:`flush`.
+        """
         if model.options.batches_in_flight is not None or model.sequences:
             return
         most = max(1, sum(worker.wanted for worker in model.workers.values()))

@@ -91,7 +91,7 @@ class Members:
             worker.reports.count(*content)
         elif kind == READY:
             worker.ready = True
-            worker.is_async = bool(content["is_async"])
+            worker.credits, worker.is_concurrent = max(1, int(content["credits"])), bool(content["is_concurrent"])
             LOGGER.info("worker %s has joined", worker)
             self._observe(worker)
             model.on_change()
@@ -127,7 +127,6 @@ class Members:
             model,
             str(hello["host"]),
             int(hello["process"]),
-            max(1, int(hello.get("credits", 1))),
             str(hello.get("device") or ""),
             str(hello["package"]),
         )

@@ -6,10 +6,10 @@
 
                               <──  HELLO, JSON          who it is, and which model it answers
     WELCOME, JSON             ──>                       the model's configuration; or REFUSED, JSON
-                              <──  READY, JSON          its callable is checked
+                              <──  READY, JSON          its callable is checked; how many batches it takes at a time
     frame [, data]            ──>                       a batch, or the cancellation of one
                               <──  TAKEN, number        the callable is about to get this batch
-                              <──  frame [, data], progress    a reply, how long the callable took, and what it gets next
+                              <──  frame [, data], progress    a reply, how long it took, and the batch that is next
     OBSERVE                   ──>                       report batches from now on
                               <──  REPORT, JSON         for metrics; see pool/batch_reports.py
                               <──  LEAVE                no further batch, please

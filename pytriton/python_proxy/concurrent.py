@@ -56,16 +56,23 @@ class Slots:
     def acquire(self, timeout: float | None = None) -> bool:
         """Wait for one; False at the timeout, in seconds."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._free > 0, timeout):
+            if not self._changed.wait_for(self._is_one_free, timeout):
                 return False
             self._free -= 1
             return True
+
+    def wait(self) -> float:
+        """Wait until one is free; returns the seconds that it took."""
+        start = time.monotonic()
+        with self._changed:
+            self._changed.wait_for(self._is_one_free)
+        return time.monotonic() - start
 
     def release(self) -> None:
         """Give one back."""
         with self._changed:
             self._free += 1
-            self._changed.notify()
+            self._changed.notify_all()
 
     def set_limit(self, limit: int) -> None:
         """Change the count. Those that are acquired beyond a lower one are released before others are acquired."""
@@ -73,6 +80,9 @@ class Slots:
             self._free += limit - self._limit
             self._limit = limit
             self._changed.notify_all()
+
+    def _is_one_free(self) -> bool:
+        return self._free > 0
 
 
 class ConcurrentExecutor:
@@ -107,22 +117,15 @@ class ConcurrentExecutor:
         self._worker.channel.shutdown()
 
     def execute(self, requests: list[Any]) -> None:
-        """Send a batch to the worker; waits while too many are in flight."""
+        """Send a batch to the worker, and wait until another one may be: what comes next waits in the server."""
         batch = PendingBatch(requests, [request.get_response_sender() for request in requests], self._codec.decoupled)
-        waited = self._take_slot() > LONG_WAIT_S
-        if waited or self._waited:  # here or, after others that did so, in the server
+        if self._waited:  # and the requests in the server
             batch.drop_cancelled()
-        self._waited = waited
-        if batch.is_done():
-            self._slots.release()
-        else:
-            self._submit(batch)
-
-    def _take_slot(self) -> float:
-        """Wait until another batch may be in flight; returns the seconds that it took."""
-        start = time.monotonic()
+            if batch.is_done():
+                return
         self._slots.acquire()
-        return time.monotonic() - start
+        self._submit(batch)
+        self._waited = self._slots.wait() > LONG_WAIT_S
 
     def _submit(self, batch: PendingBatch) -> None:
         frame = None
