@@ -73,7 +73,7 @@ async def test_eager_client_knows_the_model_on_entering(url, model):
         await client.wait_for_server(10)
         await client.wait_for_model(10)
     with pytest.raises(PyTritonClientModelUnavailableError, match="'absent'"):
-        async with AsyncioModelClient(url, "absent", lazy_init=False, init_timeout_s=0.5):
+        async with AsyncioModelClient(url, "absent", lazy_init=False, init_timeout_s=2.5):
             pass
 
 

@@ -47,7 +47,7 @@ def test_large_tensors_pass(url, model):
 
 
 def test_absent_model_is_found_to_be_so(url):
-    with FuturesModelClient(url, "absent", init_timeout_s=0.5) as client:
+    with FuturesModelClient(url, "absent", init_timeout_s=2.5) as client:
         futures = [client.infer_batch(filled(1)) for _ in range(5)]
         for future in futures:
             assert isinstance(future.exception(PATIENCE_S), PyTritonClientModelUnavailableError)

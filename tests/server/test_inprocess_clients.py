@@ -125,7 +125,7 @@ def test_errors_are_those_of_clients_over_a_network(models: Models):
     with pytest.raises(PyTritonClientClosedError):
         client.infer_sample(row(1)[0])
     with pytest.raises(PyTritonClientModelUnavailableError, match="'nothing'"):
-        ModelClient(models.triton.server, "nothing", lazy_init=False, init_timeout_s=0.1)
+        ModelClient(models.triton.server, "nothing", lazy_init=False, init_timeout_s=2.5)
 
 
 def test_a_server_that_does_not_run_cannot_be_reached(doubler: str):

@@ -98,6 +98,7 @@ def test_a_changed_function_is_served_at_once(serve):
 def test_functions_are_called_in_workers(serve):
     program = serve("program.py", "--workers=2")
     program.wait_for({"result": "A"}, "shout", text="a")
+    wait_for(lambda: program.call("host", text="a")[0] == 200, "the other function to be served", SLOW_START_S)
     workers = [pid for pid in program.command.family() if is_worker(pid)]
     assert len(workers) == 4
     assert program.call("host", text="a")[1]["result"] in workers
