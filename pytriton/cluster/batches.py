@@ -154,7 +154,7 @@ class JoinedWorker:
     @property
     def has_room(self) -> bool:
         """Whether it takes another batch."""
-        most = 1 if self.pace.is_unsure and not self.is_concurrent else self.credits
+        most = 1 if self.model.is_paced and not self.is_concurrent and self.pace.is_unsure else self.credits
         return self.ready and not self.leaving and len(self.batches) < most
 
     @property
@@ -162,8 +162,8 @@ class JoinedWorker:
         """How many batches keep it busy. More would only be smaller: what waits in the server is merged."""
         if not self.ready or self.leaving:
             return 0
-        can_grow = self.model.config.batching and not self.is_concurrent
-        return min(self.credits, self.pace.batches) if can_grow else self.credits
+        is_paced = self.model.is_paced and not self.is_concurrent
+        return min(self.credits, self.pace.batches) if is_paced else self.credits
 
 
 @dataclass(eq=False)
@@ -190,9 +190,13 @@ class RemoteModel:
     workers: dict[bytes, JoinedWorker] = field(default_factory=dict)
     waiting: deque[Batch] = field(default_factory=deque)
     sequences: bool = field(init=False)  # the batches of an instance should go to one worker
+    is_limited: bool = field(init=False)  # how many batches are in flight is not ours to choose
+    is_paced: bool = field(init=False)  # batches may grow while they wait in the server
 
     def __post_init__(self) -> None:
         self.sequences = isinstance(self.config.batcher, SequenceBatcher)
+        self.is_limited = self.sequences or self.options.batches_in_flight is not None
+        self.is_paced = self.config.batching and not self.is_limited
 
     @property
     def name(self) -> str:

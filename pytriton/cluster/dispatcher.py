@@ -161,7 +161,7 @@ class Dispatcher:
 
         A proxy that has no room learns it from :meth:`flush`.
         """
-        if model.options.batches_in_flight is not None or model.sequences:
+        if model.is_limited:
             return
         most = max(1, sum(worker.wanted for worker in model.workers.values()))
         for connection in model.connections:
