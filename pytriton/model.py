@@ -72,8 +72,8 @@ class Model:
         self._pool: WorkerPool = _pool(infer, served)
         self._instances = self._pool.workers
         self._max_batches_in_flight = served.options.max_batches_in_flight
-        if isinstance(infer, (RemoteWorkers, RayWorkers)):
-            self._max_batches_in_flight = infer.limit
+        if isinstance(infer, (RemoteWorkers, RayWorkers)):  # the workers that join change it, unless it was given
+            self._max_batches_in_flight = getattr(infer, "batches_in_flight", None) or 1
         self._traced = traced
         self._native = native
         self._folders: tuple[Path, Path] | None = None  # the model repository, and the path of the sockets

@@ -22,6 +22,7 @@ from .messages import (
     NUMBER,
     OBSERVE,
     PROBE,
+    PROGRESS,
     TAKEN,
     Parts,
     configure,
@@ -36,6 +37,7 @@ from .messages import (
 __all__ = ["RemoteChannel"]
 
 POLL_S = 0.1
+MOST_US = 0xFFFFFFFF
 SMALL_PARTS = 1  # of what the server's side sends: a frame or a word
 LOST = (
     zmq.EVENT_DISCONNECTED
@@ -80,6 +82,7 @@ class RemoteChannel:
         self._ahead = 0
         self._next: Frame | None = None  # a frame that has arrived while another one was answered
         self._is_told = False  # that it is taken
+        self._begun: dict[int, float] = {}  # when the batches that are not answered were taken
         self._closed = self._is_polled = False
         self._is_watched = True  # a thread waits, or will without looking again
         self._socket = context.socket(zmq.DEALER)
@@ -138,23 +141,26 @@ class RemoteChannel:
                 return None
 
     def send(self, frame: Frame, tensors: Sequence[Tensor] = ()) -> None:
-        """As :meth:`Channel.send`. A last reply also tells that the next batch is taken, if that has arrived."""
+        """As :meth:`Channel.send`. A last reply also tells how long it took, and that the next batch is taken."""
         self._ahead += frame.more
         parts = encode(frame, tensors)
         with self._lock:
-            if not frame.more and self._next is None:
-                self._take_next(parts)
+            if not frame.more and (begun := self._begun.pop(frame.number, None)) is not None:
+                busy_us = int(1e6 * (time.monotonic() - begun))
+                parts.append(PROGRESS.pack(min(busy_us, MOST_US), self._take_next()))
             self._send_locked(parts)
             self._notify_if_arrived()
 
-    def _take_next(self, parts: Parts) -> None:
+    def _take_next(self) -> int:
+        """Take the next batch, if it has arrived; its number, or 0."""
+        if self._next is not None:
+            return 0
         try:
             self._next = self._receive_frame()
         except FrameError as error:  # which is not the reply's
             raise PeerGoneError(f"the server's side sent a bad message: {error}") from error
-        if self._next is not None and self._next.kind == REQUEST:
-            parts.append(NUMBER.pack(self._next.number))
-            self._is_told = True
+        self._is_told = self._next is not None and self._next.kind == REQUEST
+        return self._next.number if self._next is not None and self._is_told else 0
 
     def _send(self, parts: Parts) -> None:
         with self._lock:
@@ -212,8 +218,10 @@ class RemoteChannel:
             is_told, self._is_told = self._is_told, False
             if frame is None:
                 frame = self._receive_frame()
-            if frame is not None and frame.kind == REQUEST and not is_told:
-                self._send_locked([TAKEN, NUMBER.pack(frame.number)])
+            if frame is not None and frame.kind == REQUEST:
+                self._begun[frame.number] = time.monotonic()
+                if not is_told:
+                    self._send_locked([TAKEN, NUMBER.pack(frame.number)])
             self._is_watched = self._is_polled or (waits and frame is None)
         return frame
 

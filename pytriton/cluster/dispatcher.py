@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,7 +14,7 @@ from pytriton.cluster.messages import encode_forwarded, tensors_to_forward
 from pytriton.cluster.router import Router
 from pytriton.wire.arena import ArenaFullError
 from pytriton.wire.channel import PeerGoneError
-from pytriton.wire.frames import CANCEL, END, ERROR, NO_REGION, RELEASE, REQUEST, Frame
+from pytriton.wire.frames import CANCEL, END, ERROR, LIMIT, NO_REGION, RELEASE, REQUEST, Frame
 from pytriton.wire.tensors import FrameError, Tensor
 
 __all__ = ["Dispatcher"]
@@ -80,6 +81,7 @@ class Dispatcher:
             self._deliver(*connection.outbox.popleft())
         if not connection.outbox:
             self.full.discard(connection)
+            self.limit(connection.model)
         self._tell_taken(connection.model.workers.values())
 
     def _cancel(self, batch: Batch, frame: Frame) -> None:
@@ -134,6 +136,7 @@ class Dispatcher:
             worker = self._worker_for(waiting[0])
             if worker is not None:
                 batch = waiting.popleft()
+                batch.sent = 0.0 if worker.batches else time.monotonic()
                 batch.worker, worker.batches[batch.number], worker.last_batch = worker, batch, batch.number
                 self._router.send(worker.identity, encode_forwarded(batch.frame, batch.number))
             elif model.sequences:  # other instances' batches may have a worker
@@ -153,8 +156,29 @@ class Dispatcher:
         rooms = [worker for worker in model.workers.values() if worker.has_room]
         return min(rooms, key=lambda worker: (len(worker.batches), worker.last_batch), default=None)
 
-    def take_reply(self, worker: JoinedWorker, frame: Frame) -> None:
-        """Send a worker's reply on."""
+    def limit(self, model: RemoteModel) -> None:
+        """Tell the proxies how many batches keep the workers busy, unless the user has said it.
+
+        A proxy that has no room learns it from :meth:`flush`.
+        """
+        if model.is_limited:
+            return
+        most = max(1, sum(worker.wanted for worker in model.workers.values()))
+        for connection in model.connections:
+            limit = math.ceil(most / len(model.connections))
+            if connection.limit != limit and not connection.outbox and connection.is_writable():
+                with suppress(PeerGoneError):  # which reading tells too
+                    connection.channel.send(Frame(LIMIT, limit))
+                    connection.limit = limit
+
+    def take_reply(self, worker: JoinedWorker, frame: Frame, busy_s: float = 0.0) -> None:
+        """Send a worker's reply on.
+
+        Args:
+            worker: Which sent it.
+            frame: The reply.
+            busy_s: Of a last reply, seconds that the batch was in the worker.
+        """
         batch = worker.batches.get(frame.number)
         if batch is None:
             return
@@ -164,6 +188,9 @@ class Dispatcher:
         else:
             del worker.batches[frame.number]
             batch.worker = None
+            took_s = time.monotonic() - batch.sent if batch.sent else 0.0
+            if worker.pace.answered(busy_s, took_s):
+                self.limit(worker.model)
             self.hand_out(worker.model)  # first, because the worker waits for it
         if batch.frame.number in batch.connection.batches:
             self._reply(batch, frame)

@@ -199,6 +199,7 @@ class Hub:
         self._connections[connection.descriptor] = connection
         connection.model.connections.append(connection)
         self._poll.register(connection.descriptor, select.EPOLLIN)
+        self._dispatcher.limit(connection.model)
         self._serve(connection, select.EPOLLIN)
 
     def _serve(self, connection: Connection, events: int) -> None:
@@ -217,5 +218,6 @@ class Hub:
         del self._connections[connection.descriptor]
         self._poll.unregister(connection.descriptor)
         connection.model.connections.remove(connection)
+        self._dispatcher.limit(connection.model)
         self._dispatcher.drop(connection)
         connection.ended.set_exception(error)

@@ -17,6 +17,7 @@ from pytriton.cluster.messages import (
     NUMBER,
     OBSERVE,
     PROBE,
+    PROGRESS,
     PROTOCOL,
     READY,
     REFUSED,
@@ -63,12 +64,14 @@ class Members:
         try:
             if worker is not None and is_frame(first):
                 frame = decode([first, *more])
+                busy_us = following = 0
                 if len(more) > (frame.region != NO_REGION):
-                    self._take(worker, more[-1])
-                self._dispatcher.take_reply(worker, frame)
+                    busy_us, following = PROGRESS.unpack(more[-1])
+                    self._take(worker, following)
+                self._dispatcher.take_reply(worker, frame, busy_us / 1e6)
                 self._end_if_idle(worker)
             elif worker is not None and first == TAKEN:
-                self._take(worker, more[0])
+                self._take(worker, NUMBER.unpack(more[0])[0])
             elif first == HELLO:
                 self._welcome(identity, json.loads(bytes(more[0])))
             elif worker is not None:
@@ -76,9 +79,9 @@ class Members:
         except (FrameError, ValueError, TypeError, KeyError, IndexError) as error:
             self._refuse(identity, f"what it sent cannot be read: {error}", "a worker")
 
-    def _take(self, worker: JoinedWorker, number: Any) -> None:
+    def _take(self, worker: JoinedWorker, number: int) -> None:
         """The worker's callable is about to get a batch."""
-        batch = worker.batches.get(NUMBER.unpack(number)[0])
+        batch = worker.batches.get(number)
         if batch is not None:
             batch.taken = True
 
@@ -88,12 +91,15 @@ class Members:
             worker.reports.count(*content)
         elif kind == READY:
             worker.ready = True
+            worker.credits, worker.is_concurrent = max(1, int(content["credits"])), bool(content["is_concurrent"])
             LOGGER.info("worker %s has joined", worker)
             self._observe(worker)
             model.on_change()
+            self._dispatcher.limit(model)
             self._dispatcher.hand_out(model)
         elif kind == LEAVE:
             worker.leaving = True
+            self._dispatcher.limit(worker.model)
             self._end_if_idle(worker)
             model.on_change()
         elif kind == DERIVED:
@@ -121,7 +127,6 @@ class Members:
             model,
             str(hello["host"]),
             int(hello["process"]),
-            max(1, int(hello.get("credits", 1))),
             str(hello.get("device") or ""),
             str(hello["package"]),
         )
@@ -172,6 +177,7 @@ class Members:
     def _remove(self, worker: JoinedWorker) -> None:
         self._workers.pop(worker.identity, None)
         worker.model.workers.pop(worker.identity, None)
+        self._dispatcher.limit(worker.model)
         worker.reports.cancel_all()
         worker.model.on_change()
 

@@ -6,10 +6,10 @@
 
                               <──  HELLO, JSON          who it is, and which model it answers
     WELCOME, JSON             ──>                       the model's configuration; or REFUSED, JSON
-                              <──  READY, JSON          its callable is checked
+                              <──  READY, JSON          its callable is checked; how many batches it takes at a time
     frame [, data]            ──>                       a batch, or the cancellation of one
                               <──  TAKEN, number        the callable is about to get this batch
-                              <──  frame [, data] [, number]   a reply, and the batch that the callable gets next
+                              <──  frame [, data], progress    a reply, how long it took, and the batch that is next
     OBSERVE                   ──>                       report batches from now on
                               <──  REPORT, JSON         for metrics; see pool/batch_reports.py
                               <──  LEAVE                no further batch, please
@@ -52,16 +52,28 @@ from ..wire.tensors import ALIGN, FrameError, Tensor, data_bytes
 
 __all__ = [
     *("BYE", "DERIVED", "HELLO", "LEAVE", "OBSERVE", "PROBE", "READY", "REFUSED", "REPORT", "TAKEN", "WELCOME"),
-    *("NUMBER", "PROTOCOL", "Parts", "configure", "decode", "encode", "encode_forwarded", "has_message", "is_frame"),
+    *(
+        "NUMBER",
+        "PROGRESS",
+        "PROTOCOL",
+        "Parts",
+        "configure",
+        "decode",
+        "encode",
+        "encode_forwarded",
+        "has_message",
+        "is_frame",
+    ),
     *("receive", "send", "tensors_to_forward", "with_remaining_times"),
 ]
 
-PROTOCOL = 2
+PROTOCOL = 3
 HELLO, WELCOME, REFUSED, READY, TAKEN, LEAVE, BYE, PROBE, OBSERVE, REPORT, DERIVED = (
     *(b"hello", b"welcome", b"refused", b"ready", b"taken", b"leave", b"bye", b"probe"),
     *(b"observe", b"report", b"derived"),
 )
 NUMBER = struct.Struct("<I")
+PROGRESS = struct.Struct("<II")  # microseconds of the batch in its process; the number of the next one, or 0
 HANDSHAKE_S = 5.0
 MAX_PART_BYTES = 4 * 2**30
 COPY_BELOW_BYTES = 64 * 1024

@@ -54,7 +54,7 @@ class WorkerOptions:
         key: File with this worker's secret key.
         server_key: File with the public key of the server's side.
         credits: How many batches to take at a time; None is 2 for a plain function, of which it works on one, and the
-            model's ``max_batches_in_flight`` for others.
+            model's ``max_batches_in_flight`` for coroutine functions and decoupled models.
         heartbeat_s: The server's side is lost if it is silent for three times as long.
     """
 
@@ -180,7 +180,6 @@ class RemoteWorker:
                 "version": self._version,
                 "host": socket.gethostname(),
                 "process": os.getpid(),
-                "credits": self._credits(),
                 "device": self._device,
             },
         )
@@ -200,7 +199,9 @@ class RemoteWorker:
             channel.hear(ANSWER_S)
             return None
         served = self._serve(content)
-        channel.tell(READY, {"is_async": is_async(self._function)})
+        is_concurrent = served.binding.model_config.decoupled or is_async(self._function)
+        ahead = content["options"]["max_batches_in_flight"] if is_concurrent else AHEAD
+        channel.tell(READY, {"credits": self._options.credits or ahead, "is_concurrent": is_concurrent})
         if self._leaving.is_set():
             channel.tell(LEAVE)
         return served
@@ -219,11 +220,6 @@ class RemoteWorker:
         if channel is not None:
             with suppress(PeerGoneError):
                 channel.tell(REPORT, report)
-
-    def _credits(self) -> int:
-        if self._options.credits is not None:
-            return self._options.credits
-        return Options().max_batches_in_flight if is_async(self._function) else AHEAD
 
     def _serve(self, welcome: dict[str, Any]) -> ServedCallable:
         """The callable in the form that the model needs; the one from before if the model is the same."""

@@ -20,6 +20,7 @@ ConcurrentExecutor::ConcurrentExecutor(std::unique_ptr<WorkerConnection> connect
       model_(model),
       instance_(instance),
       cancelled_(!worker_->channel()->is_local()),
+      limit_(limit),
       slots_(limit),
       current_(worker_->channel()) {
   worker_->deliver_to(*this);
@@ -86,6 +87,16 @@ void ConcurrentExecutor::release_slot() {
   {
     const std::lock_guard lock(mutex_);
     ++slots_;
+  }
+  changed_.notify_all();
+}
+
+// Batches that are in flight beyond a lower limit are answered before others are sent.
+void ConcurrentExecutor::set_limit(int64_t limit) {
+  {
+    const std::lock_guard lock(mutex_);
+    slots_ += limit - limit_;
+    limit_ = limit;
   }
   changed_.notify_all();
 }

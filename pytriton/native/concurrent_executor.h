@@ -39,6 +39,7 @@ class ConcurrentExecutor : public Executor, private ReplyHandler {
   void take_slot();
   void take_slot_watching();
   void release_slot();
+  void set_limit(int64_t limit);
   void submit(const BatchPointer& batch);
   void hand_over(const BatchPointer& batch, Outgoing& frame, bool& is_known);
   void fail_unsent(const BatchPointer& batch, const Outgoing* known, Code code, const std::string& message);
@@ -67,7 +68,8 @@ class ConcurrentExecutor : public Executor, private ReplyHandler {
 
   std::mutex mutex_;  // for what follows
   std::condition_variable changed_;
-  int64_t slots_;
+  int64_t limit_;
+  int64_t slots_;  // below 0 after the limit was lowered
   std::unordered_map<uint32_t, BatchPointer> batches_;
   std::deque<BatchPointer> failed_;
   std::shared_ptr<Channel> current_;

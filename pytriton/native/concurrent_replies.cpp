@@ -66,6 +66,10 @@ void ConcurrentExecutor::worker_gone(Channel& channel) noexcept { fail_batches(&
 bool ConcurrentExecutor::pass_on(Channel& channel, const Reply& reply) {
   const Frame& frame = reply.frame;
   if (frame.kind == Kind::ask || frame.kind == Kind::release) return false;
+  if (frame.kind == Kind::limit) {
+    set_limit(frame.number);
+    return false;
+  }
   BatchPointer batch;
   {
     const std::lock_guard lock(mutex_);

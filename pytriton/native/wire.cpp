@@ -150,7 +150,7 @@ void unpack(std::string_view message, Frame& frame) {
                      std::to_string(message.size()));
   }
   const bool is_inline = header.flags & kInline;
-  if (header.kind < 1 || header.kind > 9 || is_inline != (header.region == kNoRegion)) {
+  if (header.kind < 1 || header.kind > static_cast<uint8_t>(Kind::limit) || is_inline != (header.region == kNoRegion)) {
     throw FrameError("a frame of kind " + std::to_string(header.kind) + " has flags " + std::to_string(header.flags));
   }
   frame.kind = static_cast<Kind>(header.kind);

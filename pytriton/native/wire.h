@@ -10,7 +10,7 @@
 
 namespace pytriton {
 
-enum class Kind : uint8_t { request = 1, response, error, spill, end, cancel, release, ask, goodbye };
+enum class Kind : uint8_t { request = 1, response, error, spill, end, cancel, release, ask, goodbye, limit };
 
 constexpr uint64_t kNoRegion = UINT64_MAX;
 constexpr size_t kAlign = 64;

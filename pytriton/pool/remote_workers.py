@@ -15,8 +15,6 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationErr
 
 __all__ = ["ProxyListener", "RayWorkers", "RemoteWorkers", "check_address", "is_local"]
 
-PER_WORKER = 2  # batches in flight
-LEAST_IN_FLIGHT = 4
 ANY_INTERFACE = "0.0.0.0", "::", "*"
 
 
@@ -37,10 +35,10 @@ class RemoteWorkers:
         worker_timeout_s: How long a batch waits for a worker, while there is none, before it fails with UNAVAILABLE.
         idempotent: Whether a batch may be repeated on another worker if the one that was computing it is lost. Batches
             that no callable has got yet are always sent to another one.
-        batches_in_flight: How many batches the server hands over before it waits, and merges further requests; in place
-            of ``ModelConfig.max_batches_in_flight``. Two for each worker of a plain function hide the time that batches
-            travel: one that it works on, and the next one. One for each makes larger batches. Default: two for each of
-            ``min_workers``, and at least four, which up to four workers share.
+        batches_in_flight: How many batches each instance hands over before it waits, while the server merges further
+            requests. Default: as many as the workers that have joined need. That is one for each worker of a plain
+            function that takes long beside the time that a batch travels, two for each that takes less, and
+            ``ModelConfig.max_batches_in_flight`` for each worker of a coroutine function or a decoupled model.
         instances: Model instances of the server, which share the workers. Sequences need several: each instance sends
             its sequences to one worker, as long as that worker is there.
         heartbeat_s: A worker that is silent for three times as long is lost. A worker whose process has ended is
@@ -85,11 +83,6 @@ class RemoteWorkers:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
                 raise PyTritonBadParameterError(f"{name} is {value!r}; give a positive number of seconds")
-
-    @property
-    def limit(self) -> int:
-        """Most batches in flight of one instance."""
-        return self.batches_in_flight or max(LEAST_IN_FLIGHT, PER_WORKER * self.min_workers)
 
 
 @dataclass(frozen=True)
@@ -177,11 +170,6 @@ class RayWorkers:
             raise PyTritonBadParameterError(f"count is {self.count!r}; give a whole number from 1 on")
         if find_spec("zmq") is None or find_spec("ray") is None:
             raise ImportError("RayWorkers need Ray and pyzmq; run pip install 'pytriton[ray]'")
-
-    @property
-    def limit(self) -> int:
-        """Most batches in flight of the model."""
-        return PER_WORKER * self.count
 
 
 def is_local(address: str) -> bool:

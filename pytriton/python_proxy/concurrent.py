@@ -24,7 +24,7 @@ from typing import Any
 from ..wire.arena import ArenaFullError
 from ..wire.channel import Channel, PeerGoneError
 from ..wire.connection import WorkerConnection
-from ..wire.frames import END, RESPONSE, Frame
+from ..wire.frames import END, LIMIT, RESPONSE, Frame
 from ..wire.tensors import BadRequestError, FrameError
 from .codec import Codec, status_of
 from .memory import Memory
@@ -42,19 +42,62 @@ SHORT_OF_MEMORY = (
 )
 
 
+class Slots:
+    """A semaphore whose count may be changed while it is in use.
+
+    Args:
+        limit: How many can be acquired before one is released.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = self._free = limit  # below 0 after the limit was lowered
+        self._changed = threading.Condition()
+
+    def acquire(self, timeout: float | None = None) -> bool:
+        """Wait for one; False at the timeout, in seconds."""
+        with self._changed:
+            if not self._changed.wait_for(self._is_one_free, timeout):
+                return False
+            self._free -= 1
+            return True
+
+    def wait(self) -> float:
+        """Wait until one is free; returns the seconds that it took."""
+        start = time.monotonic()
+        with self._changed:
+            self._changed.wait_for(self._is_one_free)
+        return time.monotonic() - start
+
+    def release(self) -> None:
+        """Give one back."""
+        with self._changed:
+            self._free += 1
+            self._changed.notify_all()
+
+    def set_limit(self, limit: int) -> None:
+        """Change the count. Those that are acquired beyond a lower one are released before others are acquired."""
+        with self._changed:
+            self._free += limit - self._limit
+            self._limit = limit
+            self._changed.notify_all()
+
+    def _is_one_free(self) -> bool:
+        return self._free > 0
+
+
 class ConcurrentExecutor:
     """Keeps several batches in flight.
 
     Args:
         worker: Answers the batches.
         codec: Of the model.
-        limit: Maximum number of batches in flight.
+        limit: Maximum number of batches in flight, which the worker may change.
     """
 
     def __init__(self, worker: WorkerConnection, codec: Codec, limit: int) -> None:
         self._worker = worker
         self._codec = codec
-        self._slots = threading.Semaphore(limit)
+        self._slots = Slots(limit)
         self._sending = threading.Lock()  # not for a reader at work: the worker may be waiting for it to read
         self._lock = threading.Lock()
         self._batches: dict[int, PendingBatch] = {}
@@ -74,24 +117,15 @@ class ConcurrentExecutor:
         self._worker.channel.shutdown()
 
     def execute(self, requests: list[Any]) -> None:
-        """Send a batch to the worker; waits while too many are in flight."""
+        """Send a batch to the worker, and wait until another one may be: what comes next waits in the server."""
         batch = PendingBatch(requests, [request.get_response_sender() for request in requests], self._codec.decoupled)
-        waited = self._take_slot() > LONG_WAIT_S
-        if waited or self._waited:  # here or, after others that did so, in the server
+        if self._waited:  # and the requests in the server
             batch.drop_cancelled()
-        self._waited = waited
-        if batch.is_done():
-            self._slots.release()
-        else:
-            self._submit(batch)
-
-    def _take_slot(self) -> float:
-        """Wait until another batch may be in flight; returns the seconds that it took."""
-        if self._slots.acquire(blocking=False):
-            return 0.0
-        start = time.monotonic()
+            if batch.is_done():
+                return
         self._slots.acquire()
-        return time.monotonic() - start
+        self._submit(batch)
+        self._waited = self._slots.wait() > LONG_WAIT_S
 
     def _submit(self, batch: PendingBatch) -> None:
         frame = None
@@ -147,6 +181,9 @@ class ConcurrentExecutor:
 
     def _pass_on(self, channel: Channel, reply: Frame) -> bool:
         """Send a reply's responses; whether other replies to the same batch follow."""
+        if reply.kind == LIMIT:
+            self._slots.set_limit(reply.number)
+            return False
         batch = self._batches.get(reply.number)
         if batch is None or batch.channel is not channel or reply.requests != len(batch.requests):
             raise FrameError("the reply belongs to no batch")

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from .layout import Placed, encode_entry, layout_of
 from .tensors import ALIGN, BYTES, FrameError, Tensor, decode_bytes, empty
 
-REQUEST, RESPONSE, ERROR, SPILL, END, CANCEL, RELEASE, ASK, BYE = KINDS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+REQUEST, RESPONSE, ERROR, SPILL, END, CANCEL, RELEASE, ASK, BYE, LIMIT = KINDS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 INLINE, ROWS, MORE, APART = 1, 2, 4, 8
 
 HEADER = struct.Struct("<IBBHIIIIQ")  # length, kind, flags, released, number, requests, layout, metadata, region
@@ -46,9 +46,9 @@ class Frame:
 
     Args:
         kind: REQUEST, RESPONSE, ERROR, SPILL, END (of a stream), CANCEL (of requests), RELEASE (of regions alone),
-            ASK (which requests are cancelled) or BYE (the server lets the model go).
+            ASK (which requests are cancelled), BYE (the server lets the model go) or LIMIT (of batches in flight).
         number: Of the batch; a reply carries that of its request. Of RELEASE, how many streamed replies the sender has
-            taken.
+            taken; of LIMIT, how many batches the proxy may have in flight from now on.
         requests: Requests in the batch.
         rows: Rows of each request in whole-batch tensors; None if there are no such tensors.
         metadata: JSON text, empty if none.
@@ -173,7 +173,7 @@ def unpack(buffer: memoryview) -> Frame:
         if length != len(buffer):
             raise FrameError(f"a frame of {length} bytes arrived as {len(buffer)}")
         inline = flags & INLINE
-        if not 1 <= kind <= BYE or (inline == 0) == (region == NO_REGION):
+        if not 1 <= kind <= LIMIT or (inline == 0) == (region == NO_REGION):
             raise FrameError(f"a frame of kind {kind} has flags {flags} and its data in region {region}")
         if requests > MAX_REQUESTS:
             raise FrameError(f"a frame of {requests} requests; there may be {MAX_REQUESTS}")

@@ -111,17 +111,39 @@ def remote_address(chosen):
     return f"tcp://{HOST}:{max(chosen.ports) + 1}"
 
 
-def start_workers(chosen):
-    """Start the programs of remote workers, which end with this process."""
-    factories = [f"{name}=served:make_{kind(name)}" for name in chosen.models]
-    command = [sys.executable, "-m", "pytriton", "worker", *factories, f"--connect={remote_address(chosen)}"]
-    return [
-        subprocess.Popen(
-            [*command, f"--app-dir={os.path.dirname(os.path.abspath(__file__))}"],
-            env={**os.environ, LOOPS_VARIABLE: str(chosen.loops)},
-        )
-        for _ in range(chosen.remote)
-    ]
+class RemoteWorker(threading.Thread):
+    """The program of a remote worker, which ends with this process and, with --restart, is started again before."""
+
+    def __init__(self, chosen):
+        super().__init__(daemon=True)
+        factories = [f"{name}=served:make_{kind(name)}" for name in chosen.models]
+        folder = os.path.dirname(os.path.abspath(__file__))
+        self._command = ["setpriv", "--pdeathsig=TERM", sys.executable, "-m", "pytriton", "worker", *factories]
+        self._command += [f"--connect={remote_address(chosen)}", f"--app-dir={folder}"]
+        self._environment = {**os.environ, LOOPS_VARIABLE: str(chosen.loops)}
+        self._restart, self._lock = chosen.restart, threading.Lock()
+        self._process = None
+        self.start()
+
+    def run(self):
+        """Start the program, and wait for its end."""
+        while self._start():
+            self._process.wait()
+
+    def _start(self):
+        with self._lock:
+            if self._process is not None and not self._restart:
+                return False
+            self._process = subprocess.Popen(self._command, env=self._environment)
+            return True
+
+    def end(self):
+        """End the program."""
+        with self._lock:
+            self._restart = False
+            if self._process is not None:
+                self._process.terminate()
+        self.join()
 
 
 def rebind(triton, chosen):
@@ -151,7 +173,7 @@ def main():
         options["triton_lifecycle_policy"] = TritonLifecyclePolicy(restart_server=True)
     if chosen.busy:
         threading.Thread(target=lambda: [None for _ in count()], daemon=True).start()
-    remote = start_workers(chosen)
+    remote = [RemoteWorker(chosen) for _ in range(chosen.remote)]
     with Triton(config=config_of(*chosen.ports), **options) as triton:
         for name in chosen.models:
             serve_model(triton, name, chosen)
@@ -159,9 +181,7 @@ def main():
             signal.signal(signal.SIGUSR1, lambda *_: threading.Thread(target=rebind, args=(triton, chosen)).start())
         triton.serve()
     for worker in remote:
-        worker.terminate()
-    for worker in remote:
-        worker.wait()
+        worker.end()
 
 
 if __name__ == "__main__":

@@ -85,6 +85,7 @@ std::map<std::string, Outgoing> expected() {
   frames["cancelled requests"] = frame(Kind::cancel, 13, 2, {}, R"({"requests":[1],"all":false})");
   (frames["releases"] = frame(Kind::release, 14, 0)).released = {0, uint64_t{1} << 40};
   frames["goodbye"] = frame(Kind::goodbye, 0, 0);
+  frames["a limit"] = frame(Kind::limit, 15, 0);
   return frames;
 }
 

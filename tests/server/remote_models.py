@@ -78,6 +78,47 @@ def make_waiting():
     return waiting
 
 
+def make_meeting():
+    """Answers each request when as many are there as it says; the others may not be in the same batch."""
+    present = []
+
+    async def meeting(requests):
+        present.extend(requests)
+        while len(present) < requests[0]["x"][0]:
+            await asyncio.sleep(0.01)
+        return [{"y": request["x"] * 2} for request in requests]
+
+    return meeting
+
+
+def make_meeting_streams():
+    """As ``make_meeting``, with generators."""
+    present = []
+
+    def meeting(requests):
+        present.extend(requests)
+        while len(present) < requests[0]["x"][0]:
+            time.sleep(0.01)
+            yield [{"y": requests[0]["x"] * 0}]
+        yield [{"y": requests[0]["x"] * 2}]
+
+    return meeting
+
+
+def make_slow():
+    """Takes its time, and longer while there is a file `hold`."""
+
+    @batch
+    def slow(x):
+        time.sleep(0.3)
+        while (FOLDER / "hold").exists():
+            (FOLDER / "held").touch()
+            time.sleep(0.01)
+        return {"y": x * 2}
+
+    return slow
+
+
 def make_wide():
     """Streams so many arrays of 28 KB."""
 

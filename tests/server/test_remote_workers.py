@@ -26,6 +26,7 @@ from pytriton.workers import RemoteWorkers
 from tests.server.conftest import local_config
 from tests.server.ports import reserved_ports
 from tests.server.processes import command_line, descendants, wait_for
+from tests.server.traffic import pending_requests
 
 prometheus_client = pytest.importorskip("prometheus_client")
 zmq = pytest.importorskip("zmq")
@@ -50,6 +51,7 @@ def triton():
     with local_config() as config, Triton(config=config) as server:
         server.url = f"http://127.0.0.1:{config.http_port}"
         server.grpc = f"grpc://127.0.0.1:{config.grpc_port}"
+        server.metrics = f"http://127.0.0.1:{config.metrics_port}/metrics"
         yield server
 
 
@@ -141,6 +143,41 @@ def test_streams_arrive_in_order_and_end_with_their_client(triton, workers, addr
             assert int(next(answers)["y"][0]) == 0
             answers.close()
         wait_for((tmp_path / "closed").exists, "the generator to be closed")
+
+
+def test_coroutines_and_streams_of_a_worker_run_at_the_same_time(triton, workers, address):
+    workers("meeting=make_meeting", "streams=make_meeting_streams")
+    remote, described, count = RemoteWorkers(address), tensors((1,), np.float32), np.array([12], np.float32)
+    with (
+        bound(triton, "meeting", remote, described, batching=False),
+        bound(triton, "streams", remote, described, batching=False, decoupled=True),
+        ThreadPoolExecutor(12) as pool,
+    ):
+
+        def call(_):
+            with ModelClient(triton.url, "meeting", inference_timeout_s=60) as client:
+                return client.infer_sample(count)["y"].item()
+
+        def stream(_):
+            with DecoupledModelClient(triton.grpc, "streams", inference_timeout_s=60) as client:
+                return [answer["y"].item() for answer in client.infer_sample(count)][-1]
+
+        assert [*pool.map(call, range(12))] == [*pool.map(stream, range(12))] == [24] * 12
+
+
+def test_requests_wait_in_the_server_while_a_slow_worker_is_busy(triton, workers, address, tmp_path):
+    """There they can be merged."""
+    workers("slow=make_slow")
+    with bound(triton, "slow", RemoteWorkers(address)), ThreadPoolExecutor(7) as pool:
+        infer(triton, "slow")
+        (tmp_path / "hold").touch()
+        answers = [pool.submit(infer, triton, "slow")]
+        wait_for((tmp_path / "held").exists, "the callable to be busy")
+        answers += [pool.submit(infer, triton, "slow") for _ in range(6)]
+        wait_for(lambda: pending_requests(triton.metrics, "slow") == 6, "the others to wait in the server")
+        (tmp_path / "hold").unlink()
+        for answer in answers:
+            np.testing.assert_array_equal(answer.result(), X * 2)
 
 
 def test_a_batch_that_no_callable_got_goes_to_another_worker_and_one_that_was_got_fails(

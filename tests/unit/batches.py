@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +24,13 @@ def submit(link, *inputs):
     requests = [InferenceRequest(x) for x in inputs]
     assert link.model.execute(requests) is None
     return requests
+
+
+def in_thread(function, *args):
+    """Start a thread that calls ``function``, such as the server's that waits in ``execute``."""
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    return thread
 
 
 def answers(request):

@@ -10,6 +10,7 @@ from pytriton.wire.frames import (
     CANCEL,
     ERROR,
     HEADER,
+    LIMIT,
     NO_REGION,
     RELEASE,
     REQUEST,
@@ -37,6 +38,7 @@ FRAMES = {
     "cancelled requests": (Frame(CANCEL, 13, 2, metadata=b'{"requests":[1],"all":false}'), []),
     "releases": (Frame(RELEASE, 14, released=(0, 2**40)), []),
     "goodbye": (Frame(BYE), []),
+    "a limit": (Frame(LIMIT, 15), []),
 }
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from pytriton.wire.channel import MAX_AHEAD, MAX_UNRELEASED_BYTES
 from pytriton.wire.connect import accept
-from pytriton.wire.frames import RESPONSE, Frame
+from pytriton.wire.frames import LIMIT, RESPONSE, Frame
 from pytriton.wire.tensors import tensor
 from pytriton.worker.instance import listening
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.unit.backend import InferenceRequest
-from tests.unit.batches import X, answers, of, submit
+from tests.unit.batches import X, answers, in_thread, of, submit
 from tests.unit.generators import Endless, as_async, count_up, count_up_async
 from tests.unit.links import CONFIG, Link
 
@@ -35,13 +35,12 @@ def test_no_more_batches_are_handed_over_than_may_be_in_flight(serve, is_async):
         running.pop()
 
     link = serve(as_async(function, 0) if is_async else function, batches_in_flight=2)
-    requests = submit(link, of(0)) + submit(link, of(0))
-    third = threading.Thread(target=lambda: requests.extend(submit(link, of(0))))
-    third.start()
+    requests = []
+    server = in_thread(lambda: [requests.extend(submit(link, of(0))) for _ in range(3)])
     wait_for(lambda: len(running) == 2, "two batches to run")
-    assert len(requests) == 2
+    assert len(requests) == 1, "the server forms no third batch meanwhile"
     release.set()
-    third.join(DEADLINE_S)
+    server.join(DEADLINE_S)
     for request in requests:
         answers(request)
     assert max(most) == 2
@@ -51,14 +50,37 @@ def test_no_more_batches_are_handed_over_than_may_be_in_flight(serve, is_async):
 def test_a_cancelled_request_has_its_generator_closed_and_frees_its_place(serve, is_async):
     function = Endless()
     link = serve(as_async(function, 0.001) if is_async else function, batches_in_flight=1)
-    (request,) = submit(link, of(0))
-    wait_for(lambda: request.sender.sent, "a first response")
-    request.sender.cancelled = True
-    assert all(response.error is None for response in request.sender.all())
+    first, second = InferenceRequest(of(0)), InferenceRequest(of(0))
+    server = in_thread(lambda: [link.model.execute([request]) for request in (first, second)])
+    wait_for(lambda: first.sender.sent, "a first response")
+    first.sender.cancelled = True
+    assert all(response.error is None for response in first.sender.all())
     assert function.closed.wait(DEADLINE_S)
-    function.closed.clear()
-    (second,) = submit(link, of(0))
     wait_for(lambda: second.sender.sent, "a response in the place that was freed")
+    second.sender.cancelled = True
+    server.join(DEADLINE_S)
+
+
+def test_a_worker_changes_how_many_batches_may_be_in_flight(streaming):
+    with closing(listening(str(streaming.path))) as listener, ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(streaming.connect)
+        with closing(accept(listener.accept()[0], DEADLINE_S)[1]) as worker:
+            connecting.result()
+            requests = []
+
+            def submit_all(count):
+                requests.extend(request for _ in range(count) for request in submit(streaming, of(0)))
+
+            for limit in (1, 3, 2):
+                worker.send(Frame(LIMIT, limit))
+                wait_for(lambda limit=limit: streaming.model._executor._slots._limit == limit, "the limit to arrive")
+                server = in_thread(submit_all, limit)
+                batches = [worker.receive() for _ in range(limit)]
+                assert server.is_alive(), "it waits for a reply before it forms another batch"
+                for batch in batches:
+                    worker.send(*reply_to(batch, limit))
+                server.join(DEADLINE_S)
+            assert [answers(request)[0]["y"] for request in requests] == [[[n, n]] for n in (1, 3, 3, 3, 2, 2)]
 
 
 def test_a_coroutine_is_cancelled_with_its_request(serve):
@@ -202,8 +224,11 @@ def test_a_stream_fails_and_is_closed_when_memory_stays_short(serve, monkeypatch
     assert "memory is short" in response.error.message
     assert function.closed.wait(DEADLINE_S)
     monkeypatch.setattr(streams().Memory, "is_short", lambda self: False)
-    (after,) = submit(link, of(0))
+    after = InferenceRequest(of(0))
+    server = in_thread(link.model.execute, [after])
     wait_for(lambda: after.sender.sent, "a response once there is memory")
+    after.sender.cancelled = True
+    server.join(DEADLINE_S)
 
 
 def test_releases_never_wait_for_a_worker_that_waits_to_be_read(serve):

@@ -11,7 +11,7 @@ from pytriton.proxy.types import Request
 from pytriton.worker import serial
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.unit.backend import InferenceRequest
-from tests.unit.batches import DECOUPLED, X, answers
+from tests.unit.batches import DECOUPLED, X, answers, in_thread
 from tests.unit.links import CONFIG, Link, outcomes
 
 
@@ -40,12 +40,6 @@ class Asking:
 
     async def coroutine(self, requests):
         return self(requests)
-
-
-def in_thread(function, *args):
-    thread = threading.Thread(target=function, args=args)
-    thread.start()
-    return thread
 
 
 def requests_of(count):
@@ -183,18 +177,15 @@ def test_requests_that_were_cancelled_while_they_waited_are_not_handed_over(serv
         return [{"y": request["x"]} for request in requests]
 
     link = serve(slow, batches_in_flight=1)
-    first, here, in_the_server, last = (InferenceRequest({"x": X * factor}) for factor in (1, 2, 3, 4))
-    link.model.execute([first])
+    first, waiting, last = (InferenceRequest({"x": X * factor}) for factor in (1, 2, 3))
+    server = in_thread(lambda: [link.model.execute([request]) for request in (first, waiting, last)])
     assert entered.wait(DEADLINE_S)
-    here.sender.cancelled = in_the_server.sender.cancelled = True
-    waiting = in_thread(link.model.execute, [here])
+    waiting.sender.cancelled = True
     gate.set()
-    waiting.join(DEADLINE_S)
-    link.model.execute([in_the_server])
-    link.model.execute([last])
-    assert answers(last) == [{"y": [[4, 8]]}]
-    assert here.sender.all() == in_the_server.sender.all() == []
-    assert seen == [1, 4]
+    server.join(DEADLINE_S)
+    assert answers(last) == [{"y": [[3, 6]]}]
+    assert waiting.sender.all() == []
+    assert seen == [1, 3]
 
 
 def test_a_request_that_was_made_by_hand_is_never_cancelled():
