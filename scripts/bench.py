@@ -103,7 +103,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         nargs="+",
         default=[],
         metavar="NAME=PATH",
-        help="interpreters of environments with litserve and bentoml, for the section rest",
+        help="interpreters of environments with litserve and bentoml, for the sections rest and openai",
     )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, help="default: ours and raw; peer, if there is one")
     parser.add_argument("--only", default="", metavar="TEXT", help="loads on servers whose titles contain this")
@@ -120,8 +120,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if not set(chosen.systems) & set(SECTIONS[name].systems):
             parser.error(f"the section {name} measures none of these systems, but {', '.join(SECTIONS[name].systems)}")
     chosen.sections = list(dict.fromkeys(chosen.sections))
-    if chosen.peers and "rest" not in chosen.sections:
-        parser.error("--peers are measured by the section rest alone")
+    if chosen.peers and not {"rest", "openai"} & set(chosen.sections):
+        parser.error("--peers are measured by the sections rest and openai alone")
     return chosen
 
 

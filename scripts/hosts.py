@@ -27,6 +27,7 @@ from pytriton.server.backends import uses_native
 
 __all__ = [
     "CHATS",
+    "CHAT_PEERS",
     "EVHTP",
     "FRONTS",
     "LIMIT",
@@ -52,6 +53,7 @@ FRONTS = {"ours": "own", EVHTP: "own", "mounted": "mounted"}  # of the section r
 OTHERS = ["fastapi", "fastapi-1"]  # of the section rest, under our interpreter
 PEERS = ["litserve", "bentoml"]  # of the section rest, each under an interpreter of its own
 CHATS = {"ours": "own", "fastapi": "fastapi"}  # of the section openai
+CHAT_PEERS = ["litserve"]  # those of PEERS that the section openai measures
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 KILLED_TIMEOUT_S = 5.0
@@ -135,11 +137,11 @@ def find_front(name: str, ours: System) -> System:
     return replace(ours, name=name, command=script, environment=environment, protocol="json")
 
 
-def find_other(name: str, python: str) -> System:
-    """One of PEERS, under an interpreter of an environment that has it and NumPy."""
+def find_other(name: str, python: str, program: str = "others.py") -> System:
+    """One of PEERS, or with ``chats.py`` of CHAT_PEERS, under an interpreter that has it and NumPy."""
     environment = dict(os.environ)
     environment.pop("PYTHONPATH", None)
-    return System(name, [python, str(_HOSTS / "others.py"), name], environment, {}, "json")
+    return System(name, [python, str(_HOSTS / program), name], environment, {}, "json")
 
 
 def find_chats(name: str, ours: System) -> System:

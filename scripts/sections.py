@@ -15,6 +15,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from hosts import (
+    CHAT_PEERS,
     CHATS,
     EVHTP,
     FRONTS,
@@ -258,7 +259,8 @@ def _front_memory(host: Host) -> Values:
 
 def _openai(run: Run) -> None:
     """OpenAI's routes on hosts of their own, beside the same functions in FastAPI; each round begins with another."""
-    for system in order([find_chats(name, run.system) for name in CHATS], run.number):
+    peers = [find_other(name, python, "chats.py") for name, python in run.plan.peers.items() if name in CHAT_PEERS]
+    for system in order([*(find_chats(name, run.system) for name in CHATS), *peers], run.number):
         with Host(system, run.folder / system.name, [MODEL]) as run.host:
             run.host.wait_first_answer()
             for connections in (1, 64):
@@ -266,8 +268,9 @@ def _openai(run: Run) -> None:
                     options = {"connections": connections, "count": count, "pause": pause}
                     found = run.program(run.system, "chats.py", "streams", "http", **options)
                     run.put(f"{connections} x {title}", found, system.name)
-            found = run.program(run.system, "chats.py", "embeddings", "http", connections=64)
-            run.put("64 x single texts, 5 ms a batch", found, system.name)
+            if system.name in CHATS:
+                found = run.program(run.system, "chats.py", "embeddings", "http", connections=64)
+                run.put("64 x single texts, 5 ms a batch", found, system.name)
             run.stop(run.host)
 
 

@@ -1,8 +1,9 @@
 """A hosting process of the section ``openai``: a chat and embeddings, with OpenAI's API.
 
-Usage: ``python chats.py (own | fastapi) <HTTP port> <two other ports> <model>...``; SIGTERM ends it. ``own`` is the
-front in a process of its own, ``fastapi`` the same functions behind FastAPI's StreamingResponse, in two processes.
-The models of the names are those of others.py, for the first answer.
+Usage: ``python chats.py (own | fastapi | litserve) <HTTP port> <two other ports> <model>...``; SIGTERM ends it. ``own``
+is the front in a process of its own, ``fastapi`` the same functions behind FastAPI's StreamingResponse, and
+``litserve`` the chat alone with LitServe's OpenAISpec, both in two processes. The models of the
+names are those of others.py, for the first answer. The interpreter needs the framework and NumPy, ``own`` pytriton.
 """
 
 import asyncio
@@ -13,9 +14,8 @@ import sys
 import threading
 
 import numpy as np
-from others import QUIET
-from others import fastapi as predictions
-from served import HOST, bind, config_of, make
+import others
+from models import compute
 
 SIZE = 384  # of embeddings
 BATCH = 64
@@ -44,26 +44,27 @@ class Embedder:
     """Computes for 5 ms, however many the texts are, and serves one batch at a time."""
 
     def __init__(self):
-        self._busy = make("busy").__wrapped__
         self._turn = threading.Lock()
 
     def __call__(self, texts):
         """Embed texts."""
         with self._turn:
-            self._busy(np.ones(1, np.float32))
+            compute()
         return np.full((len(texts), SIZE), 1 / SIZE, np.float32)
 
 
-def own(port, others, models):
+def own(port, ports, models):
     """Serve the front in a process of its own."""
+    from served import bind, config_of, make
+
     from pytriton.llm import ChatModel, EmbeddingModel
     from pytriton.model_config import DynamicBatcher, ModelConfig
     from pytriton.rest import RestConfig
     from pytriton.triton import Triton
 
-    config = config_of(others[0], others[1], None)
+    config = config_of(*ports, None)
     config.allow_metrics = False
-    with Triton(config=config, rest=RestConfig(address=HOST, port=port)) as triton:
+    with Triton(config=config, rest=RestConfig(address=others.HOST, port=port)) as triton:
         for name in models:
             bind(triton, name, make(name))
         triton.bind("chat", ChatModel(chat))
@@ -76,7 +77,7 @@ def application():
     """The same functions as routes of FastAPI."""
     from fastapi.responses import StreamingResponse
 
-    app, embed = predictions(), Embedder()
+    app, embed = others.fastapi(), Embedder()
 
     async def chat_route(body: dict):
         async def events():
@@ -98,18 +99,55 @@ def application():
     return app
 
 
+def lit_api():
+    """The class of the chat that LitServe serves."""
+    import litserve
+
+    class Chat(litserve.LitAPI):
+        def setup(self, device):
+            pass
+
+        async def predict(self, request):
+            async for token in tokens(*plan(vars(request.messages[-1]))):
+                yield token
+
+    Chat.__qualname__ = "Chat"  # by which worker processes find it
+    return Chat
+
+
+def serve_litserve(port, models):
+    """Serve with LitServe."""
+    import litserve
+    from chats import Chat
+
+    os.environ["MODELS"] = " ".join(models)
+    apis = [others.Model(api_path=f"/predict/{model}") for model in models]
+    apis.append(Chat(enable_async=True, spec=litserve.OpenAISpec()))
+    server = litserve.LitServer(apis, workers_per_device=others.WORKERS)
+    server.run(host=others.HOST, port=port, generate_client_file=False, log_level="warning")
+
+
+def __getattr__(name):  # it needs LitServe
+    if name != "Chat":
+        raise AttributeError(name)
+    globals()[name] = lit_api()
+    return globals()[name]
+
+
 def main():
     """Serve until a signal."""
-    kind, port, *others = sys.argv[1], *map(int, sys.argv[2:5])
+    kind, port, *ports = sys.argv[1], *map(int, sys.argv[2:5])
     models = sys.argv[5:]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn sends itself the signal again at its end
     if kind == "own":
-        own(port, others, models)
+        own(port, ports, models)
+    elif kind == "litserve":
+        serve_litserve(port, models)
     else:
         import uvicorn
 
         os.environ["MODELS"] = " ".join(models)
-        uvicorn.run("chats:application", factory=True, workers=2, port=port, **QUIET)
+        uvicorn.run("chats:application", factory=True, workers=others.WORKERS, port=port, **others.QUIET)
 
 
 if __name__ == "__main__":

@@ -133,8 +133,8 @@ def test_the_peer_is_measured_when_its_interpreter_is_known():
 
 def test_frameworks_that_no_section_measures_are_refused(capsys):
     with pytest.raises(SystemExit):
-        bench.parse(["--sections", "openai", "--peers", "litserve=/x"])
-    assert "--peers are measured by the section rest alone" in capsys.readouterr().err
+        bench.parse(["--sections", "pages", "--peers", "litserve=/x"])
+    assert "--peers are measured by the sections rest and openai alone" in capsys.readouterr().err
 
 
 def test_ours_has_the_proxy_of_the_environment_and_python_proxy_always_pythons(monkeypatch):
