@@ -23,7 +23,6 @@ __all__ = ["Batch", "Connection", "JoinedWorker", "RemoteModel", "WorkerPace"]
 
 WEIGHT = 0.2  # of the last batch
 LEAST_SHARE, MOST_SHARE = 0.2, 0.35  # of travel in the callable's time: one batch below the first, two above the second
-TRAVELS, TIMER_S = 2, 0.001  # how long before the end of a batch the next one is sent for, and what timers add
 MEASURE_S = 1.0
 
 
@@ -76,11 +75,10 @@ class Connection:
 class WorkerPace:
     """How many batches hide the time that they travel to a worker that works on one after the other, and back.
 
-    Two, unless that time is short beside the time of the callable. Then two would only be smaller, because the server
-    merges what waits there, and the second one is sent for when the first is nearly done.
+    One, if that time is short beside the time of the callable: then two would only be smaller. Else two.
 
     Attributes:
-        batches: How many, from the beginning of a batch on.
+        batches: How many.
     """
 
     def __init__(self) -> None:
@@ -92,11 +90,6 @@ class WorkerPace:
     def is_unsure(self) -> bool:
         """Whether a batch should be sent when the worker has no other one, so that its travel can be measured."""
         return time.monotonic() >= self._due
-
-    @property
-    def ahead_s(self) -> float:
-        """From the beginning of a batch to when the next one should be sent for."""
-        return max(0.0, self._busy_s - TRAVELS * self._travel_s - TIMER_S)
 
     def answered(self, busy_s: float, took_s: float) -> bool:
         """Count a batch; whether another number of batches is right now.
@@ -133,7 +126,6 @@ class JoinedWorker:
         joined: In seconds of :func:`time.time`.
         credits: How many batches it takes at a time.
         is_concurrent: Whether it works on several at once.
-        is_nearly_done: With its batch, so that the next one should be sent.
     """
 
     identity: bytes
@@ -147,7 +139,6 @@ class JoinedWorker:
     ready: bool = False
     credits: int = 1
     is_concurrent: bool = False
-    is_nearly_done: bool = False
     pace: WorkerPace = field(default_factory=WorkerPace)
     leaving: bool = False
     batches: dict[int, Batch] = field(default_factory=dict)
@@ -163,20 +154,16 @@ class JoinedWorker:
     @property
     def has_room(self) -> bool:
         """Whether it takes another batch."""
-        most = 1 if self.is_paced and self.pace.is_unsure else self.credits
+        most = 1 if self.model.is_paced and not self.is_concurrent and self.pace.is_unsure else self.credits
         return self.ready and not self.leaving and len(self.batches) < most
 
     @property
-    def is_paced(self) -> bool:
-        """Whether its pace tells how many batches it gets."""
-        return self.model.is_paced and not self.is_concurrent
-
-    @property
     def wanted(self) -> int:
-        """How many batches keep it busy."""
+        """How many batches keep it busy. More would only be smaller: what waits in the server is merged."""
         if not self.ready or self.leaving:
             return 0
-        return min(self.credits, max(self.pace.batches, 1 + self.is_nearly_done)) if self.is_paced else self.credits
+        is_paced = self.model.is_paced and not self.is_concurrent
+        return min(self.credits, self.pace.batches) if is_paced else self.credits
 
 
 @dataclass(eq=False)

@@ -31,12 +31,10 @@ class Dispatcher:
 
     Attributes:
         full: Proxies that have no room for a reply; call :meth:`flush` when they may have.
-        ahead: Workers that work on a batch, and when to call :meth:`send_ahead` for them, of :func:`time.monotonic`.
     """
 
     def __init__(self, router: Router) -> None:
         self.full: set[Connection] = set()
-        self.ahead: dict[JoinedWorker, float] = {}
         self._router = router
         self._numbers = count(1)
 
@@ -173,21 +171,6 @@ class Dispatcher:
                     connection.channel.send(Frame(LIMIT, limit))
                     connection.limit = limit
 
-    def begin(self, worker: JoinedWorker, number: int) -> None:
-        """A worker's callable is about to get a batch."""
-        batch = worker.batches.get(number)
-        if batch is not None:
-            batch.taken = True
-            if worker.is_paced and worker.pace.batches == 1:
-                self.ahead[worker] = time.monotonic() + worker.pace.ahead_s
-
-    def send_ahead(self, now: float) -> None:
-        """Have the next batches sent to workers that are nearly done with theirs."""
-        for worker in [worker for worker, due in self.ahead.items() if due <= now]:
-            del self.ahead[worker]
-            worker.is_nearly_done = True
-            self.limit(worker.model)
-
     def take_reply(self, worker: JoinedWorker, frame: Frame, busy_s: float = 0.0) -> None:
         """Send a worker's reply on.
 
@@ -206,10 +189,8 @@ class Dispatcher:
             del worker.batches[frame.number]
             batch.worker = None
             took_s = time.monotonic() - batch.sent if batch.sent else 0.0
-            if worker.pace.answered(busy_s, took_s) or worker.is_nearly_done:
-                worker.is_nearly_done = False
+            if worker.pace.answered(busy_s, took_s):
                 self.limit(worker.model)
-            self.ahead.pop(worker, None)
             self.hand_out(worker.model)  # first, because the worker waits for it
         if batch.frame.number in batch.connection.batches:
             self._reply(batch, frame)
@@ -227,7 +208,6 @@ class Dispatcher:
     def take_back(self, worker: JoinedWorker) -> None:
         """Have others answer the batches of a worker that has gone, if no callable has got them."""
         again = []
-        self.ahead.pop(worker, None)
         for batch in worker.batches.values():
             batch.worker = None
             if batch.frame.number not in batch.connection.batches:

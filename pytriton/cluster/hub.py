@@ -157,7 +157,7 @@ class Hub:
     def _turn(self) -> None:
         """Wait for proxies, workers and calls, and serve those that have come."""
         arrived = self._has_more or self._router.has_arrived()
-        for descriptor, events in self._poll.poll(0 if arrived else self._wait_s()):
+        for descriptor, events in self._poll.poll(0 if arrived else PROBE_S):
             connection = self._connections.get(descriptor)
             if connection is not None:
                 self._serve(connection, events)
@@ -167,8 +167,6 @@ class Hub:
                 arrived = True
         if arrived:
             self._has_more = self._hear()
-        if self._dispatcher.ahead:
-            self._dispatcher.send_ahead(time.monotonic())
         for connection in [*self._dispatcher.full]:
             self._poll.modify(connection.descriptor, select.EPOLLIN | select.EPOLLOUT)
         now = time.monotonic()
@@ -178,11 +176,6 @@ class Hub:
             for model in self._members.models:
                 self._dispatcher.fail_late(model, now)
         self._members.lose_gone()
-
-    def _wait_s(self) -> float:
-        """Longest time to wait for a proxy or a worker."""
-        ahead = self._dispatcher.ahead
-        return min(PROBE_S, max(0.0, min(ahead.values()) - time.monotonic())) if ahead else PROBE_S
 
     def _hear(self) -> bool:
         """Act on what workers have sent; whether there may be more."""

@@ -67,17 +67,23 @@ class Members:
                 busy_us = following = 0
                 if len(more) > (frame.region != NO_REGION):
                     busy_us, following = PROGRESS.unpack(more[-1])
+                    self._take(worker, following)
                 self._dispatcher.take_reply(worker, frame, busy_us / 1e6)
-                self._dispatcher.begin(worker, following)
                 self._end_if_idle(worker)
             elif worker is not None and first == TAKEN:
-                self._dispatcher.begin(worker, NUMBER.unpack(more[0])[0])
+                self._take(worker, NUMBER.unpack(more[0])[0])
             elif first == HELLO:
                 self._welcome(identity, json.loads(bytes(more[0])))
             elif worker is not None:
                 self._hear(worker, first, json.loads(bytes(more[0])))
         except (FrameError, ValueError, TypeError, KeyError, IndexError) as error:
             self._refuse(identity, f"what it sent cannot be read: {error}", "a worker")
+
+    def _take(self, worker: JoinedWorker, number: int) -> None:
+        """The worker's callable is about to get a batch."""
+        batch = worker.batches.get(number)
+        if batch is not None:
+            batch.taken = True
 
     def _hear(self, worker: JoinedWorker, kind: bytes, content: Any) -> None:
         model = worker.model

@@ -37,9 +37,8 @@ class RemoteWorkers:
             that no callable has got yet are always sent to another one.
         batches_in_flight: How many batches each instance hands over before it waits, while the server merges further
             requests. Default: as many as the workers that have joined need. That is one for each worker of a plain
-            function that takes long beside the time that a batch travels, and another one when it is nearly done; two
-            for each that takes less; and ``ModelConfig.max_batches_in_flight`` for each worker of a coroutine function
-            or a decoupled model.
+            function that takes long beside the time that a batch travels, two for each that takes less, and
+            ``ModelConfig.max_batches_in_flight`` for each worker of a coroutine function or a decoupled model.
         instances: Model instances of the server, which share the workers. Sequences need several: each instance sends
             its sequences to one worker, as long as that worker is there.
         heartbeat_s: A worker that is silent for three times as long is lost. A worker whose process has ended is

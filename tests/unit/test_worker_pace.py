@@ -31,11 +31,6 @@ def test_the_number_follows_the_callable_and_stays_where_both_are_right():
     assert after(pace, 5 * MS, 0.5 * MS).batches == 1
 
 
-def test_the_next_batch_is_sent_for_before_a_long_one_is_done():
-    assert 2 * MS < after(WorkerPace(), 5 * MS, 0.5 * MS).ahead_s < 4 * MS
-    assert after(WorkerPace(), 5 * MS, 4 * MS).ahead_s == 0
-
-
 def test_a_change_is_told_once():
     pace = WorkerPace()
     assert pace.answered(5 * MS, 5.1 * MS)
