@@ -196,7 +196,7 @@ class RemoteModel:
     def __post_init__(self) -> None:
         self.sequences = isinstance(self.config.batcher, SequenceBatcher)
         self.is_limited = self.sequences or self.options.batches_in_flight is not None
-        self.is_paced = self.config.batching and not self.is_limited
+        self.is_paced = self.config.batching and self.config.max_batch_size > 1 and not self.is_limited
 
     @property
     def name(self) -> str:

@@ -140,7 +140,7 @@ def test_noise_behind_a_right_length_is_refused_or_harmless(noise):
         frame_of(length=31),
         frame_of(length=33),
         frame_of(kind=0),
-        frame_of(kind=10),
+        frame_of(kind=11),
         HEADER.pack(HEADER.size, REQUEST, INLINE, 2**16 - 1, 1, 1, 0, 0, NO_REGION),
         HEADER.pack(HEADER.size, REQUEST, INLINE, 0, 1, 1, 2**32 - 1, 0, NO_REGION),
         HEADER.pack(HEADER.size, REQUEST, INLINE, 0, 1, 1, 0, 2**32 - 1, NO_REGION),
