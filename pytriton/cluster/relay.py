@@ -55,7 +55,7 @@ class ProxyRelay:
         self._router = Router(options.listen, options.heartbeat_s, options.key, options.proxy_keys)
         self._joined: dict[bytes, Joined] = {}
         self._refused: set[str] = set()
-        self._stopped = False
+        self._stopped = self._closed = False
         self._next_probe = 0.0
         try:
             program_key = None if options.key is None else load_key(Path(options.key), secret=True)[0].decode()
@@ -82,14 +82,15 @@ class ProxyRelay:
         for joined in self._joined.values():
             joined.after_fork()
         self._joined.clear()
-        self._stopped = True
+        self._stopped = self._closed = True
 
     def close(self) -> None:
         """Stop listening; the proxies' requests fail."""
-        if not self._stopped:
-            self._stopped = True
+        if not self._closed:
+            self._stopped = self._closed = True
             os.eventfd_write(self._waking, 1)
             self._thread.join()
+            os.close(self._waking)
 
     def _send(self, identity: bytes, parts: Parts) -> None:
         """Send a message to a proxy; if it has gone, the relay's thread notices."""
@@ -112,7 +113,6 @@ class ProxyRelay:
             with self._lock:
                 self._router.close()
             self._poll.close()
-            os.close(self._waking)
 
     def _turn(self) -> None:
         """Wait for messages, and act on those that have come."""

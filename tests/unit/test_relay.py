@@ -7,7 +7,7 @@ import pytest
 
 from pytriton.pool.remote_workers import ProxyListener
 from pytriton.wire.channel import PeerGoneError
-from tests.server.processes import DEADLINE_S
+from tests.server.processes import DEADLINE_S, wait_for
 from tests.unit.loopback import closed_address
 
 pytest.importorskip("zmq")
@@ -93,3 +93,11 @@ def test_a_server_without_pyzmq_says_what_to_install(proxy_model, relay, monkeyp
     monkeypatch.setitem(sys.modules, "pytriton.cluster.proxy", None)  # as if an import in it failed
     with pytest.raises(RuntimeError, match=f"install it for {sys.executable}: pip install pyzmq"):
         proxy_model.worker_of({"batches_in_flight": None, "remote": relay.description}, "7.0", {})
+
+
+def test_a_relay_that_has_failed_can_be_closed(tmp_path, monkeypatch, caplog):
+    relay = ProxyRelay(ProxyListener("tcp://127.0.0.1:0"), tmp_path)
+    monkeypatch.setattr(relay, "_turn", lambda: 1 / 0)
+    wait_for(lambda: "has failed" in caplog.text, "the relay to fail")
+    relay.close()
+    relay.close()
