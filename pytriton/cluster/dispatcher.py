@@ -20,6 +20,7 @@ from pytriton.wire.tensors import FrameError, Tensor
 __all__ = ["Dispatcher"]
 
 TELL_TAKEN = 8
+WITHOUT_WORKERS = 64  # batches in flight: each fails in time, but none that waits behind another one would
 CANCEL_ALL = b'{"requests": [], "all": true}'
 
 
@@ -163,7 +164,7 @@ class Dispatcher:
         """
         if model.is_limited:
             return
-        most = max(1, sum(worker.wanted for worker in model.workers.values()))
+        most = sum(worker.wanted for worker in model.workers.values()) or WITHOUT_WORKERS
         for connection in model.connections:
             limit = math.ceil(most / len(model.connections))
             if connection.limit != limit and not connection.outbox and connection.is_writable():

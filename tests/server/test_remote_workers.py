@@ -291,6 +291,19 @@ def test_without_a_worker_requests_wait_and_then_fail(triton, workers, address):
         np.testing.assert_array_equal(waiting.result(), X * 2)
 
 
+def test_without_a_worker_no_request_waits_for_the_failure_of_another_one(triton, address):
+    remote = RemoteWorkers(address, min_workers=0, worker_timeout_s=4)
+    with bound(triton, "double", remote, batching=False), ThreadPoolExecutor(8) as pool:
+
+        def call(_):
+            with ModelClient(triton.url, "double", inference_timeout_s=20) as client:
+                client.infer_sample(X[0])
+
+        for done in [pool.submit(call, number) for number in range(8)]:
+            with pytest.raises(PyTritonClientError, match="model 'double' has no worker"):
+                done.result()
+
+
 def test_the_tensors_of_a_typed_function_come_from_the_first_worker(triton, workers, address):
     workers("typed=make_typed", "untyped=make_failing")
     remote = RemoteWorkers(address)
