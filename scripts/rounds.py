@@ -135,15 +135,21 @@ class Run:
             self.round_of(caller.name).problems.append(str(error))
             return None
 
-    def stop(self, *hosts: Host, title: str = "") -> None:
-        """Stop hosts that have been idle for a while; note what they leave behind, and the time under a title."""
+    def stop(self, *hosts: Host, title: str = "", name: str = "") -> None:
+        """Stop hosts that have been idle for a while; note what they leave behind, and the time under a title.
+
+        Args:
+            hosts: All that run.
+            title: For the time; empty if it is of no interest.
+            name: Of another system than the run's own.
+        """
         time.sleep(IDLE_S)
         for host in hosts:
             seconds = host.stop()
             if title:
                 self.put(title, {"stop s": seconds})
         for host in hosts:  # which look for any process that is left
-            self.own.problems += host.left_behind()
+            self.round_of(name or self.system.name).problems += host.left_behind()
 
 
 @dataclass(frozen=True)

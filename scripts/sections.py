@@ -229,7 +229,7 @@ def _rest(run: Run) -> None:
                 run.put("start", times | _front_memory(run.host), system.name)
                 for workload, connections in (("64 B", (1, 16, 64)), ("1 MiB", (2,)), ("64 B, 5 ms", (64,))):
                     run.load(*(Case("json", count, workload) for count in connections), name=system.name)
-            run.stop(run.host)
+            run.stop(run.host, name="" if system is plain else system.name)
 
 
 def _pages(run: Run) -> None:
@@ -271,7 +271,7 @@ def _openai(run: Run) -> None:
             if system.name in CHATS:
                 found = run.program(run.system, "chats.py", "embeddings", "http", connections=64)
                 run.put("64 x single texts, 5 ms a batch", found, system.name)
-            run.stop(run.host)
+            run.stop(run.host, name=system.name)
 
 
 def _frontend(run: Run) -> None:

@@ -227,7 +227,7 @@ def worker(
     server_key: Annotated[Path | None, typer.Option(help="File with the server's public key.")] = None,
     credits: Annotated[
         int | None,
-        typer.Option(min=1, help="Batches to take at a time.", show_default="2, or 64 of a coroutine function"),
+        typer.Option(min=1, help="Batches to take at a time.", show_default="2, or as many as the model has in flight"),
     ] = None,
     heartbeat: Annotated[
         float, typer.Option(min=0.05, help="Seconds; a server that is silent for three times as long is lost.")

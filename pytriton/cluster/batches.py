@@ -154,16 +154,20 @@ class JoinedWorker:
     @property
     def has_room(self) -> bool:
         """Whether it takes another batch."""
-        most = 1 if self.model.is_paced and not self.is_concurrent and self.pace.is_unsure else self.credits
+        most = 1 if self.is_paced and self.pace.is_unsure else self.credits
         return self.ready and not self.leaving and len(self.batches) < most
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether its pace tells how many batches it gets."""
+        return self.model.is_paced and not self.is_concurrent
 
     @property
     def wanted(self) -> int:
         """How many batches keep it busy. More would only be smaller: what waits in the server is merged."""
         if not self.ready or self.leaving:
             return 0
-        is_paced = self.model.is_paced and not self.is_concurrent
-        return min(self.credits, self.pace.batches) if is_paced else self.credits
+        return min(self.credits, self.pace.batches) if self.is_paced else self.credits
 
 
 @dataclass(eq=False)

@@ -30,13 +30,13 @@ from pytriton.cluster.messages import (
 )
 from pytriton.cluster.router import Router
 from pytriton.wire.frames import NO_REGION
-from pytriton.wire.tensors import FrameError
 
 __all__ = ["Members"]
 
 LOGGER = logging.getLogger("pytriton.workers")
 
 LOGGED_REFUSALS = 100  # of different workers; further ones are not logged
+MOST_CREDITS = 2**16  # of a worker
 
 
 class Members:
@@ -76,7 +76,7 @@ class Members:
                 self._welcome(identity, json.loads(bytes(more[0])))
             elif worker is not None:
                 self._hear(worker, first, json.loads(bytes(more[0])))
-        except (FrameError, ValueError, TypeError, KeyError, IndexError) as error:
+        except Exception as error:  # whatever it sent: the others are served on
             self._refuse(identity, f"what it sent cannot be read: {error}", "a worker")
 
     def _take(self, worker: JoinedWorker, number: int) -> None:
@@ -91,7 +91,8 @@ class Members:
             worker.reports.count(*content)
         elif kind == READY:
             worker.ready = True
-            worker.credits, worker.is_concurrent = max(1, int(content["credits"])), bool(content["is_concurrent"])
+            worker.credits = min(max(1, int(content["credits"])), MOST_CREDITS)
+            worker.is_concurrent = bool(content["is_concurrent"])
             LOGGER.info("worker %s has joined", worker)
             self._observe(worker)
             model.on_change()

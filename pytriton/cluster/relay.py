@@ -20,7 +20,6 @@ from pytriton.cluster.keys import load_key
 from pytriton.cluster.messages import BYE, HELLO, PROBE, PROTOCOL, REFUSED, Parts, decode, is_frame
 from pytriton.cluster.router import Router
 from pytriton.pool.remote_workers import ProxyListener
-from pytriton.wire.tensors import FrameError
 
 __all__ = ["PROXY_FILES", "ProxyRelay"]
 
@@ -143,7 +142,7 @@ class ProxyRelay:
                 self._end(identity, dismissed=True)
             elif first == HELLO and joined is None:
                 self._welcome(identity, json.loads(bytes(more[0])))
-        except (FrameError, ValueError, TypeError, KeyError, IndexError) as error:
+        except Exception as error:  # whatever it sent: the others are served on
             self._refuse(identity, f"what it sent cannot be read: {error}", "unknown")
             self._end(identity, dismissed=False)
 

@@ -83,6 +83,8 @@ if "hang" in sys.argv:
 triton.run()
 (FOLDER / "ready").touch()
 if "leave" in sys.argv:
+    while not (FOLDER / "seen").exists():
+        time.sleep(0.01)
     sys.exit(3)
 triton.serve(monitoring_period_s=0.2)
 print("serve returned", flush=True)

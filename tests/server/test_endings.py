@@ -227,6 +227,7 @@ def test_a_hung_callable_holds_the_end_up_only_so_long(tmp_path, free_config):
 
 def test_leaving_the_program_without_stop_cleans_up(tmp_path, free_config):
     host = Host(tmp_path, free_config, "leave")
+    (host.folder / "seen").touch()
     host.output()
     assert host.process.returncode == 3
     host.assert_nothing_left()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -31,6 +32,7 @@ from tests.server.traffic import pending_requests
 prometheus_client = pytest.importorskip("prometheus_client")
 zmq = pytest.importorskip("zmq")
 from pytriton.cluster.keys import make_keys  # noqa: E402
+from pytriton.cluster.messages import PROTOCOL  # noqa: E402
 
 HERE = Path(__file__).parent
 X = np.ones((1, 4), np.float32)
@@ -278,6 +280,27 @@ def test_a_sequence_stays_with_its_worker(triton, workers, address):
         assert [step for _, step in answer] == [1, 2, 3, 4, 5]
         assert len({process for process, _ in answer}) == 1
     assert {process for answer in answers for process, _ in answer} == {process.pid for process in started}
+
+
+@pytest.mark.parametrize(
+    "bad", [[b"taken", b"no number"], [b"ready", b'{"credits": Infinity}'], [b"report", b"[]"], [b"hello", b"[]"]]
+)
+def test_a_worker_that_sends_nonsense_is_refused_and_harms_no_other(triton, workers, address, bad):
+    hello = {"protocol": PROTOCOL, "package": "0", "model": "double", "version": None, "host": "h", "process": 1}
+    with (
+        bound(triton, "double", RemoteWorkers(address, min_workers=0)),
+        zmq.Context() as context,
+        context.socket(zmq.DEALER) as peer,
+    ):
+        peer.setsockopt(zmq.LINGER, 0)
+        peer.connect(address)
+        peer.send_multipart([b"hello", json.dumps(hello).encode()])
+        peer.send_multipart([b"ready", json.dumps({"credits": 10**12, "is_concurrent": True}).encode()])
+        peer.send_multipart(bad)
+        peer.setsockopt(zmq.RCVTIMEO, 30_000)
+        wait_for(lambda: b"cannot be read" in b"".join(peer.recv_multipart()), "the refusal")
+        workers("double=make_double")
+        np.testing.assert_array_equal(infer(triton, "double"), X * 2)
 
 
 def test_without_a_worker_requests_wait_and_then_fail(triton, workers, address):

@@ -1,16 +1,19 @@
 """How many batches a remote worker gets at a time."""
 
+from types import SimpleNamespace
+
 import pytest
 
 zmq = pytest.importorskip("zmq")
-from pytriton.cluster.batches import WorkerPace  # noqa: E402
+from pytriton.cluster import batches  # noqa: E402
+from pytriton.cluster.batches import MEASURE_S, WorkerPace  # noqa: E402
 
 MS = 1e-3
 
 
-def after(pace, busy_s, travel_s, batches=50):
-    """The pace after so many equal batches."""
-    for _ in range(batches):
+def after(pace, busy_s, travel_s):
+    """The pace after many equal batches."""
+    for _ in range(50):
         pace.answered(busy_s, busy_s + travel_s)
     return pace
 
@@ -37,10 +40,14 @@ def test_a_change_is_told_once():
     assert not pace.answered(5 * MS, 5.1 * MS)
 
 
-def test_travel_is_measured_by_a_batch_that_did_not_wait_for_another_one():
+def test_travel_is_measured_by_a_batch_that_did_not_wait_for_another_one(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(batches, "time", SimpleNamespace(monotonic=lambda: now))
     pace = WorkerPace()
     assert pace.is_unsure
     assert not pace.answered(5 * MS, 0.0)
     assert pace.is_unsure
     pace.answered(5 * MS, 5.1 * MS)
     assert not pace.is_unsure
+    now += MEASURE_S
+    assert pace.is_unsure
