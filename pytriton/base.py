@@ -552,8 +552,11 @@ class TritonBase(ABC):
 
     def _load(self, server: ModelServer) -> None:
         """Have the server load the models that it has not loaded yet."""
-        self._models.load(server)
-        server.load_others(self._models.names())
+        try:
+            self._models.load(server)
+            server.load_others(self._models.names())
+        finally:  # those that it refused are forgotten
+            server.announce_models()
 
     @contextmanager
     def _changing(self, what: str, *, starts_threads: bool = True) -> Iterator[None]:

@@ -198,8 +198,10 @@ class Triton(TritonBase):
     def _start_server(self) -> LaunchedServer:
         if self._policy.local_model_store:
             self._models.start()
-        if self._frontend is not None and self._front is not None and self._frontend.application is not None:
-            self._frontend.listener = self._front.port[0].fileno()
+        if self._frontend is not None:
+            self._frontend.waits_for_models = bool(self._models.names()) and self._config.strict_readiness is not False
+            if self._front is not None and self._frontend.application is not None:
+                self._frontend.listener = self._front.port[0].fileno()
         return LaunchedServer(
             self._config,
             self._installation,

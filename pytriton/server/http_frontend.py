@@ -8,7 +8,8 @@ own HTTP endpoint then listens on a Unix socket in the workspace, for the front 
       triton.sock      the server's own HTTP endpoint
       rest.sock        the REST front, if there is one
       counters         requests that are answered for the REST front, for its metrics
-      control.sock     the front end itself: its drain, and inference without tokens for the REST front
+      control.sock     the front end itself: that the models are there, its drain, and inference without tokens for the
+                       REST front
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ __all__ = ["FrontendDrain", "HttpFrontend", "uses_native_frontend"]
 ANY_ADDRESS_6 = "::"
 FILE_VARIABLE = "PYTRITON_HTTP"  # names the file of options to the library
 MOST_SOCKET_BYTES = 107
-DRAIN = b"POST /drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
 CONTROL_TIMEOUT_S = 5.0
 # Options that the front end's file has under the same name, without "http_".
 SAME_NAMES = (
@@ -107,7 +107,6 @@ class HttpFrontend:
         workspace: The folder of the server.
         application: Options of the REST front behind it; None without one.
         application_address: Where the REST front's port listens.
-        tls_libraries: Folder with OpenSSL's libraries; None for the system's.
 
     Attributes:
         url: Of the server's own HTTP endpoint.
@@ -116,6 +115,7 @@ class HttpFrontend:
         counters: Path of the file for the REST front's metrics.
         listener: Descriptor of the socket of the REST front's port, once it listens; negative without one. This
             process keeps it, so that clients wait while the server is launched again.
+        waits_for_models: Whether the next server is not ready before :meth:`announce_models`.
     """
 
     def __init__(
@@ -125,8 +125,6 @@ class HttpFrontend:
         workspace: Path,
         application: Mapping[str, Any] | None = None,
         application_address: str = ANY_ADDRESS,
-        *,
-        tls_libraries: Path | None = None,
     ) -> None:
         self._folder = workspace / "http"
         self._folder.mkdir(mode=0o700)
@@ -141,9 +139,10 @@ class HttpFrontend:
         self.application = f"{sockets}/rest.sock" if application else None
         self._application_address = application_address
         self.listener = -1
+        self.waits_for_models = False
         self.counters = str(self._folder / "counters")
         self._config, self._restrictions = config, restrictions
-        self._application, self._tls_libraries = application, tls_libraries
+        self._application = application
         forks.register(self)
 
     def __del__(self) -> None:
@@ -178,6 +177,7 @@ class HttpFrontend:
             "threads": config.http_thread_count or 1,
             "upstream": self._upstream,
             "control": self._control,
+            "waits_for_models": self.waits_for_models,
             **self._application_options(),
             "is_traced": bool(config.trace_config),
             "access": [
@@ -190,7 +190,6 @@ class HttpFrontend:
             options["tls_key"] = str(config.http_server_key)
             if config.http_use_ssl_mutual:
                 options["tls_authorities"] = str(config.http_root_cert)
-            options["tls_libraries"] = str(self._tls_libraries or "")
         given = {name: getattr(config, f"http_{name}") for name in SAME_NAMES}
         return options | {name: value for name, value in given.items() if value is not None}
 
@@ -217,6 +216,12 @@ class HttpFrontend:
             metrics_address=metrics_address(self._config),
         )
 
+    def announce_models(self) -> None:
+        """Tell the front end that all models are loaded, so that checks of the server's health may say so."""
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as control:  # it has ended
+            _post(control, self._control, "/ready")
+            control.recv(1)  # else a check just after this might come first
+
     def drain(self) -> FrontendDrain:
         """Have the front end refuse new connections, answer the requests in progress, and close all connections."""
         return FrontendDrain(self._control)
@@ -240,9 +245,7 @@ class FrontendDrain:
         self._is_done = False
         forks.register(self)
         try:
-            self._socket.settimeout(CONTROL_TIMEOUT_S)
-            self._socket.connect(control)
-            self._socket.sendall(DRAIN)
+            _post(self._socket, control, "/drain")
         except OSError:  # it has ended
             self._finish()
 
@@ -271,3 +274,10 @@ class FrontendDrain:
     def _finish(self) -> None:
         self._is_done = True
         self._socket.close()
+
+
+def _post(control: socket.socket, path: str, target: str) -> None:
+    """Connect to a front end's own socket, and send a request without a body."""
+    control.settimeout(CONTROL_TIMEOUT_S)
+    control.connect(path)
+    control.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n" % target.encode())

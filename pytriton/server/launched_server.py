@@ -168,6 +168,11 @@ class LaunchedServer(ModelServer):
         if self._config.model_repository is not None:
             self._user_repository.load(self, bound)
 
+    def announce_models(self) -> None:
+        """As :meth:`ModelServer.announce_models`, of the native front end."""
+        if self._frontend is not None and self._frontend.waits_for_models:
+            self._frontend.announce_models()
+
     def _drain(self) -> Drain:
         """What is under way over the connections that there are now, but for those that the front end drains."""
         ports = {name: port for name, (host, port) in endpoints(self._config).items() if not socket_path(host)}

@@ -148,6 +148,9 @@ class ModelServer(ABC):
     def load_others(self, bound: Collection[str]) -> None:  # noqa: B027  (most servers have no others)
         """Load the models that are not ``bound`` here, but may use those that are, if the server has any."""
 
+    def announce_models(self) -> None:  # noqa: B027  (most servers say themselves what they have loaded)
+        """Have checks of the server's health say that the models are there, if they do not say so already."""
+
     def unload(self, name: str) -> None:
         """Have a model refuse new requests and go once those in flight are answered; returns before it is gone."""
         self._call("unload_model", model_name=name)

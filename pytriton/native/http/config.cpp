@@ -68,6 +68,7 @@ Config read_config(const std::string& path) {
   add("application_listener", config.application_listener);
   add("application_everywhere", config.application_everywhere);
   add("control", config.control);
+  add("waits_for_models", config.waits_for_models);
   add("predict", config.predict);
   add("predict_timeout_ms", config.predict_options.timeout_ms);
   add("predict_heartbeat_ms", config.predict_options.heartbeat_ms);
@@ -80,7 +81,6 @@ Config read_config(const std::string& path) {
   add("tls_certificate", config.tls_certificate);
   add("tls_key", config.tls_key);
   add("tls_authorities", config.tls_authorities);
-  add("tls_libraries", config.tls_libraries);
   add("max_head_bytes", config.limits.max_head_bytes);
   add("max_headers", config.limits.max_headers);
   add("max_body_bytes", config.limits.max_body_bytes);

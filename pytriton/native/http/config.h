@@ -26,11 +26,11 @@ struct Config {
   int application_listener = -1;       // socket that listens for what is not below /v2, inherited; negative: none
   bool application_everywhere = true;  // `port` serves that, too
   std::string control;                 // path of the socket for whoever launched the server; empty: none
+  bool waits_for_models = false;       // the server is not ready until whoever launched it says so
   bool predict = false;                // /predict is answered here, as far as that is possible
   PredictOptions predict_options;
   std::vector<Restriction> access;
   std::string tls_certificate, tls_key, tls_authorities;  // paths of PEM files
-  std::string tls_libraries;                              // folder with libssl and libcrypto; empty: the system's
 
   Limits limits;
   unsigned max_nesting = 64;        // levels of JSON

@@ -41,6 +41,10 @@ class Front {
   std::string metrics_page() const;
   size_t requests_in_flight() const;
 
+  // Whether the models are there that whoever launched the server has it load.
+  bool has_models() const { return has_models_.load(std::memory_order_relaxed); }
+  void set_has_models() { has_models_.store(true, std::memory_order_relaxed); }
+
   // On any thread: a connection of a client's address was closed.
   void forget_peer(const std::string& peer);
 
@@ -52,6 +56,7 @@ class Front {
   TRITONSERVER_Server* server_;
   const Config config_;
   const Access access_{config_.access};
+  std::atomic<bool> has_models_{!config_.waits_for_models};
   const std::unique_ptr<TlsContext> tls_;
   const std::unique_ptr<AccessLog> access_log_;
   const std::unique_ptr<SharedCounters> counters_;

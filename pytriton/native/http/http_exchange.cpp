@@ -368,8 +368,13 @@ void HttpExchange::finish() {
   response_ = {};  // before the client's next request may need the memory
   answered_at_ = now_ns();
   Loop& loop = *client_.loop;
-  loop.metrics().count(route, status_, answered_at_ - received_at_, sent_bytes_);
   loop.metrics().in_flight.subtract();
+  if (route != Route::control) report(loop);
+  if (flags_.fetch_and(~uint32_t{kBusy}) & kTellEnd) loop.notify(*this);
+}
+
+void HttpExchange::report(Loop& loop) {
+  loop.metrics().count(route, status_, answered_at_ - received_at_, sent_bytes_);
   if (SharedCounters* const counters = loop.front().counters()) {
     if (route == Route::predict) counters->end();
     if (is_of_model())
@@ -378,7 +383,6 @@ void HttpExchange::finish() {
   }
   if (AccessLog* const log = loop.access_log())
     log->add(request_, name_of(route), status_, sent_bytes_, answered_at_ - received_at_);
-  if (flags_.fetch_and(~uint32_t{kBusy}) & kTellEnd) loop.notify(*this);
 }
 
 }  // namespace pytriton::http

@@ -98,6 +98,7 @@ class HttpExchange final : public Exchange {
   void abandon();
   bool is_of_model() const;
   void finish();
+  void report(Loop& loop);  // to the metrics and the access log
 
   std::atomic<int> references_{1};
   std::atomic<uint32_t> flags_{0};

@@ -8,8 +8,8 @@
 
 namespace pytriton::http {
 
-enum class Route { infer, generate, generate_stream, predict, triton, application, own, none };
-constexpr size_t kRoutes = 8;
+enum class Route { infer, generate, generate_stream, predict, triton, application, own, none, control };
+constexpr size_t kRoutes = 8;  // that are counted: all but the last
 const char* name_of(Route route);
 
 class Counter {

@@ -22,8 +22,8 @@ struct OpenSsl {
   using SelectProtocol = int (*)(Session*, const unsigned char** out, unsigned char* out_size, const unsigned char* in,
                                  unsigned in_size, void* user);
 
-  // The library in the process, or else in a folder, or else the system's. Throws Failure if there is none.
-  static const OpenSsl& get(const std::string& folder);
+  // The library in the process, or else the system's. Throws Failure if there is none.
+  static const OpenSsl& get();
 
   static constexpr int kPem = 1, kWantRead = 2, kWantWrite = 3, kZeroReturn = 6;
   static constexpr int kVerifyPeer = 1, kFailIfNoCertificate = 2;

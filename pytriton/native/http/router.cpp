@@ -134,32 +134,48 @@ std::string server_metrics(TRITONSERVER_Server* server) {
   return page;
 }
 
-void send_page(HttpExchange& exchange, std::string&& text) {
-  exchange.route = Route::own;
+void send_page(HttpExchange& exchange, std::string&& text, Route route) {
+  exchange.route = route;
   Response page;
   page.content_type = "text/plain; version=0.0.4; charset=utf-8";
   page.body = std::move(text);
   exchange.send(std::move(page));
 }
 
+// As the server says it of itself while it loads the models of its start.
+void say_not_ready(HttpExchange& exchange) {
+  exchange.route = Route::own;
+  Response response;
+  response.status = 400;
+  exchange.send(std::move(response));
+}
+
 void answer_or_forward(Loop& loop, HttpExchange& exchange, Entrance entrance) {
+  const Request& request = exchange.request();
   if (answer_v2(loop.front().server(), exchange, entrance)) return;
-  exchange.route = Route::triton;
   exchange.model.clear();
+  if (!loop.front().has_models() && request.path == "/v2/health/ready" && request.method == "GET")
+    return say_not_ready(exchange);
+  exchange.route = Route::triton;
   forward(loop, loop.upstream(), exchange, false);
 }
 
+Response done() {
+  Response response;
+  response.body = "{}";
+  return response;
+}
+
 void route_control(Loop& loop, HttpExchange& exchange) {
-  exchange.route = Route::own;
+  exchange.route = Route::control;
   const Request& request = exchange.request();
   if (request.path == "/metrics" && request.method == "GET") {
-    send_page(exchange, loop.front().metrics_page());
+    send_page(exchange, loop.front().metrics_page(), Route::control);
   } else if (request.path == "/drain" && request.method == "POST") {
-    loop.front().drain([reference = std::make_shared<ExchangeReference>(exchange)] {
-      Response done;
-      done.body = "{}";
-      (*reference)->send(std::move(done));
-    });
+    loop.front().drain([reference = std::make_shared<ExchangeReference>(exchange)] { (*reference)->send(done()); });
+  } else if (request.path == "/ready" && request.method == "POST") {
+    loop.front().set_has_models();
+    exchange.send(done());
   } else {
     answer_or_forward(loop, exchange, Entrance::control);  // the REST front's requests
   }
@@ -210,7 +226,7 @@ void route(Loop& loop, HttpExchange& exchange, Entrance entrance) {
     return is_compressed(request) ? inflate_and_answer(loop, exchange) : answer_or_forward(loop, exchange, entrance);
   }
   if (entrance == Entrance::server && config.metrics && request.path == "/metrics" && request.method == "GET")
-    return send_page(exchange, server_metrics(front.server()) + front.metrics_page());
+    return send_page(exchange, server_metrics(front.server()) + front.metrics_page(), Route::own);
   if (config.application.empty() || (entrance == Entrance::server && !config.application_everywhere)) {
     exchange.route = Route::none;
     return exchange.send(error_response(404, "there is no such path"));

@@ -1,7 +1,6 @@
 #include "tls.h"
 
 #include <dlfcn.h>
-#include <glob.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -39,14 +38,6 @@ bool find_all(void* library, OpenSsl& to) {
 #undef PYTRITON_FIND
 }
 
-std::string library_in(const std::string& folder) {
-  glob_t found{};
-  std::string path;
-  if (!folder.empty() && ::glob((folder + "/libssl*.so*").c_str(), 0, nullptr, &found) == 0) path = found.gl_pathv[0];
-  ::globfree(&found);
-  return path;
-}
-
 // HTTP/1.1 if the client offers it; one that offers only others goes without an agreement.
 int select_protocol(OpenSsl::Session*, const unsigned char** out, unsigned char* out_size, const unsigned char* in,
                     unsigned in_size, void*) {
@@ -63,15 +54,12 @@ int select_protocol(OpenSsl::Session*, const unsigned char** out, unsigned char*
 
 }  // namespace
 
-const OpenSsl& OpenSsl::get(const std::string& folder) {
-  static const OpenSsl found = [&] {
+const OpenSsl& OpenSsl::get() {
+  static const OpenSsl found = [] {
     OpenSsl functions{};
     if (find_all(RTLD_DEFAULT, functions)) return functions;
-    for (const std::string& path : {library_in(folder), std::string("libssl.so.3")}) {
-      if (path.empty()) continue;
-      void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (library && find_all(library, functions)) return functions;
-    }
+    void* const library = dlopen("libssl.so.3", RTLD_NOW | RTLD_LOCAL);
+    if (library && find_all(library, functions)) return functions;
     throw Failure(Code::unavailable, "HTTP with TLS needs OpenSSL 3 (libssl.so.3), which cannot be found");
   }();
   return found;
@@ -82,8 +70,7 @@ std::unique_ptr<TlsContext> TlsContext::make(const Config& config) {
 }
 
 TlsContext::TlsContext(const Config& config)
-    : library_(OpenSsl::get(config.tls_libraries)),
-      context_(library_.SSL_CTX_new(library_.TLS_server_method()), Deleter{&library_}) {
+    : library_(OpenSsl::get()), context_(library_.SSL_CTX_new(library_.TLS_server_method()), Deleter{&library_}) {
   OpenSsl::Context* const context = context_.get();
   const std::string &certificate = config.tls_certificate, &key = config.tls_key, &authorities = config.tls_authorities;
   require(context != nullptr, "TLS");

@@ -12,7 +12,9 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,18 @@ import pytest
 from pytriton.client import AsyncioModelClient, FuturesModelClient, ModelClient, Tls
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientTlsError
 from pytriton.config import TritonConfig
-from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
+from pytriton.exceptions import PyTritonServerError, PyTritonValidationError, PyTritonWorkerError
 from pytriton.rest import RestConfig
 from pytriton.server.access import Restrictions
 from pytriton.server.http_frontend import HttpFrontend
 from pytriton.triton import RemoteTriton, Triton, TritonLifecyclePolicy, TritonSecurityConfig
+from pytriton.workers import Processes
 from tests.server.conftest import LOCALHOST, local_config
 from tests.server.frontend.cases import infer, numbers
 from tests.server.frontend.wire import Client, Request, connected
 from tests.server.gated import Gated
 from tests.server.own_server import TENSORS, double, server_of, servers_of, serving
+from tests.server.ports import reserved_ports
 from tests.server.processes import is_alive, wait_for
 from tests.server.tls import Certificates
 
@@ -40,6 +44,7 @@ pytestmark = pytest.mark.either_proxy
 
 X = np.ones((1, 2), np.float32)
 OPEN = TritonSecurityConfig(restricted_endpoints=[])
+LATER = TritonLifecyclePolicy(launch_triton_on_startup=False)
 INFER = infer("m", numbers())
 
 
@@ -374,6 +379,64 @@ def test_old_versions_of_tls_are_refused(certificates):
             context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
         with connected(triton.config) as client, pytest.raises((ssl.SSLError, ConnectionError)):
             context.wrap_socket(client.socket, server_hostname=LOCALHOST)
+
+
+# Whether it is ready
+
+
+def made_when(path: str) -> Any:
+    """Makes the callable of a worker when a file is there; raises if it has content."""
+    wait_for(Path(path).exists, "the file")
+    if message := Path(path).read_text():
+        raise ValueError(message)
+    return double
+
+
+def status_of(client: httpx.Client, path: str) -> int:
+    try:
+        return client.get(path).status_code
+    except httpx.TransportError:
+        return 0
+
+
+def test_a_server_is_ready_when_the_models_are_that_were_bound_before_it_started(tmp_path):
+    go = tmp_path / "go"
+    with (
+        reserved_ports(1) as (port,),
+        local_config(http_frontend="native") as config,
+        httpx.Client(base_url=f"http://{LOCALHOST}:{config.http_port}") as client,
+        ThreadPoolExecutor(1) as pool,
+        serving(
+            config, security_config=OPEN, triton_lifecycle_policy=LATER, rest=RestConfig(port=port, address=LOCALHOST)
+        ) as triton,
+    ):
+        triton.bind("slow", Processes(partial(made_when, str(go)), count=1), *TENSORS)
+        running = pool.submit(triton.run)
+        wait_for(lambda: status_of(client, "/v2/models/m/ready") == 200, "the first model")
+        assert [status_of(client, f"/v2/health/{what}") for what in ("live", "ready")] == [200, 400]
+        wait_for(lambda: status_of(client, "/health/live") == 200, "the REST front")
+        assert status_of(client, "/health/ready") == 503
+        go.touch()
+        running.result()
+        assert [status_of(client, path) for path in ("/v2/health/ready", "/health/ready")] == [200, 200]
+        os.kill(server_of(config), signal.SIGKILL)
+        wait_for(lambda: status_of(client, "/v2/health/ready") != 200, "the end of the server")
+        wait_for(lambda: status_of(client, "/v2/health/ready") == 200, "another one")
+        assert [status_of(client, f"/v2/models/{name}/ready") for name in ("m", "slow")] == [200, 200]
+
+
+def test_a_server_is_ready_without_a_model_that_it_refused(tmp_path):
+    go = tmp_path / "go"
+    go.write_text("no weights")
+    with (
+        local_config(http_frontend="native") as config,
+        httpx.Client(base_url=f"http://{LOCALHOST}:{config.http_port}") as client,
+        serving(config, security_config=OPEN, triton_lifecycle_policy=LATER) as triton,
+    ):
+        triton.bind("broken", Processes(partial(made_when, str(go)), count=1), *TENSORS)
+        with pytest.raises(PyTritonWorkerError, match="no weights"):
+            triton.run()
+        assert [status_of(client, path) for path in ("/v2/health/ready", "/v2/models/m/ready")] == [200, 200]
 
 
 # Its end
