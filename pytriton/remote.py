@@ -213,6 +213,7 @@ class RemoteTriton(TritonBase):
         heartbeat_s: float = 2.0,
     ) -> None:
         self._listener: ProxyListener | None = None
+        self._relay: ProxyRelay | None = None
         if listen is not None:
             self._listener = ProxyListener(
                 listen,
@@ -241,7 +242,8 @@ class RemoteTriton(TritonBase):
         return ServerEndpoints.of_access(self._access)
 
     def _start_server(self) -> ModelServer:
-        server = self._new_server(self._relay())
+        self._relay = self._new_relay()
+        server = self._new_server(self._relay)
         try:
             server.check_ready(self._init_timeout_s, self._is_wanted)
         except BaseException:
@@ -250,7 +252,10 @@ class RemoteTriton(TritonBase):
         LOGGER.info("connected to the Triton Inference Server at %s", server.url)
         return server
 
-    def _relay(self) -> ProxyRelay | None:
+    def _is_running(self) -> bool:
+        return super()._is_running() and (self._relay is None or self._relay.is_alive())
+
+    def _new_relay(self) -> ProxyRelay | None:
         if self._listener is None:
             return None
         from pytriton.cluster.relay import ProxyRelay

@@ -83,6 +83,10 @@ class ProxyRelay:
         self._joined.clear()
         self._stopped = self._closed = True
 
+    def is_alive(self) -> bool:
+        """Whether it listens: it is not closed, and has not failed."""
+        return not self._stopped
+
     def close(self) -> None:
         """Stop listening; the proxies' requests fail."""
         if not self._closed:

@@ -31,6 +31,7 @@ from tests.server.processes import command_line, descendants, wait_for, workers_
 
 pytest.importorskip("zmq")
 from pytriton.cluster.keys import make_keys
+from pytriton.cluster.relay import ProxyRelay
 
 pytestmark = pytest.mark.either_proxy
 
@@ -180,6 +181,15 @@ def test_a_killed_program_fails_its_requests_and_the_next_one_serves_on_the_same
                 assert answer(server) == 2
         finally:
             first.kill()
+
+
+def test_serving_ends_when_proxies_cannot_connect_any_more(server, monkeypatch, caplog):
+    with RemoteTriton(address(server, "http"), access_token=TOKEN, listen=LOOPBACK) as remote:
+        remote.bind("m", double, *TENSORS)
+        assert answer(server) == 2
+        monkeypatch.setattr(ProxyRelay, "_turn", lambda self: 1 / 0)
+        remote.serve(monitoring_period_s=0.1)
+    assert "the connection to proxies on another machine has failed" in caplog.text
 
 
 def test_addresses_and_keys_are_checked_at_once(keys):
