@@ -112,7 +112,10 @@ class Hub:
         """
         connection = Connection(channel, model)
         self._on_thread(lambda: self._attach(connection)).result()
-        connection.ended.result()
+        try:
+            connection.ended.result()
+        finally:
+            del connection.ended  # its error has a traceback that has the connection, and with it mapped memory
 
     def observe(self, model: RemoteModel) -> None:
         """As :meth:`Members.observe`."""

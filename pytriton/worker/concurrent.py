@@ -118,7 +118,7 @@ class ConnectionBatches:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._cancellations: dict[int, Cancellation] = {}
         self._thread = 0
-        self._ended: asyncio.Future[Any] = loop.create_future()
+        self._ended: asyncio.Future[Any] | None = loop.create_future()
         self._uncongested = asyncio.Event()
 
     async def run(self, context: Context) -> None:
@@ -134,8 +134,10 @@ class ConnectionBatches:
         context.run(self._loop.add_reader, self._channel.fileno(), self._receive)
         del context  # the reader has a copy
         try:
+            assert self._ended is not None
             await self._ended
         finally:
+            self._ended = None  # its error has a traceback that leads back here, and to memory that is mapped
             self._loop.remove_reader(self._channel.fileno())
             tasks = [*self._tasks.values()]
             for task in () if self._draining.is_set() else tasks:
@@ -154,7 +156,7 @@ class ConnectionBatches:
             if not self._channel.is_congested():
                 self._uncongested.set()
         except (PeerGoneError, FrameError) as error:
-            if not self._ended.done():
+            if self._ended is not None and not self._ended.done():
                 self._ended.set_exception(error)
 
     def _cancel(self, frame: Frame) -> None:
