@@ -75,6 +75,7 @@ def program(name: str) -> list[str | Path]:
         ROOT / "tests/native",
         "-B",
         BUILD / "native",
+        f"-DCMAKE_C_COMPILER={compiler.replace('clang++', 'clang')}",
         f"-DCMAKE_CXX_COMPILER={compiler}",
         sanitize,
     ]
