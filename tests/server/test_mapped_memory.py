@@ -19,7 +19,7 @@ from pytriton.client import ModelClient
 from pytriton.config import TritonConfig
 from pytriton.triton import RemoteTriton, Triton, TritonBase
 from pytriton.workers import RemoteWorkers
-from tests.server.own_server import TENSORS, address, double, server_of, serving
+from tests.server.own_server import TENSORS, address, double, servers_of, serving
 from tests.server.ports import reserved_ports
 from tests.server.processes import wait_for
 
@@ -85,8 +85,9 @@ def check(config: TritonConfig, host: Triton, triton: TritonBase, function: Any)
         infer()
         bound = mappings()
         for _ in range(2):
-            os.kill(server_of(config), signal.SIGKILL)
-            wait_for(lambda: not triton.is_connected(), "the end of the server")
+            killed = servers_of(config)
+            os.kill(*killed, signal.SIGKILL)
+            wait_for(lambda killed=killed: servers_of(config) not in ([], killed), "another server")
             host.wait_for_ready()
             triton.wait_for_ready()
             infer()
