@@ -94,7 +94,7 @@ def test_inferences_share_nothing_without_a_lock_and_leave_nothing_in_memory(fol
 @needs_simdjson
 @pytest.mark.parametrize("sanitizers", [THREADS, ADDRESSES])
 def test_the_front_end_survives_its_clients_and_the_process_behind_it(folders, sanitizers):
-    run(build(folders, "front", sanitizers), REQUESTS)
+    run(build(folders, "front", sanitizers), REQUESTS // 10)
 
 
 @needs_simdjson

@@ -13,6 +13,8 @@ namespace pytriton::http {
 namespace {
 
 constexpr size_t kMostParts = IOV_MAX;
+constexpr uint64_t kMostLeftBytes = 64 << 10;  // of an answer that is left to the loop
+constexpr uint64_t kFewInFlight = 8;           // requests, whose answers are not left to it
 constexpr size_t kKeptStreamBytes = 64 << 10;  // of what was written to a stream, for the next one
 
 const char* phrase(int status) {
@@ -106,7 +108,25 @@ void HttpExchange::send(Response&& response) {
     for (const iovec& part : response_.parts)
       if (part.iov_len) parts_.push_back(part);
   }
+  is_left_ = is_for_loop(length);
+  if (!is_left_) return settle(lock);
+  lock.unlock();
+  client_.loop->notify(*this);
+}
+
+// Whether the loop sends an answer. If requests are few, or the answer is large, the thread that has it is faster. If
+// they are many, the loop sends all answers of a batch in one go: else each wakes its client, and then the loop, by
+// itself.
+bool HttpExchange::is_for_loop(uint64_t length) const {
+  Loop& loop = *client_.loop;
+  return length <= kMostLeftBytes && loop.metrics().in_flight.value() > kFewInFlight && !is_gone_ && !loop.is_current();
+}
+
+bool HttpExchange::send_left() {
+  Lock lock(mutex_);
+  if (!std::exchange(is_left_, false)) return false;
   settle(lock);
+  return true;
 }
 
 void HttpExchange::begin(Response&& head) {
@@ -189,6 +209,7 @@ void HttpExchange::disconnect() {
   Lock lock(mutex_);
   if (is_gone_) return;
   is_gone_ = true;
+  if (is_left_) return;  // send_left() comes
   const bool is_answered = stage_ == Stage::complete;
   settle(lock);
   if (!is_answered) call_cancel();

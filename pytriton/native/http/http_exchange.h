@@ -65,6 +65,7 @@ class HttpExchange final : public Exchange {
   bool is_complete() const { return flags_.load(std::memory_order_acquire) == 0; }
 
   void flush();       // the client can take more
+  bool send_left();   // sends the answer if it was left to the loop
   void disconnect();  // the client has gone
   void abort();       // ends a stream that is not complete, by closing the connection
   bool is_gone() const;
@@ -90,6 +91,7 @@ class HttpExchange final : public Exchange {
   using Lock = std::unique_lock<SpinningMutex>;
 
   void write_head(const Response& response, int64_t length);
+  bool is_for_loop(uint64_t length) const;
   Sent send_pending();
   void advance(size_t sent);
   void settle(Lock& lock);
@@ -113,6 +115,7 @@ class HttpExchange final : public Exchange {
   mutable SpinningMutex mutex_;  // of the following
   Stage stage_ = Stage::open;
   bool is_gone_ = false, is_finished_ = false, has_chunks_ = false, has_body_ = true;
+  bool is_left_ = false;  // to the loop, which was notified
   int64_t missing_ = -1;  // bytes of the body that were announced and are to be written
   int status_ = 0;
   std::string head_, sending_, pending_;  // of a response; of a stream

@@ -47,6 +47,7 @@ Loop::~Loop() {
 }
 
 void Loop::run() {
+  thread_ = std::this_thread::get_id();
   std::array<epoll_event, kEvents> events;
   while (!is_stopped_) {
     is_sleeping_ = true;
@@ -96,6 +97,8 @@ void Loop::notify(HttpExchange& exchange) {
   while (!notified_.compare_exchange_weak(top, &exchange));
   wake();
 }
+
+bool Loop::is_current() const { return thread_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
 
 void Loop::wake() {
   if (!is_sleeping_.exchange(false)) return;
@@ -225,7 +228,7 @@ void Loop::handle_notified() {
   }
   while (first) {
     HttpExchange* const next = first->next_notified;
-    first->connection()->resume();
+    if (!first->send_left()) first->connection()->resume();
     first = next;
   }
 }

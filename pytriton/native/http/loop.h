@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "../descriptor.h"
@@ -45,7 +46,8 @@ class Loop {
   // On any thread
   void stop();
   void post(std::function<void()> task);
-  void notify(HttpExchange& exchange);  // calls Connection::resume()
+  void notify(HttpExchange& exchange);  // sends its answer, or calls Connection::resume()
+  bool is_current() const;              // whether this is its thread
   void watch_output(Connection& connection, bool is_watched) const;
   bool is_draining() const { return is_draining_.load(std::memory_order_relaxed); }
   Metrics& metrics() { return metrics_; }
@@ -93,6 +95,7 @@ class Loop {
   Front& front_;
   AccessLog* const access_log_;
   Descriptor epoll_, wake_;
+  std::atomic<std::thread::id> thread_;
   std::atomic<bool> is_stopped_{false}, is_sleeping_{false}, is_draining_{false}, has_tasks_{false};
   std::atomic<int64_t> now_{0};
   std::atomic<HttpExchange*> notified_{nullptr};
