@@ -114,8 +114,11 @@ bool answer_predict(Loop& loop, HttpExchange& exchange) {
   exchange.route = Route::predict;
   exchange.model = name;
   if (front.counters()) front.counters()->begin();
-  return predict(front.server(), exchange, {std::string(name), path.empty() ? -1 : number_of(path)},
-                 [&loop, &exchange] { loop.post([&loop, &exchange] { leave_to_application(loop, exchange); }); });
+  return predict(
+      front.server(), exchange, {std::string(name), path.empty() ? -1 : number_of(path)}, [&loop, &exchange] {
+        loop.post(
+            [&loop, &exchange, reference = ExchangeReference(exchange)] { leave_to_application(loop, exchange); });
+      });
 }
 
 void refuse(HttpExchange& exchange, const Restriction& restriction) {

@@ -214,6 +214,14 @@ def test_a_body_that_is_too_large_is_refused(front):
     assert front.predict("order", {"item": "a"}) == {"result": "a"}
 
 
+def test_a_mistake_in_a_large_body_is_told(front):
+    """Natively, another thread reads the body, and leaves it to the application."""
+    for _ in range(20):
+        status, error = front.refusal("/predict/order", {"item": "a" * 300_000, "count": 0})
+        assert (status, error["code"]) == (422, "INVALID_INPUT")
+    assert front.predict("order", {"item": "a"}) == {"result": "a"}
+
+
 def test_nesting_is_limited(front):
     def levels(count: int) -> str:
         return '{"value": ' + '{"a":' * count + "1" + "}" * count + "}"
