@@ -104,6 +104,7 @@ Connection::Step Connection::receive() {
     exchange_ = loop_.take_exchange();
   }
   if (!make_room()) return refuse(503, "there is no memory for the request");
+  if (exchange_->buffer.capacity() > kSmallBuffer) loop_.call_together();  // others do not wait while it is read
   const size_t room = exchange_->buffer.capacity() - exchange_->size;
   const ssize_t received = transport_.receive(exchange_->buffer.data() + exchange_->size, room);
   if (received < 0 && errno == EAGAIN) {

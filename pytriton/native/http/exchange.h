@@ -62,6 +62,10 @@ class Exchange {
   // held during calls of this object, and must not hold a reference to it.
   virtual void on_disconnect(std::function<void()> cancel) = 0;
 
+  // Calls `task`; on the thread that reads requests, when those that have come by now have been read. The server makes
+  // larger batches of requests that it gets together.
+  virtual void together(std::function<void()> task) = 0;
+
   virtual void retain() = 0;
   virtual void release() = 0;
 

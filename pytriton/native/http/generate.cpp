@@ -213,6 +213,8 @@ class GenerationStream final : public Inference {
     if (final) end();
   }
 
+  void refuse(const Failure& failure) override { exchange().send(make_error(failure)); }
+
   void begin(int status) {
     if (is_begun_) return;
     is_begun_ = true;

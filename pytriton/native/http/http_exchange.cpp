@@ -188,6 +188,11 @@ void HttpExchange::on_disconnect(std::function<void()> cancel) {
   }
 }
 
+void HttpExchange::together(std::function<void()> task) {
+  if (!client_.loop->is_current()) return task();
+  client_.loop->together(std::move(task));
+}
+
 void HttpExchange::release() {
   int references = references_.load(std::memory_order_acquire);
   do {

@@ -42,6 +42,7 @@ class HttpExchange final : public Exchange {
   void end() override;
   size_t unsent() const override { return unsent_.load(std::memory_order_relaxed); }
   void on_disconnect(std::function<void()> cancel) override;
+  void together(std::function<void()> task) override;
   void retain() override { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() override;
 

@@ -198,6 +198,22 @@ void Inference::make(TRITONSERVER_Server* server, const InferenceRequest& reques
       this));
 }
 
+void Inference::submit(TRITONSERVER_Server* server) noexcept {
+  try {
+    try {
+      check(TRITONSERVER_ServerInferAsync(server, request_, nullptr));
+      // Before it is sent, a request cannot be cancelled.
+      watch([this] { cancel(); });
+      return drop();
+    } catch (const Failure& failure) {
+      refuse(failure);
+    }
+  } catch (const std::exception&) {
+    // There is no memory for an answer: the exchange ends without one.
+  }
+  delete this;
+}
+
 void Inference::complete(TRITONSERVER_InferenceResponse* response, bool final) noexcept {
   try {
     const std::lock_guard<SpinningMutex> lock(mutex_);
@@ -226,11 +242,8 @@ void Inference::drop() noexcept {
 void infer(TRITONSERVER_Server* server, InferenceRequest&& request, std::unique_ptr<Inference> inference) {
   inference->storage_ = std::move(request.storage);
   inference->make(server, request);
-  check(TRITONSERVER_ServerInferAsync(server, inference->request_, nullptr));
-  Inference* const sent = inference.release();
-  // Before it is sent, a request cannot be cancelled.
-  sent->watch([sent] { sent->cancel(); });
-  sent->drop();
+  Inference* const made = inference.release();
+  made->exchange_->together([made, server] { made->submit(server); });
 }
 
 int status_of(Code code) {

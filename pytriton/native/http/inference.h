@@ -115,6 +115,9 @@ class Inference {
   // Called instead of respond() if that throws, which is an error of the front end; has to answer the exchange.
   virtual void fail(const Failure& failure, bool final) = 0;
 
+  // Called instead of respond() if the server does not take the request; has to answer the exchange.
+  virtual void refuse(const Failure& failure) { fail(failure, true); }
+
   Exchange& exchange() const { return *exchange_; }
 
   // Tells the server that nobody waits for the responses.
@@ -126,6 +129,7 @@ class Inference {
  private:
   friend void infer(TRITONSERVER_Server*, InferenceRequest&&, std::unique_ptr<Inference>);
   void make(TRITONSERVER_Server* server, const InferenceRequest& request);
+  void submit(TRITONSERVER_Server* server) noexcept;
   void complete(TRITONSERVER_InferenceResponse* response, bool final) noexcept;
   void drop() noexcept;
 
@@ -139,7 +143,7 @@ class Inference {
 // Sends a request. Keeps the exchange, whose body may hold inputs, as long as the inference. The request is cancelled
 // if the client disconnects.
 //
-// Throws Failure if the server refuses it; `inference` is not called then.
+// Throws Failure if there is no such model, or a parameter cannot be set; `inference` is not called then.
 void infer(TRITONSERVER_Server* server, InferenceRequest&& request, std::unique_ptr<Inference> inference);
 
 // Status of the answer to a request that failed, as Triton's own endpoint has it.

@@ -16,6 +16,7 @@ namespace pytriton::http {
 namespace {
 
 constexpr size_t kEvents = 256;
+constexpr size_t kMostTogether = 64;
 constexpr size_t kFreeExchanges = 256;
 constexpr size_t kKeptBytes = 64 << 10;  // of the buffer of an exchange that is not in use
 
@@ -65,12 +66,14 @@ void Loop::run() {
         static_cast<void>(!::read(wake_.get(), &ignored, sizeof ignored));
       }
     }
+    call_together();
     handle_notified();
     handle_tasks();
     const auto again = std::move(again_);
     again_.clear();
     for (Connection* each : again) each->read_on();
     handle_timers();
+    call_together();
     retired_.clear();
     if (!drained_.empty() && connections_.size() == controls_ + leaving)
       for (const auto& drained : std::exchange(drained_, {})) drained();
@@ -128,6 +131,17 @@ void Loop::watch_output(Connection& connection, bool is_watched) const {
 
 void Loop::after(int64_t delay_ns, std::function<void()> task) {
   timers_.emplace(coarse_now() + delay_ns, std::move(task));
+}
+
+void Loop::together(std::function<void()> task) {
+  together_.push_back(std::move(task));
+  if (together_.size() == kMostTogether) call_together();
+}
+
+void Loop::call_together() {
+  called_.swap(together_);
+  for (const auto& task : called_) task();
+  called_.clear();
 }
 
 void Loop::again(Connection& connection) { again_.push_back(&connection); }

@@ -60,7 +60,9 @@ class Loop {
   void change(int descriptor, Pollable& pollable, uint32_t events) const;
   void unwatch(int descriptor) const;
   void after(int64_t delay_ns, std::function<void()> task);
-  void again(Connection& connection);  // calls its read_on() after other events
+  void again(Connection& connection);         // calls its read_on() after other events
+  void together(std::function<void()> task);  // calls it when the requests that have come by now have been read
+  void call_together();                       // now
 
   void add(std::unique_ptr<Connection> connection);
   void remove(Connection& connection);  // deletes it after the events of this turn
@@ -108,6 +110,7 @@ class Loop {
   std::vector<std::unique_ptr<Connection>> connections_;
   size_t controls_ = 0;  // connections of the control socket
   std::vector<Connection*> again_;
+  std::vector<std::function<void()>> together_, called_;
   std::vector<std::shared_ptr<void>> retired_;
   std::unique_ptr<Upstream> upstream_, application_;
   HttpExchange* free_ = nullptr;

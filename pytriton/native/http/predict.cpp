@@ -46,7 +46,7 @@ struct Unread {
   Wish wish;
 };
 
-bool read_and_send(TRITONSERVER_Server* server, Exchange& exchange, Unread unread) {
+bool read_and_send(TRITONSERVER_Server* server, Exchange& exchange, Unread unread, const std::function<void()>& leave) {
   const bool is_stream = unread.fields->model->decoupled;
   auto question = read_question(*unread.fields, exchange.request().body);
   if (!question || (is_stream && question->is_batch)) return false;
@@ -55,7 +55,8 @@ bool read_and_send(TRITONSERVER_Server* server, Exchange& exchange, Unread unrea
   const auto call = is_stream ? make_stream(exchange, std::move(unread.fields), std::move(unread.wish))
                               : make_prediction(exchange, std::move(unread.fields), std::move(unread.wish), *question,
                                                 groups->size());
-  return call->send(server, unread.version, *question, *groups);
+  call->send(server, unread.version, *question, *groups, leave);
+  return true;
 }
 
 // Whether the function is done. Of models that are not there, or not ready, the application says which there are.
@@ -84,9 +85,9 @@ bool begin(TRITONSERVER_Server* server, Exchange& exchange, const Target& target
     return true;
   }
   unread.wish = std::move(*wish);
-  if (http.body.size() <= kLargeJson) return read_and_send(server, exchange, std::move(unread));
+  if (http.body.size() <= kLargeJson) return read_and_send(server, exchange, std::move(unread), leave);
   run_in_background([=, exchange = ExchangeReference(exchange), leave = std::move(leave)] {
-    if (!is_done([&] { return read_and_send(server, *exchange, unread); })) leave();
+    if (!is_done([&] { return read_and_send(server, *exchange, unread, leave); })) leave();
   });
   return true;
 }

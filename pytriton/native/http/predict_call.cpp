@@ -29,6 +29,7 @@ class Call::Part final : public Inference {
     call_->respond(group_, response, final);
   }
   void fail(const Failure& failure, bool /*final*/) override { call_->fail(group_, failure); }
+  void refuse(const Failure& failure) override { call_->refuse(group_, failure); }
   void watch(std::function<void()> cancel) override { call_->watch(number_, std::move(cancel)); }
 
   const std::shared_ptr<Call> call_;
@@ -57,9 +58,11 @@ Call::~Call() {
 
 size_t Call::count() { return calls; }
 
-bool Call::send(TRITONSERVER_Server* server, int64_t version, Question& question, const std::vector<Group>& groups) {
+void Call::send(TRITONSERVER_Server* server, int64_t version, Question& question, const std::vector<Group>& groups,
+                std::function<void()> leave) {
+  leave_ = std::move(leave);
   begin_deadline();
-  for (size_t number = 0; number < groups.size(); ++number) {
+  for (size_t number = 0; number < groups.size() && !is_claimed_; ++number) {
     const Group& group = groups[number];
     try {
       InferenceRequest request;
@@ -69,23 +72,26 @@ bool Call::send(TRITONSERVER_Server* server, int64_t version, Question& question
       add_inputs(request, question, group, fields_->model->max_batch_size > 0);
       infer(server, std::move(request), std::make_unique<Part>(*exchange_, shared_from_this(), number, group));
     } catch (const Failure& failure) {
-      if (is_queue_full(failure)) {
-        fail(group, failure);
-        return true;
-      }
-      return abandon();
+      refuse(group, failure);
     } catch (const std::bad_alloc&) {
-      return abandon();
+      this->leave();
     }
   }
+  if (is_claimed_) return;
   is_watching_ = true;
   exchange_->on_disconnect([this] { cancel(); });
-  return true;
 }
 
-bool Call::abandon() {
+void Call::refuse(const Group& group, const Failure& failure) {
+  if (is_queue_full(failure)) return fail(group, failure);
+  leave();
+}
+
+void Call::leave() {
   cancel();
-  return !claim();
+  if (!claim()) return;
+  if (std::exchange(is_watching_, false)) exchange_->on_disconnect(nullptr);
+  leave_();
 }
 
 void Call::begin_deadline() { timeouts().begin(deadline_, weak_from_this()); }

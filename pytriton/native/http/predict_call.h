@@ -35,9 +35,10 @@ class Call : public Expiring, public std::enable_shared_from_this<Call> {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Sends the groups of the question. False, with nothing in flight that answers, if the server refuses one: the
-  // application says why.
-  bool send(TRITONSERVER_Server* server, int64_t version, Question& question, const std::vector<Group>& groups);
+  // Sends the groups of the question. Calls `leave`, with nothing in flight that answers, if the server refuses one:
+  // the application says why.
+  void send(TRITONSERVER_Server* server, int64_t version, Question& question, const std::vector<Group>& groups,
+            std::function<void()> leave);
 
   static size_t count();  // of all calls
 
@@ -58,11 +59,13 @@ class Call : public Expiring, public std::enable_shared_from_this<Call> {
  private:
   class Part;
   void watch(size_t part, std::function<void()> cancel);
-  bool abandon();  // whether it has been answered nevertheless
+  void refuse(const Group& group, const Failure& failure);
+  void leave();
 
   ExchangeReference exchange_;
   const std::shared_ptr<const Fields> fields_;
   const Wish wish_;
+  std::function<void()> leave_;
   Deadline deadline_;
   std::atomic<bool> is_claimed_{false};
   bool is_watching_ = false;  // the exchange would call cancel()

@@ -42,7 +42,7 @@ void leave_inference_to_server(bool is_left);
 bool infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& target);                  // infer.cpp
 bool generate(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream);  // generate.cpp
 
-// `leave` leaves the request to the application if that turns out later to be necessary, on another thread.
+// `leave` leaves the request to the application if that turns out later to be necessary, on any thread.
 bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, std::function<void()> leave);
 
 }  // namespace pytriton::http
