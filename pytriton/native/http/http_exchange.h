@@ -27,9 +27,9 @@ struct Client {
   bool keeps_alive = false;  // else the answer says that the connection is closed after it
 };
 
-// Belongs to one connection until detach(). The loop and the thread that answers share it as follows: while the
-// exchange is busy, it and the sending side of the connection belong to the route. The loop may ask with claim() to be
-// told of the end, and gets the exchange through Loop::notify() then.
+// Belongs to one connection. The loop and the thread that answers share it as follows: while the
+// exchange is busy, it and the sending side of the connection belong to the route, unless send() leaves the answer to
+// the loop. The loop may ask with claim() to be told of the end. It gets the exchange through Loop::notify() for both.
 class HttpExchange final : public Exchange {
  public:
   explicit HttpExchange(const Limits& limits) : parser(limits) {}
