@@ -88,8 +88,8 @@ void Call::refuse(const Group& group, const Failure& failure) {
 }
 
 void Call::leave() {
-  cancel();
   if (!claim()) return;
+  cancel();
   if (std::exchange(is_watching_, false)) exchange_->on_disconnect(nullptr);
   leave_();
 }
