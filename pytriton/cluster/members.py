@@ -77,6 +77,7 @@ class Members:
             elif worker is not None:
                 self._hear(worker, first, json.loads(bytes(more[0])))
         except Exception as error:  # whatever it sent: the others are served on
+            LOGGER.debug("what a worker sent cannot be read", exc_info=True)
             self._refuse(identity, f"what it sent cannot be read: {error}", "a worker")
 
     def _take(self, worker: JoinedWorker, number: int) -> None:

@@ -147,6 +147,7 @@ class ProxyRelay:
             elif first == HELLO and joined is None:
                 self._welcome(identity, json.loads(bytes(more[0])))
         except Exception as error:  # whatever it sent: the others are served on
+            LOGGER.debug("what a proxy sent cannot be read", exc_info=True)
             self._refuse(identity, f"what it sent cannot be read: {error}", "unknown")
             self._end(identity, dismissed=False)
 
