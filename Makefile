@@ -1,31 +1,33 @@
-# Each target does all of its own set-up: a virtual environment in .venv with the package and the server's binaries.
+# Each target does all of its own set-up: a virtual environment in .venv with the package and the server's binaries, and
+# the group of dependencies in pyproject.toml that the target needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CREATED := $(VENV)/.created
 READY := $(VENV)/.ready
 # The tests wait more than they compute. In the order of the files: the slow ones, with a server, come first.
 WORKERS ?= 4
 SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-SOURCES := $(wildcard pytriton/native/*.cpp pytriton/native/http/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)
+SOURCES := $(wildcard pytriton/native/*/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)
 
 # The tests start hundreds of interpreters, which find what the first one has compiled.
 test unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-cluster unit coverage interpreters lint types docs fuzz wheel bench clean
+.PHONY: demo test test-cluster unit coverage interpreters newer lint types docs fuzz fuzz-service wheel bench clean
 
-demo: $(READY)
+demo: $(VENV)/.with-demo
 	$(BIN)/python examples/digits.py
 
-test: $(READY)
+test: $(VENV)/.with-test newer
 	$(BIN)/python -m pytest $(PARALLEL)
 	PYTRITON_PROXY=python $(BIN)/python -m pytest $(PARALLEL) -m "not either_proxy" tests/server
 
-unit: $(READY)
+unit: $(VENV)/.with-test
 	$(BIN)/python -m pytest tests/unit tests/test_layers.py
 
 # The total, and an HTML report in build/coverage. Child processes count too, except those that a signal ends.
-coverage: $(READY)
+coverage: $(VENV)/.with-test
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest $(PARALLEL)
 	PYTRITON_PROXY=python $(BIN)/python -m coverage run -m pytest $(PARALLEL) -m "not either_proxy" tests/server
@@ -34,50 +36,69 @@ coverage: $(READY)
 	$(BIN)/python -m coverage report --skip-covered --skip-empty --sort=cover
 
 # Sets up what the tests above skip otherwise: each interpreter of this machine.
-interpreters: $(READY)
+interpreters: $(VENV)/.with-test
 	$(BIN)/python tests/server/interpreters.py
 	$(BIN)/python -m pytest tests/server/test_interpreters.py
 
+# A newer CPython as WebAssembly, in which tests/newer runs. Where there is no npm, or no registry, those tests are skipped.
+newer:
+	@test -d build/pyodide/node_modules/pyodide || ! command -v npm >/dev/null || \
+	npm install --silent --no-save --prefix build/pyodide pyodide@314 || echo "tests/newer are skipped: no pyodide"
+
 # Workers on the nodes of a Ray cluster, which this machine plays.
-test-cluster: $(READY)
+test-cluster: $(VENV)/.with-test
 	$(BIN)/pip install --quiet --editable '.[ray]'
 	$(BIN)/python -m pytest tests/cluster tests/server/test_remote_networks.py
 
-lint: $(READY)
+lint: $(VENV)/.with-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(SOURCES) pytriton/native/*.h pytriton/native/http/*.h tests/native/*.h
+	$(BIN)/clang-format --dry-run --Werror $(SOURCES) pytriton/native/*/*.h tests/native/*.h
 	@if command -v c++ >/dev/null; \
-	then printf '%s\n' $(SOURCES) | xargs -P 2 -I{} $(BIN)/clang-tidy --quiet {} -- -std=c++17 -Wall -Wextra -Wpedantic -Ipytriton/native; \
+	then printf '%s\n' $(SOURCES) | xargs -P 2 -I{} $(BIN)/clang-tidy --quiet {} -- -std=c++17 -Wall -Wextra -Wpedantic -Ipytriton/native \
+	  -isystem pytriton/native/vendor/nghttp2/lib/includes -isystem build/native/nghttp2; \
 	else echo "clang-tidy: left out, as there is no C++ compiler whose standard library it could read"; fi
 
-types: $(READY)
+types: $(VENV)/.with-lint $(VENV)/.with-test
 	$(BIN)/mypy
 
 # The documents and the API as a site that needs no network: build/site/index.html.
-docs: $(READY)
+docs: $(VENV)/.with-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Each target in turn, for so many seconds; clang with libFuzzer is the machine's.
-fuzz: $(READY)
-	$(BIN)/pip install --quiet --editable '.[fuzz]'
+fuzz: $(VENV)/.with-fuzz $(VENV)/.with-test
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
-wheel: $(READY)
-	$(BIN)/pip install --quiet build
-	$(BIN)/python -m build --wheel
+# A whole service under mutated traffic over all of its ports, with 2 GiB of memory; SANITIZE=address compiles its native
+# libraries with AddressSanitizer and UBSan.
+fuzz-service: $(VENV)/.with-test
+	$(BIN)/python -m tests.fuzz.composition --seconds $(SECONDS) $(if $(SANITIZE),--sanitize $(SANITIZE))
+
+# For other machines, which need no compiler to install it: dist/*.whl, for each interpreter that the package supports.
+wheel: | $(CREATED)
+	rm -f dist/*.whl
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	@ls -sh dist/*.whl
 
 # wrk (apt-get install wrk) costs less of the cores than the generator that is used without it.
-bench: $(READY)
+bench: $(VENV)/.with-test
 	@command -v wrk >/dev/null || echo "wrk is not installed: a generator in Python sends the requests over HTTP"
 	$(BIN)/python scripts/bench.py
 
 clean:
 	rm -rf $(VENV) pytriton/tritonserver pytriton/native/*.so pytriton/native/stamp.txt pytriton/native/vendor build dist
 
-$(READY): pyproject.toml hatch_build.py $(wildcard pytriton/native/*.cpp pytriton/native/*.h pytriton/native/http/*.cpp pytriton/native/http/*.h) pytriton/native/CMakeLists.txt
+$(READY): pyproject.toml hatch_build.py $(wildcard pytriton/native/*/*.cpp pytriton/native/*/*.h pytriton/native/*.map) pytriton/native/CMakeLists.txt | $(CREATED)
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(CREATED):
 	@$(PYTHON) -c 'import sys; sys.exit("pytriton needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[test,lint,examples,docs]'
+	@touch $@
+
+$(VENV)/.with-%: pyproject.toml $(READY)
+	$(BIN)/python -m pip install --quiet --group $*
 	@touch $@

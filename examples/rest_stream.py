@@ -1,4 +1,4 @@
-"""JSON in, and a stream of answers out: a dataclass and a generator behind the REST front.
+"""JSON in, and a stream of answers out: a dataclass and a generator behind the app.
 
 It needs the extra `rest`. The same calls with curl:
 

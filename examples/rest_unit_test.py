@@ -1,4 +1,4 @@
-"""Unit tests of a service without any network: the server is in this process, and httpx calls the front directly.
+"""Unit tests of a service without any network: the server is in this process, and httpx calls the app directly.
 
 It needs the extra `rest`, httpx and pytest. Run it with `pytest examples/rest_unit_test.py`.
 """

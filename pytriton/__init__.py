@@ -47,8 +47,9 @@ if TYPE_CHECKING:
         TimeoutAction,
         WarmupInput,
     )
+    from pytriton.rest import RestConfig
     from pytriton.triton import RemoteTriton, Triton, TritonConfig, TritonContext, TritonSecurityConfig
-    from pytriton.workers import Processes
+    from pytriton.workers import Processes, RayWorkers, RemoteWorkers
 
 DISTRIBUTION = "pytriton"  # tells this file from that of another distribution
 warn_of_other()
@@ -66,7 +67,10 @@ __all__ = [
     "PerSequence",
     "Processes",
     "QueuePolicy",
+    "RayWorkers",
     "RemoteTriton",
+    "RemoteWorkers",
+    "RestConfig",
     "SequenceBatcher",
     "Tensor",
     "TimeoutAction",
@@ -99,8 +103,9 @@ _HOMES = {
         sample sequence_states triton_context with_requests""",
     "model_config": """DynamicBatcher ModelConfig ModelWarmup QueuePolicy SequenceBatcher Tensor TimeoutAction
         WarmupInput""",
+    "rest": "RestConfig",
     "triton": "RemoteTriton Triton TritonConfig TritonContext TritonSecurityConfig",
-    "workers": "Processes",
+    "workers": "Processes RayWorkers RemoteWorkers",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
-import logging
 import os
 import signal
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -18,31 +16,34 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from pytriton import forks
 from pytriton.binding import ModelRegistry
 from pytriton.client.exceptions import PyTritonClientTimeoutError
-from pytriton.console import Console
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
-from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerError
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError, PyTritonWorkerError
+from pytriton.lifecycle import Lifecycle, weakly
+from pytriton.logs import get_logger
 from pytriton.model import Model
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_spec import ModelSpec
+from pytriton.operations import Console, show_start
 from pytriton.pool.pool import Infer, WorkerStatus
-from pytriton.rest.config import FrontendFiles, RestConfig
+from pytriton.rest.config import EdgeFiles, RestConfig
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.model_server import ModelServer, ServerCapabilities
 from pytriton.server.statistics import ModelStatistics
 from pytriton.signals import ending_signals
 from pytriton.systemd import ServiceManager
+from pytriton.threads import check_threads
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.metrics import CallableMetrics, load_prometheus
 from pytriton.worker.observation import Observation
 
 if TYPE_CHECKING:
-    from pytriton.rest.front import Front
+    from pytriton.rest.launched_app import LaunchedApp
 
 __all__ = ["MONITORING_PERIOD_S", "TritonBase"]
 
-LOGGER = logging.getLogger("pytriton.triton")
+LOGGER = get_logger("pytriton.triton")
 
 TritonT = TypeVar("TritonT", bound="TritonBase")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -50,6 +51,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 METRICS_PORT = 8003
 MONITORING_PERIOD_S = 10.0
 READY_POLL_S = 0.02
+STANDARD_ERROR = 2
 UNLOAD_TIMEOUT_S = 30.0
 
 
@@ -57,9 +59,7 @@ class TritonBase(ABC):
     """Binds callables as models of a server, and connects, serves and stops.
 
     Args:
-        workspace: As for :class:`pytriton.triton.Triton`.
-        connect_on_enter: Whether entering the context connects.
-        rest: Options of a REST front, which were checked; None for no front.
+        rest: Options of an app, which were checked; None for no app.
     """
 
     def __init__(
@@ -68,26 +68,26 @@ class TritonBase(ABC):
         connect_on_enter: bool = True,
         rest: RestConfig | None = None,
     ) -> None:
+        check_threads(
+            type(self).__name__,
+            *("threading", "select", "subprocess"),
+            instead="serve models from a process of its own, without monkey.patch_all()",
+        )
+        _open_standard_files()
         self._rest = rest
-        self._front: Front | None = None
-        self._front_announced = False
+        self._app: LaunchedApp | None = None
         self._console: Console | None = None
         self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
         self._server: ModelServer | None = None
         self._connect_on_enter = connect_on_enter
         self._observation = Observation()
-        self._metrics_page: MetricsPage | None = None
+        self._pages: list[MetricsPage] = []  # of metrics, one at most; a list, as a finalizer closes it
         self._lock = threading.RLock()
-        self._models = ModelRegistry(self._workspace, self._lock, self._running_server, self._stop_soon)
-        self._started = False
-        self._stopping = False
-        self._stopping_lock = threading.Lock()
-        self._stopped = threading.Event()
-        self._wake = threading.Event()
-        self._process = os.getpid()
+        # The registry's threads must not keep this object, which ends when nothing refers to it, if it may.
+        self._models = ModelRegistry(self._workspace, self._lock, weakly(self._running_server), weakly(self._stop_soon))
         self.triton_context = TritonContext()
+        self._lifecycle = Lifecycle(type(self).__name__, self._exit_hook())
         forks.register(self)
-        atexit.register(self._finish)
 
     def __enter__(self: TritonT) -> TritonT:
         """Connect, unless the policy says to wait; see :meth:`connect`."""
@@ -183,10 +183,17 @@ class TritonBase(ABC):
                 return text.upper()
 
         Args:
-            infer_func: The function.
             name: Of the model; default: the function's.
             options: Other arguments of :meth:`bind`, which raises the same.
+
+        Raises:
+            PyTritonValidationError: This is the method of the class, which has no server.
         """
+        if not isinstance(self, TritonBase):
+            raise PyTritonValidationError(
+                "model() was called on the class, which has no server; make an object first, as in "
+                "triton = Triton(), and decorate with @triton.model"
+            )
 
         def bound(function: FunctionT) -> FunctionT:
             self.bind(name, function, **options)
@@ -200,7 +207,6 @@ class TritonBase(ABC):
         Calls that run go on to their end; each batch that comes after is for the new callable.
 
         Args:
-            model_name: Of a bound model.
             infer_func: One callable, or as many as the model has instances; Processes in place of Processes.
             model_version: Of the model; None if it has only one.
 
@@ -211,7 +217,7 @@ class TritonBase(ABC):
                 one are not what it would be called with.
             PyTritonWorkerError: A worker process could not; all keep the callables that they had.
         """
-        with self._changing(f"rebind model {model_name!r}"):
+        with self._changing(f"rebind model {model_name!r}", needs_server=False):
             self._models.only_version(model_name, model_version, "; say which with model_version").rebind(infer_func)
 
     def scale(self, model_name: str, count: int) -> None:
@@ -239,7 +245,6 @@ class TritonBase(ABC):
         When a version of the model is bound or unbound, its ``version_policy`` counts again.
 
         Args:
-            model_name: Of a bound model.
             versions: The versions to serve; None for those of its ``ModelConfig.version_policy``.
 
         Raises:
@@ -254,14 +259,13 @@ class TritonBase(ABC):
         """Serve a model no longer; requests in flight are answered first, which may take up to 30 s.
 
         Args:
-            model_name: Of a bound model.
             model_version: None unbinds all versions.
 
         Raises:
             PyTritonInvalidOperationError: There is no such model, or its own callable calls this.
             PyTritonModelControlError: The server refused; the model is forgotten here all the same.
         """
-        with self._changing(f"unbind model {model_name!r}", starts_threads=False):
+        with self._changing(f"unbind model {model_name!r}", starts_threads=False, needs_server=False):
             models = self._models.versions(model_name, model_version)
             served = current_binding.get()
             if served is not None and served.model_config in [model.config for model in models]:
@@ -269,7 +273,7 @@ class TritonBase(ABC):
                     f"a callable of model {model_name!r} cannot unbind it: its own request has to be answered first; "
                     "do it from another thread"
                 )
-            if self._server is None:
+            if self._server is None or self._lacks_server():
                 for model in models:
                     self._models.remove(model)
             else:
@@ -286,26 +290,26 @@ class TritonBase(ABC):
             PyTritonModelControlError: The server refused a model.
         """
         with self._changing("connect"):
-            self._started = True
+            self._lifecycle.started = True
             if self._server is None:
                 try:
                     if self._rest is not None:  # it starts while the server does
-                        from pytriton.rest.front import Front
+                        from pytriton.rest.launched_app import LaunchedApp
 
-                        self._front = Front(
-                            self._rest, self.endpoints(), self._stop_soon, self.console().answer, self._frontend_files()
+                        self._app = LaunchedApp(
+                            self._rest, self.endpoints(), self._stop_soon, self.console().answer, self._edge_files()
                         )
                     self._server = self._start_server()
                 except BaseException as error:
-                    if self._front is not None:
-                        self._front.close()
-                    if self._is_wanted() or not isinstance(error, Exception):
+                    if self._app is not None:
+                        self._app.close()
+                    if self._lifecycle.is_wanted() or not isinstance(error, Exception):
                         raise
                     raise PyTritonInvalidOperationError("stopped before the server was ready") from error
             try:
                 self._load(self._server)
             except PyTritonWorkerError as error:
-                if self._is_wanted():
+                if self._lifecycle.is_wanted():
                     raise
                 raise PyTritonInvalidOperationError("stopped before the models were ready") from error
 
@@ -326,18 +330,21 @@ class TritonBase(ABC):
             raise TypeError("give monitoring_period_s or monitoring_period_sec, not both")
         given = monitoring_period_s if monitoring_period_s is not None else monitoring_period_sec
         period = MONITORING_PERIOD_S if given is None else given
-        manager = ServiceManager()
+        manager, wake = ServiceManager(), self._lifecycle.wake
         if manager.watchdog_s is not None:
             period = min(period, manager.watchdog_s / 3)
         with ending_signals(self._on_signal, self._on_second_signal):
             try:
                 self._begin_serving()
             except PyTritonInvalidOperationError:
-                if not self._wake.is_set():  # by a signal, before the server was ready
+                if not wake.is_set():  # by a signal, before the server was ready
                     raise
-            if not self._wake.is_set():
+            if not wake.is_set():
+                show_start([model.config for model in self._models], self._server, self._app)
+                if self._console is not None and self._app is not None and self._app.takes_codes:
+                    self._console.offer_code(self._app.url)
                 manager.ready(f"Serving {', '.join(sorted(self._models.names(loaded=True))) or 'no models'}")
-            while not self._wake.wait(period) and self.is_alive():
+            while not wake.wait(period) and self.is_alive():
                 if manager.watchdog_s is not None and self._server is not None and self._server.is_responding(period):
                     manager.alive()
             manager.stopping(self._server.exit_timeout_s if self._server is not None else 0.0)
@@ -352,19 +359,15 @@ class TritonBase(ABC):
         Returns:
             Whether models were served, and this call ended it.
         """
-        return self._finish() if self._started else False
+        return self._finish() if self._lifecycle.started else False
 
     def _finish(self) -> bool:
         if current_binding.get() is not None:  # a callable's own thread: its request has to end first
             running = self.is_alive()
             self._stop_soon()
             return running
-        with self._stopping_lock:
-            first, self._stopping = not self._stopping, True
-        if not first:
-            self._stopped.wait()
+        if not self._lifecycle.begin_stop():
             return False
-        atexit.unregister(self._finish)
         self._models.interrupt()
         try:
             with self._lock:  # a start ends early; loads and unloads go on to their end
@@ -372,44 +375,45 @@ class TritonBase(ABC):
             if self._server is not None:
                 deadline = time.monotonic() + self._server.exit_timeout_s
                 self._server.refuse_connections()
-                if self._front is not None:
-                    self._server.wait_http_answered(deadline)  # some requests go to the front
-                    self._front.drain(deadline - time.monotonic())
+                if self._app is not None:
+                    self._app.end_pages()
+                    self._server.wait_http_answered(deadline)  # some requests go to the app
+                    self._app.drain(deadline - time.monotonic())
                 wait_drained = partial(self._models.wait_drained, self._server)
                 self._server.end(self._models.names(loaded=True), wait_drained, deadline)
         finally:  # also after Ctrl+C while waiting
-            if self._front is not None:
-                self._front.close()
-            if self._server is not None:
-                self._server.kill()
-            self._models.disconnect()
-            if self._metrics_page is not None:
-                self._metrics_page.close()
-            if self._console is not None:
-                self._console.close()
-            self._workspace.clean()
-            self._models.clear()
-            self._stopped.set()
-            self._wake.set()
+            self._end_all()
         return self._server is not None
 
+    def _end_all(self) -> None:
+        """End what is left: each part, also if another one raises, from the last to the first."""
+        with ExitStack() as parts:
+            parts.callback(self._lifecycle.end_stop)
+            parts.callback(self._models.clear)
+            parts.callback(self._workspace.clean)
+            if self._console is not None:
+                parts.callback(self._console.close)
+            for page in self._pages:
+                parts.callback(page.close)
+            parts.callback(self._models.disconnect)
+            if self._server is not None:
+                parts.callback(self._server.kill)
+            if self._app is not None:
+                parts.callback(self._app.close)
+
     def after_fork(self) -> None:
-        """In a forked child, be stopped: server, workers and files are those of the process that made this object."""
-        atexit.unregister(self._finish)
-        self._lock, self._stopping_lock = threading.RLock(), threading.Lock()
-        self._stopped, self._wake = threading.Event(), threading.Event()
-        self._stopping = True
-        self._stopped.set()
+        """In a forked child, another thread may have held the lock."""
+        self._lock = threading.RLock()
 
     def is_alive(self) -> bool:
         """Whether there is a server, and every model that it has loaded for this object can be served."""
-        if self._front is not None and not self._front.is_alive():
+        if self._app is not None and not self._app.is_alive():
             return False
         return self._is_running() and all(model.is_alive() for model in self._models if model.loaded)
 
     def is_connected(self) -> bool:
         """Whether there is a server, and every bound model was loaded."""
-        return self._is_running() and all(model.loaded for model in self._models)
+        return self._is_running() and all(model.loaded and not model.refused for model in self._models)
 
     def wait_for_ready(self, timeout_s: float = DEFAULT_TRITON_STARTUP_TIMEOUT_S) -> None:
         """Wait until the server and every bound model can answer; for threads beside the one that serves.
@@ -474,22 +478,23 @@ class TritonBase(ABC):
         prometheus = load_prometheus()
         registry = prometheus.REGISTRY if registry is None else registry
         with self._changing("serve metrics"):
-            if self._metrics_page is not None:
-                raise PyTritonInvalidOperationError(f"metrics are served already, at {self._metrics_page.url}")
-            self._started = True
+            if self._pages:
+                raise PyTritonInvalidOperationError(f"metrics are served already, at {self._pages[0].url}")
+            self._lifecycle.started = True
             handler = prometheus.MetricsHandler.factory(registry)
-            self._metrics_page = MetricsPage(handler, address or self._capabilities().metrics_address, port)
+            page = MetricsPage(handler, address or self._capabilities().metrics_address, port)
+            self._pages.append(page)
             self._observation.metrics = CallableMetrics.of(registry)
-            return self._metrics_page.url
+            return page.url
 
     def console(self) -> Console:
-        """What the pages of the REST front show of this process; its log is kept from the first call on."""
+        """What the pages of the app show of this process; its log is kept from the first call on."""
         with self._lock:
             if self._console is None:
                 self._console = Console(
                     self._models,
                     lambda: None if self._server is None else self._server.pid(),
-                    lambda: [] if self._front is None else self._front.pids(),
+                    lambda: [] if self._app is None else self._app.pids(),
                     self.scale,
                     self.unbind,
                     self.serve_versions,
@@ -514,21 +519,25 @@ class TritonBase(ABC):
         """What the server can do for models, also before it has started."""
         return ServerCapabilities()
 
-    def _frontend_files(self) -> FrontendFiles | None:
-        """What the REST front shares with the server's native HTTP front end, if that has the front's port."""
+    def _edge_files(self) -> EdgeFiles | None:
+        """What the app shares with the server's edge, if that has the app's port."""
         return None
 
     def _begin_serving(self) -> None:
         self.connect()
-        self._announce_front()
+        self._announce_app()
+
+    def _lacks_server(self) -> bool:
+        """Whether our server has died, and is to be launched again."""
+        return False
 
     def _check_server(self, what: str) -> None:
-        """Launch our server again if it has died, and raise as :meth:`_check_running`."""
+        """Launch our server again if it has died; raise as :meth:`_check_running`, and if there is none yet."""
         self._check_running(what)
 
     def _is_running(self) -> bool:
         """Whether the server can be expected to answer."""
-        return self._server is not None and not self._stopping
+        return self._server is not None and not self._lifecycle.stopping
 
     def _running_server(self) -> ModelServer | None:
         return self._server if self._is_running() else None
@@ -539,14 +548,7 @@ class TritonBase(ABC):
         Args:
             what: The operation that is not possible then, for the message.
         """
-        kind = type(self).__name__
-        if self._process != os.getpid():
-            raise PyTritonInvalidOperationError(
-                f"cannot {what}: this {kind} object belongs to process {self._process}, from which this process was "
-                f"forked; create a new {kind} in this process"
-            )
-        if self._stopping:
-            raise PyTritonInvalidOperationError(f"cannot {what}: this {kind} object was stopped; create a new one")
+        self._lifecycle.check_running(what)
 
     # What is the same for all:
 
@@ -559,45 +561,52 @@ class TritonBase(ABC):
             server.announce_models()
 
     @contextmanager
-    def _changing(self, what: str, *, starts_threads: bool = True) -> Iterator[None]:
+    def _changing(self, what: str, *, starts_threads: bool = True, needs_server: bool = True) -> Iterator[None]:
         """Hold the lock for a change, once :meth:`_check_server` has passed.
 
         Args:
             what: The change, for the message of an error.
             starts_threads: Whether it is impossible in an atexit handler, in which no thread can start.
+            needs_server: Whether it is impossible while our server is dead.
         """
         with self._lock:
-            self._check_server(what)
-            main = threading.main_thread()
-            if starts_threads and threading.current_thread() is main and not main.is_alive():
-                raise PyTritonInvalidOperationError(
-                    f"cannot {what}: the interpreter is exiting, as this is an atexit handler; do it earlier"
-                )
+            (self._check_server if needs_server else self._check_running)(what)
+            if starts_threads:
+                self._lifecycle.check_threads_start(what)
             yield
-
-    def _is_wanted(self) -> bool:
-        """Whether to go on waiting for a server."""
-        return not self._stopping and not self._wake.is_set()
 
     def _on_signal(self, number: signal.Signals) -> None:
         LOGGER.info("%s received, exiting.", number.name)
-        self._wake.set()
+        self._lifecycle.wake.set()
         # On a thread of its own: the signal may have interrupted the main thread while it held a lock that this needs.
         threading.Thread(target=self._models.interrupt, name="pytriton-interrupt").start()
 
     def _on_second_signal(self) -> None:
-        if self._front is not None:
-            self._front.kill()
+        if self._app is not None:
+            self._app.kill()
         if self._server is not None:
             self._server.kill()
         threading.Thread(target=self._models.disconnect, name="pytriton-disconnect").start()
 
-    def _announce_front(self) -> None:
-        """Log where the REST front is, if there is one, once it accepts requests; raises as :meth:`connect`."""
-        if self._front is not None and not self._front_announced:
-            self._front.wait_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S, self._is_wanted)
-            self._front_announced = True
-            LOGGER.info("%s", self._front.announcement([model.config for model in self._models]))
+    def _announce_app(self) -> None:
+        """Log where the app is, if there is one, once it accepts requests; raises as :meth:`connect`."""
+        if self._app is not None:
+            models = [model.config for model in self._models]
+            self._app.announce(models, DEFAULT_TRITON_STARTUP_TIMEOUT_S, self._lifecycle.is_wanted)
+
+    def _exit_hook(self) -> Callable[[], object]:
+        """What stops at the interpreter's exit; it keeps this object till then."""
+        return self._finish
 
     def _stop_soon(self) -> None:
         threading.Thread(target=self.stop, name="pytriton-stop").start()
+
+
+def _open_standard_files() -> None:
+    """Open ``/dev/null`` where the program has closed standard input or outputs.
+
+    A socket with such a number would be replaced by the output of a process that inherits it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import defaultdict
@@ -12,22 +11,27 @@ from functools import partial
 from itertools import count
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonModelControlError
+from pytriton.logs import get_logger
 from pytriton.model import Model
 from pytriton.model_config.model_config import SpecificVersions, VersionPolicy
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.restarts import Backoff
 from pytriton.server.model_server import ModelServer
+from pytriton.threads import keep_running
 from pytriton.utils.workspace import Workspace
 
 __all__ = ["ModelRegistry"]
 
-LOGGER = logging.getLogger("pytriton.triton")
+LOGGER = get_logger("pytriton.triton")
 
 PARALLEL_LOADS = 8
 QUIET_S = 1.0
 POLL_S = 0.02
 STATE_POLL_S = 0.1
 DEATH_GRACE_S, DISMISSAL_GRACE_S = 0.05, 0.5
-REVIVAL_PAUSE_S, LONGEST_REVIVAL_PAUSE_S = 0.1, 5.0
+KEPT = "sockets/*", "http/rest.sock", "http/counters"  # what this process has in the workspace beside models' files
+REVIVAL_PAUSE_S, LONGEST_REVIVAL_PAUSE_S, LONGEST_REFUSED_PAUSE_S = 0.1, 5.0, 30.0
+NOT_AGAIN = "model %s cannot be loaded again: %s"
 
 
 class ModelRegistry:
@@ -50,6 +54,7 @@ class ModelRegistry:
         running_server: Callable[[], ModelServer | None],
         on_unrecoverable: Callable[[], None],
     ) -> None:
+        self._workspace = workspace
         self._store = workspace.model_store_path
         self.sockets = workspace.path / "sockets"
         self.sockets.mkdir(mode=0o700)
@@ -145,6 +150,14 @@ class ModelRegistry:
             if not model.loaded:
                 by_name[model.name].append(model)
         _call_in_parallel([partial(self._load_versions, server, versions) for versions in by_name.values()])
+        self._workspace.keep(*KEPT)
+
+    def repair(self) -> None:
+        """Make files again that a cleaner has removed from the workspace."""
+        missing = self._workspace.repair()
+        for model in self._models:
+            if missing or not (self._store / model.name).exists():
+                model.write_files()
 
     def _load_versions(self, server: ModelServer, models: Sequence[Model]) -> None:
         try:
@@ -164,17 +177,57 @@ class ModelRegistry:
         for model in models:
             model.loaded = True
             LOGGER.info(server.announcement(model.config))
-            if model.has_late_workers():
-                _start_thread(f"pytriton-join-{model.name}", self._add_late_workers, model)
 
     def reload(self, server: ModelServer) -> None:
-        """Load all models into a server that has lost them; errors as for :meth:`load`."""
-        _call_in_parallel([partial(server.load, name) for name in self.names(loaded=True)])
+        """Load all models into a server that has lost them; those that it refuses are tried on in the background.
+
+        Raises:
+            PyTritonModelControlError: It has refused all of them, or has ended.
+        """
+        names, refused = self.names(loaded=True), dict[str, PyTritonModelControlError]()
+
+        def load(name: str) -> None:
+            try:
+                server.load(name)
+            except PyTritonModelControlError as error:
+                refused[name] = error
+            for model in self._by_name[name.lower()]:
+                model.refused = name in refused
+
+        _call_in_parallel([partial(load, name) for name in names])
+        if refused and (len(refused) == len(names) or not server.is_alive()):
+            raise next(iter(refused.values()))
+        for name, error in refused.items():
+            keep_running(partial(self._load_refused, server, name, str(error)), f"pytriton-load-{name}")
+
+    def _load_refused(self, server: ModelServer, name: str, problem: str) -> None:
+        """Try to load a model that the server has refused, until it is loaded, or no longer bound."""
+        LOGGER.warning(NOT_AGAIN, name, problem)
+        backoff = Backoff(REVIVAL_PAUSE_S, LONGEST_REFUSED_PAUSE_S)
+        while not self._cleared.wait(backoff.next_s()):
+            with self._lock:
+                if self._running_server() is not server or not server.is_alive() or name not in self.names(loaded=True):
+                    return
+                before = problem
+                try:
+                    self.repair()
+                    server.load(name)
+                    for model in self.versions(name):
+                        model.refused = False
+                    LOGGER.warning("model %s was loaded again", name)
+                    return
+                except PyTritonModelControlError as error:
+                    problem = str(error)
+            if problem != before:
+                LOGGER.warning(NOT_AGAIN, name, problem)
 
     def scale(self, name: str, count: int, server: ModelServer | None) -> None:
         """Change the number of a model's worker processes; errors as for :meth:`pytriton.base.TritonBase.scale`."""
         model = self.only_version(name, None, ", which all have as many instances")
         model.scale(count, lambda: server.load(name) if server is not None and model.loaded else None)
+        if model.sockets is not None:
+            self._workspace.forget(model.sockets, if_missing=True)
+        self._workspace.keep(*KEPT)
 
     def serve_versions(self, name: str, versions: Sequence[int] | None, server: ModelServer | None) -> None:
         """Change which versions are served; errors as for :meth:`pytriton.base.TritonBase.serve_versions`."""
@@ -198,19 +251,6 @@ class ModelRegistry:
             model.version_policy = policy or model.config.version_policy
             model.write_files()
 
-    def _add_late_workers(self, model: Model) -> None:
-        """Add the workers that the start of a model did not wait for."""
-        count = model.wait_for_late_workers()
-        with self._lock:
-            if not count or model not in self._models or not model.has_late_workers():  # unbound or scaled meanwhile
-                return
-            try:
-                self.scale(model.name, count, self._running_server())
-            except PyTritonInvalidOperationError as error:  # it has several versions
-                LOGGER.warning("the other workers of model %s cannot join the first one: %s", model.name, error)
-            except Exception:
-                LOGGER.exception("the other workers of model %s cannot join the first one", model.name)
-
     def _on_disconnect(self, model: Model) -> None:
         if model.loaded and self._running_server() is not None:
             _start_thread("pytriton-revive", self._revive_if_lost, model)
@@ -218,16 +258,17 @@ class ModelRegistry:
     def _revive_if_lost(self, model: Model) -> None:
         """Have the server load a model again whose proxies have gone by themselves: its requests fail."""
         time.sleep(DISMISSAL_GRACE_S if model.was_dismissed() else DEATH_GRACE_S)
-        pause_s, problem = REVIVAL_PAUSE_S, ""
+        backoff, problem = Backoff(REVIVAL_PAUSE_S, LONGEST_REVIVAL_PAUSE_S), ""
         while (server := self._running_server()) is not None and self.is_lost(model):
             if server.is_alive():
                 before, problem = problem, self._revive(server, model)
                 if problem and problem != before:
-                    LOGGER.warning("model %s cannot be loaded again: %s", model.name, problem)
-                pause_s = min(2 * pause_s, LONGEST_REVIVAL_PAUSE_S) if problem else REVIVAL_PAUSE_S
+                    LOGGER.warning(NOT_AGAIN, model.name, problem)
+                if not problem:
+                    backoff.reset()
             if not server.is_shared:
                 return
-            self._cleared.wait(pause_s)
+            self._cleared.wait(backoff.next_s())
 
     def _revive(self, server: ModelServer, model: Model) -> str:
         """Load a lost model again; forget it if another process has replaced it in the server.
@@ -252,6 +293,7 @@ class ModelRegistry:
                     return ""
                 lost_by = f"the server at {server.url} lost it" if server.is_shared else "its proxy in the server died"
                 LOGGER.warning("model %s: %s; loading it again", model.name, lost_by)
+                self.repair()
                 server.load(model.name)
             except PyTritonModelControlError as error:
                 return str(error) if server.is_ready() else ""  # else the server has gone, or is going
@@ -275,8 +317,6 @@ class ModelRegistry:
         They are forgotten even if the server refuses, or has gone.
 
         Args:
-            server: The server.
-            models: The versions.
             timeout_s: The longest wait for requests in flight.
             is_idle: As for :meth:`wait_drained`.
         """
@@ -312,7 +352,6 @@ class ModelRegistry:
         it is also enough if the instances had nothing to do for a second, and nothing else is under way.
 
         Args:
-            server: The server.
             deadline: In :func:`time.monotonic` seconds.
             is_idle: Whether nothing is under way, as far as can be seen from outside.
             unloaded: The models; default: all.
@@ -341,6 +380,8 @@ class ModelRegistry:
     def remove(self, model: Model) -> None:
         """End a model's workers, remove its files and forget it."""
         model.close()
+        if model.sockets is not None:
+            self._workspace.forget(model.sockets)
         self._models.remove(model)
         self._by_name[model.name.lower()].remove(model)
         self._set_policy(self._by_name[model.name.lower()])
@@ -366,7 +407,7 @@ class ModelRegistry:
 
 
 def _start_thread(name: str, target: Callable[[Model], None], model: Model) -> None:
-    threading.Thread(target=target, args=(model,), name=name, daemon=True).start()
+    keep_running(lambda: target(model), name)
 
 
 def _call_in_parallel(calls: Sequence[Callable[[], object]]) -> None:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 import os
 import re
@@ -15,14 +14,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.logs import get_logger
 
 __all__ = ["ENVIRONMENT_PREFIX", "HTTP_FRONTENDS", "NATIVE_HTTP_OPTIONS", "NO_FLAGS", "TritonConfig", "merge_configs"]
 
 HTTP_FRONTENDS = ("native", "triton")
+GRPC_FRONTENDS = ("triton", "edge")
 ENVIRONMENT_PREFIX = "PYTRITON_TRITON_CONFIG_"
 
 _T = TypeVar("_T")
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 _TRUE = ("true", "1", "yes", "on")
 _SECRET = ("restricted", "token", "secret", "password")
@@ -73,6 +74,12 @@ def _to_frontend(value: object) -> str:
     return str(value)
 
 
+def _to_grpc_frontend(value: object) -> str:
+    if value not in GRPC_FRONTENDS:
+        raise ValueError(f"expected one of {', '.join(map(repr, GRPC_FRONTENDS))}")
+    return str(value)
+
+
 def _to_str(value: object) -> str:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
@@ -111,11 +118,10 @@ def _option(
     """A field.
 
     Args:
-        convert: Checks and converts a value.
         meaning: For the documentation.
         secret: Its value is not shown.
         flag: The server has a flag of the name.
-        native: It is an option of the native HTTP front end alone.
+        native: It is an option of the edge alone.
     """
     metadata = {"convert": convert, "meaning": meaning, "flag": flag and not native, "native": native}
     return field(default=None, repr=not secret, metadata=metadata)
@@ -125,8 +131,8 @@ def _option(
 class TritonConfig:
     """Options of the Triton server; ``None`` leaves the choice to the server.
 
-    Each field is the server flag of the same name, but for ``http_frontend`` and the options of the native HTTP front
-    end, which the list below marks. Values are converted where their meaning is plain: text to
+    Each field is the server flag of the same name, but for ``http_frontend``, ``grpc_frontend`` and the options of the
+    edge, which the list below marks. Values are converted where their meaning is plain: text to
     paths, numbers and booleans (``true/false/1/0/yes/no/on/off`` in any case), one text to the items of a list.
     Fields may be assigned until the configuration is given to ``Triton()``, which copies, converts and checks it.
     The list below names the server's own default after the semicolon.
@@ -145,11 +151,11 @@ class TritonConfig:
     allow_http: bool | None = _option(_to_bool, "serve HTTP; true")
     http_frontend: str | None = _option(
         _to_frontend,
-        "`native`: the front end of this package serves HTTP, `triton`: the server's own does; `native` if built",
+        "`native`: the edge of this package serves HTTP, `triton`: the server's own does; `native` if built",
         flag=False,
     )
     http_address: str | None = _option(
-        _to_str, "address of the HTTP endpoint; with the native front end also `unix:/path/of/socket`; 0.0.0.0"
+        _to_str, "address of the HTTP endpoint; with the edge also `unix:/path/of/socket`; 0.0.0.0"
     )
     http_port: int | None = _option(_to_port, "port of the HTTP endpoint; 8000")
     http_header_forward_pattern: str | None = _option(
@@ -177,14 +183,27 @@ class TritonConfig:
         _to_positive, "native: bytes of the longest head of a request; 65536", native=True
     )
     http_max_body_bytes: int | None = _option(
-        _to_positive, "native: bytes of the longest body of a request, also decompressed; 2147483648", native=True
+        _to_positive, "native: bytes of the longest body of a request, with binary tensors; 2147483648", native=True
     )
-    http_max_nesting: int | None = _option(_to_positive, "native: deepest nesting of JSON; 64", native=True)
+    http_max_json_bytes: int | None = _option(
+        _to_positive, "native: bytes of the longest JSON, and compressed body, of a request; 67108864", native=True
+    )
+    http_max_buffered_bytes: int | None = _option(
+        _to_positive,
+        "native: memory of all requests and answers; a third of what is free at the start",
+        native=True,
+    )
+    http_max_buffered_bytes_per_address: int | None = _option(
+        _to_positive, "native: the same, of the clients of one address; half of that", native=True
+    )
     http_head_timeout_s: int | None = _option(
         _to_positive, "native: seconds in which the head of a request has to come; 30", native=True
     )
     http_body_timeout_s: int | None = _option(
         _to_positive, "native: seconds without a byte of a body, or of a response that is taken; 60", native=True
+    )
+    http_least_bytes_per_second: int | None = _option(
+        _to_positive, "native: least rate of bodies, and of responses that are taken, in that time; 1024", native=True
     )
     http_idle_timeout_s: int | None = _option(
         _to_positive, "native: seconds after which a connection without a request is closed; 600", native=True
@@ -204,8 +223,22 @@ class TritonConfig:
     http_metrics: bool | None = _option(
         _to_bool, "native: serve `/metrics` at the HTTP endpoint as well; false", native=True
     )
+    http_hosts: list[str] | None = _option(
+        _to_items,
+        "native: names by which browsers may call a server for this machine alone, such as that of a proxy in front, "
+        "beside addresses, `localhost` and the machine's name; `*` is any; none",
+        native=True,
+    )
     allow_grpc: bool | None = _option(_to_bool, "serve gRPC; true")
-    grpc_address: str | None = _option(_to_str, "address of the gRPC endpoint; 0.0.0.0")
+    grpc_frontend: str | None = _option(
+        _to_grpc_frontend,
+        "`edge`: the edge serves gRPC, beside HTTP, `triton`: the server's own endpoint does; `edge` where "
+        "it can serve it",
+        flag=False,
+    )
+    grpc_address: str | None = _option(
+        _to_str, "address of the gRPC endpoint; with the edge also `unix:/path/of/socket`; 0.0.0.0"
+    )
     grpc_port: int | None = _option(_to_port, "port of the gRPC endpoint; 8001")
     grpc_header_forward_pattern: str | None = _option(
         _to_str, "regular expression: matching gRPC metadata become request parameters; off"
@@ -337,7 +370,7 @@ _CONVERTERS: dict[str, Callable[[object], object]] = {
 NO_FLAGS = {option.name for option in fields(TritonConfig) if not option.metadata["flag"]}
 """Fields that are no flags of the server."""
 NATIVE_HTTP_OPTIONS = [option.name for option in fields(TritonConfig) if option.metadata["native"]]
-"""Fields that are for the native HTTP front end alone."""
+"""Fields that are for the edge alone."""
 TritonConfig.__doc__ = f"{cleandoc(TritonConfig.__doc__ or '')}\n\nAttributes:\n" + "\n".join(
     f"    {option.name}: {option.metadata['meaning']}." for option in fields(TritonConfig)
 )

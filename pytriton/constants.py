@@ -21,6 +21,14 @@ WAIT_FORM_MODEL_TIMEOUT_S = 60.0
 INITIAL_BACKEND_SHM_SIZE = 4 << 20
 GROWTH_BACKEND_SHM_SIZE = 1 << 20
 
+# Upper bounds of the buckets of durations, for the histograms of metrics, and finer ones for quantiles, which are wrong
+# by a bucket, a quarter, at most. The edge gets them in its options.
+HISTOGRAM_BOUNDS_S = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
+    *(2.5, 5.0, 10.0, 30.0, 60.0, 120.0),
+)
+LATENCY_BOUNDS_S = tuple(0.0001 * 1.25**index for index in range(60))
+
 
 def _home() -> Path:
     chosen = os.environ.get("PYTRITON_HOME")

@@ -121,6 +121,11 @@ class PyTritonRequestError(PyTritonError):
             names = [*ErrorCode.__members__]
             raise PyTritonBadParameterError(f"{code!r} is no error code; use one of {names}") from error
 
+    @property
+    def details(self) -> str:
+        """What programs get beside the message: an object of JSON, or nothing."""
+        return ""
+
 
 class PyTritonRuntimeError(PyTritonError, RuntimeError):
     """A decorator was misused, or its data was inconsistent, while a request was handled."""

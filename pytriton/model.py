@@ -5,46 +5,26 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
-from pytriton.model_config import InstanceGroup, SequenceBatcher
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
+from pytriton.model_config import DirectStrategy, InstanceGroup, SequenceBatcher
 from pytriton.model_config.model_config import VersionPolicy
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.model_config.validation import check_integer, groups_of_callables
-from pytriton.model_spec import MAX_BATCHES_IN_FLIGHT
-from pytriton.pool.pool import Infer, InferFunc, ScalablePool, ServedModel, WorkerPool, WorkerStatus
-from pytriton.pool.process_pool import ProcessWorkerPool
-from pytriton.pool.processes import ALL, FIRST, Processes
-from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
-from pytriton.pool.threads import ThreadWorkerPool
+from pytriton.model_config.validation import groups_of_callables
+from pytriton.pool.pool import Infer, ServedModel, Workers, WorkerStatus
 from pytriton.server.repository import remove_model, write_model
 
 __all__ = ["Model"]
-
-
-def _pool(infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers, served: ServedModel) -> WorkerPool:
-    if isinstance(infer, Processes):
-        return ProcessWorkerPool(infer, served)
-    if isinstance(infer, RemoteWorkers):
-        from pytriton.cluster.pool import RemoteWorkerPool
-
-        return RemoteWorkerPool(infer, served)
-    if isinstance(infer, RayWorkers):
-        from pytriton.cluster.ray import RayWorkerPool
-
-        return RayWorkerPool(infer, served)
-    return ThreadWorkerPool(infer, served)
 
 
 class Model:
     """One version of a model.
 
     Args:
-        infer: One callable per instance, what makes them in processes of their own, or what workers connect to.
         served: What the callables have in common, with the model's configuration.
         traced: Whether requests bring the server's trace context.
         native: Whether the native proxy serves it.
@@ -52,30 +32,19 @@ class Model:
     Attributes:
         config: The configuration that server, callables and clients see.
         loaded: Whether the server was asked to serve it, and not yet to stop.
+        refused: Whether a server that was launched again has not loaded it so far.
         version_policy: Which versions of the model the server serves now; at first as ``config`` says.
     """
 
-    def __init__(
-        self,
-        infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers,
-        served: ServedModel,
-        traced: bool = False,
-        native: bool = False,
-    ) -> None:
+    def __init__(self, workers: Workers, served: ServedModel, traced: bool = False, native: bool = False) -> None:
         self.config = served.config
-        self.loaded = False
+        self.loaded = self.refused = False
         self.version_policy: VersionPolicy = served.config.version_policy
-        if isinstance(infer, Processes) and infer.wait_for == FIRST and len(self.config.instance_groups or ()) != 1:
-            raise PyTritonValidationError(
-                f"model {self.name!r} has several instance_groups, so that wait_for must be {ALL!r}"
-            )
-        self._pool: WorkerPool = _pool(infer, served)
+        self._pool = workers.pool(served)
         self._instances = self._pool.workers
-        self._max_batches_in_flight = served.options.max_batches_in_flight
-        if isinstance(infer, (RemoteWorkers, RayWorkers)):  # the workers that join change it, unless it was given
-            self._max_batches_in_flight = getattr(infer, "batches_in_flight", None) or 1
         self._traced = traced
         self._native = native
+        self._loads = 0
         self._folders: tuple[Path, Path] | None = None  # the model repository, and the path of the sockets
         self._sends_ahead = False  # whether the proxy sends batches before earlier ones are answered
 
@@ -128,7 +97,6 @@ class Model:
         """Start what calls the callables and write the model's files, so that the server can load it.
 
         Args:
-            store: The model repository.
             sockets: Path of the sockets less their ``.<instance>`` suffix.
             on_disconnect: Called when the server's side of an instance has gone.
             on_unrecoverable: Called when a callable asks to stop the server.
@@ -138,27 +106,29 @@ class Model:
         """
         self._folders = store, sockets
         self._sends_ahead = self._pool.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
-        if self.has_late_workers():
-            self._configure(len(self._instances))
-        else:
-            self.write_files()
+        self.write_files()
+
+    @property
+    def sockets(self) -> Path | None:
+        """Path of the sockets less their ``.<instance>`` suffix; None before :meth:`start`."""
+        return None if self._folders is None else self._folders[1]
 
     def write_files(self) -> None:
         """Write the model's files anew, with its configuration of now; nothing before :meth:`start`."""
         if self._folders is None:
             return
         store, sockets = self._folders
-        in_flight = self._max_batches_in_flight if self._sends_ahead else None
+        in_flight = self._pool.batches_in_flight if self._sends_ahead else None
         if in_flight is not None and isinstance(self.config.batcher, SequenceBatcher):
             in_flight = 1  # else the server sends the next request of a sequence before the one before it is answered
         config = replace(self.config, version_policy=self.version_policy)
-        write_model(store, config, sockets, in_flight, self._traced, self._native)
+        in_place = self._scales_in_place()
+        write_model(store, config, sockets, in_flight, self._traced, self._native, in_place, self._loads)
 
     def scale(self, count: int, reload: Callable[[], None]) -> None:
         """Change the number of worker processes.
 
         Args:
-            count: How many.
             reload: Has the server load the model with its new configuration.
 
         Raises:
@@ -166,31 +136,48 @@ class Model:
             PyTritonBadParameterError: ``count`` is not a positive integer.
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """
-        if isinstance(self._pool, ScalablePool):
-            check_integer("count", count, 1, MAX_BATCHES_IN_FLIGHT)
-            self._pool.scale(count)
-            return
-        groups = self.config.instance_groups or ()
-        if not isinstance(self._pool, ProcessWorkerPool) or len(groups) != 1:
+        if not self.can_scale():
             raise PyTritonInvalidOperationError(
                 f"model {self.name!r} cannot be scaled; bind it with pytriton.workers.Processes, and without "
                 "instance_groups or with one"
             )
-        before = len(self._pool.workers) or len(self._pool.processes.resources())
-        self._pool.scale_up(count)
-        try:
-            self._configure(count)
-            reload()
-        except BaseException:
-            self._configure(before)
-            self._pool.scale_down(before)
-            raise
-        self._pool.scale_down(count)
+        config = self.config
+        in_place = self._scales_in_place() and self.loaded
+        if in_place and count < len(self._instances) and not self._removes_in_place():
+            in_place, self._loads = False, self._loads + 1
+
+        def reconfigure() -> None:
+            try:
+                self._configure(count)
+                reload()
+            except BaseException:
+                self.config = config
+                self.write_files()
+                raise
+
+        self._pool.scale(count, reconfigure, in_place)
+
+    def _scales_in_place(self) -> bool:
+        """Whether the server adds and removes instances beside those that stay, which keep their sequences.
+
+        It needs proxies that find a free worker. Other models are loaded again, with new instances.
+        """
+        has_instances = self.can_scale() and self._pool.is_seen_by_server
+        return has_instances and self._native and isinstance(self.config.batcher, SequenceBatcher)
+
+    def _removes_in_place(self) -> bool:
+        """Whether the server may remove instances beside those that stay.
+
+        With the oldest strategy, that may crash Triton 2.51: it deletes an instance's batcher while the last request of
+        a sequence is still being completed.
+        """
+        batcher = self.config.batcher
+        return isinstance(batcher, SequenceBatcher) and isinstance(batcher.strategy, DirectStrategy)
 
     def can_scale(self) -> bool:
         """Whether :meth:`scale` is possible."""
-        has_one_group = len(self.config.instance_groups or ()) == 1
-        return isinstance(self._pool, ScalablePool) or (isinstance(self._pool, ProcessWorkerPool) and has_one_group)
+        groups = self.config.instance_groups or ()
+        return self._pool.can_scale and (len(groups) == 1 or not self._pool.is_seen_by_server)
 
     def worker_statuses(self) -> list[WorkerStatus]:
         """What operators see of its workers; none before :meth:`start`. Thread-safe."""
@@ -207,26 +194,8 @@ class Model:
         ]
 
     def restart_workers(self) -> None:
-        """Replace each worker process by a new one when it has answered its batches. Does not wait for that.
-
-        Raises:
-            PyTritonInvalidOperationError: It has no worker processes of this process.
-        """
-        if not isinstance(self._pool, ProcessWorkerPool):
-            raise PyTritonInvalidOperationError(
-                f"the workers of model {self.name!r} cannot be restarted from here; bind it with "
-                "pytriton.workers.Processes"
-            )
+        """As :meth:`WorkerPool.restart`."""
         self._pool.restart()
-
-    def has_late_workers(self) -> bool:
-        """Whether there are workers that the start did not wait for, as ``wait_for`` says."""
-        return isinstance(self._pool, ProcessWorkerPool) and self._pool.has_late_workers()
-
-    def wait_for_late_workers(self) -> int:
-        """Wait for them; returns how many workers the model can be scaled to then, 0 if the model ends."""
-        assert isinstance(self._pool, ProcessWorkerPool)
-        return self._pool.wait_for_late_workers()
 
     def _configure(self, count: int) -> None:
         (group,) = self.config.instance_groups or (InstanceGroup(),)

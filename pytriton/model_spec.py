@@ -11,19 +11,16 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
 from pytriton.model_config.validation import check_integer, checked_copy, groups_of_callables, validate_for_bind
+from pytriton.options import integer
 from pytriton.pool.inspection import tensors_of
-from pytriton.pool.pool import Infer, InferFunc, ServedModel
-from pytriton.pool.processes import Processes
-from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
-from pytriton.pool.threads import callables
+from pytriton.pool.pool import Infer, ServedModel, Workers
+from pytriton.pool.threads import workers_of
 from pytriton.server.backends import uses_native
 from pytriton.server.model_server import ServerCapabilities
-from pytriton.signature.derive import Derived
 from pytriton.signature.functions import name_of
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
-from pytriton.worker.observation import Observation
-from pytriton.worker.spans import traces
+from pytriton.worker.observation import Observation, traces
 
 __all__ = ["ModelSpec", "describe"]
 
@@ -52,7 +49,7 @@ def describe(
         raise PyTritonValidationError(f"config of model {name!r} must be a ModelConfig, not {config!r}")
     if any(tensor.optional for tensor in outputs):
         raise PyTritonValidationError(f"model {name!r} has an optional output; only inputs may be optional")
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+    if not integer().accepts(version):
         raise PyTritonBadParameterError(f"model_version of model {name!r} is {version!r}; give an integer above 0")
     check_integer("max_batches_in_flight", config.max_batches_in_flight, 1, MAX_BATCHES_IN_FLIGHT)
     described = TritonModelConfig(
@@ -75,7 +72,7 @@ def describe(
 class ModelSpec(NamedTuple):
     """What :class:`Model` is made of."""
 
-    infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers
+    workers: Workers
     served: ServedModel
     traced: bool
     native: bool
@@ -101,16 +98,12 @@ class ModelSpec(NamedTuple):
         Args:
             server: The server that shall serve it.
             context: Shared by the callables of all models.
-            observation: Of the callables.
         """
         name, infer_func = _named(model_name, infer_func)
         config = ModelConfig() if config is None else checked_copy(config)
-        infer = infer_func if isinstance(infer_func, (Processes, RemoteWorkers, RayWorkers)) else callables(infer_func)
-        instances = _instances(infer)
-        if isinstance(infer, RemoteWorkers) and inputs is None and outputs is None:
-            derived = _derived_remotely(infer, name, model_version, config, example)
-        else:
-            derived = tensors_of(infer, inputs, outputs, config, example)
+        workers = workers_of(infer_func)
+        instances = workers.instance_count()
+        derived = tensors_of(name, model_version, workers, inputs, outputs, config, example)
         config = derived.config
         described = describe(name, model_version, derived.inputs, derived.outputs, config, instances)
         described.backend_parameters |= derived.parameters
@@ -128,7 +121,7 @@ class ModelSpec(NamedTuple):
         traced = traces(name, trace_config, server.trace_config)
         trace = server.trace_config if trace_config is None else trace_config
         served = ServedModel(described, context, options, observation, trace, server.listen_locally)
-        return cls(infer, served, traced, native)
+        return cls(workers, served, traced, native)
 
 
 def _named(model_name: Any, infer_func: Any) -> tuple[str, Infer]:
@@ -138,28 +131,8 @@ def _named(model_name: Any, infer_func: Any) -> tuple[str, Infer]:
     if infer_func is None:
         raise PyTritonValidationError(f"model {model_name!r} has no infer_func; give bind() a callable")
     if model_name is None:
-        if isinstance(infer_func, (Processes, RemoteWorkers, RayWorkers)):
+        if isinstance(infer_func, Workers):
             kind = type(infer_func).__name__
             raise PyTritonValidationError(f"{kind} have no name for a model; give bind() a model_name too")
         model_name = name_of(infer_func)
     return model_name, infer_func
-
-
-def _derived_remotely(infer: RemoteWorkers, name: str, version: int, config: ModelConfig, example: Any) -> Derived:
-    from pytriton.cluster.derivation import derived_by_worker
-
-    if example is not None:
-        raise PyTritonValidationError(
-            f"model {name!r} has RemoteWorkers, which take no example; annotate the callable, or give inputs and "
-            "outputs"
-        )
-    return derived_by_worker(infer, name, version, config)
-
-
-def _instances(infer: Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers) -> int:
-    """How many model instances the server has."""
-    if isinstance(infer, RayWorkers):
-        return 1
-    if isinstance(infer, RemoteWorkers):
-        return infer.instances
-    return len(infer.resources() if isinstance(infer, Processes) else infer)

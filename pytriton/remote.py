@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,16 +11,18 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pytriton.base import TritonBase
+from pytriton.cluster.options import ProxyListener
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonModelControlError
+from pytriton.introspection import override
+from pytriton.logs import get_logger
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
-from pytriton.pool.remote_workers import ProxyListener
 from pytriton.rest.config import RestConfig, checked
 from pytriton.server.access import Access
 from pytriton.server.backends import NO_PYTHON_BACKEND
 from pytriton.server.endpoints import ServerEndpoints
-from pytriton.server.model_server import MESSAGE_END, OWNER, ModelServer, WaitDrained
+from pytriton.server.model_server import CALL_TIMEOUT_S, MESSAGE_END, OWNER, ModelServer, WaitDrained
 from pytriton.server.repository import CONFIG_FILE, ENDPOINT_FILE, PROXY_PACKAGE
 from pytriton.utils.workspace import Workspace
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteServer", "RemoteTriton"]
 
-LOGGER = logging.getLogger("pytriton.triton")
+LOGGER = get_logger("pytriton.triton")
 
 SETTLE_TIMEOUT_S = 10.0
 ACCESS_POLL_S = 1.0
@@ -49,8 +50,6 @@ class RemoteServer(ModelServer):
     """A server that does not see the model repository, because another process launched it: loads send the files.
 
     Args:
-        access: To the server.
-        store: The repository.
         relay: Listens for proxies on another machine; None if they share the workspace.
     """
 
@@ -62,8 +61,8 @@ class RemoteServer(ModelServer):
         self._relay = relay
         self.id = uuid4().hex
 
+    @override
     def is_alive(self) -> bool:
-        """As :meth:`ModelServer.is_alive`."""
         return self.is_ready()
 
     def is_live(self) -> bool:
@@ -114,13 +113,13 @@ class RemoteServer(ModelServer):
             files |= _remote_files(files, self._relay)
         self._call("load_model", model_name=name, config=json.dumps(config), files=files)
 
-    def unload(self, name: str) -> None:
+    def unload(self, name: str, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """As :meth:`ModelServer.unload`, unless the model of this name is not the one that this object loaded."""
         if self.is_own(name):
-            super().unload(name)
+            super().unload(name, timeout_s)
 
+    @override
     def end(self, models: Sequence[str], wait_drained: WaitDrained, deadline: float) -> None:
-        """As :meth:`ModelServer.end`."""
         try:
             for name in models:
                 self.unload(name)
@@ -176,7 +175,7 @@ class RemoteTriton(TritonBase):
         access_token: Of the server, if its model-repository endpoint is restricted. None takes that in the environment
             variable ``PYTRITON_ACCESS_TOKEN``, if there is one.
         init_timeout_s: How long to wait for the server to be ready.
-        rest: As for :class:`Triton`; the front serves all models of the server.
+        rest: As for :class:`Triton`; the app serves all models of the server.
         listen: Address at which this process listens for the server's proxies, which then need not run on this machine:
             ``tcp://10.0.0.1:5600``. Tensors travel there over ZeroMQ, and the two share no folder. Needs pyzmq here and
             in the Python of the server's machine. Without keys, only ``ipc://`` or a loopback address.
@@ -212,10 +211,9 @@ class RemoteTriton(TritonBase):
         proxy_key: str | Path | None = None,
         heartbeat_s: float = 2.0,
     ) -> None:
-        self._listener: ProxyListener | None = None
-        self._relay: ProxyRelay | None = None
+        listener = None
         if listen is not None:
-            self._listener = ProxyListener(
+            listener = ProxyListener(
                 listen,
                 address=address,
                 key=key,
@@ -223,13 +221,16 @@ class RemoteTriton(TritonBase):
                 proxy_key=proxy_key,
                 heartbeat_s=heartbeat_s,
             )
-        self._access = Access.to_other(url, access_token)
-        self._init_timeout_s = init_timeout_s
+        access = Access.to_other(url, access_token)
         super().__init__(workspace, rest=checked(rest))
+        self._listener = listener
+        self._relay: ProxyRelay | None = None
+        self._access = access
+        self._init_timeout_s = init_timeout_s
 
     def is_alive(self) -> bool:
         """Whether there is a server, which is asked if nothing was bound yet, and every bound model can be served."""
-        if self._server is None and not self._stopping and not [*self._models]:
+        if self._server is None and not self._lifecycle.stopping and not [*self._models]:
             return self._new_server().is_live()
         return super().is_alive()
 
@@ -245,15 +246,12 @@ class RemoteTriton(TritonBase):
         self._relay = self._new_relay()
         server = self._new_server(self._relay)
         try:
-            server.check_ready(self._init_timeout_s, self._is_wanted)
+            server.check_ready(self._init_timeout_s, self._lifecycle.is_wanted)
         except BaseException:
             server.kill()
             raise
         LOGGER.info("connected to the Triton Inference Server at %s", server.url)
         return server
-
-    def _is_running(self) -> bool:
-        return super()._is_running() and (self._relay is None or self._relay.is_alive())
 
     def _new_relay(self) -> ProxyRelay | None:
         if self._listener is None:

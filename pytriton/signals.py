@@ -12,7 +12,7 @@ from typing import Any
 
 from pytriton import forks
 
-__all__ = ["ENDING", "ending_signals", "ignored_signals"]
+__all__ = ["ENDING", "ending_signals", "ignored_signals", "reset_inherited_signals"]
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -60,12 +60,20 @@ def ignored_signals() -> Iterator[None]:
         installed.remove()
 
 
+def reset_inherited_signals() -> None:
+    """At the start of a process of ours, undo what its parent had blocked or ignored, such as SIGCHLD.
+
+    Within :func:`ignored_signals`, because signals that were blocked may be pending. SIGPIPE and SIGXFSZ stay ignored,
+    which is Python's doing.
+    """
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 class _Handlers:
     """A handler of signals, until it is removed, also in forked children.
-
-    Args:
-        numbers: The signals.
-        handler: Called for each.
 
     Attributes:
         previous: The handlers that the program had installed.

@@ -16,9 +16,6 @@ class ServiceManager:
 
     The protocol is that of ``sd_notify(3)``: a datagram to the socket that ``NOTIFY_SOCKET`` names.
 
-    Args:
-        environment: Of this process.
-
     Attributes:
         watchdog_s: Longest time between two calls of :meth:`alive`, in seconds, before the manager ends the service;
             None if it does not watch this process.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import threading
 import time
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,23 +20,32 @@ from pytriton.constants import (
     WAIT_FORM_MODEL_TIMEOUT_S,
 )
 from pytriton.exceptions import PyTritonServerError
+from pytriton.logs import get_logger
 from pytriton.model_config.validation import checked_copy
 from pytriton.remote import RemoteTriton
-from pytriton.rest.config import FrontendFiles, RestConfig, checked
+from pytriton.rest.config import EdgeFiles, RestConfig, checked
+from pytriton.restarts import RestartPolicy
 from pytriton.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
     TRITON_ACCESS_HEADER,
     VALID_TRITON_ENDPOINTS,
     TritonSecurityConfig,
 )
-from pytriton.server.access import Restrictions
-from pytriton.server.endpoints import ServerEndpoints
-from pytriton.server.http_frontend import HttpFrontend, uses_native_frontend
+from pytriton.server.access import Restrictions, beside_application, check_metrics_rule
+from pytriton.server.edge import Edge, serves_grpc, uses_edge
+from pytriton.server.endpoints import Exposure, ServerEndpoints, exposures
 from pytriton.server.installation import find_installation
-from pytriton.server.launch import ANY_ADDRESS, check_ports, check_ports_differ, with_vertex_ai_settings
+from pytriton.server.launch import (
+    ANY_ADDRESS,
+    application_address,
+    check_ports,
+    check_ports_differ,
+    with_vertex_ai_settings,
+)
 from pytriton.server.launched_server import LaunchedServer
 from pytriton.server.model_server import ServerCapabilities
 from pytriton.server.repository import UserRepository
+from pytriton.server.tls import check_application_tls, uses_tls
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext
 
@@ -65,10 +73,9 @@ __all__ = [
     "VertextAILifecyclePolicy",
 ]
 
-LOGGER = logging.getLogger(__name__)
+LOGGER = get_logger(__name__)
 
 MONITORING_PERIOD_SEC = MONITORING_PERIOD_S
-MOST_RESTARTS, RESTARTS_PERIOD_S = 5, 60.0
 PORTS_TIMEOUT_S, PORTS_POLL_S = 3.0, 0.1
 DEATH_NOTICE_S = 2.0
 
@@ -81,15 +88,20 @@ class TritonLifecyclePolicy:
         launch_triton_on_startup: Launch the server on entering the ``with`` block; otherwise at ``run`` or ``serve``.
         local_model_store: Have the server load the models while it starts, so that it is not live without them;
             otherwise it starts empty, and each model is loaded through the repository API.
-        restart_server: Whether to launch the server again, with all its models, when it has died. None: after it was
-            killed by a signal (a crash, the kernel's OOM killer, ``kill -9``), but not after it has exited by itself.
-            True: after either. False: never. A server that is not launched again ends ``serve``, and so does one that
-            would be launched more than five times in a minute.
+        restart_server: Whether to launch the server again, with all its models, when it has died, until that works:
+            at once, then 0.1 s later, and twice as long after each further death, up to 30 s, whether a signal has
+            killed it or it has exited by itself. False: never, so that its end ends ``serve``.
+        most_restarts_per_minute: After so many deaths and failed attempts in a minute, the next one ends ``serve``.
+            None: there is no limit.
+        watchdog_timeout_s: A server that has not answered over HTTP or gRPC for about so long hangs: it is killed, and
+            counts as one that has died. None: it is not watched.
     """
 
     launch_triton_on_startup: bool = True
     local_model_store: bool = False
-    restart_server: bool | None = None
+    restart_server: bool = True
+    most_restarts_per_minute: int | None = None
+    watchdog_timeout_s: float | None = 30.0
 
 
 DefaultTritonLifecyclePolicy = TritonLifecyclePolicy()
@@ -110,10 +122,10 @@ class Triton(TritonBase):
         workspace: Folder for the model repository and sockets, which must not exist; default: a new one below
             ``PYTRITON_HOME``. It is removed at the end.
         triton_lifecycle_policy: When the server is launched, and whether again when it has died; default: on entering
-            the context, and again when a signal has killed it; for Vertex AI, if ``config`` allows it,
+            the context, and again whenever it has died; for Vertex AI, if ``config`` allows it,
             :data:`VertextAILifecyclePolicy`.
         security_config: Which endpoints need the access token; default: those that calling a model does not need.
-        rest: Options of a REST front, which serves the models as JSON in a process of its own: docs/http_api.md. True
+        rest: Options of an app, which serves the models as JSON in a process of its own: docs/http_api.md. True
             takes those in the environment, ``PYTRITON_REST_*``, and so does None if ``PYTRITON_REST_PORT`` is there.
 
     Attributes:
@@ -122,8 +134,8 @@ class Triton(TritonBase):
     Raises:
         PyTritonServerError: There is no server binary here.
         PyTritonValidationError: The configuration is wrong.
-        PyTritonBadParameterError: An option of the REST front is.
-        ImportError: The REST front's libraries are not installed.
+        PyTritonBadParameterError: An option of the app is.
+        ImportError: The app's libraries are not installed.
         FileExistsError: ``workspace`` exists.
     """
 
@@ -136,29 +148,42 @@ class Triton(TritonBase):
         security_config: TritonSecurityConfig | None = None,
         rest: RestConfig | bool | None = None,
     ) -> None:
-        self._config = with_vertex_ai_settings(merge_configs(TritonConfig.from_env(), config))
-        self._security = TritonSecurityConfig() if security_config is None else checked_copy(security_config)
-        self._restrictions = Restrictions.merge(self._config, self._security)
-        self._installation = find_installation()
+        given = merge_configs(TritonConfig.from_env(), config)
+        config = with_vertex_ai_settings(given)
+        security = TritonSecurityConfig() if security_config is None else checked_copy(security_config)
+        app = checked(rest)
+        if app is not None:
+            app.address = app.address or application_address(given)
+            app.hosts = [*app.hosts, *(given.http_hosts or ())]
+            check_ports_differ(config, "RestConfig.port", app.port)
+            check_application_tls(config, has_certificate=app.certificate is not None)
+            if app.asks_for_credentials():
+                security = beside_application(config, security)
+        restrictions, is_native = Restrictions.merge(config, security), uses_edge(config)
+        serves_grpc(config)  # which says why it cannot be so, if it was asked for
+        check_metrics_rule(restrictions, is_native=is_native)
+        installation = find_installation()
+        default = VertextAILifecyclePolicy if config.allow_vertex_ai else DefaultTritonLifecyclePolicy
+        policy = triton_lifecycle_policy or default
+        super().__init__(workspace, policy.launch_triton_on_startup, app)
+        self._config, self._security, self._restrictions = config, security, restrictions
+        self._installation = installation
         self._server: LaunchedServer | None = None
-        self._user_repository = UserRepository(self._installation, self._config.model_repository)
-        self._restarts: deque[float] = deque(maxlen=MOST_RESTARTS)  # times of the last ones
-        self._restarting = False
+        self._user_repository = UserRepository(installation, config.model_repository)
+        self._policy = policy
+        self._restarts = RestartPolicy(policy.most_restarts_per_minute)
+        self._restarting = False  # an attempt is being made
+        self._recovers = False  # a thread makes attempts until one succeeds
         self._gave_up = False
+        self._launch_failed = False  # the last attempt to launch a server again has
         self._announced = False
-        default = VertextAILifecyclePolicy if self._config.allow_vertex_ai else DefaultTritonLifecyclePolicy
-        self._policy = triton_lifecycle_policy or default
-        front = checked(rest)
-        if front is not None:
-            check_ports_differ(self._config, "RestConfig.port", front.port)
-        super().__init__(workspace, self._policy.launch_triton_on_startup, front)
-        self._frontend = self._make_frontend() if uses_native_frontend(self._config) else None
+        self._edge = self._make_edge() if is_native else None
 
     def run(self) -> None:
         """Start serving and return; raises as :meth:`connect`. Safe to call again."""
         self.connect()
         self._user_repository.warn_of_missing_models()
-        self._announce_front()
+        self._announce_app()
         if not self._announced:
             self._announced = True
             LOGGER.info(
@@ -166,28 +191,44 @@ class Triton(TritonBase):
             )
 
     def get_access_token(self) -> str | None:
-        """The token that protected endpoints ask for; None if there are none."""
-        return self._security.access_token if self._security.restricted_endpoints else None
+        """The token that protected endpoints ask for.
+
+        Without such endpoints, it is the one that was given, and None if none was.
+        """
+        return self._security.access_token
 
     def endpoints(self) -> ServerEndpoints:
         """Where clients on this machine reach the server, which need not run yet."""
-        private_url = None if self._frontend is None else self._frontend.private_url
+        private_url = None if self._edge is None else self._edge.private_url
         return ServerEndpoints.of_own(self._config, self._restrictions, private_url)
 
-    def _make_frontend(self) -> HttpFrontend:
-        return HttpFrontend(
-            self._config,
-            self._restrictions,
-            self._workspace.path,
-            # One with a certificate has its port itself.
-            None if self._rest is None or self._rest.certificate else self._rest.for_frontend(),
-            ANY_ADDRESS if self._rest is None else self._rest.address,
-        )
+    def exposure(self) -> list[Exposure]:
+        """Who can reach what: each port and socket, and what each group of endpoints asks for there.
 
-    def _frontend_files(self) -> FrontendFiles | None:
-        if self._frontend is None or self._frontend.application is None:
+        The server need not run. docs/security.md has the routes of each group.
+        """
+        if self._rest is None:
+            return exposures(self._config, self._restrictions, is_native=self._edge is not None)
+        from pytriton.rest.authorization import Access
+        from pytriton.rest.permits import KeyRing
+
+        rest, server = self._rest, self.endpoints()
+        access = Access(rest, KeyRing(rest.keys()), server.rules, server.access_token)
+        place = rest.address or ANY_ADDRESS, rest.port, rest.certificate is not None
+        is_native = self._edge is not None
+        return exposures(self._config, self._restrictions, is_native=is_native, application=place, needs=access.needs)
+
+    def _make_edge(self) -> Edge:
+        given = self._config, self._restrictions, self._workspace.path
+        rest = self._rest
+        if rest is None or rest.certificate:  # one with a certificate has its port itself
+            return Edge(*given)
+        return Edge(*given, rest.for_edge(), rest.address or ANY_ADDRESS, rest.tokens())
+
+    def _edge_files(self) -> EdgeFiles | None:
+        if self._edge is None or self._edge.application is None:
             return None
-        return FrontendFiles(self._frontend.application, self._frontend.counters)
+        return EdgeFiles(self._edge.application, self._edge.counters, uses_tls(self._config, "http"))
 
     def _begin_serving(self) -> None:
         self.run()
@@ -196,12 +237,16 @@ class Triton(TritonBase):
         return ServerCapabilities.of(self._config, self._installation)
 
     def _start_server(self) -> LaunchedServer:
-        if self._policy.local_model_store:
+        # One that is launched again has its models before it answers: without them it would say that they do not exist.
+        # If that has failed, it gets them one by one, since it ends if it cannot load one while it starts.
+        models = self._models.names(loaded=True) if not self._launch_failed else []
+        if self._policy.local_model_store and not self._launch_failed:
+            models = self._models.names()
             self._models.start()
-        if self._frontend is not None:
-            self._frontend.waits_for_models = bool(self._models.names()) and self._config.strict_readiness is not False
-            if self._front is not None and self._frontend.application is not None:
-                self._frontend.listener = self._front.port[0].fileno()
+        if self._edge is not None:
+            self._edge.waits_for_models = bool(self._models.names()) and self._config.strict_readiness is not False
+            if self._app is not None and self._edge.application is not None:
+                self._edge.listener = self._app.port[0].fileno()
         return LaunchedServer(
             self._config,
             self._installation,
@@ -210,16 +255,16 @@ class Triton(TritonBase):
             self._on_server_exit,
             self._restrictions,
             self._user_repository,
-            self._frontend,
-            # One that is launched again has them before it answers: without them it would say that they do not exist.
-            self._models.names() if self._policy.local_model_store else self._models.names(loaded=True),
-            self._is_wanted,
+            self._edge,
+            models,
+            self._lifecycle.is_wanted,
+            self._policy.watchdog_timeout_s,
         )
 
     def is_connected(self) -> bool:
-        """Whether there is a server, and every bound model was loaded; false while a server is launched again."""
+        """Whether there is a server, which answers, and every bound model was loaded; false during a restart."""
         server = self._server
-        return super().is_connected() and server is not None and server.is_alive() and not self._restarting
+        return super().is_connected() and server is not None and server.answers() and not self._restarting
 
     def _is_running(self) -> bool:
         # A server that has died counts as running until it is clear that it will not be launched again.
@@ -230,86 +275,99 @@ class Triton(TritonBase):
         if self._server is not None and not self._is_running():
             raise self._server.failure(f"cannot {what}: the server has ended")
 
+    def _lacks_server(self) -> bool:
+        return self._server is not None and not self._server.is_alive()
+
     def _check_server(self, what: str) -> None:
         super()._check_server(what)
-        if self._server is not None:
-            self._restart(self._server)
-            self._check_running(what)
+        server = self._server
+        if server is None or server.is_alive():
+            return
+        if not self._recovers:
+            self._plan_restart(server.failure("it died"))
+        problem = self._launch_again()
+        self._check_running(what)
+        if problem is not None:
+            raise PyTritonServerError(f"cannot {what}: the server died, and is not back yet: {problem}") from problem
 
     def _on_server_exit(self, server: LaunchedServer) -> None:
         with self._lock:  # a thread that starts a server holds it, and notices the server's end itself
-            if not self._stopping and (server is not self._server or self._restart(server)):
+            if self._recovers or self._lifecycle.stopping or server is not self._server:
                 return
-        self._models.disconnect()  # no client waits for an answer any more
-        if not self._stopping:
+            self._recovers = True
+            pause_s = None if self._gave_up else self._plan_restart(server.failure("it died"))
+        while pause_s is not None and not self._lifecycle.wake.wait(pause_s):  # without the lock
+            with self._lock:
+                problem = self._launch_again()
+                pause_s = None if problem is None else self._plan_restart(problem)
+                if pause_s is None and not self._gave_up:
+                    self._recovers = False
+                    return
+        if self._gave_up:
+            self._models.disconnect()  # no client waits for an answer any more
             self.stop()
 
-    def _restart(self, server: LaunchedServer) -> bool:
-        """Launch a server again, with all its models, if it has died; with the lock held.
+    def _plan_restart(self, problem: BaseException) -> float | None:
+        """Count and log a death, or an attempt that failed, with the lock held.
 
         Returns:
-            Whether there is a server; if not, :meth:`_is_running` is false from now on.
+            Seconds until the next attempt; None if there is none, and :meth:`_is_running` is false from now on.
         """
-        if server.is_alive() or self._gave_up:
-            return not self._gave_up
-        died = time.monotonic()
+        restarts = self._restarts
+        pause_s = None if self._policy.restart_server is False else restarts.record_death(time.monotonic())
+        self._gave_up = pause_s is None
+        if self._lifecycle.stopping:
+            pass
+        elif pause_s is not None:
+            when = f"in {pause_s:.1f} s " if pause_s else ""
+            LOGGER.warning("launching the server again %s(restart %d in a row): %s", when, restarts.row, problem)
+        elif self._policy.restart_server is False:
+            LOGGER.error("the server exited with failure: %s", problem)
+        else:
+            often = f"it died {restarts.deaths} times in a minute and is not launched again"
+            LOGGER.error("the server exited with failure: %s; the last time, %s", often, problem)
+        return pause_s
+
+    def _launch_again(self) -> BaseException | None:
+        """Make one attempt to launch a dead server again, with all its models, with the lock held.
+
+        Returns:
+            Why it failed; None if there is a server, or none is wanted any more.
+        """
+        before, server, began = self._server, None, time.monotonic()
+        if self._gave_up or not self._lifecycle.is_wanted() or before is None or before.is_alive():
+            return None
         self._restarting = True
         try:
-            wanted = self._policy.restart_server
-            if not (server.was_killed() if wanted is None else wanted):
-                raise server.failure("it ended by itself")
-            self._launch_again(server.failure("it died"))
-            LOGGER.warning("the server was launched again, %.1f s after it had died", time.monotonic() - died)
-        except PyTritonServerError as error:
-            self._gave_up = True
-            if not self._stopping:
-                LOGGER.error("the server exited with failure: %s", error)
+            if self._restarts.row < 2:
+                self._wait_for_ports()
+            self._models.repair()
+            server = self._server = self._start_server()
+            self._models.reload(server)
+            self._load(server)
+        except BaseException as error:  # whatever it is, the next attempt may succeed
+            self._launch_failed = True
+            if server is not None and server.ends_within(DEATH_NOTICE_S):
+                return server.failure("it died while its models were loaded")
+            if server is not None:
+                server.kill()
+            if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                raise  # Ctrl+C, as in a bind
+            return error
+        else:
+            self._launch_failed = False
+            self._restarts.record_ready(time.monotonic())
+            if self._observation.metrics is not None:
+                self._observation.metrics.count_restart()
+            LOGGER.warning("the server was launched again, in %.1f s", time.monotonic() - began)
+            return None
         finally:
             self._restarting = False
-        return not self._gave_up
-
-    def _launch_again(self, reason: Exception) -> None:
-        for _ in range(MOST_RESTARTS):
-            self._count_restart(reason)
-            server = None
-            try:
-                self._wait_for_ports()
-                server = self._server = self._start_server()
-                self._models.reload(server)
-                self._load(server)
-                return
-            except Exception as error:  # serve() must not wait for ever
-                if server is not None and server.ends_within(DEATH_NOTICE_S):
-                    reason = server.failure("it died while its models were loaded")
-                    continue
-                LOGGER.debug("the server was not launched again", exc_info=True)
-                reason = error
-                if server is not None or self._stopping or not isinstance(error, PyTritonServerError):
-                    break  # it refuses a model or hangs, or its options are no longer right
-        if server is not None and not self._stopping:
-            server.kill()
-        raise PyTritonServerError(f"it died and cannot be launched again: {reason}") from reason
-
-    def _count_restart(self, reason: Exception) -> None:
-        """Count and log a restart; raises PyTritonServerError if there were too many."""
-        now = time.monotonic()
-        if len(self._restarts) == MOST_RESTARTS and now - self._restarts[0] < RESTARTS_PERIOD_S:
-            deaths = f"it died {MOST_RESTARTS + 1} times in {now - self._restarts[0]:.0f} s"
-            raise PyTritonServerError(f"{deaths} and is not launched again; the last time, {reason}")
-        self._restarts.append(now)
-        number = sum(now - each < RESTARTS_PERIOD_S for each in self._restarts)
-        LOGGER.warning(
-            "launching the server again (restart %d of at most %d in %.0f s): %s",
-            number,
-            MOST_RESTARTS,
-            RESTARTS_PERIOD_S,
-            reason,
-        )
 
     def _wait_for_ports(self) -> None:
         """Wait for the ports of a dead server, which may stay in use for a moment."""
         deadline = time.monotonic() + PORTS_TIMEOUT_S
-        while not self._stopping and time.monotonic() < deadline:
+        while self._lifecycle.is_wanted() and time.monotonic() < deadline:
             try:
                 return check_ports(self._config)
             except PyTritonServerError:

@@ -10,13 +10,15 @@
     1 MiB and 16 MiB over both protocols      bench.py --rounds 5 --sections serving --only MiB
     in process, beside clients over HTTP      bench.py --rounds 5 --sections inprocess
     first answer, stop, 400 models            bench.py --rounds 5 --sections start
-    JSON to the REST front, beside FastAPI    bench.py --rounds 3 --seconds 1.5 --sections rest
+    JSON to the app, beside FastAPI           bench.py --rounds 3 --seconds 1.5 --sections rest
+    each kind of request to /predict          bench.py --rounds 3 --seconds 1.5 --sections predict
     what pages that are open cost             bench.py --rounds 8 --seconds 10 --sections pages
     OpenAI's routes, beside FastAPI           bench.py --rounds 3 --seconds 3 --sections openai
-    the native HTTP front end beside the      bench.py --rounds 5 --sections serving ids --systems ours evhtp raw
+    batches of values beside arrays           bench.py --rounds 5 --sections values
+    the edge beside the                       bench.py --rounds 5 --sections serving ids --systems ours evhtp raw
     server's own: small, large, ids
-    its connections, memory and streams       bench.py --rounds 5 --sections frontend --systems ours evhtp
-    the limit of the server's front end       bench.py --rounds 5 --sections serving ids --systems ours limit
+    its connections, memory and streams       bench.py --rounds 5 --sections edge --systems ours evhtp
+    the limit of the server's edge            bench.py --rounds 5 --sections serving ids --systems ours limit
 
 To add a section:
 
@@ -46,7 +48,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hosts import FRONTS, OTHERS, PEERS, SYSTEMS, BenchError, System, find_system
+from hosts import APPS, OTHERS, PEERS, SYSTEMS, BenchError, System, find_system
 from processes import adopt_orphans, end_descendants
 from report import Row, compare, rounds_table
 from rounds import Plan, Round
@@ -54,7 +56,7 @@ from sections import BARE, SECTIONS
 
 __all__ = ["main", "parse"]
 
-COLUMNS = [*SYSTEMS[:-1], BARE, SYSTEMS[-1], *(name for name in FRONTS if name not in SYSTEMS), *OTHERS, *PEERS]
+COLUMNS = [*SYSTEMS[:-1], BARE, SYSTEMS[-1], *(name for name in APPS if name not in SYSTEMS), *OTHERS, *PEERS]
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -29,7 +29,7 @@ class Chats:
     """Connections that make requests one after the other, until a time.
 
     Args:
-        port: Of the front.
+        port: Of the app.
         connections: How many.
     """
 

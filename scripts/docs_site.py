@@ -1,6 +1,7 @@
 """Hooks of mkdocs for the site of the documents.
 
-The site has the same folders as the repository, so that the links in the documents work in both. A linked file that is
+The site has the same folders as the repository, so that the links in the documents work in both; only its first page is
+elsewhere. A linked file that is
 not a document gets a page with its text, and a linked folder one with its list of files. mkdocstrings makes the pages
 of the API from ``__all__`` of the public modules.
 """
@@ -20,10 +21,14 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("*.md", "docs/*.md", "docs/images/*", "docs/site/*", "pytriton/**/README.md", "scripts/README.md")
+HOME = "docs/home.md"  # the site's first page, in the place of README.md, which introduces the repository
+DOCUMENTS = (
+    *("*.md", "docs/*.md", "docs/images/*", "docs/site/*"),
+    *("pytriton/**/README.md", "scripts/README.md", "tests/promises.md"),
+)
 AS_THEY_ARE = {".md", ".webp"}  # documents and pictures; other files get a page with their text
 API = ("triton", "model_config", "decorators", "workers", "client", "client.exceptions", "exceptions", "inprocess")
-LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".json": "json", ".py": "python"}
+LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".json": "json", ".py": "python", ".pyi": "python"}
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]*)(#[^)\s]*)?(?=\))")
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|exc):`~?([^`]+)`")
@@ -64,7 +69,11 @@ def on_files(files: Files, config: Any) -> Files:
     site = Files([file for file in files if file.src_dir != config.docs_dir])
     found = [path for pattern in DOCUMENTS for path in sorted(ROOT.glob(pattern))]
     documents = [path for path in found if "vendor" not in path.parts]  # sources of others that the build fetched
+    documents = [path for path in documents if path != ROOT / "README.md"]
+    site.append(File.generated(config, "index.md", content=home()))
     for path in documents:
+        if path == ROOT / HOME:
+            continue
         site.append(File(path.relative_to(ROOT).as_posix(), str(ROOT), config.site_dir, config.use_directory_urls))
     linked = {target for path in documents if path.suffix == ".md" for target in linked_files(path)}
     examples = {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.py")}
@@ -82,6 +91,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def led(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(folder, match[1]))
+        if target in ("README.md", HOME):
+            return posixpath.relpath("index.md", folder or ".") + (match[2] or "")
         if not match[1] or posixpath.splitext(target)[1] in AS_THEY_ARE:
             return match[0]
         return posixpath.relpath(page_of(target), folder or ".") + (match[2] or "")
@@ -102,6 +113,14 @@ def on_post_page(output: str, page: Any, **_: Any) -> str:
 def on_post_template(output_content: str, **_: Any) -> str:
     """The same for the page that is shown for pages that do not exist."""
     return SHIM.sub(f"/{WORKER}", output_content)
+
+
+def home() -> str:
+    """The first page, with its links as from the root."""
+    folder = posixpath.dirname(HOME)
+    return LINK.sub(
+        lambda link: posixpath.join(folder, link[1]) + (link[2] or ""), (ROOT / HOME).read_text(encoding="utf-8")
+    )
 
 
 def linked_files(document: Path) -> Iterator[str]:

@@ -26,10 +26,10 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.server.backends import uses_native
 
 __all__ = [
+    "APPS",
     "CHATS",
     "CHAT_PEERS",
     "EVHTP",
-    "FRONTS",
     "LIMIT",
     "OTHERS",
     "PEERS",
@@ -38,8 +38,8 @@ __all__ = [
     "BenchError",
     "Host",
     "System",
+    "find_app",
     "find_chats",
-    "find_front",
     "find_other",
     "find_system",
 ]
@@ -47,9 +47,9 @@ __all__ = [
 EVHTP = "evhtp"  # ours with the server's own HTTP endpoint
 PYTHON_PROXY = "python-proxy"  # ours with the Python proxy
 FRONTEND_VARIABLE = "PYTRITON_TRITON_CONFIG_HTTP_FRONTEND"
-LIMIT = "limit"  # the server's front end with a backend in C++ that copies inputs to outputs
+LIMIT = "limit"  # the server's edge with a backend in C++ that copies inputs to outputs
 SYSTEMS = ["ours", EVHTP, PYTHON_PROXY, "raw", LIMIT, "peer"]
-FRONTS = {"ours": "own", EVHTP: "own", "mounted": "mounted"}  # of the section rest
+APPS = {"ours": "own", EVHTP: "own", "mounted": "mounted"}  # of the section rest
 OTHERS = ["fastapi", "fastapi-1"]  # of the section rest, under our interpreter
 PEERS = ["litserve", "bentoml"]  # of the section rest, each under an interpreter of its own
 CHATS = {"ours": "own", "fastapi": "fastapi"}  # of the section openai
@@ -129,9 +129,9 @@ def find_system(name: str, peer_python: str | None = None) -> System:
     return System(name, [sys.executable, str(_HOSTS / "served.py")], environment, versions)
 
 
-def find_front(name: str, ours: System) -> System:
-    """One of FRONTS or OTHERS, under the interpreter of ours."""
-    command = ["fronts.py", FRONTS[name]] if name in FRONTS else ["others.py", name]
+def find_app(name: str, ours: System) -> System:
+    """One of APPS or OTHERS, under the interpreter of ours."""
+    command = ["apps.py", APPS[name]] if name in APPS else ["others.py", name]
     script = [ours.command[0], str(_HOSTS / command[0]), command[1]]
     environment = ours.environment | {FRONTEND_VARIABLE: "triton" if name == EVHTP else "native"}
     return replace(ours, name=name, command=script, environment=environment, protocol="json")
@@ -151,7 +151,7 @@ def find_chats(name: str, ours: System) -> System:
 
 def _copy_backend() -> Path:
     """The library of the backend that copies, compiled if it is not there."""
-    library, header = _ROOT / "build" / "libtriton_copy.so", _NATIVE / "triton.h"
+    library, header = _ROOT / "build" / "libtriton_copy.so", _NATIVE / "frames" / "triton.h"
     if not library.is_file() or library.stat().st_mtime < max(_COPY_BACKEND.stat().st_mtime, header.stat().st_mtime):
         compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
         if not compiler:

@@ -14,7 +14,20 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import serialize_byte_tensor
 
-__all__ = ["BUSY", "ECHO", "ERRANT", "HOST", "ID", "MODEL", "PAIR", "STREAM", "WORKLOADS", "LoadError", "Workload"]
+__all__ = [
+    "BUSY",
+    "ECHO",
+    "ENCODER",
+    "ERRANT",
+    "HOST",
+    "ID",
+    "MODEL",
+    "PAIR",
+    "STREAM",
+    "WORKLOADS",
+    "LoadError",
+    "Workload",
+]
 __all__ += ["check_outputs", "encode", "grpc_outputs", "grpc_request", "http_outputs", "http_request"]
 __all__ += ["json_outputs", "json_request", "strings"]
 
@@ -24,6 +37,7 @@ ECHO = "echo"  # returns its byte strings
 PAIR = "pair"  # doubles a float32 and an int64 input
 STREAM = "stream"  # decoupled; sends OUTPUT = 2 * INPUT as often as COUNT says
 BUSY = "busy"  # doubles, and computes for 5 ms, however large the batch
+ENCODER = "encoder"  # a vector of 16 times the length of a text, after computing for 5 ms, however large the batch
 ERRANT = "errant"  # fails for negative values, and takes as many seconds as the largest value says
 ID = b"00000000"  # generators put a counter of the same length in its place
 LONGEST_STRING_BYTES = 64
@@ -50,6 +64,7 @@ class Workload:
         parameters: Whether each request has parameters.
         pair: Whether each request has a second input, int64.
         busy: Whether the requests go to the model that computes for 5 ms.
+        text: Whether each row is a text, for the model that makes vectors of them.
     """
 
     values: int = 16
@@ -59,16 +74,19 @@ class Workload:
     parameters: bool = False
     pair: bool = False
     busy: bool = False
+    text: bool = False
 
     @property
     def model(self) -> str:
         """The model that the requests go to."""
+        if self.text:
+            return ENCODER
         return ECHO if self.strings else PAIR if self.pair else BUSY if self.busy else MODEL
 
     def inputs(self, rows: int) -> dict[str, Tensor]:
         """The input tensors of a request, the same at each call."""
-        if self.strings:
-            return {"INPUT": strings(rows, self.values)}
+        if self.strings or self.text:
+            return {"INPUT": strings(rows, 1 if self.text else self.values)}
         random = np.random.default_rng(0)
         inputs: dict[str, Tensor] = {"INPUT": random.standard_normal((rows, self.values), dtype=np.float32)}
         if self.pair:
@@ -77,6 +95,9 @@ class Workload:
 
     def outputs(self, rows: int, copies: bool = False) -> dict[str, bytes]:
         """The bytes of the outputs; ``copies`` is for a server that copies inputs instead of doubling them."""
+        if self.text:
+            lengths = [[len(text)] * self.values for (text,) in strings(rows, 1)]
+            return {"result": encode(np.array(lengths, np.float32))}
         return {
             name.replace("INPUT", "OUTPUT"): encode(each if copies or self.strings else 2 * each)
             for name, each in self.inputs(rows).items()
@@ -91,6 +112,7 @@ WORKLOADS = {
     "1 MiB": Workload(256 << 10),
     "16 MiB": Workload(4 << 20),
     "64 B, 5 ms": Workload(busy=True),
+    "text, 5 ms": Workload(text=True),
     "1000 strings": Workload(1000, strings=True),
     "1-4 rows": Workload(**_MIXED),
     "1-4 rows, ids": Workload(**_MIXED, ids=True),
@@ -123,7 +145,8 @@ def http_request(port: int, workload: Workload, rows: int) -> bytes:
         data += encoded
         described = {"name": name, "datatype": _DATATYPES[values.dtype.kind], "shape": values.shape}
         inputs.append({**described, "parameters": {"binary_data_size": len(encoded)}})
-        outputs.append({"name": name.replace("INPUT", "OUTPUT"), "parameters": {"binary_data": True}})
+        output = "result" if workload.text else name.replace("INPUT", "OUTPUT")
+        outputs.append({"name": output, "parameters": {"binary_data": True}})
     head: dict[str, Any] = {"id": ID.decode()} if workload.ids else {}
     head |= {"parameters": PARAMETERS} if workload.parameters else {}
     body = json.dumps({**head, "inputs": inputs, "outputs": outputs}).encode()
@@ -147,7 +170,7 @@ def http_outputs(head: bytes, body: bytes) -> dict[str, bytes]:
 
 
 def json_request(port: int, workload: Workload, rows: int) -> bytes:
-    """A whole request of one row to the REST front, with numbers as short as their dtype allows."""
+    """A whole request of one row to the app, with numbers as short as their dtype allows."""
     (values,) = workload.inputs(1)["INPUT"]
     body = json.dumps({"INPUT": list(map(float, values.astype(str)))}).encode()
     return (
@@ -157,7 +180,7 @@ def json_request(port: int, workload: Workload, rows: int) -> bytes:
 
 
 def json_outputs(head: bytes, body: bytes) -> dict[str, bytes]:
-    """The bytes of the float32 outputs in a response of the REST front."""
+    """The bytes of the float32 outputs in a response of the app."""
     return {name: np.asarray(values, np.float32).tobytes() for name, values in json.loads(body).items()}
 
 

@@ -28,7 +28,7 @@ from sklearn.datasets import load_digits
 from pytriton import DynamicBatcher, ModelConfig, Triton, batch
 from pytriton.llm import ChatModel, ChatRequest
 from pytriton.rest import RestConfig
-from pytriton.triton import TritonBase, TritonConfig, TritonSecurityConfig
+from pytriton.triton import DEFAULT_PROTECTED_ENDPOINTS, TritonBase, TritonConfig, TritonSecurityConfig
 from pytriton.workers import Processes
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -165,7 +165,8 @@ def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     (folder or IMAGES).mkdir(parents=True, exist_ok=True)
     config = TritonConfig(http_port=PORTS[0], grpc_port=PORTS[1], metrics_port=PORTS[2], http_address=HOST)
-    security, rest = TritonSecurityConfig(access_token=TOKEN), RestConfig(port=PORTS[3], address=HOST)
+    closed = [each for each in DEFAULT_PROTECTED_ENDPOINTS if each != "statistics"]  # the figures are for all
+    security, rest = TritonSecurityConfig(TOKEN, closed), RestConfig(port=PORTS[3], address=HOST)
     stop = threading.Event()
     callers = [threading.Thread(target=call_models, args=(stop,)) for _ in range(CALLERS)]
     with Triton(config=config, security_config=security, rest=rest) as triton, sync_playwright() as playwright:
@@ -173,7 +174,7 @@ def main() -> None:
         triton.run()
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page()
-        page.goto(URL)  # a page that is open has the front take a sample each second
+        page.goto(URL)  # a page that is open has the app take a sample each second
         for caller in callers:
             caller.start()
         try:

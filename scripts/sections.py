@@ -15,10 +15,10 @@ from dataclasses import replace
 from statistics import fmean
 
 from hosts import (
+    APPS,
     CHAT_PEERS,
     CHATS,
     EVHTP,
-    FRONTS,
     LIMIT,
     OTHERS,
     PYTHON_PROXY,
@@ -26,12 +26,13 @@ from hosts import (
     BenchError,
     Host,
     System,
+    find_app,
     find_chats,
-    find_front,
     find_other,
 )
 from load import Values
-from payloads import BUSY, HOST, MODEL, STREAM, WORKLOADS
+from payloads import BUSY, ENCODER, HOST, MODEL, STREAM, WORKLOADS
+from predictions import KINDS
 from processes import command_line, cpu_s, memory, names
 from rounds import Case, Run, Section, order, used_cpu_us
 
@@ -165,6 +166,14 @@ def _workers(run: Run) -> None:
     run.put("beside a busy thread of the hosting process", values)
 
 
+def _values(run: Run) -> None:
+    """A function that gets lists of values beside the same one with declared arrays: text in, vectors out."""
+    for protocol in ("http", "grpc"):
+        case = Case(protocol, 64, "text, 5 ms")
+        values = _compare(run, {"arrays": "", "values": "--values"}, case, "requests/s", [ENCODER, MODEL])
+        run.put(case.title, {"values / arrays requests/s": values["values"] / values["arrays"], **values})
+
+
 def _remote(run: Run) -> None:
     """Remote workers, on this machine and over TCP, beside a worker process."""
     local_and_remote = {"local": "--workers=1", "remote": "--remote=1"}
@@ -216,25 +225,39 @@ def _compare(
 
 
 def _rest(run: Run) -> None:
-    """The REST front on hosts of its own, beside other frameworks; each round begins with another."""
-    fronts = [find_front(name, run.system) for name in (*FRONTS, *OTHERS)]
-    fronts += [find_other(name, python) for name, python in run.plan.peers.items()]
+    """The app on hosts of its own, beside other frameworks; each round begins with another."""
+    apps = [find_app(name, run.system) for name in (*APPS, *OTHERS)]
+    apps += [find_other(name, python) for name, python in run.plan.peers.items()]
     plain = replace(run.system, name="without rest")
-    for system in order([plain, *fronts], run.number):
+    for system in order([plain, *apps], run.number):
         with Host(system, run.folder / system.name, [BUSY, MODEL]) as run.host:
             times = {"first answer s": run.host.wait_first_answer()}
             if system is plain:
                 run.put("start", {"first answer without rest s": times["first answer s"]})
             else:
-                run.put("start", times | _front_memory(run.host), system.name)
+                run.put("start", times | _app_memory(run.host), system.name)
                 for workload, connections in (("64 B", (1, 16, 64)), ("1 MiB", (2,)), ("64 B, 5 ms", (64,))):
                     run.load(*(Case("json", count, workload) for count in connections), name=system.name)
             run.stop(run.host, name="" if system is plain else system.name)
 
 
+def _predict(run: Run) -> None:
+    """Each kind of request to /predict: by the edge, as far as it answers, and by the application alone."""
+    models = [*dict.fromkeys(kind.model for kind in KINDS.values()), MODEL]
+    for system in order([find_app(name, run.system) for name in ("ours", EVHTP)], run.number):
+        with Host(system, run.folder / system.name, models) as run.host:
+            run.host.wait_first_answer()
+            for kind in KINDS:
+                before = cpu_s(run.host.family())
+                found = run.program(run.system, "predictions.py", kind, "json")
+                used_us = used_cpu_us(run.host, before, found.pop("answered"))
+                run.put(kind, found | used_us, system.name)
+            run.stop(run.host, name=system.name)
+
+
 def _pages(run: Run) -> None:
-    """The REST front while no page and while ten are open: CPU time of all processes when idle, and a load."""
-    with Host(find_front("ours", run.system), run.folder / "pages", [MODEL]) as run.host:
+    """The app while no page and while ten are open: CPU time of all processes when idle, and a load."""
+    with Host(find_app("ours", run.system), run.folder / "pages", [MODEL]) as run.host:
         run.host.wait_first_answer()
         for count in (0, PAGES) if run.number % 2 else (PAGES, 0):
             with ExitStack() as stack:
@@ -251,10 +274,10 @@ def _pages(run: Run) -> None:
         run.stop(run.host)
 
 
-def _front_memory(host: Host) -> Values:
-    """Resident memory of the front's process, if it has one."""
-    fronts = [pid for pid in host.family() if command_line(pid)[-1].startswith("pytriton-rest:")]
-    return {"front RSS MiB": sum(memory(pid).rss_bytes for pid in fronts) / 2**20} if fronts else {}
+def _app_memory(host: Host) -> Values:
+    """Resident memory of the app's process, if it has one."""
+    apps = [pid for pid in host.family() if command_line(pid)[-1].startswith("pytriton-rest:")]
+    return {"app RSS MiB": sum(memory(pid).rss_bytes for pid in apps) / 2**20} if apps else {}
 
 
 def _openai(run: Run) -> None:
@@ -274,8 +297,8 @@ def _openai(run: Run) -> None:
             run.stop(run.host, name=system.name)
 
 
-def _frontend(run: Run) -> None:
-    """What a front end does with many connections, idle ones, and streams of server-sent events."""
+def _edge(run: Run) -> None:
+    """What an edge does with many connections, idle ones, and streams of server-sent events."""
     before = memory(_server(run.host)).rss_bytes
     run.put("idle", {"server RSS MiB": before / 2**20})
     with ExitStack() as stack:
@@ -369,13 +392,15 @@ SECTIONS = {
     },
     "strings": Section(_load("1000 strings", (1, 16)), SYSTEMS, ("echo", MODEL)),
     "clients": Section(_clients, ["ours"]),
-    "frontend": Section(_frontend, ["ours", EVHTP], (STREAM, MODEL)),
+    "edge": Section(_edge, ["ours", EVHTP], (STREAM, MODEL)),
     "streams": Section(_streams, SERVERS, (STREAM, MODEL)),
     "churn": Section(_churn, ["ours"], (STREAM, MODEL), once=True),
     "workers": Section(_workers, OURS, models=()),
     "remote": Section(_remote, OURS, models=()),
+    "values": Section(_values, OURS, models=()),
     "inprocess": Section(_inprocess, OURS),
     "rest": Section(_rest, ["ours"], models=()),
+    "predict": Section(_predict, ["ours"], models=()),
     "pages": Section(_pages, ["ours"], models=()),
     "openai": Section(_openai, ["ours"], models=()),
 }

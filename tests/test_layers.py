@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,102 +25,159 @@ LAYERS = {
     "constants": [],
     "distribution": [],
     "forks": [],
+    "introspection": [],
+    "logs": [],
+    "threads": ["exceptions", "logs", "restarts"],
+    "options": ["exceptions"],
+    "lifecycle": ["exceptions", "forks"],
+    "restarts": [],
     "signals": ["forks"],
     "systemd": [],
     "wire": [],
     "python_proxy": ["cluster.proxy", "wire"],
     "proxy": ["model_config"],
-    "config": ["exceptions"],
+    "config": ["exceptions", "logs"],
     "security": ["exceptions"],
     "utils": ["constants", "exceptions", "forks"],
-    "model_config": ["exceptions", "wire.tensors"],
-    "client": ["constants", "exceptions", "forks", "model_config", "signature.validation", "signature.values"],
+    "model_config": ["exceptions", "logs", "wire.tensors"],
+    "client": [
+        "constants",
+        "exceptions",
+        "forks",
+        "logs",
+        "model_config",
+        "restarts",
+        "signature.validation",
+        "signature.values",
+        "threads",
+        "wire.frames",
+    ],
     "compat": ["client", "exceptions", "forks", "model_config", "server.statistics"],
-    "worker": ["constants", "exceptions", "forks", "model_config", "proxy", "wire"],
+    "worker": ["constants", "exceptions", "forks", "logs", "model_config", "proxy", "threads", "wire"],
     "decorators": [
         "constants",
         "distribution",
         "exceptions",
+        "introspection",
+        "logs",
         "model_config",
         "proxy.telemetry",
         "proxy.types",
         "worker.context",
     ],
-    "server": ["client", "config", "constants", "exceptions", "forks", "model_config", "security", "utils"],
-    "signature": ["decorators.signatures", "exceptions", "model_config", "proxy.types"],
+    "server": [
+        "client",
+        "config",
+        "constants",
+        "exceptions",
+        "forks",
+        "introspection",
+        "logs",
+        "model_config",
+        "security",
+        "threads",
+        "utils",
+    ],
+    "signature": [
+        "decorators.function_kinds",
+        "decorators.signatures",
+        "exceptions",
+        "introspection",
+        "model_config",
+        "proxy.types",
+    ],
     "pool": [
         "decorators.batching",
         "decorators.signatures",
         "exceptions",
         "forks",
+        "introspection",
+        "logs",
         "model_config",
+        "options",
         "proxy.telemetry",
+        "restarts",
         "signals",
         "signature",
+        "threads",
         "wire",
         "worker",
     ],
-    "workers": ["pool"],
     "cluster": [
         "decorators.signatures",
         "exceptions",
         "forks",
+        "introspection",
+        "logs",
         "model_config",
+        "options",
         "pool.batch_reports",
         "pool.inspection",
         "pool.pool",
-        "pool.processes",
-        "pool.remote_workers",
+        "pool.resources",
         "proxy.telemetry",
+        "restarts",
+        "security",
         "signature.derive",
+        "signature.examples",
         "signature.served",
+        "threads",
         "wire",
         "worker",
     ],
+    "workers": ["cluster.workers", "pool"],
     "model_spec": [
-        "cluster.derivation",
         "exceptions",
         "model_config",
+        "options",
         "pool",
         "server",
-        "signature.derive",
         "signature.functions",
         "worker",
     ],
-    "model": ["cluster.pool", "cluster.ray", "exceptions", "model_config", "model_spec", "pool", "server"],
+    "model": ["exceptions", "model_config", "pool", "server"],
     "inprocess": [
         "base",
+        "binding",
         "client",
         "exceptions",
         "forks",
+        "introspection",
+        "lifecycle",
+        "logs",
         "model_config",
         "server.backends",
         "server.drain",
         "server.installation",
         "server.launch",
+        "server.metrics_page",
         "server.model_server",
+        "threads",
         "utils.workspace",
         "wire",
         "worker",
     ],
-    "binding": ["exceptions", "model", "model_config", "server", "utils"],
-    "console": ["exceptions", "model"],
+    "binding": ["exceptions", "logs", "model", "model_config", "restarts", "server", "threads", "utils"],
+    "operations": ["exceptions", "logs", "model", "model_config", "rest.launched_app", "server.model_server"],
     "base": [
         "binding",
         "client",
-        "console",
+        "operations",
         "constants",
         "exceptions",
         "forks",
+        "lifecycle",
+        "logs",
         "model",
-        "model_spec",
         "model_config",
+        "model_spec",
         "pool",
         "rest.config",
-        "rest.front",
+        "rest.launched_app",
         "server",
         "signals",
         "systemd",
+        "threads",
         "utils",
         "worker",
     ],
@@ -130,24 +188,34 @@ LAYERS = {
         "exceptions",
         "forks",
         "llm",
+        "logs",
         "model_config",
-        "pool.supervisor",
+        "options",
+        "pool.pipes",
+        "pool.process",
+        "python_proxy.memory",
+        "restarts",
         "security",
+        "server.access",
         "server.endpoints",
         "server.launch",
         "server.statistics",
         "signals",
         "signature",
+        "threads",
+        "wire.control",
     ],
     "remote": [
         "base",
+        "cluster.options",
         "cluster.relay",
         "constants",
         "exceptions",
+        "introspection",
+        "logs",
         "model_config",
-        "pool.remote_workers",
         "rest.config",
-        "rest.front",
+        "rest.launched_app",
         "server",
         "utils",
     ],
@@ -157,10 +225,14 @@ LAYERS = {
         "config",
         "constants",
         "exceptions",
+        "logs",
         "model_config",
         "remote",
+        "rest.authorization",
         "rest.config",
-        "rest.front",
+        "rest.launched_app",
+        "rest.permits",
+        "restarts",
         "security",
         "server",
         "utils",
@@ -174,8 +246,10 @@ LAYERS = {
         "constants",
         "decorators",
         "exceptions",
+        "introspection",
+        "logs",
         "model_config",
-        "pool.processes",
+        "pool.resources",
         "rest",
         "security",
         "server",
@@ -201,11 +275,15 @@ LAZY_IMPORTS = {
         "f'{__name__}.{_HOME_OF[name]}'": "the same, for names of the package",
         "importlib.metadata": "takes longer than the rest of the package, and few programs ask for the version",
     },
-    "pytriton.base": {"pytriton.rest.front": "few programs have a REST front"},
+    "pytriton.base": {"pytriton.rest.launched_app": "few programs have an app"},
+    "pytriton.triton": {
+        "pytriton.rest.authorization": "few programs have an app",
+        "pytriton.rest.permits": "the same",
+    },
     "pytriton.cli.dashboard": {"uvicorn": OPTIONAL},
     "pytriton.cli": {"pytriton.cli.app": "tells what to install if the extra is absent"},
     "pytriton.llm": {
-        "f'{__name__}.{_HOME_OF[name]}'": "tells what to install if the extra is absent, and the front needs a part"
+        "f'{__name__}.{_HOME_OF[name]}'": "tells what to install if the extra is absent, and the app needs a part"
     },
     "pytriton.llm.templates": {"jinja2": OPTIONAL, "jinja2.sandbox": OPTIONAL},
     "pytriton.rest": {"pytriton.rest.app": "tells what to install if the extra is absent"},
@@ -214,15 +292,17 @@ LAZY_IMPORTS = {
         "mcp.server.streamable_http_manager": OPTIONAL,
         "mcp.types": OPTIONAL,
     },
-    "pytriton.rest.upstream": {"INPROCESS_TRANSPORT": "few programs need it, and those that do have imported it"},
     "pytriton.cli.app": {
         "pytriton.cli.worker": OPTIONAL,
         "pytriton.cluster.keys": OPTIONAL,
         "pytriton.cluster.worker": OPTIONAL,
     },
     "pytriton.cluster.ray": {"ray": OPTIONAL},
-    "pytriton.model_spec": {"pytriton.cluster.derivation": OPTIONAL},
-    "pytriton.model": {"pytriton.cluster.pool": OPTIONAL, "pytriton.cluster.ray": OPTIONAL},
+    "pytriton.cluster.workers": {
+        "pytriton.cluster.derivation": OPTIONAL,
+        "pytriton.cluster.pool": OPTIONAL,
+        "pytriton.cluster.ray": OPTIONAL,
+    },
     "pytriton.cli.target": {"self.module": "the user's module"},
     "pytriton.client": {
         "f'{__name__}.{name}'": "a program needs one or two clients, and a server none",
@@ -258,11 +338,6 @@ LAZY_IMPORTS = {
         "opentelemetry.trace": OPTIONAL,
         "opentelemetry.trace.propagation.tracecontext": OPTIONAL,
     },
-    "pytriton.pool.inspection": {
-        "pytriton.pool.messages": "most models have no worker processes",
-        "pytriton.pool.supervisor": "most models have no worker processes",
-        "pytriton.pool.worker_process": "most models have no worker processes",
-    },
     "pytriton.python_proxy.model": {"pytriton.cluster.proxy": "tells what to install if pyzmq is absent"},
     "pytriton.remote": {"pytriton.cluster.relay": OPTIONAL},
     "pytriton.python_proxy.abi": {"numpy.core.multiarray": "must be looked up by the name that pybind11 uses"},
@@ -278,7 +353,7 @@ LAZY_NAMES = {
     "pytriton": "the names of the README are imported when they are first used",
     "pytriton.client": "the same, for clients",
     "pytriton.llm": "the types of requests need pydantic",
-    "pytriton.rest": "options of the front need none of its libraries",
+    "pytriton.rest": "options of the app need none of its libraries",
 }
 
 # State of the process: names of modules that change, locks, context variables, counters and caches.
@@ -290,7 +365,7 @@ GLOBAL_STATE = {
     "pytriton.client.grpc_transports": {"_usage": "gRPC of an asyncio client cannot be used in a forked process"},
     "pytriton.client.http_protocol": {"_described_tensors": "forms of requests", "_uri_of": "paths of models"},
     "pytriton.client.transport": {"server_exception": "a class that is imported late"},
-    "pytriton.cluster.hub": {"_hubs": "models with the same address share it", "_hubs_lock": "guards them"},
+    "pytriton.cluster.broker": {"_brokers": "models with the same address share it", "_brokers_lock": "guards them"},
     "pytriton.compat.tensorrtserver.contexts": {"_numbers": "numbers of requests"},
     "pytriton.forks": {"_owners": "the objects that a forked process must drop"},
     "pytriton.inprocess.capi": {
@@ -328,6 +403,7 @@ GLOBAL_STATE = {
     },
     "pytriton.proxy.telemetry": {"_lock": "guards the tracer", "_tracer": "the tracer of the process"},
     "pytriton.python_proxy.abi": {"_KEEP": "memory that NumPy's table of functions refers to"},
+    "pytriton.rest.errors": {"_hidden_errors": "a log is of a process, and so is the rate of its lines"},
     "pytriton.rest.json_arrays": {"_range": "facts about dtypes"},
     "pytriton.server.installation": {"_warned": ONE_MESSAGE},
     "pytriton.server.backends": {
@@ -349,9 +425,9 @@ GLOBAL_STATE = {
 
 # Private members of other packages: the module that uses them. Each has a test that fails when they change.
 PRIVATE = {
-    "numpy": {"pytriton.python_proxy.abi": ["_ARRAY_API"]},  # tests/unit/test_abi.py
+    "numpy": {"pytriton.python_proxy.abi": ["_ARRAY_API"]},  # tests/unit/python_proxy/test_abi.py
     "tritonclient": {
-        "pytriton.client.tritonclients": [  # tests/unit/test_client_tritonclients.py
+        "pytriton.client.tritonclients": [  # tests/unit/client/test_client_tritonclients.py
             "_byte_size",
             "_cuda_shm_handle",
             "_device_id",
@@ -360,7 +436,7 @@ PRIVATE = {
             "_triton_shm_name",
         ],
     },
-    "wrapt": {"pytriton.decorators.signatures": ["_self_wrapper"]},  # tests/unit/test_decorator_stacks.py
+    "wrapt": {"pytriton.decorators.signatures": ["_self_wrapper"]},  # tests/unit/decorators/test_decorator_stacks.py
 }
 DOCUMENTED_IN_SPITE_OF_ITS_NAME = {"os._exit"}
 OF_NAMED_TUPLES = {"_asdict", "_field_defaults", "_fields", "_replace"}  # documented too
@@ -371,10 +447,10 @@ DEPENDENCIES |= {"tritonclient", "wrapt"}
 # Of the extra "cli".
 COMMAND_LINE = {"rich", "typer", "watchfiles"}
 # Of the extra "rest".
-FRONT = {"orjson", "pydantic", "python_multipart", "simdjson", "starlette", "uvicorn"}
-# Of the extra "llm"; pydantic brings the second one.
-MODELS_OF_LANGUAGE = {"pydantic", "typing_extensions"}
-BY_LAYER = {"cli": COMMAND_LINE, "cluster": {"zmq"}, "llm": MODELS_OF_LANGUAGE, "rest": FRONT}
+APP = {"orjson", "pydantic", "python_multipart", "simdjson", "starlette", "uvicorn"}
+# Of the extra "llm"; pydantic brings the others.
+MODELS_OF_LANGUAGE = {"pydantic", "pydantic_core", "typing_extensions"}
+BY_LAYER = {"cli": COMMAND_LINE, "cluster": {"zmq"}, "llm": MODELS_OF_LANGUAGE, "rest": APP}
 PUBLIC = [
     "pytriton",
     "pytriton.client",
@@ -388,6 +464,7 @@ PUBLIC = [
 ]
 COPIED = "python_proxy", "wire"
 IN_THE_BACKEND = {f"pytriton.python_proxy.{name}" for name in ("codec", "concurrent", "model", "pending", "serial")}
+OF_NEWER_PYTHONS = {"annotationlib"}  # 3.14
 NETWORK = {"aiohttp", "grpc", "google.protobuf", "tritonclient.grpc", "tritonclient.http", "gevent", "geventhttpclient"}
 
 
@@ -483,7 +560,7 @@ def ours(module: str, *, typing: bool) -> list[str]:
 def theirs(module: str) -> set[str]:
     """Third-party packages that a module imports."""
     roots = {each.name.split(".")[0] for each in imports()[module] if not each.typing and not is_dynamic(module, each)}
-    return roots - {"pytriton", "__future__"} - sys.stdlib_module_names
+    return roots - {"pytriton", "__future__"} - sys.stdlib_module_names - OF_NEWER_PYTHONS
 
 
 def is_dynamic(module: str, found: Import) -> bool:
@@ -561,6 +638,17 @@ def without_empty(found: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_layers_have_an_order():
     TopologicalSorter({name: {each.split(".")[0] for each in below} for name, below in LAYERS.items()}).prepare()
+
+
+def test_the_architecture_names_every_layer():
+    text = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    packages = text[text.index("## Packages") : text.index("## One request")]
+    named = {name.removesuffix(".py").rstrip("/") for line in packages.splitlines() for name in _first_cell(line)}
+    assert named == {*LAYERS, "native"} - {"__main__"}
+
+
+def _first_cell(line: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", line.split("|")[1]) if line.startswith("| `") else []
 
 
 def test_every_module_belongs_to_a_layer():
@@ -772,6 +860,24 @@ def test_state_of_the_process_has_a_reason():
     assert without_empty(found) == {module: {*reasons} for module, reasons in GLOBAL_STATE.items()}
 
 
+def test_our_loggers_do_not_raise():
+    makers = {
+        module: {ast.unparse(node.value.func) for node in tree.body if is_logger(node)}
+        for module, tree in trees().items()
+        if module != "pytriton.logs"
+    }
+    assert {module: sorted(found) for module, found in makers.items() if found - {"get_logger"}} == {}
+
+
+def is_logger(node: ast.stmt) -> bool:
+    """Whether a statement of a module binds a logger to a name."""
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and last_name(node.value) in ("getLogger", "get_logger")
+    )
+
+
 def is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
@@ -868,3 +974,51 @@ def test_importing_the_package_alone_loads_nothing_else():
     loaded = loaded_after("import pytriton")
     assert "numpy" not in loaded
     assert [name for name in loaded if name.startswith("pytriton.")] == ["pytriton.distribution"]
+
+
+# Folders of C++, and those whose files each may include.
+FOLDERS = {
+    "frames": [],
+    "proxy": ["frames"],
+    "inprocess": ["frames"],
+    "preload": ["frames"],
+    "edge": ["frames"],
+    "kserve": ["edge", "frames", "preload"],
+    "grpc": ["edge", "frames", "kserve"],
+    "predict": ["edge", "frames", "kserve"],
+    "routes": ["edge", "frames", "kserve", "predict"],
+}
+
+
+def included_folders(folder: str) -> set[str]:
+    """The other folders whose files those of a folder include."""
+    includes = (
+        name
+        for path in (PACKAGE / "native" / folder).iterdir()
+        if path.suffix in (".cpp", ".h")
+        for name in re.findall(r'^#include "(.*)"', path.read_text(), re.MULTILINE)
+    )
+    return {name.removeprefix("../").rpartition("/")[0] for name in includes if "/" in name and "vendor/" not in name}
+
+
+def test_every_native_source_is_in_a_folder_of_the_list():
+    sources = (PACKAGE / "native").rglob("*.cpp")
+    folders = {path.parent.relative_to(PACKAGE / "native").as_posix() for path in sources}
+    assert {each for each in folders if not each.startswith("vendor")} == {*FOLDERS}
+
+
+def test_the_native_folders_have_an_order():
+    TopologicalSorter(FOLDERS).prepare()
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_native_source_includes_only_lower_folders(folder):
+    assert included_folders(folder) == {*FOLDERS[folder]}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_readme_tells_of_every_native_source_of_its_folder(folder):
+    text = (PACKAGE / "native" / folder / "README.md").read_text()
+    named = {name.partition(".")[0] for name in re.findall(r"`([a-z0-9_]+\.(?:h|cpp|\*))`", text)}
+    sources = {path.stem for path in (PACKAGE / "native" / folder).iterdir() if path.suffix in (".cpp", ".h")}
+    assert sources == named & sources

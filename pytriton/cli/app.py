@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +35,7 @@ from pytriton.cli.options import (
     trust,
 )
 from pytriton.cli.serve import ServeOptions
-from pytriton.cli.status import LiveDisplay, ask_server, render_status
+from pytriton.cli.status import CODE_PATH, LiveDisplay, ask_server, render_status, unlock
 from pytriton.cli.target import ProgramError, TargetError
 from pytriton.client.auth import TOKEN_VARIABLE
 from pytriton.client.exceptions import PyTritonClientError
@@ -76,6 +77,14 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(width=FILE_COLUMNS)
 
 
+def need_extra(command: str, package: str, module: str, extra: str) -> None:
+    """Exit, and say what to install, if a module that a command needs is not installed."""
+    if find_spec(module) is None:
+        install = f"run pip install 'pytriton[{extra}]'"
+        typer.echo(f"pytriton: {command} needs {package}, which is not installed; {install}", err=True)
+        raise typer.Exit(USAGE_STATUS)
+
+
 app = typer.Typer(cls=DefaultCommandGroup, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
@@ -99,13 +108,31 @@ def pytriton_command(
 
 
 @app.command(rich_help_panel="This machine")
-def check(workspace: Workspace = None, compress: Compress = False) -> None:
+def check(
+    target: Annotated[
+        str | None, typer.Argument(help="With --exposure: what **pytriton serve** would serve.", show_default=False)
+    ] = None,
+    workspace: Workspace = None,
+    compress: Compress = False,
+    exposure: Annotated[
+        bool, typer.Option("--exposure", help="Show who could reach what of a server, and test nothing.")
+    ] = False,
+    app_dir: Annotated[Path, typer.Option(help="Folder that the module is imported from.")] = Path("."),
+) -> None:
     """Test the installation: report on the environment, serve a model and infer. The default command.
 
     The exit status is 0 if inference works over HTTP and gRPC, else 1. Environment variables that look like secrets are
     left out of the report, but look through it before you give it to others.
+
+    With **--exposure**, it shows what each port of a server would ask for: the one that **pytriton serve TARGET** would
+    launch, or one with the options in the environment.
     """
     with exit_on_error():
+        if exposure:
+            checks.show_exposure(target, app_dir, typer.echo)
+            raise typer.Exit
+        if target is not None:
+            raise TargetError("a target goes with --exposure")
         passed = checks.check(workspace, compress, typer.echo)
     typer.echo("The self-test passed." if passed else "The self-test failed.")
     raise typer.Exit(not passed)
@@ -152,7 +179,7 @@ def serve(
     grpc_port: Annotated[int | None, typer.Option(help="Port of gRPC.", show_default="8001")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port of the metrics.", show_default="8002")] = None,
     rest_port: Annotated[
-        int | None, typer.Option(help="Port of a REST front, which serves the models as JSON.", show_default="none")
+        int | None, typer.Option(help="Port of an app, which serves the models as JSON.", show_default="none")
     ] = None,
     address: Annotated[
         str | None,
@@ -188,7 +215,7 @@ def serve(
     function with annotations, which becomes a model of its name. Without OBJECT, as in models.py, all of these do.
 
     The options are fields of TritonConfig; a program that sets them itself wins. Those without an option here can be
-    given with -o, or in the environment, as in PYTRITON_TRITON_CONFIG_LOG_VERBOSE=1. Other options of the REST front
+    given with -o, or in the environment, as in PYTRITON_TRITON_CONFIG_LOG_VERBOSE=1. Other options of the app
     are in the environment, as in PYTRITON_REST_ACCESS_TOKEN.
     """
     fields = {
@@ -243,6 +270,7 @@ def worker(
     A factory returns the inference callable, decorated as usual. The batches that have come are answered before the
     end. A connection that is lost is made again; the exit status is 1 if the server refuses this worker.
     """
+    need_extra("worker", "pyzmq", "zmq", "cluster")
     with exit_on_error():
         from pytriton.cli.worker import RemoteWorkerProgram
         from pytriton.cluster.worker import WorkerOptions
@@ -257,6 +285,7 @@ def keys(
     folder: Annotated[Path, typer.Option("--folder", "-f", help="Folder for the files.")] = Path("keys"),
 ) -> None:
     """Make keys for RemoteWorkers and their workers: NAME.key_secret, and NAME.key, which the other side gets."""
+    need_extra("keys", "pyzmq", "zmq", "cluster")
     with exit_on_error():
         from pytriton.cluster.keys import make_keys
 
@@ -354,9 +383,9 @@ def dashboard(
     ] = None,
     token: Token = None,
 ) -> None:
-    """Show the pages of the REST front for a server that runs elsewhere: its models, figures and forms.
+    """Show the pages of the app for a server that runs elsewhere: its models, figures and forms.
 
-    They are served to this machine alone. The server's access token lets the front read the statistics; typed into the
+    They are served to this machine alone. The server's access token lets the app read the statistics; typed into the
     page, it allows commands. Ctrl+C ends it.
     """
     with exit_on_error((*USAGE_ERRORS, *FAILURES, ImportError)):
@@ -380,10 +409,13 @@ def status(
     """Show whether a server is ready, and the statistics of its models.
 
     The exit status is 0 if it is ready, else 1. The states of the models and their statistics need the access token,
-    unless the server says otherwise.
+    unless the server says otherwise. The URL with a code that **pytriton serve** prints on this machine takes the place
+    of URL and token, once.
     """
     with exit_on_error():
         trusted = trust(tls, roots, key, certificate)
+        if CODE_PATH in url:
+            url, token, trusted = unlock(url, trusted, timeout)
         found = ask_server(url, token, trusted, timeout)
         with LiveDisplay(wide_console()) as display, suppress(KeyboardInterrupt):
             display.show(render_status(found))

@@ -68,18 +68,13 @@ class Bench:
     """A load test.
 
     Args:
-        url: The server's URL.
-        model: The model's name.
         version: The model's version; None is the highest one.
-        load: The size of the load.
         warmup_s: Seconds of the same load before the measurement.
         batch_size: Rows of a request; None is one.
         shapes: Input name to its dimensions without the batch axis.
         dynamic_size: The size of open dimensions (-1) of the other inputs.
         init_timeout_s: Seconds to wait for the model.
         timeout_s: Seconds to wait for a response.
-        access_token: The server's access token.
-        tls: Settings of an encrypted connection.
     """
 
     url: str
@@ -97,9 +92,6 @@ class Bench:
 
     async def run(self, console: Console) -> Outcome:
         """Put the load on the server. The first SIGINT or SIGTERM ends it early and keeps the measurements.
-
-        Args:
-            console: Shows the progress.
 
         Raises:
             PyTritonClientError: The model is not available. Requests that fail are counted instead.

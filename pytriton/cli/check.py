@@ -1,4 +1,4 @@
-"""``pytriton check`` and ``pytriton env``: a report on the environment without its secrets, and a self-test."""
+"""``pytriton check`` and ``pytriton env``: a self-test, a report without secrets, and who can reach what."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ import numpy
 
 from pytriton import constants
 from pytriton.cli.examples import Say, run_add_sub, run_add_sub_script
+from pytriton.cli.target import Target, TargetError
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonError
 from pytriton.server.backends import LIBRARY, PythonBackend, choose_proxy
+from pytriton.server.endpoints import table
 from pytriton.server.installation import (
     BUNDLED_VERSION,
     Installation,
@@ -31,8 +33,9 @@ from pytriton.server.installation import (
     server_version,
     weaknesses_of,
 )
+from pytriton.triton import Triton
 
-__all__ = ["PRIVACY", "check", "describe_environment", "distribution_version", "is_secret"]
+__all__ = ["PRIVACY", "check", "describe_environment", "distribution_version", "is_secret", "show_exposure"]
 
 PRIVACY = (
     "Privacy: the report shows paths, names of packages, open ports and environment variables of this machine. "
@@ -80,6 +83,31 @@ def check(workspace: Path | None, compress: bool, say: Say) -> bool:
     if workspace is not None or archive is not None:
         say(PRIVACY)
     return all(passed)
+
+
+def show_exposure(target: str | None, app_dir: Path, say: Say) -> None:
+    """Show what each port and socket asks for. No server is launched.
+
+    Args:
+        target: As for ``pytriton serve``; None takes the options in the environment alone.
+        app_dir: Folder that the module is imported from.
+        say: Shows a line to the user.
+
+    Raises:
+        TargetError: There is no such object, or it launches no server.
+        PyTritonError: The options contradict each other.
+    """
+    if target is None:
+        triton: object = Triton()
+    else:
+        sys.path.insert(0, str(app_dir.resolve()))
+        triton = Target.parse(target).load()
+    if not isinstance(triton, Triton):
+        raise TargetError(f"{target} launches no server; give a Triton, or a function that binds to one")
+    try:
+        say(table(triton.exposure()))
+    finally:
+        triton.stop()
 
 
 @contextmanager
@@ -186,10 +214,10 @@ def _memory() -> Iterator[str]:
 
 
 def _sockets() -> Iterator[str]:
-    for table, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
-        if not Path(table).exists():
+    for file, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
+        if not Path(file).exists():
             continue
-        for line in Path(table).read_text().splitlines()[1:]:
+        for line in Path(file).read_text().splitlines()[1:]:
             _, local, _, state, *_ = line.split()
             if state == LISTENING:
                 address, _, port = local.partition(":")

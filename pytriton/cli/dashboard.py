@@ -1,4 +1,4 @@
-"""``pytriton dashboard``: serves the pages of the REST front for a server that runs elsewhere."""
+"""``pytriton dashboard``: serves the pages of the app for a server that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ def show_dashboard(
 
     Args:
         url: Of the server, over HTTP or gRPC.
-        port: Of this machine.
         metrics: URL of the server's metrics, if they shall be read.
         grpc: URL of the server's gRPC beside ``url``, for models that stream.
         token: The server's access token; None takes that in the environment, if there is one.
-        echo: Prints a line.
 
     Raises:
         ImportError: The libraries of the extra ``rest`` are not installed.

@@ -9,16 +9,18 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pytriton.cli import add_sub
 from pytriton.config import ENVIRONMENT_PREFIX
+from pytriton.logs import get_logger
 
 __all__ = ["Say", "list_examples", "run_add_sub", "run_add_sub_script"]
 
-FOLDER = Path(__file__).parents[2] / "examples"
+PACKAGE = Path(__file__).parents[1]
+FOLDERS = (PACKAGE.parent / "examples", PACKAGE / "examples")  # of a checkout, of a wheel
 COMMANDS = {
     "pytriton example-add-sub": "Serve and call a model in one process.",
     "pytriton example-add-sub-script": "The same as a script: python -m pytriton.cli.add_sub.",
@@ -30,16 +32,16 @@ Say = Callable[[str], None]
 """Shows a line to the user."""
 
 
-def list_examples(folder: Path = FOLDER) -> Iterator[str]:
-    """The lines to show. Only a checkout has example programs, an installed package has none."""
+def list_examples(folders: Sequence[Path] = FOLDERS) -> Iterator[str]:
+    """The lines to show; the programs are those of the first folder that has some."""
     yield "Commands:"
     yield from (f"  {command}\n      {summary}" for command, summary in COMMANDS.items())
-    programs = sorted(folder.glob("*.py"))
-    if programs:
-        yield f"\nPrograms in {folder}, which the README describes:"
-        yield from (f"  python {path.name}\n      {_summary(path)}" for path in programs)
-    else:
-        yield "\nMore programs are in the folder examples of the source; the installed package does not contain them."
+    for folder in folders:
+        programs = sorted(folder.glob("*.py"))
+        if programs:
+            yield f"\nPrograms in {folder}:"
+            yield from (f"  python {path.name}\n      {_summary(path)}" for path in programs)
+            return
 
 
 def _summary(path: Path) -> str:
@@ -100,7 +102,7 @@ def _failed(what: str, log: Path, say: Say) -> bool:
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
     """Write the package's log records to a file alone."""
-    logger = logging.getLogger("pytriton")
+    logger = get_logger("pytriton")
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     level, propagate = logger.level, logger.propagate

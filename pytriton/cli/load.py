@@ -47,7 +47,6 @@ class RandomInputs:
     """Makes random inputs for a model.
 
     Args:
-        config: The model's configuration.
         batch_size: Rows of a request; None means one row, or no batch axis for a model without batching.
         shapes: Input name to its dimensions without the batch axis.
         dynamic_size: The size of open dimensions (-1) of the other inputs.
@@ -236,9 +235,7 @@ async def run_load(
     """Send requests and measure them; returns when the last one has ended.
 
     Args:
-        send: Sends one request.
         inputs: The inputs of the requests, in rotation.
-        options: The size of the load.
         measurement: Receives the measurements while the load runs.
         stop: No request starts after this event is set.
     """

@@ -39,7 +39,6 @@ class ServeOptions:
     """What to serve. The environment holds the server's options; each ``Triton`` reads them there.
 
     Args:
-        target: The object to serve.
         app_dir: The folder that its module is imported from.
         access_token: The server's access token; None makes a random one.
         log_level: A level name of the module ``logging``.
@@ -73,12 +72,11 @@ class ServeOptions:
             assignments: More fields, as ``field=value``.
             access_token: None if it was not given.
             log_level: A level name of the module ``logging``.
-            rest_port: Of a REST front, which then listens on the address of the server's HTTP; None makes none.
-            workers: As for the class.
+            rest_port: Of an app, which then listens on the address of the server's HTTP; None makes none.
 
         Raises:
-            TargetError: An argument is malformed, or the REST front's libraries are not installed.
-            PyTritonBadParameterError: An option of the REST front has a wrong value.
+            TargetError: An argument is malformed, or the app's libraries are not installed.
+            PyTritonBadParameterError: An option of the app has a wrong value.
             PyTritonValidationError: Another option has.
         """
         if log_level.lower() not in LEVELS:
@@ -88,11 +86,9 @@ class ServeOptions:
         given = {name: str(value) for name, value in options.items() if value is not None}
         for name, value in {**given, **dict(map(_parse_assignment, assignments))}.items():
             os.environ[ENVIRONMENT_PREFIX + name.upper()] = value
-        config = TritonConfig.from_env()
+        TritonConfig.from_env()  # which checks it
         if rest_port is not None:
             os.environ[f"{REST_PREFIX}PORT"] = str(rest_port)
-            if config.http_address is not None:
-                os.environ.setdefault(f"{REST_PREFIX}ADDRESS", config.http_address)
         try:
             checked(None)
             access_token = token_or_environment(access_token)  # the command line has the variable's already
@@ -113,6 +109,7 @@ class ServeOptions:
         logging.basicConfig(level=self.log_level.upper(), format=FORMAT)
         triton = self.target.load(self.access_token, self.workers)
         os.environ.pop(TOKEN_VARIABLE, None)  # neither the server nor children of callables need it
+        triton.console().offers_codes = True
         triton.serve()
 
     def serve_reloading(self, folders: Sequence[Path], say: Callable[[str], None]) -> None:
@@ -160,7 +157,6 @@ class Reloader:
     The first SIGINT or SIGTERM ends the child gracefully; the second one also ends its requests in flight.
 
     Args:
-        command: The program and its arguments.
         folders: The folders to watch, with their subfolders except ``.venv``, ``.git`` and the like.
         say: Shows a message to the user.
     """

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import urllib.error
+import urllib.request
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from types import TracebackType
@@ -20,14 +23,25 @@ from pytriton.client.conversations import Call, Transport
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
+    PyTritonClientInferenceServerError,
     PyTritonClientTimeoutError,
 )
 from pytriton.client.sync import open_transport
 from pytriton.client.utils import parse_http_response
 from pytriton.server.statistics import Duration, ModelStatistics, parse_statistics
 
-__all__ = ["LiveDisplay", "ModelStatus", "ServerStatus", "ask_server", "format_age", "render_status"]
+__all__ = [
+    "CODE_PATH",
+    "LiveDisplay",
+    "ModelStatus",
+    "ServerStatus",
+    "ask_server",
+    "format_age",
+    "render_status",
+    "unlock",
+]
 
+CODE_PATH = "/#/unlock/"  # in the URL that `pytriton serve` prints
 RESTRICTED = "is restricted"
 MS = 1000.0
 STYLES = {"READY": "green", "LOADING": "yellow", "UNLOADING": "yellow", "UNAVAILABLE": "red"}
@@ -40,8 +54,6 @@ class ModelStatus:
     """One version of a model.
 
     Args:
-        name: The model's name.
-        version: The model's version.
         state: READY, LOADING, UNLOADING or UNAVAILABLE; empty if the server refuses to say.
         statistics: None if the server refuses to say, or has none.
     """
@@ -57,7 +69,6 @@ class ServerStatus:
     """The answers of a server.
 
     Args:
-        url: The server's URL.
         live: The server answers.
         ready: The server and all its models can serve.
         name: The server's name for itself; None if it is unknown.
@@ -79,9 +90,6 @@ def ask_server(url: str, access_token: str | None, tls: Tls | None, timeout_s: f
     """Ask a server for its status. A server that cannot be reached has a status too.
 
     Args:
-        url: As :meth:`TritonUrl.from_url` reads it.
-        access_token: The server's access token.
-        tls: Settings of an encrypted connection.
         timeout_s: The time limit of each of the five calls.
 
     Raises:
@@ -91,6 +99,36 @@ def ask_server(url: str, access_token: str | None, tls: Tls | None, timeout_s: f
     headers = {} if access_token is None else create_auth_headers(access_token, server.scheme)
     with closing(open_transport(server, headers, tls)) as transport:
         return _StatusQuery(server, transport, access_token is not None, timeout_s).status()
+
+
+def unlock(url: str, tls: Tls | None, timeout_s: float) -> tuple[str, str, Tls | None]:
+    """Give the code in a URL back for the server's URL, its access token, and what to trust there.
+
+    Args:
+        tls: What to trust where a connection is encrypted, which the URL and the answer say; None is the system's.
+        timeout_s: The time limit of the call.
+
+    Raises:
+        PyTritonClientInferenceServerError: The code was used before, or is none.
+        PyTritonClientConnectionError: The app cannot be reached.
+    """
+    app, _, code = url.partition(CODE_PATH)
+    body = json.dumps({"code": code}).encode()
+    headers = {"Content-Type": "application/json"}
+    trusted = tls or Tls()
+    secure = urllib.request.HTTPSHandler(context=trusted.context())
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), secure)  # it is on this machine
+    try:
+        with opener.open(urllib.request.Request(f"{app}/pages/unlock", body, headers), timeout=timeout_s) as answer:
+            found = json.load(answer)
+            return found["server"], found["token"], trusted if found["tls"] else None
+    except urllib.error.HTTPError as error:
+        told = error.reason
+        with error, suppress(OSError, ValueError, KeyError, TypeError):  # it may be no app that answers
+            told = json.load(error)["error"]["message"]
+        raise PyTritonClientInferenceServerError(f"{app} refuses the code: {told}") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PyTritonClientConnectionError(f"{app} does not take the code: {error}") from error
 
 
 class _StatusQuery:
@@ -152,7 +190,6 @@ def render_status(status: ServerStatus, now: datetime | None = None) -> Renderab
     """A heading, the table of models, and the notes.
 
     Args:
-        status: The status to show.
         now: The ages of the last inferences count back from this moment; None is the present.
     """
     parts: list[RenderableType] = [_heading(status)]
@@ -215,11 +252,7 @@ def _mean(duration: Duration) -> str:
 
 
 class LiveDisplay:
-    """Shows one renderable after another: a terminal replaces the last one, a file appends.
-
-    Args:
-        console: Standard output.
-    """
+    """Shows one renderable after another: a terminal replaces the last one, a file appends."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

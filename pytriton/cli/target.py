@@ -16,6 +16,7 @@ from typing import Any
 
 from pytriton.base import TritonBase
 from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
+from pytriton.introspection import signature_of
 from pytriton.security import TritonSecurityConfig
 from pytriton.signature.functions import BATCH, SAMPLE, describe, name_of
 from pytriton.triton import Triton
@@ -210,7 +211,7 @@ def _same(function: Callable[..., Any]) -> Callable[..., Any]:
 def _required(function: Callable[..., Any]) -> list[str]:
     """Names of the parameters that a call must pass."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = signature_of(function).parameters.values()
     except ValueError:  # some built-in classes do not say
         return []
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -17,7 +17,7 @@ from pytriton.cli.serve import FORMAT, LEVELS, end_with_parent
 from pytriton.cli.target import ProgramError, Target, TargetError, program_traceback
 from pytriton.cluster.worker import RemoteWorker, WorkerOptions, run_workers
 from pytriton.exceptions import PyTritonError
-from pytriton.pool.processes import WorkerResources, takes_device
+from pytriton.pool.resources import WorkerResources, takes_device
 from pytriton.systemd import ServiceManager
 
 __all__ = ["RemoteWorkerProgram"]
@@ -30,7 +30,6 @@ class RemoteWorkerProgram:
     Args:
         factories: Model name and factory of its callable, each.
         app_dir: The folder that modules are imported from.
-        options: Where to join.
         model_version: Of the models; None is any.
         device: Passed to factories that have a parameter ``device``, as ``Processes`` does.
         log_level: A level name of the module ``logging``.

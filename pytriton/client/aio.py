@@ -275,7 +275,7 @@ class AsyncioDecoupledModelClient(AsyncioClient):
         codec, call = await self._run(self._session.stream(request))
         async with aclosing(self._responses(codec, call, sample)) as responses:
             async for outputs in responses:
-                yield outputs
+                yield codec.with_texts(outputs) if request.options.text_outputs else outputs
 
     async def _responses(self, codec: Codec, call: Call, sample: bool) -> AsyncGenerator[Arrays, None]:
         async with aclosing(self._transport.stream(call)) as responses:
@@ -325,11 +325,7 @@ def _cancellations(task: asyncio.Task[Any]) -> int:
 
 
 class _Awaitable(Generic[T]):
-    """Calls a coroutine function whenever it is awaited: a property can be read without awaiting it.
-
-    Args:
-        ask: The coroutine function.
-    """
+    """Calls a coroutine function whenever it is awaited: a property can be read without awaiting it."""
 
     def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._ask = ask

@@ -83,6 +83,8 @@ class RequestOptions:
             get the same request twice, because a response can be lost too.
         inference_timeout_s: Bounds each call to the server: each part of a split batch, and each attempt. In seconds;
             None is the client's.
+        text_outputs: Outputs that a typed function returns as texts have ``str`` objects in place of ``bytes``, as
+            ``call`` returns them.
 
     Raises:
         PyTritonClientValueError: A value is out of its range or has another type.
@@ -95,6 +97,7 @@ class RequestOptions:
     split_batches: bool = False
     retries: int = 0
     inference_timeout_s: float | None = None
+    text_outputs: bool = False
 
     def __post_init__(self) -> None:
         for name, hint in (
@@ -115,8 +118,9 @@ class RequestOptions:
             raise PyTritonClientValueError(
                 f"compression must be 'gzip', 'deflate', or None for none, got {self.compression!r}"
             )
-        if not isinstance(self.split_batches, bool):
-            raise PyTritonClientValueError(f"split_batches must be True or False, got {self.split_batches!r}")
+        for name in ("split_batches", "text_outputs"):
+            if not isinstance(getattr(self, name), bool):
+                raise PyTritonClientValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
 
     def arguments(self) -> dict[str, Any]:
         """The options but the id that travel with the request, as arguments of tritonclient's ``infer``."""
@@ -132,12 +136,8 @@ class InferRequest:
     """The arguments of an inference, checked as far as that is possible without the model.
 
     Args:
-        inputs: Positional inputs.
         named_inputs: Inputs by name; only one of the two may be given.
-        parameters: The request's parameters.
-        headers: The request's headers.
         sample: The arrays have no batch axis.
-        options: Of the client.
         request_id: In place of that of the options.
 
     Raises:

@@ -83,7 +83,6 @@ async def asyncio_wait_for_model_status_loaded(
 
     Args:
         asyncio_client: A client of ``tritonclient.http.aio`` or ``tritonclient.grpc.aio``.
-        model_name: Name of the model.
         sleep_time_s: Seconds between two attempts.
         model_version: Its version; None is the highest.
         headers: Sent with every call.

@@ -121,10 +121,6 @@ class TritonUrl:
     def of_socket(cls, socket: str, path: str = "") -> TritonUrl:
         """The URL of a server that listens on a Unix socket.
 
-        Args:
-            socket: Path of the socket.
-            path: As for the class.
-
         Raises:
             PyTritonClientInvalidUrlError: No socket can have this path.
         """
@@ -167,7 +163,6 @@ def create_auth_headers(access_token: str | None, protocol: str) -> dict[str, st
     """The header that carries the token.
 
     Args:
-        access_token: The token of the server.
         protocol: ``http`` or ``grpc``, in any case.
 
     Raises:
@@ -229,7 +224,7 @@ PathLike = str | os.PathLike[str] | None
 class Tls:
     """Encrypt the connection and check the server's certificate, which must name the URL's host.
 
-    Triton's gRPC endpoint can speak TLS, and so can the native HTTP front end. Triton's own HTTP endpoint cannot: over
+    Triton's gRPC endpoint can speak TLS, and so can the edge. Triton's own HTTP endpoint cannot: over
     HTTP this is then for a server behind a proxy that speaks HTTPS.
 
     Args:

@@ -124,7 +124,6 @@ class Codec:
 
         Args:
             answers: What :meth:`decode` returned for each part, in order.
-            rows: The parts' batch sizes.
 
         Returns:
             Output name to a new array of shape ``(sum(rows), ...)``.
@@ -160,6 +159,21 @@ class Codec:
         try:
             return self._typed.result(arrays)
         except (ValueMismatchError, KeyError) as error:
+            raise PyTritonClientInferenceServerError(
+                f"an output of model {self._model_name!r} is not what its signature says: {error}"
+            ) from error
+
+    def with_texts(self, arrays: Arrays) -> Arrays:
+        """The outputs of a request, with ``str`` in those that a typed function returns as texts.
+
+        Raises:
+            PyTritonClientInferenceServerError: An output is not what the model's configuration says.
+        """
+        if self._typed is None:
+            return arrays
+        try:
+            return self._typed.with_texts(arrays)
+        except ValueMismatchError as error:
             raise PyTritonClientInferenceServerError(
                 f"an output of model {self._model_name!r} is not what its signature says: {error}"
             ) from error

@@ -25,6 +25,7 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientTlsError,
 )
+from pytriton.restarts import Backoff
 
 __all__ = [
     "NETWORK_TIMEOUT_S",
@@ -32,6 +33,7 @@ __all__ = [
     "Call",
     "Conversation",
     "Deadline",
+    "OtherProgramError",
     "Shared",
     "Sleep",
     "Transport",
@@ -68,6 +70,10 @@ class Call:
     compression: str | None = None
 
 
+class OtherProgramError(ConnectionError):
+    """What answers is no Triton server, or speaks another protocol than the URL says; of transports, not of clients."""
+
+
 @dataclass(frozen=True)
 class Sleep:
     """A pause of some seconds."""
@@ -77,9 +83,6 @@ class Sleep:
 
 class Shared:
     """A conversation that runs at most once at a time: tasks that want it meanwhile get the same outcome.
-
-    Args:
-        start: Makes the conversation.
 
     Attributes:
         running: For the asynchronous driver, which notes the run under way.
@@ -175,14 +178,13 @@ def retried(call: Call, retries: int, check: Callable[[], None]) -> Conversation
     Raises:
         PyTritonClientError: Of the last attempt, or of the check.
     """
-    attempt = 0
+    backoff, attempt = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), 0
     while True:
         try:
             return (yield call)
         except (PyTritonClientConnectionError, PyTritonClientServerUnavailableError) as error:
             if attempt == retries or isinstance(error, PyTritonClientTlsError):
                 raise
-        longest_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(attempt, 10))
-        yield Sleep(random.uniform(_SHORTEST_PAUSE_S, longest_s))
+        yield Sleep(random.uniform(_SHORTEST_PAUSE_S, backoff.next_s()))
         attempt += 1
         check()

@@ -9,12 +9,14 @@
         │   └── PyTritonClientInputError *                      an array does not fit the model's inputs
         ├── PyTritonClientTimeoutError (TimeoutError)           no answer in time
         │   ├── PyTritonClientModelUnavailableError             the server has no such model or version
+        │   ├── PyTritonClientUnreachableError *                at a first use: no server answers at this address
         │   └── PyTritonClientQueueTimeoutError *               it waited too long in the server's queue
         ├── PyTritonClientClosedError                           the client is closed
         ├── PyTritonClientModelDoesntSupportBatchingError       infer_batch on a model without a batch axis
         ├── PyTritonClientInferenceServerError                  the server answered with an error
         │   ├── PyTritonClientConnectionError (ConnectionError) the server could not be reached, or went away
-        │   │   └── PyTritonClientTlsError                      client and server do not trust each other
+        │   │   ├── PyTritonClientTlsError                      client and server do not trust each other
+        │   │   └── PyTritonClientUnreachableError *
         │   ├── PyTritonClientServerUnavailableError            it cannot take the request now, but may later
         │   ├── PyTritonClientQueueTimeoutError *
         │   └── PyTritonClientInputError *
@@ -41,6 +43,7 @@ __all__ = [
     "PyTritonClientServerUnavailableError",
     "PyTritonClientTimeoutError",
     "PyTritonClientTlsError",
+    "PyTritonClientUnreachableError",
     "PyTritonClientUrlParseError",
     "PyTritonClientValueError",
 ]
@@ -91,19 +94,35 @@ class PyTritonClientInferenceServerError(PyTritonClientError):
 
     Attributes:
         code: The kind of failure, if the server told it.
+        details: What a typed function said of values that do not fit, as JSON; else nothing.
     """
 
     code: ErrorCode | None = None
+    details: str = ""
 
 
 class PyTritonClientConnectionError(PyTritonClientInferenceServerError, ConnectionError):
-    """The connection was refused, reset or lost, or the host does not exist."""
+    """The connection was refused, reset or lost, or the host does not exist.
+
+    Attributes:
+        is_other_program: Something answered that is no Triton server, or speaks another protocol than the URL says.
+    """
+
+    is_other_program: bool = False
 
 
 class PyTritonClientTlsError(PyTritonClientConnectionError):
     """The TLS handshake failed: a certificate is not trusted or missing, or one of the two does not speak TLS.
 
     Retrying does not help, so clients do not retry.
+    """
+
+
+class PyTritonClientUnreachableError(PyTritonClientTimeoutError, PyTritonClientConnectionError):
+    """Since its first use, a client has tried in vain to reach a server: connections fail, or another program answers.
+
+    Raised at once where another program answers, else after some seconds, unless the client was given an
+    ``init_timeout_s``, which then bounds the wait.
     """
 
 

@@ -33,6 +33,7 @@ from pytriton.client.http_transports import HTTP_CONNECTIONS
 from pytriton.client.session import BaseModelClient
 from pytriton.client.threads import CallbackThread, DetachedFuture, LoopThread
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.threads import check_threads
 
 __all__ = ["FuturesModelClient"]
 
@@ -87,6 +88,7 @@ class FuturesModelClient(BaseModelClient):
         tls: Tls | None = None,
         max_response_bytes: int | None = DEFAULT_MAX_RESPONSE_BYTES,
     ) -> None:
+        check_threads(type(self).__name__, "threading", instead="call ModelClient in greenlets")
         check_limit("max_workers", max_workers)
         check_limit("max_queue_size", max_queue_size)
         self._limits = {"max_workers": max_workers, "max_queue_size": max_queue_size, "non_blocking": non_blocking}
@@ -222,9 +224,6 @@ class _RequestQueue:
 
     def add(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Add a request.
-
-        Args:
-            work: Makes the coroutine to run.
 
         Raises:
             PyTritonClientClosedError: The queue is closed.

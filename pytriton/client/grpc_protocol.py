@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import importlib
+import ipaddress
 import math
+import socket
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, check_metadata
 from pytriton.client.auth import Tls
-from pytriton.client.conversations import Call
+from pytriton.client.conversations import Call, OtherProgramError
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.client.tensors import InferResponse
 from pytriton.client.transport import ProtocolAdapter, server_exception
@@ -23,6 +25,7 @@ from pytriton.client.transport import ProtocolAdapter, server_exception
 __all__ = [
     "GrpcProtocol",
     "GrpcRequest",
+    "channel_options",
     "grpc_messages",
     "open_channel",
     "refusal",
@@ -31,6 +34,8 @@ __all__ = [
 _LARGEST_MESSAGE_BYTES = 2**31 - 1
 
 # gRPC has one status for what the server sends and for failures of the connection; only the text tells them apart.
+_HTTP_TEXT = "http1.x server"
+_SOME_HTTP_TEXT = "socket closed"  # also what a server of HTTP may look like
 _CONNECTION_TEXTS = (
     "failed to connect",
     "connection refused",
@@ -154,6 +159,9 @@ class GrpcProtocol(ProtocolAdapter):
                 if any(cause in lowered for cause in _TLS_TEXTS):
                     return self.tls_failure(call, error)
                 if any(cause in lowered for cause in _CONNECTION_TEXTS):
+                    if _HTTP_TEXT in lowered or _SOME_HTTP_TEXT in lowered:
+                        kind = OtherProgramError if _HTTP_TEXT in lowered else ConnectionError
+                        error = kind(f"{text}. If this is a port of HTTP, the URL begins with http://")
                     return self.connection_failure(call, error)
             if any(cause in text for cause in _LENGTH_TEXTS):
                 return PyTritonClientInferenceServerError(
@@ -186,6 +194,36 @@ def compression(algorithm: str | None) -> Any:
     return importlib.import_module("grpc").Compression[algorithm.capitalize()] if algorithm else None
 
 
+def is_on_this_machine(address: str) -> bool:
+    """Whether a server's address is a Unix socket, or one of this machine's. No name but ``localhost`` is looked up.
+
+    Args:
+        address: ``host:port``, or gRPC's ``unix:path``.
+    """
+    host = address.rpartition(":")[0].strip("[]")
+    if address.startswith("unix") or host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        found = ipaddress.ip_address(host)
+        with socket.socket(socket.AF_INET if found.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except (ValueError, OSError):  # a name, or the address of another machine
+        return False
+    return True
+
+
+def channel_options(address: str, max_response_bytes: int | None = None) -> list[tuple[str, Any]]:
+    """The options of a channel to an address; ``max_response_bytes`` is that of :func:`open_channel`."""
+    longest = min(max_response_bytes or _LARGEST_MESSAGE_BYTES, _LARGEST_MESSAGE_BYTES)
+    options = [
+        ("grpc.max_send_message_length", _LARGEST_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", longest),
+    ]
+    if is_on_this_machine(address):
+        options.append(("grpc.enable_http_proxy", 0))  # else a proxy in the environment would be asked for it
+    return options
+
+
 def open_channel(
     address: str,
     tls: Tls | None = None,
@@ -204,12 +242,9 @@ def open_channel(
         library: ``grpc``, or ``grpc.aio`` for a channel of the running event loop.
     """
     module = importlib.import_module(library)
-    options: list[tuple[str, Any]] = [
-        ("grpc.max_send_message_length", _LARGEST_MESSAGE_BYTES),
-        ("grpc.max_receive_message_length", min(max_response_bytes or _LARGEST_MESSAGE_BYTES, _LARGEST_MESSAGE_BYTES)),
-        # Each client has its own connection, so that the pause after a failure of one does not delay the others.
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
+    options = channel_options(address, max_response_bytes)
+    # Each client has its own connection, so that the pause after a failure of one does not delay the others.
+    options.append(("grpc.use_local_subchannel_pool", 1))
     if tls is None:
         return module.insecure_channel(address, options=options)
     if server_name:

@@ -21,8 +21,9 @@ from pytriton.client.exceptions import (
 )
 from pytriton.client.grpc_protocol import GrpcProtocol, compression, open_channel, refusal
 from pytriton.client.tensors import InferResponse
-from pytriton.client.threads import Watchdog
+from pytriton.client.threads import TimeLimit
 from pytriton.client.transport import AsyncNetworkTransport, LoopConnection, time_limit
+from pytriton.threads import check_threads
 
 __all__ = ["AsyncGrpcTransport", "GrpcStream", "GrpcTransport", "StreamedResponses", "new_stub"]
 
@@ -45,8 +46,6 @@ class GrpcTransport:
     another thread takes 3.5 times as long for each response.
 
     Args:
-        url: The server.
-        headers: Sent with every call.
         tls: None does not encrypt.
         max_response_bytes: The longest response to take; None for 2 GiB.
         server_name: The name that the server's certificate has, if it is not the URL's host.
@@ -63,7 +62,7 @@ class GrpcTransport:
         self._protocol = GrpcProtocol(url.with_scheme, headers, secured=tls is not None)
         self._open_channel = partial(open_channel, url.without_scheme, tls, max_response_bytes, server_name=server_name)
         self._rpc_error = _rpc_error()
-        self._watchdog = Watchdog()
+        self._time_limit = TimeLimit()
         self._closed = False
         self._forget()
         forks.register(self)
@@ -125,17 +124,17 @@ class GrpcTransport:
                 "the request was sent by the process from which this one was forked, which gets the responses; send it "
                 "again in this process"
             )
-        self._watchdog.start(call.timeout_s, stream.cancel)
+        self._time_limit.start(call.timeout_s, stream.cancel)
         try:
             message = stream.receive()
             response = self._protocol.stream_answer(call, message)
         except PyTritonClientError:
-            self._watchdog.stop()
+            self._time_limit.stop()
             raise
         except Exception as error:
-            late = self._watchdog.stop()
+            late = self._time_limit.stop()
             raise self._protocol.timeout(call) if late else self._failure(call, error) from error
-        if self._watchdog.stop():
+        if self._time_limit.stop():
             raise self._protocol.timeout(call)
         return response, message.infer_response.parameters["triton_final_response"].bool_param
 
@@ -154,7 +153,7 @@ class GrpcTransport:
     def close(self) -> None:
         """Close stream and channel; a thread that waits for a response gets PyTritonClientClosedError."""
         self._closed = True
-        self._watchdog.close()
+        self._time_limit.close()
         self._end_channel()
 
     def _connected(self) -> Any:
@@ -192,7 +191,6 @@ class GrpcStream:
     """One stream of requests and responses, on a blocking channel.
 
     Args:
-        stub: Of the channel.
         opening: Metadata and compression, which all requests of the stream share.
     """
 
@@ -242,13 +240,7 @@ class GrpcStream:
 
 
 class StreamedResponses:
-    """The responses to one request over a stream.
-
-    Args:
-        transport: Receives them.
-        stream: Carries the request.
-        call: The request.
-    """
+    """The responses to one request over a stream."""
 
     def __init__(self, transport: GrpcTransport, stream: GrpcStream, call: Call) -> None:
         self._transport = transport
@@ -297,6 +289,7 @@ class AsyncGrpcTransport(AsyncNetworkTransport):
     def __init__(
         self, url: TritonUrl, headers: Mapping[str, str], tls: Tls | None, max_response_bytes: int | None
     ) -> None:
+        check_threads("an asyncio client over gRPC", "threading", instead="use HTTP, or ModelClient in greenlets")
         protocol = GrpcProtocol(url.with_scheme, headers, secured=tls is not None)
         super().__init__(protocol, lambda: _AsyncChannel(url.without_scheme, tls, max_response_bytes))
         self._rpc_error = _rpc_error()

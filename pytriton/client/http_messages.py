@@ -13,6 +13,7 @@ from typing import Any
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from pytriton.client.auth import TritonUrl
+from pytriton.client.conversations import OtherProgramError
 from pytriton.client.exceptions import PyTritonClientInferenceServerError, PyTritonClientValueError
 
 __all__ = ["HttpResponse", "Part", "RequestWriter", "ResponseReader", "joined"]
@@ -49,7 +50,6 @@ class HttpResponse:
     Args:
         status: E.g. 200.
         body: Decompressed.
-        headers: Of the response.
     """
 
     status: int
@@ -68,11 +68,7 @@ class HttpResponse:
 
 
 class RequestWriter:
-    """Writes the heads of requests to one server, and checks that each is one head and no more.
-
-    Args:
-        url: The server.
-    """
+    """Writes the heads of requests to one server, and checks that each is one head and no more."""
 
     def __init__(self, url: TritonUrl) -> None:
         self._path = url.path.encode("ascii")
@@ -86,7 +82,6 @@ class RequestWriter:
             method: Such as ``b"POST"``.
             uri: Below the server's path, without a slash at its beginning; quoted.
             headers: Without Host and Content-Length.
-            length: Of the body, in bytes.
 
         Raises:
             PyTritonClientValueError: The URI or a header has a character that it cannot have, such as a line end.
@@ -138,7 +133,7 @@ class ResponseReader:
         """Parse received bytes and return the responses that they complete. After an error, close the connection.
 
         Raises:
-            ConnectionError: The bytes are not HTTP.
+            OtherProgramError: The bytes are not HTTP.
             PyTritonClientInferenceServerError: A response is too long, or not compressed as its headers say.
         """
         self._received += len(data)
@@ -147,7 +142,9 @@ class ResponseReader:
         except (HttpParserError, HttpParserUpgrade) as error:
             if error.__context__ is not None and not isinstance(error.__context__, Exception):
                 raise error.__context__ from None  # Ctrl+C in a callback of the parser
-            raise ConnectionError(f"the server does not speak HTTP: {error}") from error
+            raise OtherProgramError(
+                f"the server does not speak HTTP: {error}. If this is the port of gRPC, the URL begins with grpc://"
+            ) from error
         if not self._complete:
             self._check_growth()
             return []

@@ -32,10 +32,8 @@ class ConnectionPool:
     until another request ends, which gives it its place, and its connection if that can be used again.
 
     Args:
-        url: The server.
         limit: Most connections; further requests wait.
         tls: None does not encrypt.
-        max_response_bytes: As of :class:`ResponseReader`.
     """
 
     def __init__(
@@ -55,7 +53,6 @@ class ConnectionPool:
         """Send a request and wait for the response.
 
         Args:
-            request: Its parts, in order.
             timeout_s: Bounds waiting for a connection, connecting, sending and receiving together.
 
         Raises:
@@ -81,7 +78,6 @@ class ConnectionPool:
         yielded the response.
 
         Args:
-            request: Its parts, in order.
             timeout_s: Bounds the wait for a connection, and that for each piece.
 
         Raises:
@@ -238,7 +234,6 @@ class AsyncioConnection(asyncio.Protocol):
 
     Args:
         open_connections: Holds the connection for as long as its socket is open.
-        max_response_bytes: As of :class:`ResponseReader`.
     """
 
     def __init__(self, open_connections: set[AsyncioConnection], max_response_bytes: int | None = None) -> None:
@@ -264,7 +259,6 @@ class AsyncioConnection(asyncio.Protocol):
         """Send the parts of a request.
 
         Args:
-            request: Its parts, in order.
             deadline: In seconds of the event loop; it ends the connection, too.
             receive: As that of :class:`ResponseReader`.
 

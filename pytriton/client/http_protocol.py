@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pytriton.client.auth import TritonUrl
-from pytriton.client.conversations import Call
+from pytriton.client.conversations import Call, OtherProgramError
 from pytriton.client.http_messages import HttpResponse, Part, RequestWriter
 from pytriton.client.tensors import HEADER_LENGTH, InferResponse, InputTensor, OutputRequest
 from pytriton.client.transport import ProtocolAdapter, server_exception
@@ -20,6 +20,9 @@ from pytriton.client.transport import ProtocolAdapter, server_exception
 __all__ = ["HttpProtocol"]
 
 _COMPRESS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
+_RIGHT_PORT = (
+    "give the port of the server's HTTP endpoint, which is 8000 by default, and not that of metrics or of the HTTP API"
+)
 _HEALTH = {"is_server_live", "is_server_ready", "is_model_ready"}
 
 
@@ -27,8 +30,6 @@ class HttpProtocol(ProtocolAdapter):
     """The requests of calls, and what responses mean.
 
     Args:
-        url: The server.
-        headers: Sent with every call.
         secured: The connection is to be encrypted.
     """
 
@@ -63,16 +64,23 @@ class HttpProtocol(ProtocolAdapter):
 
         Raises:
             InferenceServerException: The server answered with an error.
+            OtherProgramError: It is no Triton server.
             PyTritonClientInferenceServerError: The response contradicts itself.
-            ValueError: The response is no JSON.
+            ValueError: The response is no JSON, or empty.
         """
         if call.method in _HEALTH:
+            if response.status == 404:  # from no Triton server
+                raise OtherProgramError(f"another program answers there, with status 404; {_RIGHT_PORT}")
             return response.status == 200
         if response.status != 200:
             raise server_exception()(response.refusal(), str(response.status))
         if call.method == "infer":
             return InferResponse.from_http(response.body, response.headers)
-        return json.loads(response.body) if call.method.startswith("get_") else None
+        if not call.method.startswith("get_"):
+            return None
+        if not response.body:  # Triton's port of metrics answers everything so
+            raise ValueError(f"the answer is empty; {_RIGHT_PORT}")
+        return json.loads(response.body)
 
     def stream_request(self, call: Call) -> list[Part]:
         """The parts of a request for a stream of responses, as the server's extension "generate" has it.

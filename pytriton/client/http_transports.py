@@ -38,10 +38,7 @@ class HttpTransport:
     more than 1,024 open files it makes a new connection for each call.
 
     Args:
-        url: The server.
-        headers: Sent with every call.
         tls: None does not encrypt.
-        max_response_bytes: As of :class:`ResponseReader`.
     """
 
     def __init__(
@@ -68,7 +65,6 @@ class HttpTransport:
         """Send a request and wait for the response.
 
         Args:
-            request: Its parts, in order.
             deadline: In :func:`time.monotonic` seconds; may be infinite.
 
         Raises:
@@ -104,10 +100,7 @@ class BlockingConnection:
     """One HTTP/1.1 connection on a blocking socket, for one thread at a time.
 
     Args:
-        url: The server.
-        tls: None does not encrypt.
         deadline: For connecting, in :func:`time.monotonic` seconds; may be infinite.
-        max_response_bytes: As of :class:`ResponseReader`.
 
     Raises:
         TimeoutError: The deadline has passed.

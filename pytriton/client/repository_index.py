@@ -62,7 +62,6 @@ def find_model_state(states: ModelStates, model_name: str, model_version: str | 
 
     Args:
         states: By (name, version).
-        model_name: Its name.
         model_version: None means the numerically highest version.
 
     Returns:
@@ -100,8 +99,6 @@ def is_listed(index: Iterable[Mapping[str, str]], model_name: str, model_version
     """Whether a server has a model in its repositories, loaded or not.
 
     Args:
-        index: Entries as for :func:`parse_http_response`.
-        model_name: Its name.
         model_version: None is any version.
     """
     versions = {entry.get("version") or "" for entry in index if entry["name"] == model_name}
@@ -112,8 +109,6 @@ def suggestion(index: Sequence[Mapping[str, str]], model_name: str, model_versio
     """Why a server does not serve a model or a version of it, and which model the user may have meant.
 
     Args:
-        index: Entries as for :func:`parse_http_response`.
-        model_name: The name in question.
         model_version: The version in question; None is any.
     """
     if is_listed(index, model_name, model_version):

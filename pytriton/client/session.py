@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,6 +40,7 @@ __all__ = ["DEFAULT_INFERENCE_TIMEOUT_S", "DEFAULT_INIT_TIMEOUT_S", "BaseModelCl
 
 DEFAULT_INIT_TIMEOUT_S = 300.0
 DEFAULT_INFERENCE_TIMEOUT_S = 60.0
+UNREACHABLE_S = 10.0  # of a first use without init_timeout_s
 
 ClientT = TypeVar("ClientT", bound="BaseModelClient")
 
@@ -47,7 +49,6 @@ class ModelSession:
     """One model on one server, as one client sees it. Every method but :meth:`close` returns a conversation.
 
     Args:
-        model_name: Name of the model.
         model_version: Its version, or None for the highest.
         init_timeout_s: Bounds waiting for server and model and fetching the configuration, all together.
         inference_timeout_s: Bounds one inference.
@@ -72,6 +73,7 @@ class ModelSession:
         self.model_name = model_name
         self.model_version = model_version
         self.init_timeout_s = check_timeout("init_timeout_s", init_timeout_s, DEFAULT_INIT_TIMEOUT_S)
+        self.unreachable_s = UNREACHABLE_S if init_timeout_s is None else math.inf
         self.inference_timeout_s = check_timeout(
             "inference_timeout_s", inference_timeout_s, DEFAULT_INFERENCE_TIMEOUT_S
         )
@@ -114,6 +116,15 @@ class ModelSession:
     def infer(self, request: InferRequest) -> Conversation[Arrays]:
         """One inference: prepare, then encode, call and decode; these three for each part of a split batch."""
         codec = yield from self._codec_for(request)
+        outputs = yield from self._infer(codec, request)
+        return codec.with_texts(outputs) if request.options.text_outputs else outputs
+
+    def call(self, request: InferRequest) -> Conversation[Any]:
+        """One inference of a typed function, with its result."""
+        codec = yield from self._codec_for(request)
+        return codec.result((yield from self._infer(codec, request)))
+
+    def _infer(self, codec: Codec, request: InferRequest) -> Conversation[Arrays]:
         if codec.decoupled:
             raise PyTritonClientInferenceServerError(
                 f"model {self.model_name!r} is decoupled: it streams any number of responses; use DecoupledModelClient "
@@ -123,11 +134,6 @@ class ModelSession:
         if request.options.split_batches and not request.sample and len(parts := codec.split(arrays)) > 1:
             return (yield from self._infer_parts(codec, parts, request))
         return (yield from self._infer_one(codec, arrays, request))
-
-    def call(self, request: InferRequest) -> Conversation[Any]:
-        """One inference of a typed function, with its result."""
-        codec = yield from self._codec_for(request)
-        return codec.result((yield from self.infer(request)))
 
     def load_model(self, config: str | None, files: Mapping[str, bytes] | None) -> Conversation[None]:
         """Have the server load the model, and return when it has."""
@@ -223,7 +229,13 @@ class ModelSession:
     def _prepare(self) -> Conversation[Codec]:
         deadline = Deadline(self.init_timeout_s)
         if not self.model_ready:
-            yield from wait_for_model(self.model_name, self.model_version, deadline, fail_if_missing=True)
+            yield from wait_for_model(
+                self.model_name,
+                self.model_version,
+                deadline,
+                fail_if_missing=True,
+                unreachable_s=self.unreachable_s,
+            )
             self.model_ready = True
         if self._codec is None:
             self.known_config = yield from fetch_model_config(self.model_name, self.model_version, deadline)
@@ -241,10 +253,10 @@ class BaseModelClient:
     Args:
         url: Server, e.g. ``localhost``, ``http://localhost:8000`` or ``grpc://localhost:8001``; see
             :meth:`TritonUrl.from_url`.
-        model_name: Name of the model.
         model_version: Version of the model; None uses the highest.
         lazy_init: True connects at the first use. False waits for the model and fetches its configuration at once.
-        init_timeout_s: Bounds waiting for server and model and fetching the configuration, all together; 300 s.
+        init_timeout_s: Bounds waiting for server and model and fetching the configuration, all together. None waits
+            300 s for the model, and 10 s for a server that can be reached.
         inference_timeout_s: Bounds one inference, from the first byte sent to the last one received; 60 s.
         model_config: The model's configuration, if known; it is not fetched then.
         ensure_model_is_ready: False together with ``model_config`` does not wait for the model either.
@@ -299,21 +311,25 @@ class BaseModelClient:
     def from_existing_client(cls: type[ClientT], existing_client: BaseModelClient) -> ClientT:
         """A new client with the settings of another one, and with the model's configuration if that one knows it."""
         session = existing_client._session
+        server, settings = existing_client._connection()
         client = cls(
-            existing_client._url.with_scheme,
+            server,
             session.model_name,
             session.model_version,
-            init_timeout_s=session.init_timeout_s,
+            init_timeout_s=None if session.unreachable_s == UNREACHABLE_S else session.init_timeout_s,
             inference_timeout_s=session.inference_timeout_s,
             model_config=session.known_config,
             ensure_model_is_ready=not session.model_ready,
-            access_token=existing_client._access_token,
-            tls=existing_client._tls,
-            max_response_bytes=existing_client._max_response_bytes,
+            **settings,
             **(existing_client._own_settings() if isinstance(existing_client, cls) else {}),
         )
         client._options = existing_client._options
         return client
+
+    def _connection(self) -> tuple[Any, dict[str, Any]]:
+        """The server as the constructor takes it, and the settings of the connection."""
+        secrets = {"access_token": self._access_token, "tls": self._tls}
+        return self._url.with_scheme, {**secrets, "max_response_bytes": self._max_response_bytes}
 
     def _own_settings(self) -> dict[str, Any]:
         """Arguments that only this class's constructor has."""
@@ -362,7 +378,6 @@ class BaseModelClient:
         """A bare client of tritonclient; the caller closes it. Those for asyncio are made within an event loop.
 
         Args:
-            url: Server, as :meth:`TritonUrl.from_url` reads it.
             network_timeout_s: As for :func:`pytriton.client.utils.create_client_from_url`; for asyncio, over HTTP, it
                 bounds every call.
         """

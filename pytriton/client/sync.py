@@ -14,6 +14,7 @@ from pytriton.client.grpc_transports import GrpcTransport, StreamedResponses
 from pytriton.client.http_transports import HttpTransport
 from pytriton.client.session import BaseModelClient, ClientT
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.threads import check_threads
 
 __all__ = ["DecoupledModelClient", "ModelClient", "ResponseIterator", "SyncClient", "drive", "open_transport"]
 
@@ -51,9 +52,6 @@ def open_transport(
     """A transport that connects at its first call; the caller closes it.
 
     Args:
-        url: The server.
-        headers: Sent with every call.
-        tls: None does not encrypt.
         max_response_bytes: The longest response to take; None for no limit.
     """
     kind = GrpcTransport if url.scheme == "grpc" else HttpTransport
@@ -61,7 +59,11 @@ def open_transport(
 
 
 class SyncClient(BaseModelClient):
-    """The base of the synchronous clients: everything but the inference."""
+    """The base of the synchronous clients: everything but the inference.
+
+    Raises:
+        PyTritonClientClosedError: By all methods but :meth:`close`: the client is closed.
+    """
 
     def _open(self) -> None:
         self._transport = self._make_transport()
@@ -91,7 +93,6 @@ class SyncClient(BaseModelClient):
 
         Raises:
             PyTritonClientTimeoutError: It was not within ``timeout_s`` seconds.
-            PyTritonClientClosedError: The client is closed.
         """
         drive(self._session.wait_for_server(timeout_s), self._transport)
 
@@ -101,7 +102,6 @@ class SyncClient(BaseModelClient):
         Raises:
             PyTritonClientModelUnavailableError: The server was reached, but had no such model within ``timeout_s``.
             PyTritonClientTimeoutError: The model was not ready within ``timeout_s`` seconds.
-            PyTritonClientClosedError: The client is closed.
         """
         drive(self._session.wait_for_model(timeout_s), self._transport)
 
@@ -112,7 +112,6 @@ class SyncClient(BaseModelClient):
         Raises:
             PyTritonClientModelUnavailableError: The server has no such model.
             PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
-            PyTritonClientClosedError: The client is closed.
         """
         return drive(self._session.model_config(), self._transport)
 
@@ -132,7 +131,6 @@ class SyncClient(BaseModelClient):
         Raises:
             PyTritonClientInferenceServerError: The server could not load it, or does not allow it.
             PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
-            PyTritonClientClosedError: The client is closed.
         """
         drive(self._session.load_model(config, files), self._transport)
 
@@ -195,8 +193,6 @@ class ModelClient(SyncClient):
         Args:
             inputs: Values in the order of the function's parameters. None is left out, so that the default counts.
                 Dataclasses, models of pydantic, enumerations, images of Pillow and arrays are understood.
-            parameters: The request's parameters.
-            headers: The request's headers.
             named_inputs: The same by name, instead of by position.
 
         Returns:
@@ -247,6 +243,7 @@ class DecoupledModelClient(SyncClient):
 
     def _make_transport(self) -> Transport:
         check_streams(self._url.scheme)
+        check_threads(type(self).__name__, "threading", "queue", instead="call it in a process without that")
         return super()._make_transport()
 
     def infer_sample(
@@ -255,8 +252,6 @@ class DecoupledModelClient(SyncClient):
         """Send one sample; iterating receives its responses.
 
         Args:
-            inputs: As for :meth:`ModelClient.infer_sample`.
-            parameters: The request's parameters.
             headers: The stream's headers; a new stream opens if they differ from those of the request before.
             named_inputs: The inputs by name, instead of by position.
 
@@ -297,33 +292,36 @@ class DecoupledModelClient(SyncClient):
     ) -> ResponseIterator:
         request = self._request(inputs, named_inputs, parameters, headers, sample=sample)
         codec, call = drive(self._session.stream(request), self._transport)
-        return ResponseIterator(self._transport.stream(call), codec, sample)
+        return ResponseIterator(self._transport.stream(call), codec, sample, request.options.text_outputs)
 
 
 class ResponseIterator(Iterator[Arrays]):
     """The responses to one request, each from output name to array. ``with`` closes it, too.
 
     Args:
-        responses: From the transport.
-        codec: Decodes them.
         sample: Remove the batch axis.
     """
 
-    def __init__(self, responses: StreamedResponses, codec: Codec, sample: bool) -> None:
+    def __init__(self, responses: StreamedResponses, codec: Codec, sample: bool, text_outputs: bool = False) -> None:
         self._responses = responses
         self._codec = codec
         self._sample = sample
+        self._text_outputs = text_outputs
 
     def __next__(self) -> Arrays:
-        response = self._responses.next()
-        if response is None:
+        outputs = self._next()
+        if outputs is None:
             raise StopIteration
-        return self._codec.decode(response, sample=self._sample)
+        return self._codec.with_texts(outputs) if self._text_outputs else outputs
+
+    def _next(self) -> Arrays | None:
+        response = self._responses.next()
+        return None if response is None else self._codec.decode(response, sample=self._sample)
 
     def values(self) -> Generator[Any, None, None]:
         """What the responses stand for, if the model is a typed function; see :meth:`ModelClient.call`."""
         with self:
-            for outputs in self:
+            while (outputs := self._next()) is not None:
                 yield self._codec.result(outputs)
 
     def __enter__(self) -> ResponseIterator:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import threading
 import time
@@ -14,10 +13,12 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from pytriton import forks
+from pytriton.logs import get_logger
+from pytriton.threads import keep_running
 
-__all__ = ["CallbackThread", "DetachedFuture", "LoopThread", "Watchdog"]
+__all__ = ["CallbackThread", "DetachedFuture", "LoopThread", "TimeLimit"]
 
-LOGGER = logging.getLogger(__name__)
+LOGGER = get_logger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[], Any]
@@ -30,9 +31,6 @@ class LoopThread:
 
     The thread is a daemon, so that the interpreter's exit does not wait for it.
 
-    Args:
-        name: Of the thread.
-
     Attributes:
         stopping: Whether :meth:`stop` was called.
     """
@@ -40,8 +38,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.stopping = False
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name=name, daemon=True)
-        self._thread.start()
+        self._thread = keep_running(lambda: asyncio.run(self._main()), name)
         self._ready.wait()
 
     def start(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -67,6 +64,8 @@ class LoopThread:
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(_log_error)
         self._stopped = asyncio.Event()
+        if self.stopping:
+            self._stopped.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready.set()
         await self._stopped.wait()
@@ -81,16 +80,14 @@ class LoopThread:
 def _log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     # Before 1.80, gRPC wakes all event loops of a process for an event of one of them; the others find nothing.
     if not isinstance(context.get("exception"), BlockingIOError):
-        loop.default_exception_handler(context)
+        with suppress(Exception):  # of handlers of the program's log
+            loop.default_exception_handler(context)
 
 
 class CallbackThread:
     """Runs callbacks one after the other, in a thread that starts with the first one.
 
     They may block and wait for other futures, because only callbacks wait for them.
-
-    Args:
-        name: Of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -127,11 +124,7 @@ class CallbackThread:
 
 
 class DetachedFuture(Future[T]):
-    """A future whose callbacks do not hold up the thread that sets its result.
-
-    Args:
-        callbacks: Runs them.
-    """
+    """A future whose callbacks do not hold up the thread that sets its result."""
 
     def __init__(self, callbacks: CallbackThread) -> None:
         super().__init__()
@@ -166,11 +159,11 @@ def _run_all(queue: SimpleQueue[Work | None]) -> None:
 def _run(work: Work) -> None:
     try:
         work()
-    except (Exception, SystemExit):  # the thread must go on for other callbacks
+    except BaseException:  # the thread must go on for other callbacks
         LOGGER.exception("a callback of a future failed")
 
 
-class Watchdog:
+class TimeLimit:
     """Calls a function if a wait takes too long: a time limit for waits that have none of their own.
 
     One wait at a time. Its thread ends when there was no wait for 5 s. Starting the next wait is cheap, because the
@@ -199,8 +192,7 @@ class Watchdog:
             self._deadline = time.monotonic() + timeout_s
             self._act, self._expired = act, False
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="pytriton-watchdog", daemon=True)
-                self._thread.start()
+                self._thread = keep_running(self._watch, "pytriton-time-limit")
             elif self._deadline < self._wakes_at:
                 self._condition.notify()
 
@@ -224,8 +216,9 @@ class Watchdog:
             while self._thread is threading.current_thread():
                 left_s = self._deadline - time.monotonic()
                 if left_s <= 0 and self._act is not None:
-                    self._act()
+                    act = self._act
                     self._deadline, self._act, self._expired = math.inf, None, True
+                    act()
                     continue
                 if math.isinf(left_s) and idle:
                     self._thread = None

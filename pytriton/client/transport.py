@@ -15,7 +15,7 @@ from typing import Any
 
 from pytriton import forks
 from pytriton.client.arguments import check_model
-from pytriton.client.conversations import Call
+from pytriton.client.conversations import Call, OtherProgramError
 from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientConnectionError,
@@ -27,6 +27,7 @@ from pytriton.client.exceptions import (
     PyTritonClientTlsError,
 )
 from pytriton.exceptions import ErrorCode
+from pytriton.wire.frames import split_details
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -65,7 +66,6 @@ class ProtocolAdapter:
 
     Args:
         server: The server's URL, for messages.
-        headers: Sent with every call.
         connection_errors: What the library raises when a connection fails.
         secured: The connection is to be encrypted.
     """
@@ -127,9 +127,11 @@ class ProtocolAdapter:
 
     def connection_failure(self, call: Call, error: Exception) -> PyTritonClientConnectionError:
         """The error for a call whose connection could not be made, or broke."""
-        return PyTritonClientConnectionError(
+        failure = PyTritonClientConnectionError(
             f"the connection to {self._server} failed at {call.method}: {error}{self._hint}"
         )
+        failure.is_other_program = isinstance(error, OtherProgramError)
+        return failure
 
     def tls_failure(self, call: Call, error: Exception) -> PyTritonClientTlsError:
         """The error for a call whose connection could not be encrypted."""
@@ -140,9 +142,11 @@ class ProtocolAdapter:
         )
 
 
-def _refusal(error: Any) -> PyTritonClientError:
+def _refusal(error: Any) -> PyTritonClientInferenceServerError:
     """The clients' error for an error response of the server."""
-    refusal = _error_of(error.status(), str(error))
+    text, details = split_details(str(error))
+    refusal = _error_of(error.status(), text)
+    refusal.details = details
     refusal.code = _CODES.get(error.status())
     return refusal
 
@@ -216,7 +220,6 @@ class AsyncNetworkTransport(ABC):
     """An :class:`~pytriton.client.conversations.AsyncTransport` to a server; it connects anew in each event loop.
 
     Args:
-        protocol: Translates errors.
         connect: Makes connections in the running event loop.
     """
 

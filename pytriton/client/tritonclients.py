@@ -1,8 +1,8 @@
 """tritonclient: its modules, its clients, and those of its members that are not public.
 
 The second half of this module is all that the project uses of tritonclient's private members, where there is no public
-way. They were tested with tritonclient 2.73.0. ``tests/unit/test_client_tritonclients.py`` fails when a new version
-changes them.
+way. They were tested with tritonclient 2.73.0. ``tests/unit/client/test_client_tritonclients.py`` fails when a new
+version changes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytriton.client.arguments import check_timeout
 from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import NETWORK_TIMEOUT_S, AsyncTransport, Call, Transport
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInvalidUrlError, PyTritonClientValueError
-from pytriton.client.grpc_protocol import GrpcProtocol, plain_answer
+from pytriton.client.grpc_protocol import GrpcProtocol, channel_options, plain_answer
 from pytriton.client.transport import ProtocolAdapter, time_limit
 from pytriton.client.warnings import NotSupportedTimeoutWarning
 
@@ -62,7 +62,6 @@ def bare_client(lib: Any, url: TritonUrl, network_timeout_s: float | None) -> An
     Args:
         lib: What :func:`load_lib` or :func:`load_async_lib` returns. HTTP clients for asyncio can only be made in an
             event loop.
-        url: The server.
         network_timeout_s: For HTTP, bounds connecting, and every wait for data, or for asyncio every call; None is
             tritonclient's default of 60. gRPC has no such setting, which is a :class:`NotSupportedTimeoutWarning`.
 
@@ -81,7 +80,7 @@ def bare_client(lib: Any, url: TritonUrl, network_timeout_s: float | None) -> An
                 NotSupportedTimeoutWarning,
                 stacklevel=3,
             )
-        return lib.InferenceServerClient(url.without_scheme)
+        return lib.InferenceServerClient(url.without_scheme, channel_args=channel_options(url.without_scheme))
     timeout_s = check_timeout("network_timeout_s", network_timeout_s, NETWORK_TIMEOUT_S)
     is_async = lib.__name__.endswith(".aio")
     names = ("conn_timeout",) if is_async else ("connection_timeout", "network_timeout")
@@ -93,7 +92,6 @@ def adopt_client(client: Any, headers: Mapping[str, str]) -> Transport:
 
     Args:
         client: A ``tritonclient.http`` or ``tritonclient.grpc`` client.
-        headers: Sent with every call.
     """
     # By the names of modules, so that the other protocol's module need not be imported.
     if any(module.startswith("tritonclient.grpc") for module in _modules(client)):
@@ -109,7 +107,6 @@ def adopt_async_client(client: Any, headers: Mapping[str, str]) -> AsyncTranspor
 
     Args:
         client: A client of ``tritonclient.http.aio`` or ``tritonclient.grpc.aio``.
-        headers: Sent with every call.
 
     Raises:
         PyTritonClientValueError: It is a synchronous client.
@@ -147,8 +144,6 @@ class _AdoptedTransport:
     """Calls by the methods of a synchronous client, which it leaves open.
 
     Args:
-        protocol: How.
-        client: Of the program.
         limit: A context manager that ends a call after so many seconds; None if the client does so itself.
     """
 
@@ -195,12 +190,7 @@ def _gevent_limit(timeout_s: float) -> Iterator[None]:
 
 
 class _AsyncAdoptedTransport:
-    """Calls by the methods of a client for asyncio, which it leaves open.
-
-    Args:
-        protocol: How.
-        client: Of the program.
-    """
+    """Calls by the methods of a client for asyncio, which it leaves open."""
 
     def __init__(self, protocol: ProtocolAdapter, client: Any) -> None:
         self._protocol = protocol

@@ -37,7 +37,6 @@ def create_client_from_url(url: str, network_timeout_s: float | None = None) -> 
     """Make a bare tritonclient client; the caller closes it.
 
     Args:
-        url: Server, as :meth:`TritonUrl.from_url` reads it.
         network_timeout_s: For HTTP, bounds connecting, and every wait for data; None is tritonclient's default of 60.
 
     Returns:
@@ -79,7 +78,6 @@ def wait_for_model_ready(
 
     Args:
         client: An HTTP or gRPC client of tritonclient.
-        model_name: Name of the model.
         model_version: Its version; None is the highest.
         timeout_s: Most seconds to wait; 300 by default.
         headers: Sent with every call.
@@ -120,7 +118,6 @@ def get_model_state(
 
     Args:
         client: An HTTP or gRPC client of tritonclient.
-        model_name: Name of the model.
         model_version: Its version; None is the highest.
         headers: Sent with the call.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +14,7 @@ from pytriton.client.exceptions import (
     PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
     PyTritonClientTlsError,
+    PyTritonClientUnreachableError,
 )
 from pytriton.client.repository_index import (
     ModelState,
@@ -25,6 +25,7 @@ from pytriton.client.repository_index import (
     suggestion,
 )
 from pytriton.exceptions import PyTritonModelConfigError
+from pytriton.logs import get_logger
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
@@ -40,7 +41,7 @@ __all__ = [
 LATEST_MODEL_VERSION = "<latest>"
 """Stands for the highest version in messages."""
 
-LOGGER = logging.getLogger("pytriton.client")
+LOGGER = get_logger("pytriton.client")
 
 # A starting server is usually ready within some hundred milliseconds, so the first polls follow closely.
 _POLL_STEP_S = 0.01
@@ -94,7 +95,6 @@ def wait_for_server(deadline: Deadline, interval_s: float | None = None) -> Conv
     """Wait until the server is live and ready.
 
     Args:
-        deadline: When to give up.
         interval_s: Pause between two attempts; None starts with a short one.
 
     Raises:
@@ -110,20 +110,26 @@ def wait_for_server(deadline: Deadline, interval_s: float | None = None) -> Conv
 
 
 def wait_for_model(
-    model_name: str, model_version: str | None, deadline: Deadline, *, fail_if_missing: bool = False
+    model_name: str,
+    model_version: str | None,
+    deadline: Deadline,
+    *,
+    fail_if_missing: bool = False,
+    unreachable_s: float = math.inf,
 ) -> Conversation[None]:
     """Wait until a model can serve, which includes waiting for the server.
 
     The server need not be ready: it is not while other models load or are broken.
 
     Args:
-        model_name: Its name.
         model_version: None is the highest.
-        deadline: When to give up.
         fail_if_missing: Give up when a server was ready for some seconds and did not know the model. Wait longer if the
             server was starting, has no models yet, or lists the model as not loaded.
+        unreachable_s: Give up when no server could be reached for so long from the start, and at once where another
+            program answers; infinite waits in both cases.
 
     Raises:
+        PyTritonClientUnreachableError: No server could be reached within ``unreachable_s``, or another program answers.
         PyTritonClientModelUnavailableError: The server was reached, but had no such model or version.
         PyTritonClientTimeoutError: The model was not ready at the deadline.
         PyTritonClientInferenceServerError: The server demands an access token.
@@ -137,6 +143,7 @@ def wait_for_model(
     while deadline.left_s(reserve_s):
         if (yield from wait.ask("is_model_ready", arguments)):
             return
+        wait.check_reached(unreachable_s)
         if (yield from absence.lasts(wait)) and fail_if_missing:
             raise PyTritonClientModelUnavailableError(
                 f"{model} is not available on the server: {(yield from absence.verdict())}. To wait for a model that "
@@ -168,7 +175,6 @@ class _Wait:
 
     Args:
         what: The server or model, for messages.
-        deadline: Of the wait.
         interval_s: Pause between two attempts; None starts with a short one.
 
     Attributes:
@@ -182,6 +188,7 @@ class _Wait:
         self._interval_s = interval_s or 0.0
         self._grows = interval_s is None
         self._next_report_s = _FIRST_REPORT_S
+        self._is_reached = False
         self.error: PyTritonClientError | None = None
         self.no = "it is not ready"
 
@@ -191,7 +198,9 @@ class _Wait:
         timeout_s = min(NETWORK_TIMEOUT_S, max(_FIRST_REPORT_S, self._deadline.elapsed_s()))
         previous, self.error = self.error, None
         try:
-            return bool((yield self._deadline.call(method, arguments, timeout_s)))
+            answer = bool((yield self._deadline.call(method, arguments, timeout_s)))
+            self._is_reached = True
+            return answer
         except PyTritonClientTlsError:
             raise  # waiting does not change certificates
         except (PyTritonClientInferenceServerError, PyTritonClientTimeoutError) as error:
@@ -202,7 +211,24 @@ class _Wait:
             # Connections are refused and reset while a server starts. An attempt that the deadline cut short tells less
             # than the one before.
             self.error = error if self._deadline.left_s() or previous is None else previous
+            self._is_reached = self._is_reached or not isinstance(error, PyTritonClientConnectionError)
         return False
+
+    def check_reached(self, timeout_s: float) -> None:
+        """Raise PyTritonClientUnreachableError if every attempt in the first ``timeout_s`` has failed to connect.
+
+        Where another program answers, the first one suffices, unless ``timeout_s`` is infinite.
+        """
+        if self.error is None or self._is_reached or math.isinf(timeout_s):
+            return
+        is_other = isinstance(self.error, PyTritonClientConnectionError) and self.error.is_other_program
+        if not is_other and self._deadline.elapsed_s() < timeout_s:
+            return
+        reason = "no Triton server answers" if is_other else f"no server was reached within {timeout_s:g} s"
+        raise PyTritonClientUnreachableError(
+            f"{reason}: {self.error}. Check the address, and that the server runs; to wait longer for a server that "
+            "starts later, give the client init_timeout_s, or call wait_for_server() or wait_for_model() first"
+        ) from None
 
     def pause(self, reserve_s: float = 0.0) -> Conversation[None]:
         """Sleep until the next attempt; from time to time, log that the client still waits."""
@@ -221,7 +247,8 @@ class _Wait:
         text = f"{self._what} was not ready within {self._deadline.timeout_s:g} s"
         reason = f"; the last attempt failed with: {self.error}" if self.error else ""
         timeout = PyTritonClientTimeoutError(text + reason)
-        timeout.__cause__ = self.error
+        # Of an attempt to connect, the message says all, and its own causes fill a screen.
+        timeout.__cause__ = None if isinstance(self.error, PyTritonClientConnectionError) else self.error
         return timeout
 
 
@@ -229,9 +256,7 @@ class _Absence:
     """Finds out whether, and since when, a server has no such model, rather than one that is not ready.
 
     Args:
-        model_name: Its name.
         model_version: None is any.
-        deadline: Of the wait.
     """
 
     def __init__(self, model_name: str, model_version: str | None, deadline: Deadline) -> None:
@@ -241,6 +266,7 @@ class _Absence:
         self._next_look_s = _LOOK_S
         self._since_s: float | None = None
         self._may_come = False
+        self._refusal = ""  # of the server, which may name the model that is nearest
 
     def lasts(self, wait: _Wait) -> Conversation[bool]:
         """Look for the model, after an attempt without success.
@@ -277,7 +303,7 @@ class _Absence:
         if index is None:
             # Most servers demand the access token for the index, but not for the calls of _is_unknown().
             is_missing = yield from self._is_unknown()
-            return "the server tells which models it has only with its access token" if is_missing else ""
+            return self._refusal if is_missing else ""
         state = find_model_state(parse_http_response(index), self._name, self._version)
         return suggestion(index, self._name, self._version) if state is ModelState.UNAVAILABLE else ""
 
@@ -289,6 +315,7 @@ class _Absence:
             else:
                 self._may_come = True  # it loads models, so perhaps this one
         except PyTritonClientServerUnavailableError as error:
+            self._refusal = error.message
             return "is not found" in error.message  # else it was unloaded, or is loading
         except (PyTritonClientInferenceServerError, PyTritonClientTimeoutError):
             pass

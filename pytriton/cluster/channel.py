@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import socket
 import struct
 import threading
 import time
@@ -15,26 +16,12 @@ from uuid import uuid4
 import zmq
 
 from ..wire.channel import MAX_AHEAD, PeerGoneError
+from ..wire.control import BYE, HELLO, OBSERVE, PROBE, REFUSED, TAKEN, WELCOME
 from ..wire.frames import RELEASE, REQUEST, Frame
 from ..wire.tensors import FrameError, Tensor
-from .messages import (
-    BYE,
-    NUMBER,
-    OBSERVE,
-    PROBE,
-    PROGRESS,
-    TAKEN,
-    Parts,
-    configure,
-    decode,
-    encode,
-    has_message,
-    is_frame,
-    receive,
-    send,
-)
+from .messages import NUMBER, PROGRESS, PROTOCOL, Parts, configure, decode, encode, has_message, is_frame, receive, send
 
-__all__ = ["RemoteChannel"]
+__all__ = ["RefusedError", "RemoteChannel"]
 
 POLL_S = 0.1
 MOST_US = 0xFFFFFFFF
@@ -47,13 +34,24 @@ LOST = (
 )
 
 
+class RefusedError(PeerGoneError):
+    """The other side refused this one.
+
+    Attributes:
+        is_final: Whether another attempt would not change that.
+    """
+
+    def __init__(self, reason: str, is_final: bool) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
+
+
 class RemoteChannel:
     """A worker's connection to the server's side, for one model. Methods: see the protocol ``Channel``.
 
     One thread receives, any may send. A lost connection ends the channel; the worker opens another one.
 
     Args:
-        context: Of ZeroMQ.
         address: ``tcp://host:port`` or ``ipc://path``.
         heartbeat_s: Seconds between two heartbeats.
         secure: Sets the keys of the socket.
@@ -76,6 +74,7 @@ class RemoteChannel:
         on_observe: Callable[[], None],
     ) -> None:
         self.ended_well = False
+        self._address = address
         self._on_observe = on_observe
         self.failure = "the connection was lost"
         self._lock = threading.Lock()  # of the sockets, which libzmq lets one thread use at a time
@@ -91,6 +90,7 @@ class RemoteChannel:
         self._socket.setsockopt(zmq.ROUTING_ID, uuid4().bytes)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._monitor = self._socket.get_monitor_socket(LOST)
+        has_message(self._monitor)  # the descriptor tells only of what comes after a look
         self._monitor_descriptor = self._monitor.FD
         self._epoll = select.epoll()
         self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -124,6 +124,25 @@ class RemoteChannel:
     def tell(self, kind: bytes, content: Any = None) -> None:
         """Send a message that is no frame; ``content`` travels as JSON."""
         self._send([kind, json.dumps(content).encode()])
+
+    def join(self, hello: dict[str, Any], timeout_s: float) -> Any:
+        """Tell who this side is; returns what the other side has to say of its model, or None at the timeout.
+
+        Raises:
+            RefusedError: It is refused.
+            PeerGoneError: The connection was lost.
+        """
+        self.tell(HELLO, {"protocol": PROTOCOL, "host": socket.gethostname(), **hello})
+        answer = self.hear(timeout_s)
+        if answer is None:
+            return None
+        kind, content = answer
+        if kind == REFUSED:
+            reason, is_final = content
+            raise RefusedError(f"refused by {self._address}: {reason}", is_final)
+        if kind != WELCOME:
+            raise PeerGoneError(f"the other side says {kind!r} instead of welcoming this one")
+        return content
 
     def hear(self, timeout_s: float) -> tuple[bytes, Any] | None:
         """The next message that is no frame, and its content from JSON; None at the timeout.

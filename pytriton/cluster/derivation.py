@@ -7,8 +7,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from pytriton.cluster.batches import RemoteModel
-from pytriton.cluster.hub import Hub
+from pytriton.cluster.models import RemoteModel
+from pytriton.cluster.options import WorkerListener
 from pytriton.exceptions import PyTritonError, PyTritonValidationError, PyTritonWorkerError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.generator import ModelConfigGenerator
@@ -16,7 +16,6 @@ from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.tensor import TensorSpec, name_tensors
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.inspection import call_example
-from pytriton.pool.remote_workers import RemoteWorkers
 from pytriton.signature.derive import Derived, derive
 from pytriton.worker.observation import Observation
 
@@ -25,14 +24,8 @@ __all__ = ["derive_tensors", "derived_by_worker"]
 CHECK_S = 0.5
 
 
-def derived_by_worker(remote: RemoteWorkers, name: str, version: int, config: ModelConfig) -> Derived:
+def derived_by_worker(remote: WorkerListener, name: str, version: int, config: ModelConfig) -> Derived:
     """The tensors of a model, from the callable of the first worker that joins.
-
-    Args:
-        remote: Where workers join.
-        name: Of the model.
-        version: Of the model.
-        config: Of the model.
 
     Raises:
         PyTritonValidationError: They cannot be derived; the message says what to write.
@@ -42,14 +35,14 @@ def derived_by_worker(remote: RemoteWorkers, name: str, version: int, config: Mo
     asked = {"batching": config.batching, "max_batch_size": config.max_batch_size, "decoupled": config.decoupled}
     unknown = TritonModelConfig(name, version)
     model = RemoteModel(unknown, remote, {"derive": asked}, Observation(), changed.set)
-    hub = Hub.enter(model)
+    model.enter()
     try:
         deadline = time.monotonic() + remote.start_timeout_s
         while model.derived is None and time.monotonic() < deadline:
             changed.wait(CHECK_S)
             changed.clear()
     finally:
-        hub.leave(model)
+        model.leave()
     if model.derived is None:
         raise PyTritonWorkerError(
             f"model {name!r} has no inputs and outputs, and no worker has joined {remote.listen} within "
@@ -76,8 +69,6 @@ def derive_tensors(function: Any, name: str, asked: dict[str, Any]) -> dict[str,
     """In a worker: the configuration of a model with the tensors of its callable, or why they cannot be derived.
 
     Args:
-        function: The callable.
-        name: Of the model.
         asked: ``batching``, ``max_batch_size`` and ``decoupled`` of the model.
     """
     try:

@@ -86,8 +86,6 @@ def secure_server(context: zmq.Context[Any], connection: zmq.Socket[bytes], key:
     """Set the keys of the server's side; returns the authenticator, which is to be stopped.
 
     Args:
-        context: Of ZeroMQ.
-        connection: The socket.
         key: The server's secret key.
         worker_keys: A folder with the public keys of the workers that may connect.
     """

@@ -51,27 +51,23 @@ from ..wire.frames import HEADER, INLINE_LIMIT_BYTES, NO_REGION, Frame, pack, un
 from ..wire.tensors import ALIGN, FrameError, Tensor, data_bytes
 
 __all__ = [
-    *("BYE", "DERIVED", "HELLO", "LEAVE", "OBSERVE", "PROBE", "READY", "REFUSED", "REPORT", "TAKEN", "WELCOME"),
-    *(
-        "NUMBER",
-        "PROGRESS",
-        "PROTOCOL",
-        "Parts",
-        "configure",
-        "decode",
-        "encode",
-        "encode_forwarded",
-        "has_message",
-        "is_frame",
-    ),
-    *("receive", "send", "tensors_to_forward", "with_remaining_times"),
+    "NUMBER",
+    "PROGRESS",
+    "PROTOCOL",
+    "Parts",
+    "configure",
+    "decode",
+    "encode",
+    "encode_forwarded",
+    "has_message",
+    "is_frame",
+    "receive",
+    "send",
+    "tensors_to_forward",
+    "with_remaining_times",
 ]
 
 PROTOCOL = 3
-HELLO, WELCOME, REFUSED, READY, TAKEN, LEAVE, BYE, PROBE, OBSERVE, REPORT, DERIVED = (
-    *(b"hello", b"welcome", b"refused", b"ready", b"taken", b"leave", b"bye", b"probe"),
-    *(b"observe", b"report", b"derived"),
-)
 NUMBER = struct.Struct("<I")
 PROGRESS = struct.Struct("<II")  # microseconds of the batch in its process; the number of the next one, or 0
 HANDSHAKE_S = 5.0

@@ -8,15 +8,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from pytriton.cluster.batches import JoinedWorker, RemoteModel
-from pytriton.cluster.hub import Hub
+from pytriton.cluster.models import JoinedWorker, RemoteModel
+from pytriton.cluster.options import WorkerListener
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
+from pytriton.introspection import override
 from pytriton.model_config.generator import ModelConfigGenerator
-from pytriton.pool.pool import Infer, ServedModel, WorkerStatus
-from pytriton.pool.remote_workers import RemoteWorkers
+from pytriton.pool.pool import Infer, ServedModel, WorkerPool, WorkerStatus
 from pytriton.worker.context import Binding
 from pytriton.worker.instance import Instance
-from pytriton.worker.interfaces import Channel
 
 __all__ = ["RemoteWorkerPool"]
 
@@ -24,18 +23,13 @@ CHECK_S = 0.5
 
 
 class ForwardingExecutor:
-    """Has a hub answer the batches of an instance. Methods: see :class:`pytriton.worker.interfaces.Executor`."""
+    """Has workers elsewhere answer the batches. Methods: see :class:`pytriton.worker.interfaces.Executor`."""
 
     answer = None
 
-    def __init__(self, hub: Hub, model: RemoteModel) -> None:
-        self._hub = hub
-        self._model = model
+    def __init__(self, model: RemoteModel) -> None:
+        self.serve = model.serve
         self.quiet_s, self.batches = model.activity.quiet_s, model.activity.batches
-
-    def serve(self, channel: Channel) -> None:
-        """As :meth:`Executor.serve`."""
-        self._hub.serve(self._model, channel)
 
     def drain(self) -> None:
         """As :meth:`Executor.drain`."""
@@ -44,29 +38,34 @@ class ForwardingExecutor:
         """As :meth:`Executor.close`."""
 
 
-class RemoteWorkerPool:
-    """Hands a model's batches to the workers that have joined. Methods: see :class:`WorkerPool`."""
+class RemoteWorkerPool(WorkerPool):
+    """Hands a model's batches to the workers that have joined."""
 
-    def __init__(self, remote: RemoteWorkers, model: ServedModel) -> None:
+    def __init__(self, options: WorkerListener, model: ServedModel) -> None:
+        super().__init__(model)
         if model.options.warmup:
             raise PyTritonValidationError(
                 f"model {model.config.model_name!r} has model_warmup and RemoteWorkers; warm up in the workers' factory"
             )
         self.workers: list[Instance] = []
-        self._options = remote
-        self._served = model
+        self._options = options
         self._changed = threading.Condition()
         self._over = False
         config = model.config
-        options = {name: value for name, value in asdict(model.options).items() if name != "warmup"}
+        given = {name: value for name, value in asdict(model.options).items() if name != "warmup"}
         welcome = {
             "config": ModelConfigGenerator(config).get_config(),
             "version": config.model_version,
-            "options": options,
+            "options": given,
             "trace_config": None if model.trace_config is None else list(model.trace_config),
         }
-        self._model = RemoteModel(config, remote, welcome, model.observation, self._on_change)
-        self._hub: Hub | None = None
+        self._model = RemoteModel(config, options, welcome, model.observation, self._on_change)
+        self._listens = False
+
+    @property
+    @override
+    def batches_in_flight(self) -> int:
+        return self._options.batches_in_flight or 1  # unless it was given, the workers that join change it
 
     def _on_change(self) -> None:
         with self._changed:
@@ -74,32 +73,24 @@ class RemoteWorkerPool:
 
     def joined(self) -> list[JoinedWorker]:
         """The workers that answer batches now."""
-        return self._hub.workers(self._model) if self._hub is not None else []
+        return self._model.joined()
 
+    @override
     def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
-        """As :meth:`WorkerPool.start`; waits for ``min_workers``.
-
-        Raises:
-            PyTritonWorkerError: They did not join in time, or the address cannot be listened on.
-        """
-        self._hub = hub = Hub.enter(self._model)
-        self._served.observation.follow(self._observe)
+        address = self._model.enter()
+        self._listens = True
+        self.model.observation.follow(self._model.observe)
         try:
-            self._start_workers(hub.address)
+            self._start_workers(address)
             self._wait_for_workers(self._options.min_workers)
         except BaseException:
             self.close()
             raise
-        executor = ForwardingExecutor(hub, self._model)
-        binding = Binding(executor.serve, self._served.config, self._served.context)
+        executor = ForwardingExecutor(self._model)
+        binding = Binding(executor.serve, self.model.config, self.model.context)
         for index in range(self._options.instances):
             self.workers.append(Instance(f"{sockets}.{index}", binding, executor, on_disconnect))
         return True
-
-    def _observe(self) -> None:
-        """Metrics are enabled."""
-        if self._hub is not None:
-            self._hub.observe(self._model)
 
     def _start_workers(self, address: str) -> None:
         """Nothing: others start the workers."""
@@ -115,17 +106,17 @@ class RemoteWorkerPool:
                 self._check_workers()
         if len(self.joined()) < count:
             reason = "it was stopped" if self._over else f"within {self._options.start_timeout_s:g} s"
-            name = self._served.config.model_name
+            name = self.model.config.model_name
             raise PyTritonWorkerError(
                 f"{len(self.joined())} of {count} workers of model {name!r} joined {self._options.listen}, {reason}; "
                 f"start them with: pytriton worker MODULE:FACTORY --model {name} --connect ADDRESS"
             )
 
+    @override
     def statuses(self) -> list[WorkerStatus]:
-        """As :meth:`WorkerPool.statuses`, of those that have joined."""
         return [
             WorkerStatus(
-                f"{each.model.name} on {each.host}, process {each.process}",
+                f"{each.model.config.model_name} on {each.host}, process {each.process}",
                 "remote",
                 "leaving" if each.leaving else "ready" if each.ready else "starting",
                 each.process,
@@ -138,34 +129,35 @@ class RemoteWorkerPool:
             for each in self.joined()
         ]
 
+    @override
     def rebind(self, infer: Infer) -> None:
-        """As :meth:`WorkerPool.rebind`: not possible, as the workers bring their callables."""
         raise PyTritonValidationError(
-            f"the callables of model {self._served.config.model_name!r} are those of its remote workers: start workers "
+            f"the callables of model {self.model.config.model_name!r} are those of its remote workers: start workers "
             "with the new ones, and end the others"
         )
 
+    @override
     def interrupt(self) -> None:
-        """As :meth:`WorkerPool.interrupt`."""
         self._over = True
         self._on_change()
 
+    @override
     def stop(self) -> None:
-        """As :meth:`WorkerPool.stop`."""
         self.interrupt()
         for instance in list(self.workers):
             instance.close()
 
+    @override
     def join(self) -> None:
-        """As :meth:`WorkerPool.join`: the workers belong to others."""
+        pass  # the workers belong to others
 
+    @override
     def close(self) -> None:
-        """As :meth:`WorkerPool.close`; the workers are told."""
         self.stop()
         for instance in self.workers:
             instance.wait_ended()
         self.workers.clear()
-        hub, self._hub = self._hub, None
-        if hub is not None:
-            self._served.observation.unfollow(self._observe)
-            hub.leave(self._model)
+        if self._listens:
+            self._listens = False
+            self.model.observation.unfollow(self._model.observe)
+            self._model.leave()

@@ -15,10 +15,11 @@ import zmq
 import zmq.auth
 
 from ..wire.channel import TELL_TAKEN, PeerGoneError
+from ..wire.control import BYE
 from ..wire.frames import RELEASE, Frame, pack
 from ..wire.tensors import Tensor
 from .channel import RemoteChannel
-from .messages import BYE, HELLO, PROTOCOL, WELCOME, Parts, with_remaining_times
+from .messages import Parts, with_remaining_times
 
 __all__ = ["ProxyChannel", "connect"]
 
@@ -116,14 +117,8 @@ def connect(remote: dict[str, Any], hello: dict[str, Any], timeout_s: float, pat
                 f"{socket.gethostname()}, where the server runs, cannot reach the program with the inference callable "
                 f"at {address} within {timeout_s:g} s, or they do not agree on keys"
             )
-        told = {"protocol": PROTOCOL, "relay": remote["relay"], "host": socket.gethostname(), **hello}
-        channel.tell(HELLO, told)
-        answer = channel.hear(max(timeout_s, patience_s))
-        if answer is None:
+        if channel.join({"relay": remote["relay"], **hello}, max(timeout_s, patience_s)) is None:
             raise PeerGoneError(f"the program with the inference callable at {address} does not answer")
-        kind, content = answer
-        if kind != WELCOME:
-            raise PeerGoneError(f"the program with the inference callable at {address} refused: {content}")
         return channel
     except BaseException:
         channel.close()

@@ -6,24 +6,29 @@ import logging
 import signal
 import tempfile
 import threading
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pytriton.cluster.keys import PUBLIC, SECRET, make_keys
+from pytriton.cluster.options import WorkerListener
 from pytriton.cluster.pool import RemoteWorkerPool
 from pytriton.cluster.worker import RemoteWorker, WorkerOptions
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerError
+from pytriton.introspection import override
+from pytriton.logs import get_logger
+from pytriton.model_config.validation import check_integer
 from pytriton.pool.pool import ServedModel
-from pytriton.pool.processes import takes_device
-from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
+from pytriton.pool.resources import takes_device
+from pytriton.threads import keep_running
 
 __all__ = ["RayWorkerPool"]
 
-LOGGER = logging.getLogger("pytriton.workers")
+LOGGER = get_logger("pytriton.workers")
 
 LEAVE_TIMEOUT_S = 30.0
+MAX_ACTORS = 2**16
 SERVER, WORKER = "server", "worker"
 
 
@@ -54,8 +59,7 @@ class Actor:
             key, server_key = Path(folder, WORKER + SECRET), Path(folder, SERVER + PUBLIC)
             options = WorkerOptions(address, key, server_key, heartbeat_s=heartbeat_s)
             self._worker = RemoteWorker(model, function, options, version, device)
-        self._thread = threading.Thread(target=self._worker.run, daemon=True)
-        self._thread.start()
+        self._thread = keep_running(self._worker.run, "pytriton-remote-worker")
 
     def is_ready(self) -> bool:
         """Whether the callable is made; Ray raises what the factory raised."""
@@ -68,13 +72,33 @@ class Actor:
 
 
 class RayWorkerPool(RemoteWorkerPool):
-    """Starts and ends the actors of a model. Methods: see :class:`WorkerPool`."""
+    """Starts and ends the actors of a model.
 
-    def __init__(self, workers: RayWorkers, model: ServedModel) -> None:
+    Args:
+        factory: Makes the inference callable.
+        count: Number of actors.
+        address: At which they reach this process; None is this node's, as Ray knows it.
+        requirements: Of each actor, as Ray's options; None is Ray's default.
+        limits: Further arguments of :class:`WorkerListener`.
+    """
+
+    can_scale = True
+    is_seen_by_server = False
+
+    def __init__(
+        self,
+        factory: Callable[..., Any],
+        count: int,
+        address: str | None,
+        requirements: Mapping[str, Any],
+        limits: Mapping[str, Any],
+        model: ServedModel,
+    ) -> None:
         self._ray = import_module("ray")
         if not self._ray.is_initialized():
             self._connect()
-        self._workers = workers
+        self._factory, self._count = factory, count
+        self._requirements = {name: value for name, value in requirements.items() if value is not None}
         self._folder = tempfile.TemporaryDirectory(prefix="pytriton-keys-")
         self._actors: list[Any] = []
         self._made: list[Any] = []  # Ray's promises of the actors that are not ready yet
@@ -84,18 +108,15 @@ class RayWorkerPool(RemoteWorkerPool):
         public, _ = make_keys(keys, WORKER)
         (keys / "allowed" / public.name).write_text(public.read_text())
         self._keys = {name: (keys / name).read_text() for name in (WORKER + SECRET, SERVER + PUBLIC)}
-        host = workers.address or self._ray.util.get_node_ip_address()
-        remote = RemoteWorkers(
+        host = address or self._ray.util.get_node_ip_address()
+        options = WorkerListener(
             f"tcp://{host}:0",
             key=keys / (SERVER + SECRET),
             worker_keys=keys / "allowed",
-            min_workers=workers.count,
-            start_timeout_s=workers.start_timeout_s,
-            worker_timeout_s=workers.worker_timeout_s,
-            idempotent=workers.idempotent,
-            heartbeat_s=workers.heartbeat_s,
+            min_workers=count,
+            **limits,
         )
-        super().__init__(remote, model)
+        super().__init__(options, model)
 
     def _connect(self) -> None:
         """Connect to Ray, and keep the handler of SIGTERM: that of Ray would end ``serve`` with status 15."""
@@ -107,33 +128,24 @@ class RayWorkerPool(RemoteWorkerPool):
     @property
     def count(self) -> int:
         """The number of actors."""
-        return len(self._actors) or self._workers.count
+        return len(self._actors) or self._count
 
     def _start_workers(self, address: str) -> None:
         self._folder.cleanup()  # the keys are read
         self._address = address
-        self._add(self._workers.count)
+        self._add(self._count)
 
     def _add(self, count: int) -> None:
-        given = self._workers
-        options = {
-            "num_cpus": given.num_cpus,
-            "num_gpus": given.num_gpus,
-            "resources": dict(given.resources) if given.resources else None,
-            "scheduling_strategy": given.scheduling_strategy,
-        }
-        actor = self._ray.remote(Actor).options(
-            max_restarts=-1, **{name: value for name, value in options.items() if value is not None}
-        )
-        config = self._served.config
+        actor = self._ray.remote(Actor).options(max_restarts=-1, **self._requirements)
+        config = self.model.config
         for _ in range(count):
             made = actor.remote(
-                given.factory,
-                bool(given.num_gpus),
+                self._factory,
+                bool(self._requirements.get("num_gpus")),
                 config.model_name,
                 config.model_version,
                 self._address,
-                given.heartbeat_s,
+                self._options.heartbeat_s,
                 self._keys,
             )
             self._actors.append(made)
@@ -147,15 +159,12 @@ class RayWorkerPool(RemoteWorkerPool):
             self._ray.get(ready)
         except self._ray.exceptions.RayError as error:
             raise PyTritonWorkerError(
-                f"an actor of model {self._served.config.model_name!r} cannot be started: {error}"
+                f"an actor of model {self.model.config.model_name!r} cannot be started: {error}"
             ) from error
 
-    def scale(self, count: int) -> None:
-        """Have so many actors; those that are added are ready, those that go answer their batches first.
-
-        Raises:
-            PyTritonWorkerError: One that was added cannot be started; it is removed.
-        """
+    @override
+    def scale(self, count: int, reload: Callable[[], None], any_may_leave: bool) -> None:
+        check_integer("count", count, 1, MAX_ACTORS)
         before = len(self._actors)
         if not before:
             raise PyTritonInvalidOperationError("the model does not serve yet; scale it later")
@@ -167,7 +176,7 @@ class RayWorkerPool(RemoteWorkerPool):
                 self._remove(before)
                 raise
         self._remove(count)
-        self._workers = replace(self._workers, count=count)
+        self._count = count
 
     def _remove(self, count: int) -> None:
         gone = self._actors[count:]
@@ -179,8 +188,8 @@ class RayWorkerPool(RemoteWorkerPool):
         for actor in gone:
             self._ray.kill(actor)
 
+    @override
     def close(self) -> None:
-        """As :meth:`WorkerPool.close`; the actors end."""
         super().close()
         for actor in self._actors:
             self._ray.kill(actor)

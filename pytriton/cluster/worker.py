@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,19 +14,21 @@ from typing import Any
 
 import zmq
 
-from pytriton.cluster.channel import RemoteChannel
+from pytriton.cluster.channel import RefusedError, RemoteChannel
 from pytriton.cluster.derivation import derive_tensors
 from pytriton.cluster.keys import WorkerKeys
-from pytriton.cluster.messages import DERIVED, HELLO, LEAVE, PROTOCOL, READY, REFUSED, REPORT, WELCOME
+from pytriton.cluster.options import check_address, is_local
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonWorkerError
+from pytriton.logs import get_logger
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.pool.batch_reports import WorkerObservation
 from pytriton.pool.pool import ServedCallable, ServedModel
-from pytriton.pool.remote_workers import check_address, is_local
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
+from pytriton.restarts import Backoff
 from pytriton.signature.served import served_form
 from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.control import DERIVED, LEAVE, READY, REPORT
 from pytriton.wire.tensors import FrameError
 from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.inference import Options
@@ -36,7 +36,7 @@ from pytriton.worker.results import is_async
 
 __all__ = ["RemoteWorker", "WorkerOptions"]
 
-LOGGER = logging.getLogger("pytriton.worker")
+LOGGER = get_logger("pytriton.worker")
 
 CONNECT_S = 5.0
 ANSWER_S = 30.0
@@ -76,9 +76,6 @@ class RemoteWorker:
     """Answers the batches of one model with one callable, until :meth:`leave` or the model's end.
 
     Args:
-        model: Its name.
-        function: The callable.
-        options: Where to join.
         model_version: Its version; None is any.
         device: That the callable uses, for the server's side to show.
 
@@ -127,7 +124,7 @@ class RemoteWorker:
             PyTritonWorkerError: The server's side refused this worker.
             PyTritonValidationError: The callable does not fit the model.
         """
-        pause_s, attempts, said = FIRST_PAUSE_S, 0, ""
+        backoff, attempts, said = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), 0, ""
         try:
             while not self._leaving.is_set():
                 channel = RemoteChannel(
@@ -143,7 +140,8 @@ class RemoteWorker:
                 try:
                     served = self._join(channel)
                     if served is not None:
-                        pause_s, attempts, said = FIRST_PAUSE_S, 0, ""
+                        attempts, said = 0, ""
+                        backoff.reset()
                         LOGGER.info("answering batches of model %s at %s", self._model, self._options.connect)
                         served.executor.serve(channel)
                 except PeerGoneError as error:
@@ -161,8 +159,7 @@ class RemoteWorker:
                 if attempts % LOG_EVERY == 1:
                     LOGGER.info("model %s: waiting for %s", self._model, self._options.connect)
                 attempts += 1
-                self._leaving.wait(pause_s * random.uniform(0.5, 1.5))
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                self._leaving.wait(backoff.next_s() * random.uniform(0.5, 1.5))
         finally:
             if self._served is not None:
                 self._served[1].executor.close()
@@ -171,29 +168,15 @@ class RemoteWorker:
         """Join; None if nobody answers yet."""
         if not channel.wait_connected(CONNECT_S):
             return None
-        channel.tell(
-            HELLO,
-            {
-                "protocol": PROTOCOL,
-                "package": version("pytriton"),
-                "model": self._model,
-                "version": self._version,
-                "host": socket.gethostname(),
-                "process": os.getpid(),
-                "device": self._device,
-            },
-        )
-        answer = channel.hear(ANSWER_S)
-        if answer is None:
+        hello = {"package": version("pytriton"), "model": self._model, "version": self._version}
+        try:
+            content = channel.join({**hello, "process": os.getpid(), "device": self._device}, ANSWER_S)
+        except RefusedError as error:
+            if error.is_final:
+                raise PyTritonWorkerError(str(error)) from error
+            raise
+        if content is None:
             return None
-        kind, content = answer
-        if kind == REFUSED:
-            reason, final = content
-            if final:
-                raise PyTritonWorkerError(f"{self._options.connect} refused this worker: {reason}")
-            raise PeerGoneError(f"{self._options.connect} refused this worker: {reason}")
-        if kind != WELCOME:
-            raise PeerGoneError(f"{self._options.connect} did not say which model it serves")
         if "derive" in content:
             channel.tell(DERIVED, derive_tensors(self._function, self._model, content["derive"]))
             channel.hear(ANSWER_S)

@@ -67,14 +67,17 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
         strict: Check that all rows are equal.
 
     Raises:
-        PyTritonBadParameterError: At decoration: a name is reserved.
+        PyTritonBadParameterError: At decoration: a key name is reserved.
         PyTritonRuntimeError: At the call: the model has no batching, an input has no rows, or, if ``strict``, rows that
             differ.
         PyTritonValidationError: At the call: the model is not bound.
     """
     reserved = _RESERVED_NAMES.intersection(keys)
     if reserved:
-        raise PyTritonBadParameterError(f"@first_value cannot take {sorted(reserved)}: reserved, not an input")
+        names = ", ".join(map(repr, sorted(reserved)))
+        raise PyTritonBadParameterError(
+            f"@first_value got a reserved key name: {names} is not allowed; give names of the model's inputs"
+        )
 
     def reduced(inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {key: _first(key, inputs[key], squeeze_single_values, strict) for key in keys if key in inputs}

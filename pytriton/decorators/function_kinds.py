@@ -37,7 +37,6 @@ def then(result: Any, adapt: Callable[[Any], Any]) -> Any:
     Args:
         result: The value that the call returned: a result, an awaitable of one, or a generator or async generator of
             several.
-        adapt: From one result to another.
 
     Returns:
         The same kind as ``result``. Closing an adapted generator closes the original one.
@@ -73,7 +72,6 @@ def call_each(wrapped: Callable[..., Any], calls: Sequence[Call]) -> Any:
     """Make several calls one after the other, as if they were one.
 
     Args:
-        wrapped: A function of any kind.
         calls: Positional and keyword arguments of each call; at least one.
 
     Returns:
@@ -131,12 +129,6 @@ def _have_all_ended(results: Sequence[Any]) -> bool:
 
 def in_span(name: str, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Make a call in a child of the current span; if there is none, just make the call.
-
-    Args:
-        name: Name of the new span.
-        call: A function of any kind.
-        args: Its arguments.
-        kwargs: Its keyword arguments.
 
     Returns:
         The call's result. If it is a generator or coroutine, the span lasts until that has ended.

@@ -172,7 +172,6 @@ def batched_outputs(outputs: Any, rows: int, wrapped: Any, instance: Any) -> Inf
     Args:
         outputs: As for :func:`convert_output`.
         rows: Rows that the callable was called with.
-        wrapped: The callable.
         instance: The object whose method it is, or None.
 
     Returns:

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 import wrapt
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.introspection import signature_of
+from pytriton.logs import get_logger
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = [
@@ -37,6 +39,8 @@ __all__ = [
     "unpacking_decorator",
     "wrapper_of",
 ]
+
+LOGGER = get_logger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -159,11 +163,10 @@ def check_callable(function: Any, config: TritonModelConfig) -> None:
     """Check that a callable can take the arguments that it will get through the decorators of this package.
 
     Only a call that is certain to fail is refused: the effect of other decorators, and the parameters of built-in
-    functions, are not known.
+    functions, are not known. A function without parameters is a warning.
 
     Args:
         function: An inference callable, as given to ``bind``.
-        config: The model.
 
     Raises:
         PyTritonValidationError: It is a class, or its parameters do not fit the arguments.
@@ -223,7 +226,7 @@ def _signature(function: Any) -> inspect.Signature | None:
     if "__signature__" in getattr(function, "__dict__", {}):
         return None
     try:
-        return inspect.signature(function, follow_wrapped=False)
+        return signature_of(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return None
 
@@ -250,6 +253,14 @@ def _check_listed(
     function: Any, signature: inspect.Signature, config: TritonModelConfig, added: dict[str, Any]
 ) -> None:
     """Check a function that gets the list of requests."""
+    if not signature.parameters and not added:  # a placeholder, which some programs bind and never call
+        LOGGER.warning(
+            "%s() takes no arguments: model %s can be bound, but each of its requests will fail; give the function "
+            "one parameter, the list of requests",
+            _described(function),
+            config.model_name,
+        )
+        return
     try:
         signature.bind([], **added)
     except TypeError as error:

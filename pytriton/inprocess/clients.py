@@ -36,11 +36,13 @@ from pytriton.inprocess.exceptions import (
     UnsupportedError,
     code_of,
 )
-from pytriton.inprocess.handle import NOT_STARTED
+from pytriton.inprocess.handle import NOT_STARTED, is_forked
 from pytriton.inprocess.messages import InferenceRequest, InferenceResponse
-from pytriton.inprocess.pending import AsyncResponseIterator, PendingRequest, send_on_loop
+from pytriton.inprocess.pending import AsyncResponseIterator, PendingRequest, Unread, send_on_loop
 from pytriton.inprocess.server import LATEST, Model, Server
 from pytriton.inprocess.tensor import array_view
+from pytriton.introspection import override
+from pytriton.wire.frames import split_details
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -150,7 +152,9 @@ class ProtocolAdapter:
 
     def error(self, call: Call, error: TritonError) -> PyTritonClientError:
         """The client's error for an error of the server, as over a network."""
-        text = str(error)
+        text, details = split_details(str(error))
+        if is_forked():  # waiting does not change that
+            return PyTritonClientClosedError(f"{call.method} is not possible: {text}")
         if isinstance(error, InvalidArgumentError) and text == NOT_STARTED:
             return PyTritonClientConnectionError(f"{call.method} was not possible: {text}")
         refusal = PyTritonClientInferenceServerError(text)
@@ -158,7 +162,7 @@ class ProtocolAdapter:
             refusal = PyTritonClientQueueTimeoutError(text)
         elif isinstance(error, UnavailableError) or (isinstance(error, NotFoundError) and "unknown model" in text):
             refusal = PyTritonClientServerUnavailableError(text)
-        refusal.code = code_of(error)
+        refusal.code, refusal.details = code_of(error), details
         return refusal
 
     def _model(self, call: Call) -> Model:
@@ -268,9 +272,6 @@ def _send(adapter: ProtocolAdapter, call: Call) -> PendingRequest:
 class _FirstResponse:
     """Waits for the first response to a request in the running event loop.
 
-    Args:
-        timeout_s: Longest wait.
-
     Attributes:
         loop: The event loop.
         response: Gets the response; None if it did not come in time.
@@ -319,14 +320,17 @@ class AsyncInprocessTransport:
             if response is None or not response.final:
                 pending.cancel()
 
-    async def stream(self, call: Call) -> AsyncGenerator[InferResult, None]:
+    async def stream(self, call: Call, unread: Unread | None = None) -> AsyncGenerator[InferResult, None]:
         """Send a request, and yield the responses. Closing the generator cancels the request.
+
+        Args:
+            unread: Limits the responses that have come and were not yielded yet.
 
         Raises:
             PyTritonClientError: A response did not come in time, or is an error.
         """
         try:
-            responses = AsyncResponseIterator(self._adapter.request(call))
+            responses = AsyncResponseIterator(self._adapter.request(call), unread=unread)
         except TritonError as error:
             raise self._adapter.error(call, error) from error
         try:
@@ -363,8 +367,6 @@ class _InprocessClient(BaseModelClient):
     """Base of the clients of a server in this process.
 
     Args:
-        server: The server.
-        model_name: Name of the model.
         model_version: Version of the model; None uses the highest.
         settings: ``lazy_init``, ``init_timeout_s``, ``inference_timeout_s``, ``model_config`` and
             ``ensure_model_is_ready`` of :class:`~pytriton.client.session.BaseModelClient`, and those of the class
@@ -384,19 +386,11 @@ class _InprocessClient(BaseModelClient):
         """A new client of the same server and model, with the settings of another one."""
         if not isinstance(existing_client, _InprocessClient):
             raise TypeError(f"{existing_client!r} is no client of a server in this process")
-        session = existing_client._session
-        client = cls(
-            existing_client._server,  # type: ignore[arg-type]
-            session.model_name,
-            session.model_version,
-            init_timeout_s=session.init_timeout_s,
-            inference_timeout_s=session.inference_timeout_s,
-            model_config=session.known_config,
-            ensure_model_is_ready=not session.model_ready,
-            **(existing_client._own_settings() if isinstance(existing_client, cls) else {}),
-        )
-        client._options = existing_client._options
-        return client
+        return super().from_existing_client(existing_client)
+
+    @override
+    def _connection(self) -> tuple[Any, dict[str, Any]]:
+        return self._server, {}
 
     def get_lib(self) -> ModuleType:
         """UnsupportedError: tritonclient has no module for a server in this process."""

@@ -41,7 +41,6 @@ __all__ = [
 NOT_STARTED = "the server is not started; call start() first"
 DEFAULTS = Options()
 SERVER_VERSION = "2.51.0"  # needs wait_until_threads_sleep(); a test tells when the bundled server has another version
-WAIT_VARIABLE = "PYTRITON_UNLOAD_WAIT"
 WAIT_LIMIT_S = 0.1  # other threads of the program may compute for ever
 WAIT_POLL_S = 0.0005
 
@@ -251,10 +250,8 @@ def wait_until_threads_sleep() -> bool:
     whole again. A thread that sleeps has restored it.
 
     Returns:
-        Whether they sleep; True as well if ``PYTRITON_UNLOAD_WAIT=0`` in the environment turns the wait off.
+        Whether they sleep.
     """
-    if os.environ.get(WAIT_VARIABLE) == "0":
-        return True
     end, own = time.monotonic() + WAIT_LIMIT_S, str(threading.get_native_id())
     while is_running := any(state == "R" for thread, state in thread_states("self") if thread != own):
         if time.monotonic() >= end:

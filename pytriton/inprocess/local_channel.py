@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import logging
 import os
 import queue
 import threading
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from pytriton.inprocess.handle import is_forked
 from pytriton.inprocess.memory import address_of
+from pytriton.logs import get_logger
 from pytriton.server.backends import LIBRARY
 from pytriton.wire.channel import PeerGoneError
 from pytriton.wire.frames import BYE, INLINE_LIMIT_BYTES, KIND, NO_REGION, REQUEST, Frame, pack, unpack
@@ -33,7 +33,7 @@ from pytriton.worker.interfaces import Accept, Answer
 
 __all__ = ["LocalChannel", "NativeProxy", "native_proxy"]
 
-LOGGER = logging.getLogger("pytriton.worker")
+LOGGER = get_logger("pytriton.worker")
 
 ELSEWHERE = 0  # the region of a frame whose tensors are anywhere in memory
 REFUSED, TAKEN = 0, 1
@@ -63,10 +63,6 @@ class LocalChannel:
 
     Inputs are copied once, into memory that the callable may keep. Outputs of more than INLINE_LIMIT_BYTES are read
     where they are.
-
-    Args:
-        proxy: The other side.
-        number: Number of the connection.
 
     Attributes:
         ended_well: Whether the proxy said good-bye.
@@ -230,7 +226,7 @@ def _address(tensor: Tensor) -> int:
 
 
 class Interpreter(ctypes.Structure):
-    """``PytritonInterpreter`` of ``native/interpreter.h``."""
+    """``PytritonInterpreter`` of ``native/proxy/interpreter.h``."""
 
     _fields_ = [("accept", AcceptCallback), ("deliver", py_object), *((name, c_void_p) for name in PYTHON_FUNCTIONS)]
 

@@ -246,7 +246,6 @@ def choose_allocator(allocator: MemoryAllocator | None, place: Place | None) -> 
     """The allocator of a request's outputs; None: C++ allocates ordinary memory.
 
     Args:
-        allocator: The request's own.
         place: Where the request wants outputs, if it says so.
 
     Raises:

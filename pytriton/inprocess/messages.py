@@ -1,9 +1,9 @@
 """Requests and responses, and their encoding between Python and C++.
 
-``RequestHeader`` and ``InputHeader`` of ``native/pending_request.h`` are the form of a request;
-``native/encoded_response.cpp`` makes a block of each response. Most responses of a model differ only in the addresses
-of their outputs, which are the last bytes of the block, and in their ids. All other bytes are decoded once, and looked
-up later.
+``RequestHeader`` and ``InputHeader`` of ``native/inprocess/pending_request.h`` are the form of a request;
+``native/inprocess/encoded_response.cpp`` makes a block of each response. Most responses of a model differ only in the
+addresses of their outputs, which are the last bytes of the block, and in their ids. All other bytes are decoded once,
+and looked up later.
 """
 
 from __future__ import annotations
@@ -94,7 +94,6 @@ def encode_request(
     That memory is not copied, and must stay until the server has released the request.
 
     Args:
-        number: Identifies the request.
         place: Where outputs are wanted.
         notifications: Address of the queue that gets the number with each response; 0: none.
         hold: Whether to send it later, after :func:`set_details`.

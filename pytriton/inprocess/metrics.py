@@ -20,8 +20,6 @@ class MetricFamily:
 
     Args:
         kind: Counter or gauge.
-        name: Name in Prometheus.
-        description: Description in Prometheus.
 
     Raises:
         TritonError: The name is used for metrics of another kind.

@@ -1,4 +1,4 @@
-"""The C++ library that sends requests and takes their responses, ``native/requests_api.cpp``.
+"""The C++ library that sends requests and takes their responses, ``native/inprocess/requests_api.cpp``.
 
 A callback in Python would make a thread of the server wait for the interpreter lock, which a busy program holds for
 milliseconds. So C++ takes the responses and allocates their outputs, and Python fetches them. Only allocators of the
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import logging
 import os
 import threading
 import weakref
@@ -34,10 +33,12 @@ from typing import Any
 from pytriton.inprocess.capi import REQUESTS_LIBRARY, Api, MemoryType
 from pytriton.inprocess.exceptions import InternalError, UnavailableError
 from pytriton.inprocess.memory import MemoryAllocator, MemoryBuffer
+from pytriton.logs import get_logger
+from pytriton.threads import keep_running
 
 __all__ = ["Buffers", "NotificationQueue", "RequestsLibrary", "in_flight", "requests_library"]
 
-LOGGER = logging.getLogger("pytriton.inprocess")
+LOGGER = get_logger("pytriton.inprocess")
 INTERNAL = 1  # the code of an error
 COUNT_BYTES = 8  # of an eventfd
 MAX_NUMBERS = 64  # taken from a queue at once
@@ -86,9 +87,6 @@ class Buffers:
 class NotificationQueue:
     """Numbers of requests that something happened to. Threads of the server put them; they do not wait for Python.
 
-    Args:
-        handle: Called with each number.
-
     Attributes:
         pointer: The C++ object.
     """
@@ -102,7 +100,7 @@ class NotificationQueue:
 
     def read_on_thread(self, name: str) -> None:
         """Handle numbers from now on, on a thread that ends with the process."""
-        threading.Thread(target=self._read_forever, name=name, daemon=True).start()
+        keep_running(self._read_forever, name)
 
     def read_on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Handle numbers from now on, on an event loop. To be called on that loop."""
@@ -118,12 +116,12 @@ class NotificationQueue:
             for number in self._numbers[:count]:
                 try:
                     self._handle(number)
-                except Exception:  # other requests must get their responses
+                except BaseException:  # other requests must get their responses
                     LOGGER.exception("a response could not be delivered")
 
 
 class AllocatedBuffer(Structure):
-    """``AllocatedBuffer`` of ``native/pending_request.h``."""
+    """``AllocatedBuffer`` of ``native/inprocess/pending_request.h``."""
 
     _fields_ = (("base", c_void_p), ("token", c_uint64), ("memory", c_int32), ("_", c_int32), ("device", c_int64))
 

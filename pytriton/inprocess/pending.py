@@ -12,13 +12,14 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from ctypes import byref, c_void_p
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 from pytriton.inprocess.arguments import encode_name
-from pytriton.inprocess.exceptions import InvalidTypeError
+from pytriton.inprocess.exceptions import InvalidTypeError, UnavailableError
 from pytriton.inprocess.handle import check_process, is_forked
 from pytriton.inprocess.memory import choose_allocator, place_of
 from pytriton.inprocess.messages import (
@@ -31,9 +32,10 @@ from pytriton.inprocess.messages import (
 )
 from pytriton.inprocess.native import Buffers, NotificationQueue, RequestsLibrary, in_flight
 
-__all__ = ["AsyncResponseIterator", "PendingRequest", "ResponseIterator", "send_on_loop"]
+__all__ = ["AsyncResponseIterator", "PendingRequest", "ResponseIterator", "Unread", "send_on_loop"]
 
 SLICE_S = 1.0
+RESPONSE_BYTES = 2048  # of a response in Python, beside its outputs
 _numbers = count(1)
 
 
@@ -218,7 +220,6 @@ class ResponseIterator(_Responses, Iterator[InferenceResponse]):
     Several threads may use it: each response is returned to one of them.
 
     Args:
-        request: Sent by the constructor.
         raise_on_error: Whether to raise the error of a response that has one. The error's ``args`` end with the
             response. Iteration may go on afterwards, if that was not the last response.
 
@@ -250,13 +251,69 @@ class ResponseIterator(_Responses, Iterator[InferenceResponse]):
             return self._checked(response)
 
 
+class Unread(Protocol):
+    """Says how much of a stream may wait to be read."""
+
+    def grow(self, size: int) -> bool:
+        """Count bytes that have come; False if they are too many."""
+
+    def shrink(self, size: int) -> None:
+        """Count bytes that were read, or dropped."""
+
+
+class _LimitedQueue:
+    """Responses that wait to be read. When they are too many, an error takes their place, and the request is cancelled.
+
+    A callable yields as fast as it can, whoever reads.
+
+    Args:
+        unread: Says how many are too many.
+
+    Attributes:
+        cancel: Cancels the request.
+    """
+
+    def __init__(self, unread: Unread) -> None:
+        self.cancel: Callable[[], None]
+        self._unread = unread
+        self._responses: deque[InferenceResponse] = deque()
+        self._sizes: deque[int] = deque()
+        self._arrived = asyncio.Event()
+        self._is_over = False
+
+    def put_nowait(self, response: InferenceResponse) -> None:
+        """Add a response."""
+        if self._is_over:
+            return
+        size = RESPONSE_BYTES + sum(each.size for each in response.outputs.values())
+        if not self._unread.grow(size):
+            self._is_over = True
+            self._unread.shrink(size + sum(self._sizes))
+            self._responses.clear()
+            self._sizes.clear()
+            text = "the stream is not read, and its responses take all memory that they may"
+            response, size = InferenceResponse(response.model, error=UnavailableError(text), final=True), 0
+            self.cancel()
+        self._responses.append(response)
+        self._sizes.append(size)
+        self._arrived.set()
+
+    async def get(self) -> InferenceResponse:
+        """Take the next response. For one task."""
+        while not self._responses:
+            self._arrived.clear()
+            await self._arrived.wait()
+        self._unread.shrink(self._sizes.popleft())
+        return self._responses.popleft()
+
+
 class AsyncResponseIterator(_Responses, AsyncIterator[InferenceResponse]):
     """The same for coroutines, on the loop that runs when it is made. Several tasks may use it.
 
     Args:
-        request: Sent by the constructor.
         raise_on_error: As for :class:`ResponseIterator`.
         loop: Another loop to use.
+        unread: Limits the responses that wait; then one task may use it, on the loop that runs.
 
     Raises:
         RuntimeError: No loop runs, and none is given.
@@ -268,20 +325,24 @@ class AsyncResponseIterator(_Responses, AsyncIterator[InferenceResponse]):
         request: InferenceRequest,
         raise_on_error: bool = False,
         loop: asyncio.AbstractEventLoop | None = None,
+        unread: Unread | None = None,
     ) -> None:
         super().__init__(raise_on_error)
         copies = request.response_queue
         if copies is not None and not isinstance(copies, asyncio.Queue):
             raise InvalidTypeError(f"response_queue is {copies!r}; async_infer() takes an asyncio.Queue")
-        self._responses: asyncio.Queue[InferenceResponse | None] = asyncio.Queue()
+        limited = None if unread is None else _LimitedQueue(unread)
+        self._responses: Any = limited or asyncio.Queue()
         queues = [self._responses] if copies is None else [self._responses, copies]
         self._pending = send_on_loop(request, asyncio.get_running_loop() if loop is None else loop, *queues)
+        if limited is not None:
+            limited.cancel = self._pending.cancel
 
     async def __anext__(self) -> InferenceResponse:
         if self._ended:
             raise StopAsyncIteration
-        response = await self._responses.get()
-        if response is None or response.final:
+        response: InferenceResponse | None = await self._responses.get()
+        if isinstance(self._responses, asyncio.Queue) and (response is None or response.final):
             self._responses.put_nowait(None)  # for the next task that waits
         if response is None:
             raise StopAsyncIteration

@@ -34,6 +34,7 @@ from pytriton.inprocess.messages import InferenceRequest, ResponseLayout
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.pending import AsyncResponseIterator, ResponseIterator
 from pytriton.model_config.parser import complete_config, is_partial_config
+from pytriton.threads import check_threads
 
 __all__ = ["LATEST", "Model", "ModelDictionary", "Server"]
 
@@ -49,8 +50,11 @@ class Server:
     server returns. The server stops when nothing refers to it any more, and when the interpreter ends.
 
     Args:
-        options: Its options.
         kwargs: Fields of :class:`Options`, in place of ``options``.
+
+    Attributes:
+        options: Its options.
+        owner: What has bound callables to it, and stays as long as this object; None if nothing has.
 
     Raises:
         InvalidArgumentError: Both are given, or there is no such field.
@@ -68,6 +72,7 @@ class Server:
         self._starting = threading.Lock()
         self._handle: ServerHandle | None = None
         self._finalizer: weakref.finalize[..., Server] | None = None
+        self.owner: object = None
 
     def __repr__(self) -> str:
         return f"Server({self.options.server_id!r}, {'started' if self._handle else 'not started'})"
@@ -110,6 +115,7 @@ class Server:
 
     def _start(self, only_if_needed: bool = False) -> None:
         check_process()
+        check_threads("a server in this process", "threading", instead="start it in a process without it")
         with self._starting:
             if self._handle is None:
                 handle = ServerHandle(self.options)
@@ -117,6 +123,14 @@ class Server:
                 self._finalizer.atexit = False  # the handle's own hook stops it
             elif not only_if_needed:
                 raise InvalidArgumentError("the server is started already")
+
+    def successor(self) -> Server:
+        """Another object of the same server, which goes on when nothing refers to this one: the other one stops it."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        other = Server(self.options)
+        other._handle = self.handle
+        return other
 
     def stop(self) -> Server:
         """Wait for requests in flight, for ``exit_timeout`` seconds at most, and unload all models. It may start again.
@@ -176,7 +190,6 @@ class Server:
         """Load or reload a model, and wait until it is loaded; only in the control mode EXPLICIT.
 
         Args:
-            model_name: Its name.
             parameters: ``config``: a configuration in JSON that replaces the model's own; one without backend and
                 tensors is completed from that of the loaded model. ``file:<path>``: a file; files replace the model's
                 folder.
@@ -204,7 +217,6 @@ class Server:
         """Unload all versions of a model; only in the control mode EXPLICIT.
 
         Args:
-            model: The model, or its name.
             unload_dependents: Whether to unload models that it consists of as well.
             wait_until_unloaded: Whether to wait until it is unloaded: its last request is answered then.
             polling_interval: Seconds between two checks.
@@ -223,7 +235,6 @@ class Server:
         """Add a folder of models; not in the control mode POLL.
 
         Args:
-            repository_path: The folder.
             name_mapping: Names of models by names of their folders.
         """
         self._call(
@@ -278,8 +289,6 @@ class Model:
     model, as a rule NotFoundError.
 
     Args:
-        server: Its server.
-        name: Its name.
         version: Its version; -1: the one that the server chooses.
         state: READY, UNAVAILABLE, LOADING, UNLOADING or None, as ``Server.models()`` found it.
         reason: The reason of that state, if the server gave one.

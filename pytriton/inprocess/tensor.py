@@ -26,7 +26,7 @@ TEXTS = "OSUT"  # kinds of dtypes of BYTES; T is StringDType of NumPy 2
 
 @dataclass
 class Tensor:
-    """Memory with a data type and a shape. ``numpy.from_dlpack(tensor)`` is a view of it.
+    """Memory with a data type and a shape. ``numpy.from_dlpack(tensor)`` is a view of it, which keeps the tensor.
 
     Attributes:
         data_type: Type of the elements.
@@ -154,7 +154,7 @@ class Tensor:
         if stream not in (None, 0) and not on_gpu:  # memory of a GPU is complete: any stream may read it
             raise UnsupportedError(f"a tensor in memory of the CPU knows no stream; stream is {stream!r}")
         if not on_gpu and self._dtype() is not None:
-            array = array_view(self)
+            array = _view(self, owner=(self, self.memory_buffer))
             return (array.copy() if copy else array).__dlpack__()
         if self.data_type not in CODES:
             raise InvalidArgumentError(f"DLPack has no tensors of {self.data_type.name}")
@@ -163,7 +163,8 @@ class Tensor:
                 f"a tensor of {self.data_type.name} in {self.memory_type.name} memory cannot be copied"
             )
         self._bytes_needed(CODES[self.data_type][1] // 8)
-        return make_capsule(self.data_ptr, self.__dlpack_device__(), self.data_type, self.shape, self.memory_buffer)
+        owner = self, self.memory_buffer  # which may be assigned
+        return make_capsule(self.data_ptr, self.__dlpack_device__(), self.data_type, self.shape, owner)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         device = DLDeviceType.kDLCUDA if self.memory_type == MemoryType.GPU else DLDeviceType.kDLCPU
@@ -188,12 +189,16 @@ def array_view(tensor: Tensor) -> npt.NDArray[Any]:
     Raises:
         InvalidArgumentError: NumPy has no dtype for it, or the memory is smaller than the shape.
     """
+    return _view(tensor, tensor.memory_buffer)
+
+
+def _view(tensor: Tensor, owner: object) -> npt.NDArray[Any]:
     dtype = tensor._dtype()
     if dtype is None:
         raise InvalidArgumentError(f"NumPy has no dtype for {tensor.data_type.name}")
     buffer = tensor.memory_buffer
     memory: Any = (ctypes.c_uint8 * tensor._bytes_needed(dtype.itemsize)).from_address(buffer.data_ptr)
-    memory.owner = buffer
+    memory.owner = owner
     return np.ndarray(tensor.shape, dtype, memory)
 
 

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
+import atexit
+import math
+import os
+import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pytriton.base import TritonBase
+from pytriton.binding import ModelRegistry
 from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.inprocess.capi import ModelControlMode, RateLimitMode, installation
-from pytriton.inprocess.clients import InprocessTransport, ModelClient, ProtocolAdapter
+from pytriton.inprocess.clients import AsyncInprocessTransport, InprocessTransport, ModelClient, ProtocolAdapter
 from pytriton.inprocess.exceptions import InvalidArgumentError, TritonError
 from pytriton.inprocess.local_channel import native_proxy
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.server import Server
+from pytriton.lifecycle import weakly
+from pytriton.logs import get_logger
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.server.backends import LIBRARY
 from pytriton.server.installation import BUNDLED
+from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.model_server import ModelServer, ServerCapabilities, WaitDrained
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.interfaces import Accept
 
 __all__ = ["Triton"]
 
-LOGGER = logging.getLogger("pytriton.triton")
+LOGGER = get_logger("pytriton.triton")
 
 UNLOADED = {"", "UNAVAILABLE"}
 SERVER_POLL_S = 1.0  # a server that stops checks its models this seldom; most are unloaded at once
@@ -66,16 +76,28 @@ class Triton(TritonBase):
         given = Server(options, **kwargs).options
         super().__init__(workspace)
         self.server = Server(_with_store(given, self._workspace.model_store_path))
+        self.server.owner = self  # for models and clients of the server
+        self._started_servers: list[Server] = []
+        pieces = os.getpid(), self._lifecycle.at_exit, self._models, self._started_servers, self._workspace, self._pages
+        self._forgotten = weakref.finalize(self, _stop_aside, *pieces)
+        self._forgotten.atexit = False  # the hook stops it
 
     def client(self, model_name: str, model_version: str | None = None, **settings: Any) -> ModelClient:
         """A client of a model; use :class:`DecoupledModelClient` for decoupled models.
 
         Args:
-            model_name: Name of the model.
             model_version: Its version; None uses the highest.
             settings: Those of :class:`ModelClient`.
         """
         return ModelClient(self.server, model_name, model_version, **settings)
+
+    def async_transport(self) -> AsyncInprocessTransport:
+        """What calls the server from coroutines, also for streams."""
+        return AsyncInprocessTransport(ProtocolAdapter(self.server))
+
+    async def read_metrics(self) -> str:
+        """The server's metrics, as Prometheus reads them."""
+        return await asyncio.to_thread(self.server.metrics)
 
     def _capabilities(self) -> ServerCapabilities:
         options, is_ours = self.server.options, installation().home == BUNDLED
@@ -99,7 +121,35 @@ class Triton(TritonBase):
             raise
         except TritonError as error:
             raise PyTritonServerError(f"the server cannot start in this process: {error}") from error
+        self._started_servers.append(self.server.successor())
         return InprocessServer(self.server)
+
+    def _exit_hook(self) -> Callable[[], object]:
+        return weakly(self._finish)
+
+    def _finish(self) -> bool:
+        self._forgotten.detach()
+        return super()._finish()
+
+
+def _stop_aside(process: int, at_exit: Callable[[], object], *pieces: Any) -> None:
+    """Stop what a ``Triton`` had, to which nothing refers now, on a new thread: the garbage collector calls this."""
+    atexit.unregister(at_exit)
+    if os.getpid() == process:
+        threading.Thread(target=_stop_pieces, args=pieces, name="pytriton-stop").start()
+
+
+def _stop_pieces(models: ModelRegistry, servers: list[Server], workspace: Workspace, pages: list[MetricsPage]) -> None:
+    models.interrupt()
+    for server in servers:
+        LOGGER.info("nothing refers to the server in this process any more; it stops")
+        running = InprocessServer(server)
+        running.end(models.names(loaded=True), partial(models.wait_drained, running), math.inf)
+    models.disconnect()
+    for page in pages:
+        page.close()
+    workspace.clean()
+    models.clear()
 
 
 def _listen_locally(path: str, accept: Accept) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Language and embedding models, which the REST front serves with OpenAI's API.
+"""Language and embedding models, which the app serves with OpenAI's API.
 
 ::
 
@@ -11,12 +11,12 @@
 
 ============= ================================================================================================
 ``models``    ``ChatModel``, ``CompletionModel``, ``EmbeddingModel``: functions as models
-``requests``  what these functions get, and what the routes of the front check
+``requests``  what these functions get, and what the routes of the app check
 ``chunks``    what these functions yield
 ``writing``   chunks as JSON, one or several for each response of the model
 ``stops``     where a text ends because of a stop sequence, and texts that are split within a character
 ``templates`` chat templates
-``kinds``     the parameter of a model's configuration that tells the front what it is
+``kinds``     the parameter of a model's configuration that tells the app what it is
 ============= ================================================================================================
 
 pydantic and jinja2 come with the extra ``llm``: ``pip install 'pytriton[llm]'``.

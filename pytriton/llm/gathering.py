@@ -1,6 +1,6 @@
 """Responses with several chunks, for streams that are faster than responses can be sent.
 
-A response costs the server and the front about as much as hundreds of chunks. The streams of an instance send
+A response costs the server and the app about as much as hundreds of chunks. The streams of an instance send
 :data:`MOST_PER_S` responses a second together. A chunk that comes later than that after the one before it is sent at
 once; others wait for their turn, and travel in one response with those that come meanwhile.
 """

@@ -1,4 +1,4 @@
-"""What a model of this package is, as its configuration tells the front: one parameter, whose text is JSON.
+"""What a model of this package is, as its configuration tells the app: one parameter, whose text is JSON.
 
 ::
 

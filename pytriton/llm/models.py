@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from abc import abstractmethod
 from collections.abc import (
     AsyncGenerator,
@@ -21,7 +20,6 @@ from typing import Any, Generic, TypeVar, get_origin
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from pytriton.exceptions import ErrorCode, PyTritonRequestError, PyTritonValidationError
 from pytriton.llm.gathering import Pace
@@ -38,7 +36,7 @@ from pytriton.llm.kinds import (
     VECTOR,
     Kind,
 )
-from pytriton.llm.requests import ChatRequest, CompletionRequest, text_of
+from pytriton.llm.requests import ChatRequest, CompletionRequest, WrongRequestError, read_json, read_request, text_of
 from pytriton.llm.templates import renderer
 from pytriton.llm.writing import ChatWriter, CompletionWriter, Count, Writer
 from pytriton.model_config.model_config import ModelConfig
@@ -53,6 +51,8 @@ R = TypeVar("R", ChatRequest, CompletionRequest)
 
 ASYNC = (AsyncIterator, AsyncIterable, AsyncGenerator)
 Arrays = dict[str, NDArray[Any]]
+MISUSES = (AttributeError, TypeError)
+TEXT_ALONE = "this model takes text, not tokens"
 
 
 class _Model(OwnForm):
@@ -97,14 +97,21 @@ class _Streamed(_Model, Generic[R]):
     def _form(self) -> Callable[..., Any]:
         def answer(requests: list[Mapping[str, Any]]) -> Generator[list[Arrays], None, None]:
             request, writer = self._read(requests[0])
-            items = _each(self._function(request))
+            items: Any = ()
+            has_begun = False
             try:
+                items = _each(self._function(request))
                 for item in items:
                     chunk = writer.write(item)
                     if chunk is not None:
+                        has_begun = True
                         yield _response([chunk])
                     if writer.ended:
                         break
+            except MISUSES as error:
+                if not has_begun:
+                    self._check_prompt(request, error)
+                raise
             finally:
                 if hasattr(items, "close"):
                     items.close()
@@ -117,22 +124,29 @@ class _Streamed(_Model, Generic[R]):
 
         async def answer(requests: list[Mapping[str, Any]]) -> AsyncGenerator[list[Arrays], None]:
             request, writer = self._read(requests[0])
-            items = self._function(request)
-            if inspect.isawaitable(items):
-                items = await items
-            if not hasattr(items, "__aiter__"):
-                items = _each_async(_each(items))
-            async with aclosing(pace.gathered(_written(items, writer))) as responses:
-                async for chunks in responses:
-                    yield _response(chunks)
+            has_begun = False
+            try:
+                items = self._function(request)
+                if inspect.isawaitable(items):
+                    items = await items
+                if not hasattr(items, "__aiter__"):
+                    items = _each_async(_each(items))
+                async with aclosing(pace.gathered(_written(items, writer))) as responses:
+                    async for chunks in responses:
+                        has_begun = True
+                        yield _response(chunks)
+            except MISUSES as error:
+                if not has_begun:
+                    self._check_prompt(request, error)
+                raise
 
         return answer
 
+    def _check_prompt(self, request: R, error: Exception) -> None:  # chats have no tokens
+        """Raise another error, if the function cannot have used the prompt."""
+
     def _read(self, inputs: Mapping[str, Any]) -> tuple[R, Writer]:
-        try:
-            request = self._requests.model_validate_json(inputs[REQUEST][0])
-        except ValidationError as error:
-            raise PyTritonRequestError(f"the request does not fit: {error}", ErrorCode.INVALID_ARG) from error
+        request = read_request(self._requests, inputs[REQUEST][0])
         choice = int(inputs[CHOICE][0]) if CHOICE in inputs else 0
         return self._of_choice(request, choice)
 
@@ -194,6 +208,9 @@ class CompletionModel(_Streamed[CompletionRequest]):
             or ``Finish``, or returns a text. See :class:`ChatModel`.
         tokenizer: See :class:`ChatModel`.
         owned_by: Whom the list of models names.
+        takes_tokens: Whether the prompt may be a list of tokens. If not, and the tokenizer has a method ``decode``, the
+            function gets the text of the tokens; else such requests are refused. None tries the function: a TypeError
+            or AttributeError before its first chunk refuses the request.
 
     Raises:
         PyTritonValidationError: The function is wrong.
@@ -202,14 +219,33 @@ class CompletionModel(_Streamed[CompletionRequest]):
     _kind = COMPLETION
     _requests = CompletionRequest
 
-    def __init__(self, function: Callable[..., Any], *, tokenizer: Any = None, owned_by: str = "pytriton") -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        tokenizer: Any = None,
+        owned_by: str = "pytriton",
+        takes_tokens: bool | None = None,
+    ) -> None:
         super().__init__(function, tokenizer, owned_by)
+        self._takes_tokens = takes_tokens
+        self._decode = getattr(tokenizer, "decode", None)
+
+    def _check_prompt(self, request: CompletionRequest, error: Exception) -> None:
+        if self._takes_tokens is None and isinstance(request.prompt, list):
+            text = f"{TEXT_ALONE}; its function failed for them: {type(error).__name__}: {error!s:.200}"
+            raise PyTritonRequestError(text, ErrorCode.INVALID_ARG) from error
 
     def _of_choice(self, request: CompletionRequest, choice: int) -> tuple[CompletionRequest, Writer]:
         number, index = divmod(choice, request.n or 1)
         if number >= len(request.prompts):
             raise PyTritonRequestError(f"the request has no choice {choice}", ErrorCode.INVALID_ARG)
-        given = request.prompt = request.prompts[number]
+        given = request.prompts[number]
+        if isinstance(given, list) and self._takes_tokens is False:
+            if self._decode is None:
+                raise PyTritonRequestError(TEXT_ALONE, ErrorCode.INVALID_ARG)
+            given = self._decode(given)
+        request.prompt = given
         request.for_choice(index)
 
         def prompt() -> str | int:
@@ -278,13 +314,13 @@ class EmbeddingModel(_Model):
 
     def _text(self, data: bytes) -> Any:
         try:
-            given = json.loads(data)
-        except ValueError as error:
-            raise PyTritonRequestError(f"{INPUT} is no JSON: {error}", ErrorCode.INVALID_ARG) from error
+            given = read_json(data)
+        except WrongRequestError as error:
+            raise PyTritonRequestError(f"{INPUT}: {error}", ErrorCode.INVALID_ARG) from error
         if isinstance(given, str) or self._takes_tokens:
             return given
         if self._decode is None:
-            raise PyTritonRequestError("this model takes text, not tokens", ErrorCode.INVALID_ARG)
+            raise PyTritonRequestError(TEXT_ALONE, ErrorCode.INVALID_ARG)
         return self._decode(given)
 
     def _responses(self, texts: list[Any], rows: list[int], result: Any) -> list[Arrays]:

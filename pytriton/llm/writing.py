@@ -1,6 +1,6 @@
 """What functions yield, as the chunks of a model's responses.
 
-A chunk is JSON: what a choice of OpenAI's API has beside its ``index``, or ``{"usage": {...}}``. So the front need not
+A chunk is JSON: what a choice of OpenAI's API has beside its ``index``, or ``{"usage": {...}}``. So the app need not
 read the chunks of a stream, and puts them into its events as they are.
 """
 
@@ -28,7 +28,6 @@ class Writer(ABC):
     """Writes one answer.
 
     Args:
-        stop: Stop sequences.
         logprobs: How many of the most likely tokens the client wants; None for no log probabilities.
         prompt: What the request asks, for ``count``.
         count: Counts tokens; None leaves them out, if the function does not tell them.

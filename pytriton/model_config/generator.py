@@ -29,7 +29,6 @@ class ModelConfigGenerator:
     """Writes a model's configuration for the server.
 
     Args:
-        config: The model.
         backend: Name of the server's backend that runs it; default: the configuration's.
     """
 

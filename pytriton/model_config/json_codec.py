@@ -51,8 +51,6 @@ class Field:
     """One attribute and its key.
 
     Args:
-        attribute: Name of the attribute.
-        key: Key as written.
         codec: Its kind of value.
         omit: The value that is not written; by default every value is written.
         required: Reading fails without it; otherwise the attribute has the default of its class.

@@ -228,7 +228,6 @@ class InstanceGroup:
 
     Args:
         count: Number of instances, on each of the GPUs if there are any. For ``bind``, None is the number of callables.
-        kind: Kind of device.
         gpus: Numbers of the GPUs, for KIND_GPU.
         host_policy: Name of a policy of ``TritonConfig.host_policy``, for memory and cores of the server's threads.
         rate_limiter: Resources that the instances need while they work.
@@ -263,11 +262,7 @@ class AllVersions:
 
 @dataclass
 class LatestVersions:
-    """The server serves the versions with the highest numbers.
-
-    Args:
-        count: Number of versions.
-    """
+    """The server serves the versions with the highest numbers."""
 
     count: int = 1
 
@@ -329,6 +324,9 @@ class ModelConfig:
         version_policy: Which of the bound versions the server serves; the same for all versions of a model.
         proxy: What passes requests from the server to the callable: ``"native"``, a backend of this package, or
             ``"python"``, a model of Triton's Python backend. ``"auto"`` is native wherever it is available.
+
+    Raises:
+        PyTritonBadParameterError: A number is no integer.
     """
 
     batching: bool = True
@@ -343,6 +341,12 @@ class ModelConfig:
     instance_groups: list[InstanceGroup] | None = field(default=None, kw_only=True)
     version_policy: VersionPolicy = field(default_factory=AllVersions, kw_only=True)
     proxy: str = field(default="auto", kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch_size", "max_batches_in_flight"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise PyTritonBadParameterError(f"{name} must be an integer, got {value!r}")
 
 
 def _list_or_none(name: str, value: Any, example: str) -> list[Any] | None:

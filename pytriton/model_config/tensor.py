@@ -62,7 +62,6 @@ class TensorSpec:
     """An input or output of a served model.
 
     Args:
-        name: Its name.
         shape: Dimensions without the batch axis; -1 is any size. ``()`` is one value per row: callables see
             ``(batch,)``, clients exchange ``(batch, 1)``.
         dtype: NumPy scalar type; for BYTES tensors ``np.bytes_``, also when given as ``object``.

@@ -39,8 +39,6 @@ class TritonModelConfig:
     labels, which are read back from a file beside the configuration's file, and never from a server.
 
     Args:
-        model_name: Its name.
-        model_version: Its version.
         max_batch_size: Most rows in one call; becomes 0 without batching.
         batching: Tensors have a batch axis.
         batcher: How the server merges waiting requests; None is one request per call. A DynamicBatcher becomes None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.logs import get_logger
 from pytriton.model_config.model_config import (
     AllVersions,
     DeviceKind,
@@ -33,7 +33,7 @@ from pytriton.model_config.warmup import ModelWarmup, WarmupInput
 
 __all__ = ["check_integer", "checked_copy", "groups_of_callables", "validate", "validate_for_bind"]
 
-LOGGER = logging.getLogger(__name__)
+LOGGER = get_logger(__name__)
 
 ConfigT = TypeVar("ConfigT")
 
@@ -81,7 +81,6 @@ def validate_for_bind(config: TritonModelConfig, callables: int, model_warmup: S
     """Check the configuration of a model that ``bind`` has described; includes :func:`validate`.
 
     Args:
-        config: The model.
         callables: How many callables it has.
         model_warmup: The warm-up requests that ``bind`` makes.
 
@@ -185,8 +184,6 @@ def _check_warmup(model_warmup: Sequence[ModelWarmup], config: TritonModelConfig
         check_integer(f"{place}: count", warmup.count, 0, _UINT32_MAX)
         if unknown := sorted(warmup.inputs.keys() - specs.keys()):
             raise PyTritonBadParameterError(f"{place}: {unknown} are no inputs of the model; it has {[*specs]}")
-        if missing := sorted(name for name, spec in specs.items() if name not in warmup.inputs and not spec.optional):
-            raise PyTritonBadParameterError(f"{place}: inputs {missing} are missing, and not optional")
         for name, warmup_input in warmup.inputs.items():
             _check_warmup_input(f"{place}: input {name!r}", warmup_input, specs[name])
 

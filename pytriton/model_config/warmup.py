@@ -70,7 +70,8 @@ class ModelWarmup:
     Args:
         name: For the log.
         batch_size: Rows of each request; 0 or 1 for a model without batching, whose arrays have no batch axis.
-        inputs: The values of each input by its name; optional inputs may be left out.
+        inputs: The values of each input by its name. Of inputs that are left out, optional ones are absent from the
+            requests that ``bind`` makes, and others are zeros.
         count: Number of requests; 0 is 1, as in the server.
 
     Raises:
@@ -126,7 +127,6 @@ def generate_warmup_requests(
     """The inputs of each request: ``count`` of them for each :class:`ModelWarmup`.
 
     Args:
-        model_warmup: The requests to make.
         input_specs: The model's inputs: any objects with a ``name``. The arrays have their order.
         outputs_specs: Not used; requests ask for all outputs.
         batching: Whether the model's tensors have a batch axis.

@@ -4,12 +4,15 @@
 
     Model
     └── WorkerPool (pool.py)
-        ├── ThreadWorkerPool (threads.py)               for a list of callables
+        ├── ThreadWorkerPool (threads.py)               of Callables
         │   └── Instance (pytriton.worker)              one per callable, in this process
-        └── ProcessWorkerPool (process_pool.py)         for Processes(factory) (processes.py)
+        └── ProcessWorkerPool (processes.py)            of Processes
             └── Supervisor (supervisor.py)              one per worker: starts, restarts, replaces and stops it
-                └── WorkerProcess (worker_process.py)   the process; commands and reports: messages.py
+                └── ChildProcess (process.py)           the process; it talks through pipes.py
                     └── worker_main.py                  in that process: Instance ══ its proxy
+
+``Workers`` (pool.py) is what a pool is made of; another kind of it, with its pool, needs no change elsewhere. Those of
+:mod:`pytriton.cluster` are such kinds.
 
 A worker process holds the socket of its instance. Batches do not pass through the process that started it.
 """

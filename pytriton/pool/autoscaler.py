@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -12,10 +11,12 @@ from typing import Any, Protocol
 
 from pytriton import forks
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
+from pytriton.logs import get_logger
+from pytriton.threads import keep_running
 
 __all__ = ["Autoscaler", "Load", "Scalable"]
 
-LOGGER = logging.getLogger("pytriton.workers")
+LOGGER = get_logger("pytriton.workers")
 
 IDLE_SHARE = 0.7  # of the time of one worker less; below it, one worker can be removed
 
@@ -101,7 +102,7 @@ class Autoscaler:
         self._idle_periods = 0
         self._before = Load()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"pytriton-autoscaler-{model_name}", daemon=True)
+        self._thread: threading.Thread | None = None
         forks.register(self)
 
     def after_fork(self) -> None:
@@ -122,12 +123,13 @@ class Autoscaler:
     def start(self) -> None:
         """Scale to the minimum, and start; raises as :meth:`Triton.scale`."""
         self._triton.scale(self._model, self.workers)
-        self._thread.start()
+        self._thread = keep_running(self._run, f"pytriton-autoscaler-{self._model}")
 
     def stop(self) -> None:
         """Stop scaling; the number of workers stays."""
         self._stopped.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         last = time.monotonic()

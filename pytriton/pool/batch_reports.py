@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from pytriton.introspection import override
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.wire.frames import Frame
 from pytriton.worker.interfaces import BatchObserver
@@ -42,12 +43,12 @@ class WorkerObservation(Observation):
         self._requests = 0
         self._counting = threading.Lock()
 
+    @override
     def is_idle(self) -> bool:
-        """As :meth:`Observation.is_idle`."""
         return self._max_requests is None and not self.reports_batches and super().is_idle()
 
+    @override
     def observers(self, model: str, version: int, frame: Frame) -> list[BatchObserver]:
-        """As :meth:`Observation.observers`."""
         if self._max_requests is not None:
             with self._counting:
                 before, self._requests = self._requests, self._requests + frame.requests

@@ -1,59 +1,24 @@
-"""Messages between a worker process and the process that launched it: commands, reports and log records.
-
-===============================  ===================================================================================
-commands                         to the worker
-``drain``                        accept no further batch, answer those that have arrived, and end
-``observe``                      report batches from now on
-``quiet``, number, None          question, answered with the seconds since the last batch; 0 while one is answered
-``rebind``, number, bytes        question: call the factory of this pickled :class:`WorkerSpec` and serve its callable;
-                                 answered with an empty text, or with the traceback
-end of the pipe                  end when the callable has returned
-reports                          from the worker
-``ready``, is_async              the callable is warmed up, and the instance waits for its proxy
-``failed``, traceback            the worker cannot start, and ends
-``derived``, bytes               the pickled tensors of the model, which was all that the process was asked for
-``refused``, text                they cannot be derived of its callable
-``connected``                    a proxy has connected
-``disconnected``, bool, bool     a proxy has disconnected; is another one connected, and did the server close it
-``unrecoverable``                the callable wants the server to stop
-``max_requests_reached``         the worker has been sent ``max_requests``
-``answer``, number, value        to the question with this number
-``batch``, number, what, ...     for metrics; see batch_reports.py
-``log``, dict                    fields of a record of :mod:`logging`
-===============================  ===================================================================================
-"""
+"""What a worker process is told at its start, and how that is pickled; ``wire/control.py`` has the later messages."""
 
 from __future__ import annotations
 
 import io
-import logging
-import os
-import socket
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from inspect import unwrap
-from multiprocessing.connection import Connection
 from types import FunctionType, MethodType
 from typing import Any
 
 import cloudpickle
 import wrapt
 
-from pytriton import forks
 from pytriton.decorators.signatures import wrapper_of
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.pool.processes import WorkerResources
+from pytriton.pool.resources import WorkerResources
 from pytriton.worker.inference import Options
 
-__all__ = ["MessagePipe", "PipeLogHandler", "WorkerSpec", "dumps", "log_levels", "log_worker_record"]
-
-RECORD_FIELDS = (
-    *("name", "levelno", "levelname", "pathname", "filename", "module", "lineno"),
-    *("funcName", "created", "msecs", "threadName", "thread", "process"),
-)
+__all__ = ["WorkerSpec", "dumps"]
 
 
 @dataclass(frozen=True)
@@ -82,85 +47,6 @@ class WorkerSpec:
     def call_factory(self) -> Any:
         """Returns the inference callable."""
         return self.factory(device=self.resources.device_in_worker) if self.takes_device else self.factory()
-
-
-class MessagePipe:
-    """One end of the duplex pipe. Any thread sends; one thread receives."""
-
-    def __init__(self, connection: Connection[Any, Any]) -> None:
-        self._connection = connection
-        self._sending = threading.Lock()
-        self._ending = threading.Lock()  # a second one: _sending is held for as long as the pipe is full
-        forks.register(self)
-
-    def after_fork(self) -> None:
-        """In a forked child, close this end without a message: the other process would take it for the parent's."""
-        self._sending, self._ending = threading.Lock(), threading.Lock()
-        if not self._connection.closed:
-            forks.abandon(self._connection.fileno())
-
-    def send(self, message: str, *details: Any) -> None:
-        """Send a command or a report. Blocks while the pipe is full; does nothing if the other process has ended."""
-        with self._sending, suppress(OSError):
-            self._connection.send((message, *details))
-
-    def receive(self) -> tuple[Any, ...] | None:
-        """Wait for the next message; None if the other process has ended."""
-        try:
-            return tuple(self._connection.recv())
-        except (EOFError, OSError):
-            return None
-
-    def fileno(self) -> int:
-        """Readable when there is a message."""
-        return self._connection.fileno()
-
-    def end_sending(self) -> None:
-        """Signal the end to the other process, after all that was sent; wakes a :meth:`send` that blocks."""
-        with self._ending, suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as copy:
-            copy.shutdown(socket.SHUT_WR)
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        with self._sending, self._ending:
-            self._connection.close()
-
-
-class PipeLogHandler(logging.Handler):
-    """Sends log records of a worker to the process that launched it."""
-
-    def __init__(self, pipe: MessagePipe) -> None:
-        super().__init__()
-        self._pipe = pipe
-        forks.register(self)
-
-    def after_fork(self) -> None:
-        """In a child that the callable forks, write to standard error, which goes to the same log."""
-        logging.root.removeHandler(self)
-        logging.root.addHandler(logging.StreamHandler())
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Send the record's text, with its traceback, instead of its arguments: they may not be picklable."""
-        try:
-            fields = {name: getattr(record, name) for name in RECORD_FIELDS}
-            self._pipe.send("log", {**fields, "msg": self.format(record), "args": None, "exc_info": None})
-        except Exception:
-            self.handleError(record)
-
-
-def log_worker_record(worker: str, fields: dict[str, Any]) -> None:
-    """Log a record of a worker in this process, with the worker's name before its text."""
-    record = logging.makeLogRecord({**fields, "msg": f"[{worker}] {fields['msg']}", "processName": worker})
-    logger = logging.getLogger(record.name)
-    if logger.isEnabledFor(record.levelno):
-        logger.handle(record)
-
-
-def log_levels() -> dict[str, int]:
-    """The levels that were set on loggers of this process, by name; the root logger's name is empty."""
-    named = logging.root.manager.loggerDict.copy()  # another thread may add to it
-    levels = {name: logger.level for name, logger in named.items() if isinstance(logger, logging.Logger)}
-    return {**{name: level for name, level in levels.items() if level}, "": logging.root.level}
 
 
 def dumps(value: Any) -> bytes:

@@ -1,17 +1,20 @@
-"""Common parts of the pools: their protocol, and the callable of one instance with its executor."""
+"""Common parts of the pools: what makes one, what it can do, and the callable of one instance with its executor."""
 
 from __future__ import annotations
 
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol
 
 from pytriton.decorators.batching import whole_batch_form
+from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.model_config import ModelConfig
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.pool.processes import Processes
-from pytriton.pool.remote_workers import RayWorkers, RemoteWorkers
+from pytriton.signature.derive import Derived
+from pytriton.signature.examples import Example
 from pytriton.worker.context import Binding, TritonContext
 from pytriton.worker.failures import FailureLog
 from pytriton.worker.inference import Inference, Options
@@ -22,16 +25,39 @@ from pytriton.worker.observation import Observation
 __all__ = [
     "Infer",
     "InferFunc",
-    "ScalablePool",
     "ServedCallable",
     "ServedModel",
     "Worker",
     "WorkerPool",
     "WorkerStatus",
+    "Workers",
 ]
 
 InferFunc = Callable[..., Any]
-Infer = InferFunc | Sequence[InferFunc] | Processes | RemoteWorkers | RayWorkers
+
+
+class Workers(ABC):
+    """What a pool is made of: callables, or what ``bind`` takes in place of them."""
+
+    @abstractmethod
+    def instance_count(self) -> int:
+        """How many model instances the server has."""
+
+    @abstractmethod
+    def derive(self, name: str, version: int, config: ModelConfig, examples: Sequence[Example]) -> Derived:
+        """The tensors of a model, from its callable.
+
+        Raises:
+            PyTritonValidationError: They cannot be derived.
+            PyTritonWorkerError: The worker that was asked failed, or there is none.
+        """
+
+    @abstractmethod
+    def pool(self, model: ServedModel) -> WorkerPool:
+        """The pool of a model."""
+
+
+Infer = InferFunc | Sequence[InferFunc] | Workers
 
 
 @dataclass(frozen=True)
@@ -89,19 +115,36 @@ class Worker(Protocol):
         """Wait until no proxy is connected, so that no batch is in flight, or until the end; False at the timeout."""
 
 
-class WorkerPool(Protocol):
-    """The workers of one model."""
+class WorkerPool(ABC):
+    """The workers of one model.
 
+    Attributes:
+        model: What its callables share.
+        workers: One per instance that the server has; empty before :meth:`start`. It is always the same list.
+        can_scale: Whether the number of workers can change.
+        is_seen_by_server: Whether each worker is a model instance of the server.
+    """
+
+    can_scale: ClassVar[bool] = False
+    is_seen_by_server: ClassVar[bool] = True
+    workers: Sequence[Worker]
+
+    def __init__(self, model: ServedModel) -> None:
+        self.model = model
+
+    @property
+    def batches_in_flight(self) -> int:
+        """How many batches each proxy may send before the first one is answered, if :meth:`start` allows several."""
+        return self.model.options.max_batches_in_flight
+
+    @abstractmethod
     def statuses(self) -> list[WorkerStatus]:
         """Of all workers, also of those that do not serve yet; empty ``host`` and ``package`` are this process' own.
 
         Thread-safe.
         """
 
-    @property
-    def workers(self) -> Sequence[Worker]:
-        """One per instance that the server has; empty before :meth:`start`. It is always the same list."""
-
+    @abstractmethod
     def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
         """Start the workers, warm them up, and listen for their proxies.
 
@@ -112,38 +155,58 @@ class WorkerPool(Protocol):
 
         Returns:
             Whether a proxy may send a batch before the worker has answered the one before it.
+
+        Raises:
+            PyTritonWorkerError: A worker could not be started.
         """
 
+    @abstractmethod
     def rebind(self, infer: Infer) -> None:
         """Answer the batches that arrive from now on with other callables.
 
         Raises:
             PyTritonValidationError: There are not as many as instances, or they are of another kind.
+            PyTritonWorkerError: A worker could not; all have their previous callables.
         """
 
-    def interrupt(self) -> None:
-        """Abort a :meth:`start` or :meth:`rebind` that another thread waits for. Thread-safe."""
+    def scale(self, count: int, reload: Callable[[], None], any_may_leave: bool) -> None:
+        """Have so many workers; those that go answer their last batches first.
 
-    def stop(self) -> None:
-        """Have the workers end, each when its callable has returned. Thread-safe; does not wait."""
-
-    def join(self) -> None:
-        """After :meth:`stop`, wait until worker processes have ended; those that take too long are killed."""
-
-    def close(self) -> None:
-        """Stop, join, and release workers and callables."""
-
-
-@runtime_checkable
-class ScalablePool(Protocol):
-    """A pool whose number of workers is none of the server's concern."""
-
-    def scale(self, count: int) -> None:
-        """Have so many workers.
+        Args:
+            reload: Has the server learn of the new number; called once the workers that are added are ready.
+            any_may_leave: The server chooses those that leave, as it keeps the instances of the others.
 
         Raises:
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        """Replace each worker's process by a new one when it has answered its batches. Does not wait for that.
+
+        Raises:
+            PyTritonInvalidOperationError: They are no processes that this one started.
+        """
+        raise PyTritonInvalidOperationError(
+            f"the workers of model {self.model.config.model_name!r} cannot be restarted from here; bind it with "
+            "pytriton.workers.Processes"
+        )
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Abort a :meth:`start` or :meth:`rebind` that another thread waits for. Thread-safe."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Have the workers end, each when its callable has returned. Thread-safe; does not wait."""
+
+    @abstractmethod
+    def join(self) -> None:
+        """After :meth:`stop`, wait until worker processes have ended; those that take too long are killed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop, join, and release workers and callables."""
 
 
 @dataclass(frozen=True)

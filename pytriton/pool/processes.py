@@ -1,81 +1,46 @@
-"""``Processes``, which ``bind`` takes instead of callables, and the share of the machine that each worker gets."""
+"""``Processes``, which ``bind`` takes in place of callables, and its pool, whose number of workers can change."""
 
 from __future__ import annotations
 
-import inspect
-import math
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+import pickle
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.decorators.signatures import check_factory
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError, PyTritonWorkerError
+from pytriton.introspection import override
+from pytriton.logs import get_logger
+from pytriton.model_config import ModelConfig
+from pytriton.options import SECONDS, check, integer, option, with_none
+from pytriton.pool.inspection import Inspection
+from pytriton.pool.messages import WorkerSpec
+from pytriton.pool.pipes import log_levels
+from pytriton.pool.pool import Infer, ServedModel, WorkerPool, Workers, WorkerStatus
+from pytriton.pool.process import ChildProcess
+from pytriton.pool.resources import WorkerResources, all_gpus, takes_device
+from pytriton.pool.supervisor import PROGRAM, Supervisor, pickled
+from pytriton.restarts import RestartPolicy
+from pytriton.signature.derive import Derived
+from pytriton.signature.examples import Example
+from pytriton.wire.control import DERIVED, REFUSED
 
-__all__ = [
-    "ALL",
-    "AUTO",
-    "FIRST",
-    "THREAD_COUNTS",
-    "Processes",
-    "WorkerResources",
-    "all_gpus",
-    "cores_of_worker",
-    "takes_device",
-]
+__all__ = ["ProcessWorkerPool", "Processes"]
+
+LOGGER = get_logger("pytriton.workers")
 
 AUTO = "auto"
-ALL, FIRST = "all", "first"
 MAX_WORKERS = 1024
-CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-NVIDIA_DRIVER = Path("/proc/driver/nvidia/gpus")  # has one folder per GPU
-# Numeric libraries read these when they are loaded. Without them, each worker would start a thread per core.
-THREAD_COUNTS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_GPU = re.compile(r"(?:cuda|gpu):(\d+)")
+POLL_S = 0.02
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 10.0
 
 
 @dataclass(frozen=True)
-class WorkerResources:
-    """One worker's share of the machine.
-
-    Attributes:
-        device: As the launching process names it; None is no device.
-        threads: For libraries that start threads of their own; None leaves that to them.
-        cores: The worker is pinned to them; None is all.
-    """
-
-    device: str | None = None
-    threads: int | None = None
-    cores: tuple[int, ...] | None = None
-
-    @property
-    def device_in_worker(self) -> str | None:
-        """The device as the worker names it: ``cuda:0`` for any GPU, as it sees no other."""
-        return "cuda:0" if self._gpu() is not None else self.device
-
-    def environment(self, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """The worker's environment.
-
-        Args:
-            environment: Of the launching process. Its thread counts win, and ``device`` counts the GPUs that are
-                visible in it.
-        """
-        result = dict(environment)
-        if self.threads is not None:
-            result = {**dict.fromkeys(THREAD_COUNTS, str(self.threads)), **result}
-        if (gpu := self._gpu()) is not None:
-            visible = _visible_gpus(environment) or []
-            result[CUDA_VISIBLE_DEVICES] = visible[gpu] if gpu < len(visible) else str(gpu)
-        return result
-
-    def _gpu(self) -> int | None:
-        match = _GPU.fullmatch(self.device or "")
-        return int(match[1]) if match else None
-
-
-@dataclass(frozen=True)
-class Processes:
+class Processes(Workers):
     """Worker processes for a model: one per instance, each with its own interpreter.
 
     Each worker calls ``factory``, which returns the inference callable, decorated as usual. The factory is sent with
@@ -92,72 +57,55 @@ class Processes:
             ``"auto"`` is every GPU of the machine. None is no device.
         threads: Value of ``OMP_NUM_THREADS`` and similar variables in a worker, unless this process has them in its
             environment; ``"auto"`` divides the cores among the workers; None sets nothing.
-        pin: Whether to pin each worker to its share of the cores. The server needs some too, so measure.
-        wait_for: ``"all"``: the model is served when all workers are ready. ``"first"``: when the first one is; the
-            others join when all of them are.
         max_requests: A worker that has answered this many is replaced, between two batches; None is never.
-        max_restarts: If a worker dies more often within ``restart_period_s``, the model counts as dead.
-        restart_period_s: See ``max_restarts``.
+        max_restarts: If a worker dies more often within a minute, the model counts as dead. None: it is started again
+            for ever, after 10 s at most.
         start_timeout_s: Longest time until the factory has returned and the model is warmed up.
         stop_timeout_s: Longest time for a worker to end before it is killed.
 
     Raises:
-        PyTritonValidationError: ``factory`` cannot be called, ``devices`` are not names, or ``wait_for`` is neither.
+        PyTritonValidationError: ``factory`` cannot be called, or ``devices`` are not names.
         PyTritonBadParameterError: A number is out of range.
     """
 
     factory: Callable[..., Any]
     _: KW_ONLY
-    count: int | str = AUTO
+    count: int | str = option(AUTO, integer(1, MAX_WORKERS, AUTO))
     devices: Sequence[str] | str | None = None
-    threads: int | str | None = AUTO
-    pin: bool = False
-    wait_for: str = ALL
-    max_requests: int | None = None
-    max_restarts: int = 5
-    restart_period_s: float = 60.0
-    start_timeout_s: float = 300.0
-    stop_timeout_s: float = 10.0
+    threads: int | str | None = option(AUTO, with_none(integer(1, None, AUTO)))
+    max_requests: int | None = option(None, with_none(integer()))
+    max_restarts: int | None = option(None, with_none(integer(0)))
+    start_timeout_s: float = option(300.0, SECONDS)
+    stop_timeout_s: float = option(10.0, SECONDS)
 
     def __post_init__(self) -> None:
         if not callable(self.factory):
             raise PyTritonValidationError(f"factory is {self.factory!r}; give what returns the inference callable")
-        if self.wait_for not in (ALL, FIRST):
-            raise PyTritonValidationError(f"wait_for is {self.wait_for!r}; give {ALL!r} or {FIRST!r}")
         if self.devices not in (None, AUTO) and not _are_names(self.devices):
             raise PyTritonValidationError(
                 f'devices are {self.devices!r}; give a list such as ["cuda:0", "cuda:1"], or "auto"'
             )
-        _check_integer("count", self.count, AUTO)
-        _check_integer("threads", self.threads, AUTO, None)
-        _check_integer("max_requests", self.max_requests, None)
-        if isinstance(self.max_restarts, bool) or not isinstance(self.max_restarts, int) or self.max_restarts < 0:
-            raise PyTritonBadParameterError(f"max_restarts is {self.max_restarts!r}; give a whole number from 0 on")
-        for name in ("restart_period_s", "start_timeout_s", "stop_timeout_s"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-                raise PyTritonBadParameterError(f"{name} is {value!r}; give a positive number of seconds")
+        check(self)
 
-    def resources(self, cores: Sequence[int] | None = None) -> list[WorkerResources]:
+    def resources(self, cores: int | None = None) -> list[WorkerResources]:
         """The share of each worker; their number is the number of workers.
 
         Args:
-            cores: To divide; default: those that this process may use.
+            cores: How many there are to divide; default: those that this process may use.
 
         Raises:
             PyTritonBadParameterError: ``devices`` is ``"auto"``, and there is no GPU.
         """
-        cores = sorted(os.sched_getaffinity(0)) if cores is None else cores
+        cores = len(os.sched_getaffinity(0)) if cores is None else cores
         devices = all_gpus() if self.devices == AUTO else list(self.devices or ())
         if self.devices == AUTO and not devices:
             raise PyTritonBadParameterError('devices is "auto", but there is no GPU here; leave devices out')
-        count = self.count if isinstance(self.count, int) else len(devices) or len(cores)
-        threads = max(1, len(cores) // count) if self.threads == AUTO else self.threads
+        count = self.count if isinstance(self.count, int) else len(devices) or cores
+        threads = max(1, cores // count) if self.threads == AUTO else self.threads
         return [
             WorkerResources(
                 device=devices[index % len(devices)] if devices else None,
                 threads=threads if isinstance(threads, int) else None,
-                cores=cores_of_worker(cores, index, count) if self.pin else None,
             )
             for index in range(count)
         ]
@@ -166,32 +114,35 @@ class Processes:
         """Whether the factory has a parameter ``device``."""
         return takes_device(self.factory)
 
+    @override
+    def instance_count(self) -> int:
+        return len(self.resources())
 
-def takes_device(factory: Callable[..., Any]) -> bool:
-    """Whether a factory has a parameter ``device``."""
-    try:
-        return "device" in inspect.signature(factory).parameters
-    except ValueError:  # some built-in functions have no signature
-        return False
+    @override
+    def derive(self, name: str, version: int, config: ModelConfig, examples: Sequence[Example]) -> Derived:
+        check_factory(self.factory)
+        resources = self.resources()[0]
+        spec = Inspection(self.factory, self.takes_device(), resources, config, examples, log_levels())
+        failure = ""
+        with socket.socket(socket.AF_UNIX) as unused:  # no proxy connects
+            descriptors = (unused.fileno(),)
+            process = ChildProcess("inspection", PROGRAM, pickled(spec), resources.environment(), descriptors)
+            for report, value in process.reports(self.start_timeout_s):
+                if report == DERIVED:
+                    process.wait()
+                    return cast(Derived, pickle.loads(value))
+                if report == REFUSED:
+                    process.wait()
+                    raise PyTritonValidationError(value)
+                failure = value
+            ended = process.wait()
+        raise PyTritonWorkerError(
+            f"inputs and outputs cannot be derived: {failure or f'the worker ended with {ended}'}"
+        )
 
-
-def cores_of_worker(cores: Sequence[int], index: int, count: int) -> tuple[int, ...]:
-    """The adjacent cores of worker ``index`` of ``count``; one core, shared with others, if there are too few."""
-    if count > len(cores):
-        return (cores[index % len(cores)],)
-    return tuple(cores[index * len(cores) // count : (index + 1) * len(cores) // count])
-
-
-def all_gpus(environment: Mapping[str, str] = os.environ, driver: Path = NVIDIA_DRIVER) -> list[str]:
-    """``cuda:0``, ``cuda:1``, ... for each GPU of the machine that ``CUDA_VISIBLE_DEVICES`` does not hide."""
-    visible = _visible_gpus(environment)
-    count = len(visible) if visible is not None else len([*driver.glob("*")])
-    return [f"cuda:{number}" for number in range(count)]
-
-
-def _visible_gpus(environment: Mapping[str, str]) -> list[str] | None:
-    given = environment.get(CUDA_VISIBLE_DEVICES)
-    return None if given is None else [item.strip() for item in given.split(",") if item.strip() not in ("", "-1")]
+    @override
+    def pool(self, model: ServedModel) -> WorkerPool:
+        return ProcessWorkerPool(self, model)
 
 
 def _are_names(given: object) -> bool:
@@ -200,11 +151,193 @@ def _are_names(given: object) -> bool:
     return bool(given) and all(isinstance(name, str) for name in given)
 
 
-def _check_integer(name: str, value: object, *others: object) -> None:
-    if value in others and not isinstance(value, int):
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or not value >= 1:
-        also = "".join(f", or {other!r}" for other in others)
-        raise PyTritonBadParameterError(f"{name} is {value!r}; give a whole number from 1 on{also}")
-    if name == "count" and value > MAX_WORKERS:
-        raise PyTritonBadParameterError(f"count is {value}; that many processes are more than {MAX_WORKERS}")
+class ProcessWorkerPool(WorkerPool):
+    """Calls a model's callables in worker processes.
+
+    Attributes:
+        processes: As given, with the present number of workers and the present factory.
+        workers: Those that serve. Further ones may be starting.
+    """
+
+    can_scale = True
+
+    def __init__(self, processes: Processes, model: ServedModel) -> None:
+        super().__init__(model)
+        check_factory(processes.factory)
+        self.processes = processes
+        self.workers: list[Supervisor] = []
+        self._supervisors: list[Supervisor] = []  # of all workers
+        self._supervise: Callable[[int, WorkerResources], Supervisor] | None = None
+        self._interrupted = False
+
+    @override
+    def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
+        processes = self.processes
+
+        def supervise(index: int, resources: WorkerResources) -> Supervisor:
+            spec = self._spec(index, resources, f"{sockets}.{index}")
+            restarts = RestartPolicy(processes.max_restarts, FIRST_BACKOFF_S, MAX_BACKOFF_S)
+            return Supervisor(
+                spec,
+                restarts,
+                self.model.observation,
+                on_disconnect,
+                on_unrecoverable,
+                start_timeout_s=processes.start_timeout_s,
+                stop_timeout_s=processes.stop_timeout_s,
+            )
+
+        self._supervise = supervise
+        self._start_missing()
+        self._add_ready(len(self._supervisors))
+        return self.model.config.decoupled or self._supervisors[0].is_async
+
+    def _start_missing(self) -> None:
+        """Start workers until there are as many as ``processes`` says; none before :meth:`start`."""
+        if self._supervise is not None:
+            resources = self.processes.resources()
+            while len(self._supervisors) < len(resources):
+                # Any worker may have left, so that its number is free.
+                index = min({*range(len(resources))} - {each.index for each in self._supervisors})
+                self._supervisors.append(self._supervise(index, resources[index]))
+            if self._interrupted:
+                self.interrupt()
+
+    def _add_ready(self, count: int) -> None:
+        """Wait for the first ``count`` workers, and add them to those that serve."""
+        deadline = time.monotonic() + self.processes.start_timeout_s
+        supervisors = self._supervisors[:count]
+        for supervisor in supervisors:
+            supervisor.wait_ready(deadline)
+        if len({supervisor.is_async for supervisor in supervisors}) > 1:
+            raise PyTritonWorkerError(
+                f"the factory of model {self.model.config.model_name!r} made coroutine functions in some workers and "
+                "plain ones in others"
+            )
+        self.workers[:] = self._supervisors[: max(count, len(self.workers))]
+
+    @override
+    def statuses(self) -> list[WorkerStatus]:
+        return [supervisor.status() for supervisor in list(self._supervisors)]
+
+    @override
+    def restart(self) -> None:
+        for supervisor in list(self._supervisors):
+            supervisor.restart()
+
+    @override
+    def scale(self, count: int, reload: Callable[[], None], any_may_leave: bool) -> None:
+        before = len(self.workers) or self.processes.instance_count()
+        self._scale_up(count)
+        try:
+            reload()
+        except BaseException:
+            self._scale_down(before, any_may_leave=False)
+            raise
+        self._scale_down(count, any_may_leave)
+
+    def _scale_up(self, count: int) -> None:
+        """Have at least ``count`` workers, all of them ready; raises as :meth:`scale`."""
+        before, workers = self.processes, len(self._supervisors)
+        self.processes = replace(before, count=count)
+        try:
+            self._start_missing()
+            self._add_ready(count)
+        except BaseException:
+            self.processes = before
+            self._stop_from(workers)
+            raise
+
+    def _scale_down(self, count: int, any_may_leave: bool) -> None:
+        """Have at most ``count`` workers.
+
+        The others end when the server has closed their proxies, which it does after their last requests and sequences,
+        however long these take. After :meth:`interrupt` they end with all workers. Unless any may leave, the last do.
+        """
+        self.processes = replace(self.processes, count=count)
+        if any_may_leave:
+            self._order_by_stay(count)
+        if all(supervisor.wait_dismissed() for supervisor in self._supervisors[count:]):
+            self._stop_from(count)
+
+    def _order_by_stay(self, count: int) -> None:
+        """Wait until the server has let all but ``count`` workers go, has ended itself, or :meth:`interrupt`.
+
+        Those that have left are the last ones then.
+        """
+        leaving = len(self._supervisors) - count
+        while (
+            sum(each.has_left() for each in self._supervisors) < leaving
+            and any(each.is_connected() for each in self._supervisors)
+            and not self._interrupted
+        ):
+            time.sleep(POLL_S)
+        self._supervisors.sort(key=Supervisor.has_left)
+        self.workers[:] = self._supervisors[: len(self.workers)]
+
+    def _stop_from(self, index: int) -> None:
+        """Stop and forget the workers from an index on."""
+        stopped = self._supervisors[index:]
+        del self.workers[index:], self._supervisors[index:]
+        for supervisor in stopped:
+            supervisor.stop()
+        for supervisor in stopped:
+            supervisor.join()
+
+    def _spec(self, index: int, resources: WorkerResources, path: str) -> WorkerSpec:
+        config = self.model.config
+        version = f"-v{config.model_version}" if config.model_version != 1 else ""
+        return WorkerSpec(
+            name=f"{config.model_name}{version}-{index}",
+            factory=self.processes.factory,
+            takes_device=self.processes.takes_device(),
+            resources=resources,
+            path=path,
+            config=config,
+            options=self.model.options,
+            trace_config=self.model.trace_config,
+            max_requests=self.processes.max_requests,
+        )
+
+    @override
+    def rebind(self, infer: Infer) -> None:
+        # Only the factory of ``infer`` is used. The workers call it, and serve meanwhile.
+        if not isinstance(infer, Processes):
+            raise PyTritonValidationError(
+                f"model {self.model.config.model_name!r} was bound with pytriton.workers.Processes; give Processes "
+                "with another factory, or use bind(..., replace=True) to change that"
+            )
+        check_factory(infer.factory)
+        changed: list[Supervisor] = []
+        try:
+            for supervisor in self._supervisors:
+                supervisor.rebind(infer.factory, infer.takes_device())
+                changed.append(supervisor)
+        except PyTritonWorkerError:
+            for supervisor in changed:
+                supervisor.rebind(self.processes.factory, self.processes.takes_device())
+            raise
+        self.processes = replace(self.processes, factory=infer.factory)
+
+    @override
+    def interrupt(self) -> None:
+        self._interrupted = True
+        for supervisor in list(self._supervisors):
+            supervisor.interrupt()
+
+    @override
+    def stop(self) -> None:
+        for supervisor in list(self._supervisors):
+            supervisor.stop()
+
+    @override
+    def join(self) -> None:
+        for supervisor in list(self._supervisors):
+            supervisor.join()
+
+    @override
+    def close(self) -> None:
+        self.stop()
+        self.join()
+        self._supervisors.clear()
+        self.workers.clear()

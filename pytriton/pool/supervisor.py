@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,54 +14,38 @@ from typing import Any
 
 from pytriton import forks
 from pytriton.exceptions import PyTritonWorkerError
+from pytriton.logs import get_logger
 from pytriton.pool.batch_reports import BatchCounter
-from pytriton.pool.messages import WorkerSpec, dumps, log_levels
+from pytriton.pool.messages import WorkerSpec, dumps
+from pytriton.pool.pipes import log_levels
 from pytriton.pool.pool import WorkerStatus
-from pytriton.pool.processes import Processes
-from pytriton.pool.worker_process import WorkerProcess
+from pytriton.pool.process import ChildProcess
+from pytriton.restarts import RestartPolicy
+from pytriton.threads import keep_running
+from pytriton.wire.arena import limit_of
+from pytriton.wire.control import (
+    CONNECTED,
+    DISCONNECTED,
+    DRAIN,
+    FAILED,
+    MAX_REQUESTS,
+    OBSERVE,
+    QUIET,
+    READY,
+    REBIND,
+    REPORT,
+    UNRECOVERABLE,
+)
 from pytriton.worker.instance import listening
 from pytriton.worker.observation import Observation
 
-__all__ = ["RestartPolicy", "Supervisor"]
+__all__ = ["Supervisor"]
 
-LOGGER = logging.getLogger("pytriton.workers")
+LOGGER = get_logger("pytriton.workers")
 
+PROGRAM = "pytriton.pool.worker_main"
 ANSWER_TIMEOUT_S = 0.5
 RECONNECT_S = 1.0  # a proxy that waits for a worker is accepted as soon as there is one
-FIRST_BACKOFF_S = 0.5
-MAX_BACKOFF_S = 10.0
-
-
-class RestartPolicy:
-    """Decides whether and when a worker that has died is restarted.
-
-    The restart after the first death in a period is immediate. Further ones wait, twice as long each time.
-
-    Args:
-        max_restarts: In a period; after one more death there is no restart.
-        period_s: Seconds.
-
-    Attributes:
-        deaths: Within the period that ends with the last death; at most ``max_restarts + 1``.
-    """
-
-    def __init__(self, max_restarts: int, period_s: float) -> None:
-        self.deaths = 0
-        self._max_restarts = max_restarts
-        self._period_s = period_s
-        self._moments: deque[float] = deque(maxlen=max_restarts + 1)
-
-    def record_death(self, now: float) -> float | None:
-        """Count a death; returns the seconds to wait before the restart, None if there is none.
-
-        Args:
-            now: In seconds of any monotonic clock.
-        """
-        self._moments.append(now)
-        self.deaths = sum(now - moment < self._period_s for moment in self._moments)
-        if self.deaths > self._max_restarts:
-            return None
-        return 0.0 if self.deaths < 2 else min(FIRST_BACKOFF_S * 2.0 ** min(self.deaths - 2, 10), MAX_BACKOFF_S)
 
 
 @dataclass
@@ -82,9 +64,11 @@ class Supervisor:
     connects while there is no process waits in the kernel's queue for the next one, or for the end of this process.
 
     Args:
-        processes: Restarts and time limits.
+        restarts: When a process that has died is started again.
         on_disconnect: Called when a proxy has disconnected.
         on_unrecoverable: Called when the callable asks to stop the server.
+        start_timeout_s: Longest time until the callable is made and warmed up.
+        stop_timeout_s: Longest time for a process to end before it is killed.
 
     Attributes:
         is_async: Whether the callable is a coroutine function; valid once the worker is ready.
@@ -94,21 +78,24 @@ class Supervisor:
     def __init__(
         self,
         spec: WorkerSpec,
-        processes: Processes,
+        restarts: RestartPolicy,
         observation: Observation,
         on_disconnect: Callable[[], None],
         on_unrecoverable: Callable[[], None],
+        *,
+        start_timeout_s: float,
+        stop_timeout_s: float,
     ) -> None:
         self.is_async = self.was_dismissed = False
         self._spec = spec
-        self._processes = processes
+        self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
         self._observation = observation
         self._batches = BatchCounter(observation, spec.config)
         self._on_disconnect = on_disconnect
         self._on_unrecoverable = on_unrecoverable
-        self._restarts = RestartPolicy(processes.max_restarts, processes.restart_period_s)
+        self._restarts = restarts
         self._changed = threading.Condition()  # guards what follows
-        self._process: WorkerProcess | None = None
+        self._process: ChildProcess | None = None
         self._reported = _Reported()
         self._has_started = False  # a process was ready once
         self._started = 0  # how many processes
@@ -122,8 +109,7 @@ class Supervisor:
         self._listener = listening(spec.path)
         observation.follow(self._observe)
         forks.register(self)
-        self._thread = threading.Thread(target=self._supervise, name=f"pytriton-{spec.name}", daemon=True)
-        self._thread.start()
+        self._thread = keep_running(self._supervise, f"pytriton-{spec.name}")
 
     def after_fork(self) -> None:
         """In a forked child, do not listen: proxies that connect after the parent's end would wait for ever."""
@@ -179,7 +165,7 @@ class Supervisor:
             if process is None or self._reported.ready_since is None:
                 return
             self._reported.is_leaving = True
-        process.send("drain")
+        process.send(DRAIN)
 
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is, infinite while no process is ready."""
@@ -188,13 +174,22 @@ class Supervisor:
             return 0.0
         if process is None or self._reported.ready_since is None:
             return math.inf
-        return float(process.ask("quiet", None, ANSWER_TIMEOUT_S) or 0.0)
+        return float(process.ask(QUIET, None, ANSWER_TIMEOUT_S) or 0.0)
 
     def wait_disconnected(self, timeout_s: float) -> bool:
         """Wait until no proxy is connected, so that no batch is in flight, or :meth:`stop`. False at the timeout."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped.is_set() or not self.is_connected(), timeout_s)
             return not self.is_connected()
+
+    @property
+    def index(self) -> int:
+        """Number of its socket."""
+        return int(self._spec.path.rpartition(".")[2])
+
+    def has_left(self) -> bool:
+        """Whether the server has closed the proxy, or the worker has ended for good."""
+        return not self.is_alive() or (self.was_dismissed and not self.is_connected())
 
     def wait_dismissed(self) -> bool:
         """Wait until the server has closed the proxy, which it does after the proxy's last batch.
@@ -218,14 +213,14 @@ class Supervisor:
         Raises:
             PyTritonWorkerError: The present process could not; the factory is unchanged.
         """
-        before, deadline = self._spec, time.monotonic() + self._processes.start_timeout_s
+        before, deadline = self._spec, time.monotonic() + self._start_timeout_s
         spec = replace(before, factory=factory, takes_device=takes_device)
         new_spec, answer = pickled(spec), None
         self._spec = spec  # for a process that starts from now on
         while self._wait_for(lambda: self._reported.ready_since is not None, deadline):
             process, remaining_s = self._process, deadline - time.monotonic()
             if process is not None:
-                answer = process.ask("rebind", new_spec, remaining_s, lambda: self._interrupted)
+                answer = process.ask(REBIND, new_spec, remaining_s, lambda: self._interrupted)
             if answer is not None or self._interrupted or remaining_s <= 0:
                 break  # otherwise the process has just ended; the next one will be asked, too
         if answer != "" and self.is_alive():
@@ -253,7 +248,7 @@ class Supervisor:
         """End the process when its callable has returned, without a restart. Does not wait for that."""
         with self._changed:
             if not self._stopped.is_set():
-                self._kill_at = time.monotonic() + self._processes.stop_timeout_s
+                self._kill_at = time.monotonic() + self._stop_timeout_s
             self._stopped.set()
             self._changed.notify_all()
         process = self._process
@@ -277,12 +272,18 @@ class Supervisor:
     def _supervise(self) -> None:
         try:
             while not self._stopped.is_set():
-                death = self._run_process()
+                try:
+                    death = self._run_process()
+                except PyTritonWorkerError:
+                    raise
+                except BaseException as error:
+                    death = self._abandon(error)
                 if death is not None and not self._stopped.is_set() and not self._wait_before_restart(death):
                     return
         except PyTritonWorkerError as error:
             self._give_up(str(error))
         except BaseException as error:
+            LOGGER.exception("worker %s is not supervised any more", self._spec.name)
             self._give_up(f"{type(error).__name__}: {error}")
         finally:
             with suppress(OSError):
@@ -300,9 +301,10 @@ class Supervisor:
         spec = pickled(replace(self._spec, log_levels=log_levels()))
         try:
             environment = self._spec.resources.environment()
-            process = WorkerProcess(self._spec.name, spec, environment, self._listener, self._changed)
+            descriptors = (self._listener.fileno(),)
+            process = ChildProcess(self._spec.name, PROGRAM, spec, environment, descriptors, self._changed)
         except OSError as error:
-            return f"no process can be started: {error}"
+            return f"no process can be started: {error}{limit_of(error)}"
         LOGGER.info("worker %s is starting: process %d", self._spec.name, process.pid)
         with self._changed:
             self._process, self._changed_at = process, time.time()
@@ -311,21 +313,16 @@ class Supervisor:
             process.stop()
         failure = None
         # wait_ready() has a deadline for the first process.
-        for report, *details in process.reports(self._processes.start_timeout_s if self._has_started else math.inf):
-            if report == "ready":
+        for report, *details in process.reports(self._start_timeout_s if self._has_started else math.inf):
+            if report == READY:
                 LOGGER.info("worker %s is ready after %.1f s", self._spec.name, time.monotonic() - began)
-            if report == "failed":
+            if report == FAILED:
                 failure = details[0].rstrip()
-            elif report == "batch":
+            elif report == REPORT:
                 self._batches.count(*details)
             else:
                 self._handle(process, report, *details)
-        with self._changed:
-            is_leaving = self._reported.is_leaving
-            self._proxy_waits = self._proxy_waits or self._reported.is_connected
-            self._reported, self._process, self._changed_at = _Reported(), None, time.time()
-            self._changed.notify_all()
-        self._batches.cancel_all()
+        is_leaving = self._forget_process()
         ended = process.wait()
         if is_leaving:
             LOGGER.info("worker %s has answered its requests, and is replaced", self._spec.name)
@@ -333,36 +330,58 @@ class Supervisor:
         self._last_death = failure or f"process {process.pid} ended with {ended}"
         return f"\n{failure}" if failure else self._last_death
 
-    def _handle(self, process: WorkerProcess, report: str, *details: Any) -> None:
+    def _forget_process(self) -> bool:
+        """Note that the process has ended; returns whether it was to be replaced."""
+        with self._changed:
+            is_leaving = self._reported.is_leaving
+            self._proxy_waits = self._proxy_waits or self._reported.is_connected
+            self._reported, self._process, self._changed_at = _Reported(), None, time.time()
+            self._changed.notify_all()
+        self._batches.cancel_all()
+        return is_leaving
+
+    def _abandon(self, error: BaseException) -> str:
+        """Kill the process, as it cannot be followed, for instance without a free descriptor; returns why."""
+        LOGGER.exception("worker %s cannot be followed, and is killed", self._spec.name)
+        process = self._process
+        self._forget_process()
+        if process is not None:
+            process.kill()
+            process.wait()
+        self._last_death = f"it could not be followed, {type(error).__name__}: {error}"
+        return self._last_death
+
+    def _handle(self, process: ChildProcess, report: bytes, *details: Any) -> None:
         """Note what the process has reported, then act on it."""
         reported = self._reported
         with self._changed:
             self._changed_at = time.time()
-            if report == "ready":
+            if report == READY:
                 reported.ready_since, self._has_started = time.monotonic(), True
+                self._restarts.record_ready(reported.ready_since)
                 (self.is_async,) = details
-            elif report == "connected":
+            elif report == CONNECTED:
                 reported.is_connected, self._proxy_waits = True, False
-            elif report == "disconnected":
+            elif report == DISCONNECTED:
                 reported.is_connected, self.was_dismissed = details
                 self._proxy_waits = reported.is_leaving and not reported.is_connected and not self.was_dismissed
-            elif report == "max_requests_reached":
+            elif report == MAX_REQUESTS:
                 reported.is_leaving = True
             self._changed.notify_all()
-        if report == "ready":
+        if report == READY:
             if self._observation.metrics is not None:
-                process.send("observe")
-        elif report == "max_requests_reached":
-            process.send("drain")
-        elif report == "unrecoverable":
+                process.send(OBSERVE)
+        elif report == MAX_REQUESTS:
+            process.send(DRAIN)
+        elif report == UNRECOVERABLE:
             self._on_unrecoverable()
-        elif report == "disconnected" and not reported.is_leaving:
+        elif report == DISCONNECTED and not reported.is_leaving:
             self._on_disconnect()
 
     def _observe(self) -> None:
         process = self._process
         if process is not None:
-            process.send("observe")
+            process.send(OBSERVE)
 
     def _wait_before_restart(self, death: str) -> bool:
         """Wait as long as the restart policy says; False if there is no restart, or was no first start."""

@@ -8,23 +8,54 @@ from pathlib import Path
 
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.pool.pool import Infer, InferFunc, ServedCallable, ServedModel, WorkerStatus
-from pytriton.pool.processes import Processes
+from pytriton.introspection import override
+from pytriton.model_config import ModelConfig
+from pytriton.pool.inspection import call_example
+from pytriton.pool.pool import Infer, InferFunc, ServedCallable, ServedModel, WorkerPool, Workers, WorkerStatus
+from pytriton.signature.derive import Derived, derive
+from pytriton.signature.examples import Example
 from pytriton.signature.served import served_form
 from pytriton.worker.context import attach
 from pytriton.worker.instance import Instance
 from pytriton.worker.results import is_async
 from pytriton.worker.warmup import warm_up
 
-__all__ = ["ThreadWorkerPool", "callables"]
+__all__ = ["Callables", "ThreadWorkerPool", "workers_of"]
 
 
-def callables(infer: Infer) -> list[InferFunc]:
-    """The callables of a model, one per instance.
+def workers_of(infer: Infer) -> Workers:
+    """What the pool of a model is made of.
 
     Raises:
-        PyTritonValidationError: Not a callable and not a non-empty sequence of callables.
+        PyTritonValidationError: Not Workers, not a callable and not a non-empty sequence of callables.
     """
+    return infer if isinstance(infer, Workers) else Callables(_callables(infer))
+
+
+class Callables(Workers):
+    """Callables of this process.
+
+    Attributes:
+        functions: One per instance.
+    """
+
+    def __init__(self, functions: Sequence[InferFunc]) -> None:
+        self.functions = functions
+
+    @override
+    def instance_count(self) -> int:
+        return len(self.functions)
+
+    @override
+    def derive(self, name: str, version: int, config: ModelConfig, examples: Sequence[Example]) -> Derived:
+        return derive(self.functions[0], config, examples, call_example)
+
+    @override
+    def pool(self, model: ServedModel) -> WorkerPool:
+        return ThreadWorkerPool(self.functions, model)
+
+
+def _callables(infer: InferFunc | Sequence[InferFunc]) -> list[InferFunc]:
     functions = [infer] if callable(infer) else infer
     if not isinstance(functions, Sequence) or isinstance(functions, str) or not all(map(callable, functions)):
         raise PyTritonValidationError(
@@ -35,12 +66,12 @@ def callables(infer: Infer) -> list[InferFunc]:
     return list(functions)
 
 
-class ThreadWorkerPool:
-    """Calls a model's callables, one per instance, in threads of this process. Methods: see :class:`WorkerPool`."""
+class ThreadWorkerPool(WorkerPool):
+    """Calls a model's callables, one per instance, in threads of this process."""
 
     def __init__(self, functions: Sequence[InferFunc], model: ServedModel) -> None:
+        super().__init__(model)
         self.workers: list[Instance] = []
-        self._model = model
         functions = [served_form(function, model.config) for function in functions]
         self._functions = functions
         self._callables: list[ServedCallable] = []
@@ -49,22 +80,22 @@ class ThreadWorkerPool:
         for function in functions:
             attach(function, model.context, model.config)
 
+    @override
     def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
-        """As :meth:`WorkerPool.start`."""
-        config = self._model.config
+        config = self.model.config
         concurrent = config.decoupled or any(map(is_async, self._functions))
         for index, function in enumerate(self._functions):
             name = f"pytriton-{config.model_name}-loop-{index}"
-            served = ServedCallable(function, self._model, concurrent, name, on_unrecoverable)
+            served = ServedCallable(function, self.model, concurrent, name, on_unrecoverable)
             self._callables.append(served)
             self.workers.append(served.listen(f"{sockets}.{index}", on_disconnect))
         for index in range(len(self._functions)):
-            warm_up(f"{sockets}.{index}", config, self._model.options.warmup)
+            warm_up(f"{sockets}.{index}", config, self.model.options.warmup)
         return concurrent
 
+    @override
     def statuses(self) -> list[WorkerStatus]:
-        """As :meth:`WorkerPool.statuses`."""
-        name, pid = self._model.config.model_name, os.getpid()
+        name, pid = self.model.config.model_name, os.getpid()
         return [
             WorkerStatus(
                 f"{name}-{index}",
@@ -76,11 +107,11 @@ class ThreadWorkerPool:
             for index, instance in enumerate([*self.workers])
         ]
 
+    @override
     def rebind(self, infer: Infer) -> None:
-        """As :meth:`WorkerPool.rebind`."""
         functions = self._replacements(infer)
         for function in functions:
-            attach(function, self._model.context, self._model.config)
+            attach(function, self.model.context, self.model.config)
         for function, served in zip(functions, self._callables, strict=False):  # there are none before start()
             served.rebind(function)
         self._detach()
@@ -88,12 +119,12 @@ class ThreadWorkerPool:
 
     def _replacements(self, infer: Infer) -> list[InferFunc]:
         """Check that the new callables can replace the present ones."""
-        name, instead = self._model.config.model_name, "use bind(..., replace=True) to change that"
-        if isinstance(infer, Processes):
+        name, instead = self.model.config.model_name, "use bind(..., replace=True) to change that"
+        if isinstance(infer, Workers):
             raise PyTritonValidationError(
-                f"model {name!r} was bound with callables of this process, not with Processes; {instead}"
+                f"model {name!r} was bound with callables of this process, not with {type(infer).__name__}; {instead}"
             )
-        functions = [served_form(function, self._model.config) for function in callables(infer)]
+        functions = [served_form(function, self.model.config) for function in _callables(infer)]
         if len(functions) != len(self._functions):
             raise PyTritonValidationError(
                 f"model {name!r} has {len(self._functions)} instances, and got {len(functions)} callables; give one "
@@ -106,28 +137,30 @@ class ThreadWorkerPool:
                     f"the callable of instance {index} of model {name!r} was {was}, and the new one is {got}, which "
                     f"takes another proxy; {instead}"
                 )
-            check_callable(new, self._model.config)
+            check_callable(new, self.model.config)
         return functions
 
     def _detach(self) -> None:
         """Release the callables, which may be large. Calls that are running keep their own reference."""
         for function in self._functions:
-            self._model.context.model_configs.discard(function, self._model.config)
+            self.model.context.model_configs.discard(function, self.model.config)
 
+    @override
     def interrupt(self) -> None:
-        """As :meth:`WorkerPool.interrupt`; threads start at once."""
+        pass  # threads start at once
 
+    @override
     def stop(self) -> None:
-        """As :meth:`WorkerPool.stop`."""
-        self._model.failures.flush()  # the program may end before the callables' threads do
+        self.model.failures.flush()  # the program may end before the callables' threads do
         for instance in list(self.workers):
             instance.close()
 
+    @override
     def join(self) -> None:
-        """As :meth:`WorkerPool.join`; threads may outlive the pool."""
+        pass  # threads may outlive the pool
 
+    @override
     def close(self) -> None:
-        """As :meth:`WorkerPool.close`."""
         self.stop()
         self.workers.clear()
         self._callables.clear()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import logging
-import os
 import pickle
-import signal
 import socket
 import sys
 import threading
@@ -14,19 +10,32 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from io import TextIOWrapper
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.logs import get_logger
 from pytriton.pool.batch_reports import WorkerObservation
 from pytriton.pool.inspection import Inspection
-from pytriton.pool.messages import MessagePipe, PipeLogHandler, WorkerSpec
+from pytriton.pool.messages import WorkerSpec
+from pytriton.pool.pipes import MessagePipe, log_through, run_child
 from pytriton.pool.pool import ServedCallable, ServedModel
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
-from pytriton.signals import ignored_signals
 from pytriton.signature.served import served_form
+from pytriton.wire.control import (
+    ANSWER,
+    CONNECTED,
+    DISCONNECTED,
+    DRAIN,
+    FAILED,
+    MAX_REQUESTS,
+    OBSERVE,
+    QUIET,
+    READY,
+    REPORT,
+    UNRECOVERABLE,
+)
 from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.instance import Instance
 from pytriton.worker.interfaces import Channel, Executor
@@ -35,40 +44,24 @@ from pytriton.worker.warmup import warm_up
 
 __all__ = ["WorkerRunner", "main"]
 
-LOGGER = logging.getLogger("pytriton.worker")
-
-PR_SET_PDEATHSIG = 1
+LOGGER = get_logger("pytriton.worker")
 
 
-def main(spec: int, pipe: int, listener: int, parent: int) -> None:
-    """Run a worker to its end.
-
-    Args:
-        spec: Descriptor of a file with the pickled :class:`WorkerSpec`.
-        pipe: Descriptor of the pipe to the launching process.
-        listener: Descriptor of the socket that the instance's proxy connects to.
-        parent: Id of the launching process.
-    """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel kills this process with its parent
-    if os.getppid() != parent:
-        return
-    for descriptor in (spec, pipe, listener):
-        os.set_inheritable(descriptor, False)  # or what the callable starts would hold the proxy's connections open
-    with ignored_signals():  # the launching process decides
-        _serve(spec, MessagePipe(Connection(pipe)), listener)
+def main(spec: int, pipe: int, parent: int, listener: int) -> None:
+    """Run a worker to its end; ``listener`` is the socket that the instance's proxy connects to."""
+    run_child(lambda file, pipe: _serve(file, pipe, listener), spec, pipe, parent, [listener])
 
 
-def _serve(spec_file: int, pipe: MessagePipe, listener: int) -> None:
+def _serve(file: IO[bytes], pipe: MessagePipe, listener: int) -> None:
     try:
-        with open(spec_file, "rb") as file:
-            spec: WorkerSpec | Inspection = pickle.load(file)
+        spec: WorkerSpec | Inspection = pickle.load(file)
         _prepare(spec, pipe)
         if isinstance(spec, Inspection):
             pipe.send(*spec.report())
             return
         runner = WorkerRunner(spec, pipe, socket.socket(fileno=listener))
     except BaseException:
-        pipe.send("failed", traceback.format_exc())
+        pipe.send(FAILED, traceback.format_exc())
         return
     runner.run()
 
@@ -77,11 +70,7 @@ def _prepare(spec: WorkerSpec | Inspection, pipe: MessagePipe) -> None:
     """Set the process up before the user's code runs."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # it is a pipe, and its lines are for a log
-    logging.root.addHandler(PipeLogHandler(pipe))
-    for name, level in spec.log_levels.items():
-        logging.getLogger(name).setLevel(level)
-    if spec.resources.cores is not None:
-        os.sched_setaffinity(0, spec.resources.cores)
+    log_through(pipe, spec.log_levels)
     if spec.trace_config is not None and wants_telemetry(spec.trace_config):
         ensure_telemetry_tracer(spec.trace_config)
 
@@ -101,7 +90,7 @@ class WorkerRunner:
         self._proxies = 0
         self._function = _inference_callable(spec)
         self._observation = WorkerObservation(
-            spec.max_requests, partial(pipe.send, "max_requests_reached"), partial(pipe.send, "batch")
+            spec.max_requests, partial(pipe.send, MAX_REQUESTS), partial(pipe.send, REPORT)
         )
         self._context = TritonContext()
         attach(self._function, self._context, spec.config)
@@ -110,21 +99,21 @@ class WorkerRunner:
             ServedModel(spec.config, self._context, spec.options, self._observation),
             spec.config.decoupled or is_async(self._function),
             f"{spec.name}-loop",
-            partial(pipe.send, "unrecoverable"),
+            partial(pipe.send, UNRECOVERABLE),
         )
         self._warm_up()
         self._instance: Instance = self._callable.listen(spec.path, self._on_disconnect, self._on_connect, listener)
-        pipe.send("ready", is_async(self._function))
+        pipe.send(READY, is_async(self._function))
 
     def run(self) -> None:
         """Follow the commands of the launching process until the worker is to end."""
-        while (command := self._pipe.receive()) is not None and command[0] != "drain":
-            if command[0] == "observe":
+        while (command := self._pipe.receive()) is not None and command[0] != DRAIN:
+            if command[0] == OBSERVE:
                 self._observation.reports_batches = True
             else:
                 question, number, value = command
-                answer = self._instance.quiet_s() if question == "quiet" else self._rebind(value)
-                self._pipe.send("answer", number, answer)
+                answer = self._instance.quiet_s() if question == QUIET else self._rebind(value)
+                self._pipe.send(ANSWER, number, answer)
         if command is not None:
             self._drain()
         self._instance.close()
@@ -140,12 +129,12 @@ class WorkerRunner:
     def _on_connect(self) -> None:
         with self._connecting:
             self._proxies += 1
-            self._pipe.send("connected")
+            self._pipe.send(CONNECTED)
 
     def _on_disconnect(self) -> None:
         with self._connecting:
             self._proxies -= 1
-            self._pipe.send("disconnected", self._proxies > 0, self._instance.was_dismissed)
+            self._pipe.send(DISCONNECTED, self._proxies > 0, self._instance.was_dismissed)
 
     def _warm_up(self) -> None:
         """Send the callable its warm-up requests before the proxy can connect, through a socket of their own."""

@@ -170,9 +170,7 @@ def start_span_from_remote(
 
     Args:
         context: W3C trace context: ``traceparent`` and, if any, ``tracestate``; also as JSON text.
-        name: Of the new span.
         start_time_ns: Since the epoch; None is now.
-        attributes: Of the new span.
 
     Raises:
         ValueError: This process has no tracer, or the text is no JSON.
@@ -212,11 +210,6 @@ def traced_span(request: Any, span_name: str, **attributes: Any) -> Iterator[Spa
 
     The span is current in the block, so that instrumented libraries make children of it. It ends with the block, with
     the status ERROR if that raises.
-
-    Args:
-        request: A :class:`~pytriton.proxy.types.Request`.
-        span_name: Of the new span.
-        attributes: Of the new span.
     """
     parent = getattr(request, "span", None)
     if parent is None:

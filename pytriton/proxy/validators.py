@@ -26,7 +26,6 @@ class TritonResultsValidator:
     would send a malformed response. Which of the declared outputs are present is never checked.
 
     Args:
-        triton_model_config: Configuration of the model.
         strict: Also refuse undeclared outputs, dtypes that are no subtype of the declared one, and other shapes.
             Otherwise undeclared outputs are not sent, and the worker casts to the declared dtype.
         encodes_text: Whether object arrays of ``str`` pass, because what sends them encodes them.
@@ -93,7 +92,6 @@ class TritonResultsValidator:
         """Check one output.
 
         Args:
-            name: Its name.
             array: Of shape ``(rows, ...)`` if the model has a batch axis.
             rows: None if that is not known, or there is no batch axis.
             where: Names the response in errors.

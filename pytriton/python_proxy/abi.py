@@ -22,8 +22,6 @@ With any NumPy, the stub dies of an input that NumPy cannot hold, such as one of
 lets through because its own product of the extents overflows. Such an input arrives as an array of
 :data:`IMPOSSIBLE_SHAPE` instead, for the model to refuse.
 
-``PYTRITON_ADAPT_STUB=0`` in the environment changes nothing of the stub; its models then need NumPy 1.
-
 The layouts are part of NumPy's public C API (``_PyArray_DescrNumPy2``, ``PyArray_API``) and are checked before use.
 """
 
@@ -31,7 +29,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import os
 import struct
 import threading
 from collections.abc import Callable
@@ -41,7 +38,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 IS_NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
-ADAPT_VARIABLE = "PYTRITON_ADAPT_STUB"
 MARK = "pytriton_adapted"  # set in the module that models import, which several copies of this file may adapt
 FLAGS_OFFSET = 32  # where the stub looks for the item size
 ITEM_SIZE_OFFSET = 40  # where NumPy 2 has it
@@ -95,14 +91,6 @@ def adapt(pb_utils: Any, tensor: Any) -> None:
         RuntimeError: The stub cannot be adapted to the memory layout of this NumPy, or must not be and needs it.
     """
     if hasattr(pb_utils, MARK):
-        return
-    if not _is_wanted():
-        if IS_NUMPY_2:
-            raise RuntimeError(
-                f"{ADAPT_VARIABLE}=0 leaves the server's Python backend as it was built, for NumPy 1: its models would "
-                f"get wrong arrays under NumPy {np.__version__}. Install numpy<2 in the environment that they run in, "
-                "or leave the variable out"
-            )
         return
     if IS_NUMPY_2:
         check_layout()
@@ -189,14 +177,8 @@ def lend_inputs() -> None:
     The views are valid, at any alignment, until ``execute`` returns. A model that keeps its inputs, or passes them to
     code that may keep them, must copy them.
     """
-    if not _is_wanted():
-        return
     # Instead of PyArray_NewCopy(array, order): a function that returns a new reference to its first argument.
     _replace_functions({NEW_COPY: ctypes.cast(ctypes.pythonapi.Py_NewRef, ctypes.c_void_p).value})
-
-
-def _is_wanted() -> bool:
-    return os.environ.get(ADAPT_VARIABLE) != "0"
 
 
 class _Strings(np.ndarray[Any, Any]):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Optional
 
 import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
-from ..wire.frames import REQUEST, Frame
+from ..wire.frames import REQUEST, Frame, join_details
 from ..wire.tensors import WHOLE_BATCH, BadRequestError, FrameError, Tensor, joined, tensor
 from .abi import IMPOSSIBLE_SHAPE
 
@@ -91,7 +92,7 @@ class Codec:
                 for index, error in status_of(reply)["errors"].items():
                     if not 0 <= int(index) < len(responses):
                         raise FrameError(f"there is no request {index}")
-                    responses[int(index)] = failure(str(error["message"]), str(error["code"]))
+                    responses[int(index)] = failure(message_of(error), str(error["code"]))
             except (AttributeError, TypeError) as error:
                 raise FrameError(f"the errors of a reply make no sense: {error}") from error
         return responses
@@ -180,6 +181,11 @@ def status_of(reply: Frame) -> Any:
     if not isinstance(status, dict):
         raise FrameError(f"the metadata of a reply are no object: {status!r:.100}")
     return status
+
+
+def message_of(status: Mapping[str, Any]) -> str:
+    """The text of a failure for the server, which passes nothing else on."""
+    return join_details(str(status["message"]), str(status.get("details", "")))
 
 
 def failure(message: str, code: str = "INTERNAL") -> Any:

@@ -23,10 +23,10 @@ from typing import Any
 
 from ..wire.arena import ArenaFullError
 from ..wire.channel import Channel, PeerGoneError
-from ..wire.connection import WorkerConnection
+from ..wire.connect import WorkerConnection
 from ..wire.frames import END, LIMIT, RESPONSE, Frame
 from ..wire.tensors import BadRequestError, FrameError
-from .codec import Codec, status_of
+from .codec import Codec, message_of, status_of
 from .memory import Memory
 from .pending import PendingBatch, cancellation
 
@@ -89,8 +89,6 @@ class ConcurrentExecutor:
     """Keeps several batches in flight.
 
     Args:
-        worker: Answers the batches.
-        codec: Of the model.
         limit: Maximum number of batches in flight, which the worker may change.
     """
 
@@ -199,7 +197,7 @@ class ConcurrentExecutor:
             if status["isolate"]:
                 self._failed.put(batch)
             else:
-                batch.fail(status["message"], status["code"])
+                batch.fail(message_of(status), status["code"])
         if not reply.more:
             self._forget(reply.number)
         return reply.more

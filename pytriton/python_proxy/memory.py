@@ -48,6 +48,10 @@ class Memory:
             if available < _reserve(total):
                 self._accepted.add(position)
 
+    def available_bytes(self) -> int:
+        """What the one with the least has available; 0 if none is known."""
+        return max(0, min((available for available, _ in self._amounts()), default=0))
+
     def _is_short(self, position: int, amounts: Amounts) -> bool:
         available, total = amounts
         if available >= _reserve(total):

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 import triton_python_backend_utils as pb_utils
 
-from ..wire.connect import connect
-from ..wire.connection import Connect, WorkerConnection
+from ..wire.connect import Connect, WorkerConnection, connect
 from .abi import adapt, lend_inputs
 from .codec import Codec
 from .concurrent import ConcurrentExecutor
@@ -109,7 +108,6 @@ class PlaceholderFilter:
     server adds to every request says which are real.
 
     Args:
-        executor: Answers the real requests.
         ready: Name of the input that says which are real; it has one element, 0 or 1.
     """
 

@@ -108,8 +108,6 @@ def cancellation(number: int, requests: int, cancelled: Sequence[int], all_done:
     """What tells the worker of cancelled requests.
 
     Args:
-        number: Of their batch.
-        requests: How many it has.
         cancelled: Their indices.
         all_done: Whether nobody waits for any request of the batch now.
     """

@@ -10,20 +10,15 @@ from typing import Any
 
 from ..wire.arena import ArenaFullError
 from ..wire.channel import Channel, PeerGoneError, UnreadError
-from ..wire.connection import WorkerConnection
+from ..wire.connect import WorkerConnection
 from ..wire.frames import ASK, RESPONSE, Frame
 from ..wire.tensors import BadRequestError, FrameError
-from .codec import Codec, failure, status_of
+from .codec import Codec, failure, message_of, status_of
 from .pending import cancellation, is_cancelled
 
 
 class SerialExecutor:
-    """Answers each batch before the next.
-
-    Args:
-        worker: Answers them.
-        codec: Of the model.
-    """
+    """Answers each batch before the next."""
 
     def __init__(self, worker: WorkerConnection, codec: Codec) -> None:
         self._worker = worker
@@ -43,7 +38,7 @@ class SerialExecutor:
             status = status_of(reply)
             if status["isolate"] and len(requests) > 1:  # only the request at fault shall fail
                 return [self.execute([request])[0] for request in requests]
-            return _fail(requests, status["message"], status["code"])
+            return _fail(requests, message_of(status), status["code"])
         except PeerGoneError as error:
             return _fail(requests, f"the inference callable's process is gone: {error}", "UNAVAILABLE")
         except BadRequestError:  # one client's; nothing was sent

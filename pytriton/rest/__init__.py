@@ -1,4 +1,4 @@
-"""The front door: an ASGI application with JSON routes for the models of a server.
+"""The app: an ASGI application with JSON routes for the models of a server.
 
 Run it in a process of its own with ``Triton(rest=True)``, mount it in an application of yours, or call it without a
 network, on a server in this process::
@@ -43,6 +43,4 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in EXTRA:
             raise
-        raise ImportError(
-            f"the REST front needs {error.name}; install it with: pip install 'pytriton[rest]'"
-        ) from error
+        raise ImportError(f"the app needs {error.name}; install it with: pip install 'pytriton[rest]'") from error

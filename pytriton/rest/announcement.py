@@ -1,4 +1,4 @@
-"""What the log says of the front: where it is, and a command that calls one of its models."""
+"""What the log says of the app: where it is, and a command that calls one of its models."""
 
 from __future__ import annotations
 
@@ -25,27 +25,24 @@ OPENAI: dict[str, tuple[str, dict[str, Any]]] = {
 OF_TYPES: dict[str, Any] = {"boolean": False, "integer": 0, "number": 0.0, "string": "text"}
 
 
-def announcement(url: str, configs: Iterable[TritonModelConfig], *, asks_token: bool) -> str:
-    """Where the front is, as lines for the log.
+def announcement(url: str, configs: Iterable[TritonModelConfig], *, header: str | None) -> str:
+    """Where the app is, as lines for the log.
 
     Args:
-        url: Of the front.
         configs: Of the bound models.
-        asks_token: Whether the front asks for an access token.
+        header: With the token that calls need, as the shell writes it; None if they need none.
     """
     typed = sorted(configs, key=lambda config: Signature.of(config) is None)  # functions first, which have examples
-    commands = (example_command(url, config, asks_token=asks_token) for config in typed)
+    commands = (example_command(url, config, header=header) for config in typed)
     command = next(filter(None, commands), None)
-    return f"REST front at {url}" + (f"\n  Try it:         {command}" if command else "")
+    return f"app at {url}" + (f"\n  Try it:         {command}" if command else "")
 
 
-def example_command(url: str, config: TritonModelConfig, *, asks_token: bool) -> str | None:
+def example_command(url: str, config: TritonModelConfig, *, header: str | None) -> str | None:
     """A line for a shell that calls a model once; None if its inputs do not fit into a line.
 
     Args:
-        url: Of the front.
-        config: Of the model.
-        asks_token: As for :func:`announcement`; the shell takes the token from ``PYTRITON_REST_ACCESS_TOKEN``.
+        header: As for :func:`announcement`.
     """
     route = f"predict/{config.model_name}"
     kind = Kind.of(config)
@@ -60,7 +57,7 @@ def example_command(url: str, config: TritonModelConfig, *, asks_token: bool) ->
     body = json.dumps(request, ensure_ascii=False)
     if len(body) > 8 * MOST_VALUES:
         return None
-    options = " -N" * config.decoupled + ' -H "Authorization: Bearer $PYTRITON_REST_ACCESS_TOKEN"' * asks_token
+    options = " -N" * config.decoupled + (f' -H "{header}"' if header else "")
     return f"curl{options} {url}/{route} -d {shlex.quote(body)}"
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+import tokenize
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pytriton.rest.costs import SMALL_BYTES, Charges
 from pytriton.rest.errors import RestError
 from pytriton.rest.waits import ClientDisconnectedError, PieceLimit, Receive
 
@@ -47,23 +50,24 @@ ANY = {"*/*", "application/*", "text/*"}
 KNOWN = {JSON, NDJSON, SSE, NPY, OCTETS}
 MAGIC = b"\x93NUMPY"
 COMPRESSED = {b"gzip", b"x-gzip", b"deflate"}
+SLICE_BYTES = 2**20  # of content that is inflated at a time
+MOST_PIECES = 16  # of a compressed body in that time
 MOST_REST_BYTES = 256 * 2**20
 REST_TIMEOUT_S = 5.0
 
 Headers = Mapping[bytes, bytes]
 
 
-async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: float) -> bytes:
+async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: float, charges: Charges) -> bytes:
     """All of a body, decompressed.
 
     Args:
-        receive: Of ASGI.
-        headers: Of the request.
         limit: In bytes, before and after decompression.
         timeout_s: Longest wait for each piece of it.
+        charges: Of the request, to which the body is charged as it comes.
 
     Raises:
-        RestError: It is longer, cannot be decompressed, or a piece did not come in time.
+        RestError: It is longer, there is no memory for it, cannot be decompressed, or a piece did not come in time.
         ClientDisconnectedError: It did not come to its end.
     """
     declared = headers.get(b"content-length", b"")
@@ -79,13 +83,18 @@ async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: f
             if message["type"] == "http.disconnect":
                 raise ClientDisconnectedError
             part = message.get("body", b"")
+            try:
+                charges.charge(len(part))
+            except RestError as error:
+                parts.clear()
+                raise await _with_rest_read(error, message, receive) from None
             parts.append(part)
             size, more = size + len(part), message.get("more_body", False)
             pieces.restart()
     if size > limit:
         parts.clear()
         raise _too_large(limit, has_ended=not more or await _read_rest(receive))
-    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    body = _joined(parts, size, charges)
     encoding = headers.get(b"content-encoding", b"").strip().lower()
     if encoding in (b"", b"identity"):
         return body
@@ -94,27 +103,89 @@ async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: f
             f"bodies that are encoded as {encoding.decode('latin-1')!r:.100} are not understood; send gzip or deflate"
         )
         raise RestError(415, "UNSUPPORTED_MEDIA_TYPE", text, headers={"Accept-Encoding": "gzip, deflate"})
-    return await asyncio.to_thread(_decompressed, body, limit)
-
-
-def _decompressed(body: bytes, limit: int) -> bytes:
-    """The content of a body in the format of gzip or zlib."""
-    inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # which tells the two apart
-    try:
-        content = inflater.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise RestError(400, "INVALID_REQUEST", f"the body cannot be decompressed: {error}") from error
-    if len(content) > limit:
-        raise _too_large(limit, has_ended=True)
-    if not inflater.eof or inflater.unused_data:
-        what = "has more bytes than its compressed content" if inflater.eof else "ends before its compressed content"
-        raise RestError(400, "INVALID_REQUEST", f"the body {what}")
+    content = await _decompressed(body, limit, charges)
+    charges.credit(len(body))
     return content
 
 
+def _joined(parts: list[bytes], size: int, charges: Charges) -> bytes:
+    """Pieces that were charged, as one; empties the list."""
+    if len(parts) == 1:
+        return parts[0]
+    with charges.charged(size):
+        joined = b"".join(parts)
+        parts.clear()
+        return joined
+
+
+async def _decompressed(body: bytes, limit: int, charges: Charges) -> bytes:
+    """The content of a body in the format of gzip or zlib, inflated in slices, between which others have turns."""
+    inflation = _Inflation(body, limit)
+    parts: list[bytes] = []
+    size, slice_bytes = 0, SMALL_BYTES
+    while not inflation.ended:
+        with charges.charged(slice_bytes):  # before it is known how many they are
+            part = await charges.run(max(size, len(body)), partial(inflation.slice, slice_bytes))
+        charges.charge(len(part))
+        parts.append(part)
+        size, slice_bytes = size + len(part), SLICE_BYTES
+    return _joined(parts, size, charges)
+
+
+class _Inflation:
+    """Inflates a body, a slice at a time.
+
+    Args:
+        body: In the format of gzip or zlib.
+        limit: Of its content, in bytes.
+    """
+
+    def __init__(self, body: bytes, limit: int) -> None:
+        self.ended = False
+        self._body = memoryview(body)
+        self._left = limit
+        self._inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # which tells the two apart
+        self._limit = limit
+
+    def slice(self, size: int) -> bytes:
+        """The next bytes of the content, so many or some less."""
+        most = min(size, self._left + 1)
+        inflater = self._inflater
+        try:
+            # In pieces: what is left over of each is copied.
+            content = inflater.decompress(inflater.unconsumed_tail or self._next_piece(), most)
+            for _ in range(MOST_PIECES):
+                if len(content) > most // 2 or inflater.eof or not (inflater.unconsumed_tail or len(self._body)):
+                    break
+                content += inflater.decompress(inflater.unconsumed_tail or self._next_piece(), most - len(content))
+        except zlib.error as error:
+            raise RestError(400, "INVALID_REQUEST", f"the body cannot be decompressed: {error}") from error
+        self._left -= len(content)
+        if self._left < 0:
+            raise _too_large(self._limit, has_ended=True)
+        is_consumed = not inflater.unconsumed_tail and not len(self._body)
+        if inflater.eof and (inflater.unused_data or len(self._body)):
+            raise RestError(400, "INVALID_REQUEST", "the body has more bytes than its compressed content")
+        if not inflater.eof and is_consumed and not content:
+            raise RestError(400, "INVALID_REQUEST", "the body ends before its compressed content")
+        self.ended = inflater.eof
+        return content
+
+    def _next_piece(self) -> memoryview:
+        piece, self._body = self._body[:SMALL_BYTES], self._body[SMALL_BYTES:]
+        return piece
+
+
 def _too_large(limit: int, *, has_ended: bool) -> RestError:
-    text = f"the body is longer than {limit} bytes, the front's max_body_bytes"
+    text = f"the body is longer than {limit} bytes, the app's max_body_bytes"
     return RestError(413, "BODY_TOO_LARGE", text, headers={} if has_ended else {"Connection": "close"})
+
+
+async def _with_rest_read(error: RestError, message: Any, receive: Receive) -> RestError:
+    """An error that is answered before the body has ended; with the end of the connection, if the rest is long."""
+    if message.get("more_body") and not await _read_rest(receive):
+        error.headers["Connection"] = "close"
+    return error
 
 
 async def _read_rest(receive: Receive) -> bool:
@@ -187,7 +258,10 @@ def read_npy(data: bytes) -> NDArray[Any]:
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:
         raise ValueError(f"version {version} of .npy files is not understood")
-    shape, is_fortran, dtype = read(file)
+    try:
+        shape, is_fortran, dtype = read(file)
+    except (tokenize.TokenError, SyntaxError, RecursionError, MemoryError) as error:  # of Python's own parser
+        raise ValueError("its header cannot be understood") from error
     if dtype.hasobject:
         raise ValueError("Python's objects are not read")
     if not dtype.itemsize or prod(shape) * dtype.itemsize != len(data) - file.tell():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -26,16 +26,21 @@ from pytriton.rest.json_arrays import (
     depth_exceeds,
     is_list,
     is_object,
+    no_charge,
     numbers,
     plain,
+    shown_json,
     special,
     to_json,
 )
 from pytriton.rest.models import Model
 from pytriton.signature.schema import Schema, tensor_of
 from pytriton.signature.validation import (
+    LONGEST,
+    MOST_PROBLEMS,
     Path,
     Problem,
+    Problems,
     ValueMismatchError,
     array_of,
     checks,
@@ -46,14 +51,14 @@ from pytriton.signature.values import decode_rows, encode_rows
 
 __all__ = ["Converter", "Group", "group_rows"]
 
-MOST_UNKNOWN = 20  # names in a message
+
+SCALARS = ("integer", "number", "boolean", "string")
 
 
 class Converter:
     """Converts the requests and responses of one model.
 
     Args:
-        model: The model.
         max_depth: Deepest nesting of values that travel as JSON.
     """
 
@@ -65,14 +70,18 @@ class Converter:
         self._required = frozenset(signature.required)
         self._present = frozenset(signature.present)
         self._definitions = signature.definitions
+        self._record, key = model.record or ("", "")
+        self._members = signature.definitions.get(key, {}).get("properties", {}).keys()
 
-    def row(self, fields: Any, lists: int = -1, path: Path = ()) -> Arrays:
+    def row(
+        self, fields: Any, lists: int = -1, path: Path = (), charge_objects: Callable[[], None] = no_charge
+    ) -> Arrays:
         """The inputs of a request with one row.
 
         Args:
-            fields: An object of JSON, or a mapping.
+            fields: An object of JSON, or a mapping; of the members of the only input if that is a record, as well.
             lists: How many lists the JSON text has, if that is known and it has nothing else than this object.
-            path: Of the object.
+            charge_objects: Is called before lists or objects become Python's.
 
         Returns:
             Name to array of shape ``(1, *shape)``; absent optional inputs are not there.
@@ -81,11 +90,14 @@ class Converter:
             ValueMismatchError: Some values do not fit, are missing, or are no inputs; it names all of them.
         """
         if not is_object(fields) and not isinstance(fields, Mapping):
-            raise ValueMismatchError([Problem(path, "an object", shown(plain(fields)))])
+            raise ValueMismatchError([Problem(path, "an object", shown_json(fields))])
         arrays: Arrays = {}
-        found: list[Problem] = []
+        found = Problems()
         read: list[tuple[Any, tuple[int, ...], Path]] = []
         given = set(fields.keys())
+        if self._is_record(given):
+            known = self._inputs[self._record]
+            return {self._record: known.encode(fields, self._definitions, path, charge_objects)}
         for name, known in self._inputs.items():
             value = fields[name] if name in given else None
             if value is None and (name not in given or name not in self._required):
@@ -94,25 +106,26 @@ class Converter:
             try:
                 array = known.numbers(value, here)
                 if array is None:
-                    array = known.encode(value, self._definitions, here)
+                    array = known.encode(value, self._definitions, here, charge_objects)
                 else:
                     read.append((value, array.shape[1:], here))
                 arrays[name] = array
             except ValueMismatchError as error:
-                found += error.problems
+                found.add_error(error)
         if not given <= self._inputs.keys():
             others = [name for name in fields.keys() if name not in self._inputs]  # noqa: SIM118 (simdjson has no other)
-            found += [Problem((*path, name), self._one_of(name), "another name") for name in others[:MOST_UNKNOWN]]
+            told = [Problem((*path, name), self._one_of(name), "another name") for name in others[:MOST_PROBLEMS]]
+            found.add(told, len(others) - len(told))
         if not self._required <= arrays.keys():
             for name in self.model.signature.required:
                 if name not in given:
-                    found.append(Problem((*path, name), expectation(self.model.signature.inputs[name]), "nothing"))
+                    found.add([Problem((*path, name), expectation(self.model.signature.inputs[name]), "nothing")])
         for _, shape, _ in read:
             lists -= count_lists(shape)
         if lists and read and not found:
             found = _misplaced_lists(read)
         if found:
-            raise ValueMismatchError(found)
+            raise found.error()
         return arrays
 
     def result(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
@@ -134,20 +147,26 @@ class Converter:
                 result[name] = value
         return result
 
+    def _is_record(self, given: Set[str]) -> bool:
+        """Whether the names of an object are members of the only input, which is a record."""
+        if not self._record or self._record in given:
+            return False
+        return bool(given & self._members) or (not given and self._record in self._required)
+
     def _one_of(self, name: str) -> str:
         listed = ", ".join(json.dumps(each, ensure_ascii=False) for each in self._inputs)
-        near = get_close_matches(name, self._inputs, 1)
+        near = get_close_matches(name[:LONGEST], self._inputs, 1)
         hint = f"; did you mean {json.dumps(near[0], ensure_ascii=False)}?" if near else ""
         return f"one of the inputs {listed}{hint}" if listed else "no inputs"
 
 
-def _misplaced_lists(read: Iterable[tuple[Any, tuple[int, ...], Path]]) -> list[Problem]:
-    found = []
+def _misplaced_lists(read: Iterable[tuple[Any, tuple[int, ...], Path]]) -> Problems:
+    found = Problems()
     for value, shape, path in read:
         try:
             check_elements(value, shape, path)
         except ValueMismatchError as error:
-            found += error.problems
+            found.add_error(error)
     return found
 
 
@@ -167,6 +186,7 @@ class _Input:
         is_number = self._dtype.kind in "fiu"
         is_array = "shape" in schema or schema.get("type") == "array"
         self._is_plain = is_number and is_array and bool(self._shape) and not self._has_json and not checks(schema)
+        self._is_scalar = not is_array and not self._has_json and schema.get("type") in SCALARS
         self._read = _reader(schema)
 
     def numbers(self, value: Any, path: Path) -> NDArray[Any] | None:
@@ -176,8 +196,14 @@ class _Input:
         array = numbers(value, self._dtype, self._shape, path)
         return None if array is None else array[np.newaxis]
 
-    def encode(self, value: Any, definitions: Mapping[str, Schema], path: Path) -> NDArray[Any]:
+    def encode(
+        self, value: Any, definitions: Mapping[str, Schema], path: Path, charge_objects: Callable[[], None]
+    ) -> NDArray[Any]:
         """Any value as an array with one row; raises ValueMismatchError."""
+        if is_list(value) or is_object(value):
+            if self._is_scalar:
+                raise ValueMismatchError([Problem(path, expectation(self._schema), shown_json(value))])
+            charge_objects()
         value = plain(value)
         if self._has_json and depth_exceeds(value, self._max_depth):
             raise ValueMismatchError([Problem(path, f"at most {self._max_depth} levels of nesting", "more")])

@@ -12,14 +12,16 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
-from pytriton.rest.config import RestConfig
+from pytriton.rest.authorization import Access
 from pytriton.rest.models import Model
 from pytriton.rest.openapi import describe
+from pytriton.rest.permits import may_call
 
 __all__ = ["routes"]
 
 STATIC = Path(__file__).with_name("static")
 FILES = {
+    "docs.css": STATIC / "docs.css",
     "docs.js": STATIC / "docs.js",
     "swagger-ui-bundle.js": STATIC / "swagger-ui" / "swagger-ui-bundle.js",
     "swagger-ui.css": STATIC / "swagger-ui" / "swagger-ui.css",
@@ -47,11 +49,13 @@ PAGE = """<!doctype html>
 <title>Models</title>
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="{root}/docs/swagger-ui.css">
+<link rel="stylesheet" href="{root}/docs/docs.css">
+<script src="{root}/docs/docs.js"></script>
 </head>
 <body>
+<p class="back"><a href="{root}/">Dashboard</a></p>
 <div id="routes" data-url="{root}/openapi.json"></div>
 <script src="{root}/docs/swagger-ui-bundle.js"></script>
-<script src="{root}/docs/docs.js"></script>
 </body>
 </html>
 """
@@ -72,7 +76,7 @@ async def page(request: Request) -> Response:
 
 
 def _root_path(request: Request) -> str:
-    """The path below which callers find the front: where it is mounted, and what a proxy in front of it removes."""
+    """The path below which callers find the app: where it is mounted, and what a proxy in front of it removes."""
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
@@ -84,16 +88,17 @@ async def file(request: Request) -> Response:
     return FileResponse(path, headers={"Cache-Control": "max-age=3600", "X-Content-Type-Options": "nosniff"})
 
 
-def routes(models: Callable[[], Awaitable[Iterable[Model]]], config: RestConfig) -> list[Route]:
+def routes(models: Callable[[], Awaitable[Iterable[Model]]], access: Access) -> list[Route]:
     """The routes of the description and of the page.
 
     Args:
         models: Those that are ready.
-        config: Options of the front.
+        access: Says whether the models ask for a token.
     """
 
     async def description(request: Request) -> Response:
-        document = describe(await models(), config, _root_path(request))
+        found = [each for each in await models() if may_call(request.scope, each.config.model_name)]
+        document = describe(found, _root_path(request), asks_token=access.asks("inference"))
         return Response(orjson.dumps(document), media_type="application/json")
 
     return [Route("/openapi.json", description), Route("/docs", page), Route("/docs/{name}", file)]

@@ -14,14 +14,17 @@ from python_multipart.multipart import parse_options_header
 
 from pytriton.model_config.dtypes import from_triton_name
 from pytriton.rest.bodies import OCTETS, is_npy, read_npy
+from pytriton.rest.costs import SMALL_BYTES, Charges
 from pytriton.rest.errors import RestError
 from pytriton.rest.json_arrays import InvalidJsonError, parse, plain
+from pytriton.signature.json_texts import size_of
 from pytriton.signature.schema import Schema, tensor_of
-from pytriton.signature.validation import Path, Problem, ValueMismatchError
+from pytriton.signature.validation import Path, Problem, Problems, ValueMismatchError
 
 __all__ = ["Part", "fields_of", "parse_form", "parse_query", "raw_array"]
 
 MOST_PARTS = 1000
+MOST_HEADERS = 32  # of a part
 MOST_HEADER_BYTES = 8192
 
 
@@ -44,7 +47,6 @@ def parse_form(content_type: bytes, body: bytes) -> dict[str, list[Part]]:
 
     Args:
         content_type: The header of the request.
-        body: Of the request.
 
     Raises:
         RestError: It is no form.
@@ -78,7 +80,7 @@ class _Form:
         """For the parser."""
         return {
             "on_part_begin": self._begin_part,
-            "on_part_data": lambda data, start, end: self._content.append(data[start:end]),
+            "on_part_data": self._add_data,
             "on_part_end": self._end_part,
             "on_header_field": lambda data, start, end: self._add(self._field, data[start:end]),
             "on_header_value": lambda data, start, end: self._add(self._value, data[start:end]),
@@ -87,10 +89,13 @@ class _Form:
         }
 
     def _begin_part(self) -> None:
-        self._content: list[bytes] = []
+        self._content = bytearray()  # as it may come in pieces of some bytes
         self._headers: dict[bytes, bytes] = {}
         self._field = bytearray()
         self._value = bytearray()
+
+    def _add_data(self, data: bytes, start: int, end: int) -> None:
+        self._content += memoryview(data)[start:end]
 
     def _add(self, buffer: bytearray, data: bytes) -> None:
         buffer += data
@@ -98,6 +103,8 @@ class _Form:
             raise ValueError("a header of a part is too long")
 
     def _end_header(self) -> None:
+        if len(self._headers) >= MOST_HEADERS:
+            raise ValueError(f"a part has more than {MOST_HEADERS} headers")
         self._headers[bytes(self._field).lower()] = bytes(self._value)
         self._field.clear()
         self._value.clear()
@@ -111,7 +118,7 @@ class _Form:
         if self._count > MOST_PARTS:
             raise ValueError(f"it has more than {MOST_PARTS} parts")
         kind, _ = parse_options_header(self._headers.get(b"content-type", b""))
-        part = Part(b"".join(self._content), kind.decode("latin-1").lower())
+        part = Part(bytes(self._content), kind.decode("latin-1").lower())
         self.parts.setdefault(name.decode("utf-8", "replace"), []).append(part)
 
     def _end(self) -> None:
@@ -147,7 +154,7 @@ def value_of(schema: Schema | None, parts: list[Part], path: Path) -> Any:
     if schema is None:
         return None
     is_list = schema.get("type") == "array" and "shape" not in schema
-    if is_list and (len(parts) > 1 or schema["items"]["type"] == "string"):
+    if is_list and (len(parts) > 1 or schema["items"].get("type") == "string"):
         values = [_value(schema["items"], part, (*path, index)) for index, part in enumerate(parts)]
         return values if len(parts) > 1 else _listed(schema, parts[0], values)
     if len(parts) > 1:
@@ -237,15 +244,26 @@ def _text(content: bytes, path: Path) -> str:
         raise ValueMismatchError([Problem(path, "text in UTF-8", "other bytes")]) from None
 
 
-def fields_of(inputs: Mapping[str, Schema], parts: Mapping[str, list[Part]]) -> dict[str, Any]:
+def _tree_bytes(schema: Schema, content: bytes) -> int:
+    """What a part takes as Python's objects, if it is JSON and is read as that."""
+    is_read_as_it_is = schema.get("type") == "string" or is_npy(content)
+    return 0 if is_read_as_it_is else size_of(content).tree_bytes
+
+
+def fields_of(
+    inputs: Mapping[str, Schema], parts: Mapping[str, list[Part]], charges: Charges | None = None
+) -> dict[str, Any]:
     """The object that a form stands for; raises ValueMismatchError with all problems."""
     fields: dict[str, Any] = {}
-    found: list[Problem] = []
+    found = Problems()
     for name, each in parts.items():
+        for part in each:
+            if charges is not None and len(part.content) >= SMALL_BYTES and name in inputs:
+                charges.charge(_tree_bytes(inputs[name], part.content))
         try:
             fields[name] = value_of(inputs.get(name), each, (name,))
         except ValueMismatchError as error:
-            found += error.problems
+            found.add_error(error)
     if found:
-        raise ValueMismatchError(found)
+        raise found.error()
     return fields

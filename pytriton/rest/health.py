@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from pytriton.client.exceptions import PyTritonClientError
+from pytriton.logs import get_logger
 from pytriton.rest.errors import unavailable
-from pytriton.rest.metrics import FrontMetrics
+from pytriton.rest.metrics import AppMetrics
 from pytriton.rest.upstream import Upstream
 
 __all__ = ["routes"]
 
-LOGGER = logging.getLogger("pytriton.rest")
+LOGGER = get_logger("pytriton.rest")
 
 METRICS_TYPE = "text/plain; version=0.0.4"
 
 
-def routes(upstream: Upstream, metrics: FrontMetrics) -> list[Route]:
-    """The routes.
-
-    Args:
-        upstream: The server.
-        metrics: Of the front.
-    """
+def routes(upstream: Upstream, metrics: AppMetrics) -> list[Route]:
+    """The routes."""
 
     async def live(_: Request) -> Response:
-        """The front answers; a server that is launched again does not concern the one that restarts this process."""
+        """The app answers; a server that is launched again does not concern the one that restarts this process."""
         return JSONResponse({"live": True})
 
     async def ready(_: Request) -> Response:
@@ -40,7 +34,7 @@ def routes(upstream: Upstream, metrics: FrontMetrics) -> list[Route]:
         return JSONResponse(error.body(), error.status, error.headers)
 
     async def page(_: Request) -> Response:
-        """The server's metrics, then those of the front."""
+        """The server's metrics, then those of the app."""
         try:
             text = await upstream.metrics()
         except (OSError, TimeoutError, PyTritonClientError) as error:  # it is launched again, for example

@@ -1,4 +1,4 @@
-"""The channel between a process of the front and the process that runs it: questions one way, answers the other.
+"""The channel between a process of the app and the process that runs it: questions one way, answers the other.
 
 It is a pair of sockets that only these two processes have. A message is a line of JSON::
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import socket
 import threading
 from collections.abc import Callable
@@ -20,10 +19,11 @@ from itertools import count
 from typing import Any, Protocol
 
 from pytriton.exceptions import PyTritonError
+from pytriton.logs import get_logger
 
 __all__ = ["Answer", "Channel", "Direct", "Host", "HostError", "serve"]
 
-LOGGER = logging.getLogger("pytriton.rest")
+LOGGER = get_logger("pytriton.rest")
 
 MOST_LINE_BYTES = 16 * 2**20
 
@@ -36,7 +36,7 @@ class HostError(PyTritonError):
 
 
 class Host(Protocol):
-    """The hosting process, as the application of the front sees it."""
+    """The hosting process, as the application of the app sees it."""
 
     async def ask(self, question: str, **arguments: Any) -> Any:
         """Ask a question, or give a command, and wait for the answer.
@@ -47,11 +47,7 @@ class Host(Protocol):
 
 
 class Direct:
-    """The hosting process is this one.
-
-    Args:
-        answer: Answers the questions.
-    """
+    """The hosting process is this one."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -65,7 +61,7 @@ class Direct:
 
 
 class Channel:
-    """The end of a process of the front.
+    """The end of a process of the app.
 
     Args:
         connection: To the hosting process.
@@ -128,21 +124,20 @@ def serve(connection: socket.socket, answer: Answer) -> None:
     """The end of the hosting process: answer questions until the other process has gone. Each has its own thread.
 
     Args:
-        connection: To a process of the front; it is closed at the end.
-        answer: Answers the questions.
+        connection: To a process of the app; it is closed at the end.
     """
     sending = threading.Lock()
 
     def reply(number: int, question: str, arguments: dict[str, Any]) -> None:
         try:
-            message = {"number": number, "answer": answer(question, **arguments)}
+            line = json.dumps({"number": number, "answer": answer(question, **arguments)})
         except PyTritonError as error:
-            message = {"number": number, "error": str(error)}
-        except Exception as error:
+            line = json.dumps({"number": number, "error": str(error)})
+        except BaseException as error:
             LOGGER.exception("the command %s failed", question)
-            message = {"number": number, "error": f"{type(error).__name__}: {error}"}
+            line = json.dumps({"number": number, "error": f"{type(error).__name__}: {error}"})
         with sending, suppress(OSError):  # nobody waits for it any more
-            connection.sendall(json.dumps(message).encode() + b"\n")
+            connection.sendall(line.encode() + b"\n")
 
     with connection, connection.makefile("rb") as lines, suppress(OSError):
         for line in lines:

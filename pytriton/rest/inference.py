@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +16,11 @@ from pytriton.exceptions import ErrorCode, PyTritonError
 from pytriton.llm.kinds import Kind
 from pytriton.rest.config import RestConfig
 from pytriton.rest.conversion import Converter, Group, group_rows
-from pytriton.rest.errors import RestError, of_client
+from pytriton.rest.costs import Charges, Unread
+from pytriton.rest.errors import RestError, hidden, of_client
 from pytriton.rest.models import Model, ModelDirectory
 from pytriton.rest.upstream import Upstream
-from pytriton.signature.validation import ValueMismatchError
+from pytriton.signature.validation import ValueMismatchError, message_of
 
 __all__ = ["CallDetails", "Inference", "Served"]
 
@@ -51,10 +52,12 @@ class CallDetails:
     Attributes:
         request_id: For the server's log; empty numbers the request.
         headers: Sent on to the server.
+        charges: What responses cost that the client has not read; None does not count them.
     """
 
     request_id: str = ""
     headers: dict[str, str] = field(default_factory=dict)
+    charges: Charges | None = None
 
 
 @dataclass(slots=True)
@@ -72,15 +75,11 @@ class Question:
     is_bare: bool = False
 
 
-Read = Callable[[Served], Question]
+Read = Callable[[Served], Awaitable[Question]]
 
 
 class Inference:
     """Calls models by name.
-
-    Args:
-        upstream: The server.
-        config: Options of the front.
 
     Attributes:
         models: The models that were called.
@@ -106,10 +105,8 @@ class Inference:
         """Read a request and answer it; once more, if it failed because the model has just been replaced.
 
         Args:
-            name: Of the model.
             version: Of the model; empty for the highest.
             read: Converts the request, and raises ValueMismatchError if it does not fit.
-            details: Of the request.
 
         Returns:
             The model, the request's rows, and either the outputs of each row or, of a decoupled model, the stream of
@@ -123,15 +120,19 @@ class Inference:
             return served, *await self._answered(served, read, details)
         except PyTritonError as error:
             if not _may_be_outdated(error) or not await self.models.is_outdated(name, version, served):
-                raise of_client(error) from error
+                raise self._shown(error, details) from error
         served = await self.models.find(name, version)
         try:
             return served, *await self._answered(served, read, details)
         except PyTritonError as error:
-            raise of_client(error) from error
+            raise self._shown(error, details) from error
+
+    def _shown(self, error: PyTritonError, details: CallDetails) -> RestError:
+        found = of_client(error)
+        return hidden(found, details.request_id) if self._config.show_errors is False else found
 
     async def _answered(self, served: Served, read: Read, details: CallDetails) -> tuple[Question, Any]:
-        question = read(served)
+        question = await read(served)
         if not served.model.config.decoupled:
             return question, await self._infer(served, question, details)
         if question.is_batch:
@@ -181,14 +182,15 @@ class Inference:
 
     async def _stream(self, served: Served, row: Arrays, details: CallDetails) -> AsyncGenerator[Arrays, None]:
         request = _request(row, True, details)
+        unread = Unread(details.charges) if details.charges else None
         try:
             async with aclosing(
-                self._upstream.stream(served.session, request, texts=served.streams_texts)
+                self._upstream.stream(served.session, request, texts=served.streams_texts, unread=unread)
             ) as responses:
                 async for outputs in responses:
                     yield outputs
         except PyTritonError as error:
-            raise of_client(error) from error
+            raise self._shown(error, details) from error
 
 
 def _request(arrays: Arrays, is_sample: bool, details: CallDetails) -> InferRequest:
@@ -214,10 +216,11 @@ def _of_instances(error: BaseException, group: Group) -> BaseException:
     found = of_client(error)
     details = []
     for each in found.details:
-        row, path = (each.path[0], each.path[1:]) if isinstance(each.path[0], int) else (0, each.path)
+        is_row = bool(each.path) and isinstance(each.path[0], int)
+        row, path = (each.path[0], each.path[1:]) if is_row else (0, each.path)
         details.append(each._replace(path=(INSTANCES, group.rows[int(row)], *path)))
-    message = "; ".join(map(str, details))
+    message = message_of(details, found.more)
     if not details:
         numbers = ", ".join(map(str, group.rows))
         message = f"instance{'s' * (len(group.rows) > 1)} {numbers}: {found.message}"
-    return RestError(found.status, found.code, message, details, found.headers)
+    return RestError(found.status, found.code, message, details, found.headers, found.more)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import accumulate
@@ -20,7 +20,7 @@ import orjson
 import simdjson
 from numpy.typing import NDArray
 
-from pytriton.signature.validation import Path, Problem, ValueMismatchError
+from pytriton.signature.validation import Path, Problem, ValueMismatchError, shown
 
 __all__ = [
     "SPECIAL_NUMBERS",
@@ -33,9 +33,11 @@ __all__ = [
     "has_member",
     "is_list",
     "is_object",
+    "no_charge",
     "numbers",
     "parse",
     "plain",
+    "shown_json",
     "special",
     "to_json",
 ]
@@ -44,8 +46,12 @@ SPECIAL_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf
 
 BUFFERS = {"f": ("d", np.float64), "i": ("i", np.int64), "u": ("u", np.uint64)}
 MOST_COUNTED = 0xFFFFFF  # simdjson counts no further
-MOST_KEPT_BYTES = 8 * 2**20  # of a text for which the parser keeps its memory, about as much as the text
+MOST_KEPT_BYTES = 2 * 2**20  # of a text for which the parser keeps its memory, up to 12 times as much as the text
 FEW_BYTES = 2**14  # of a text that bytes.count searches faster than NumPy
+
+MOST_LEVELS = 1000  # of lists and objects that hold each other
+LEVELS = np.zeros(256, np.int64)  # by byte: one more, or one less
+LEVELS[list(b"[{")], LEVELS[list(b"]}")] = 1, -1
 
 _parser = simdjson.Parser()  # a new one clears some pages of memory, which takes a third of the time of 1 MiB
 
@@ -54,8 +60,16 @@ class InvalidJsonError(ValueError):
     """A text is no JSON; the message says where."""
 
 
-def parse(text: bytes) -> Any:
+def no_charge() -> None:
+    """Charge nothing for the objects of a text."""
+
+
+def parse(text: bytes, charge_objects: Callable[[], None] = no_charge) -> Any:
     """The value of a JSON text.
+
+    Args:
+        text: JSON.
+        charge_objects: Is called before the text becomes Python's objects, as one with long integers or mistakes does.
 
     Returns:
         A ``simdjson.Object`` or ``simdjson.Array``, which :func:`plain` and :func:`numbers` take; or a scalar. Of an
@@ -71,6 +85,7 @@ def parse(text: bytes) -> Any:
     try:
         return simdjson.Parser().parse(text)
     except (RuntimeError, ValueError):
+        charge_objects()
         return _parse_slowly(text)
 
 
@@ -83,6 +98,8 @@ def count_brackets(text: bytes) -> int:
 
 def _parse_slowly(text: bytes) -> Any:
     """Read what simdjson refuses: long integers, and mistakes, of which it does not tell the place."""
+    if _is_deep(text):  # a program may have raised Python's own limit, above what the stack bears
+        raise InvalidJsonError("it is nested too deeply")
     try:
         value = json.loads(text.decode(), parse_constant=_refuse_constant)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # refuses 1e999, and lone surrogates
@@ -91,6 +108,22 @@ def _parse_slowly(text: bytes) -> Any:
     except ValueError as error:
         raise InvalidJsonError(str(error)) from error
     return value
+
+
+def _is_deep(text: bytes) -> bool:
+    """Whether lists and objects of a JSON text hold each other in more than ``MOST_LEVELS``."""
+    outside = np.frombuffer(
+        text.replace(rb"\\", b"..").replace(rb"\"", b".."), np.uint8
+    )  # each quote begins or ends a string
+    level = quotes = 0
+    for start in range(0, len(outside), FEW_BYTES):
+        part = outside[start : start + FEW_BYTES]
+        seen = quotes + np.cumsum(part == ord('"'))
+        levels = level + np.cumsum(np.where(seen & 1, 0, LEVELS[part]))
+        if levels.max() > MOST_LEVELS:
+            return True
+        level, quotes = int(levels[-1]), int(seen[-1])
+    return False
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -117,6 +150,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, simdjson.Object):
         return value.as_dict()
     return value.as_list() if isinstance(value, simdjson.Array) else value
+
+
+def shown_json(value: Any) -> str:
+    """A value that :func:`parse` returned, in a message; lists and objects are not converted."""
+    if isinstance(value, simdjson.Array):
+        return f"a list of {len(value)}"
+    return shown(dict.fromkeys(value.keys()) if isinstance(value, simdjson.Object) else value)
 
 
 def depth_exceeds(value: Any, limit: int) -> bool:
@@ -193,8 +233,6 @@ def check_elements(array: Any, shape: Sequence[int], path: Path) -> None:
 
     Args:
         array: A ``simdjson.Array``, of which :func:`numbers` has made an array.
-        shape: Of that array.
-        path: Of the value.
 
     Raises:
         ValueMismatchError: An element is a list.
@@ -240,7 +278,7 @@ def _misfit(path: Path, sizes: Sequence[int], position: int, expected: str, got:
 def _named(value: Any) -> str:
     if isinstance(value, simdjson.Object):
         return "an object"
-    return "a list" if isinstance(value, simdjson.Array) else json.dumps(value, ensure_ascii=False)[:60]
+    return "a list" if isinstance(value, simdjson.Array) else shown(value)
 
 
 def to_json(array: NDArray[Any]) -> Any:

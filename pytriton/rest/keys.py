@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.options import integer, with_none
 
 __all__ = ["CELLS", "ApiKey", "memory_bytes", "read_keys"]
 
-CELLS = 3  # of the counts of a key in a process: the minute, and the requests and tokens in it
+CELLS = 4  # of a key in a process: the minute, the requests and tokens in it, and the tokens that are reserved
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
+LIMIT = with_none(integer())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,7 @@ class ApiKey:
         sha256: Of the key, in hexadecimal digits: ``printf %s "$KEY" | sha256sum``.
         models: Names of the models that it may call, with ``*`` and ``?`` as in a shell.
         requests_per_minute: None for no limit.
-        tokens_per_minute: Of OpenAI's routes. None for no limit.
+        tokens_per_minute: Of language and embedding models, on all routes. None for no limit.
     """
 
     name: str
@@ -51,8 +53,7 @@ class ApiKey:
         if isinstance(self.models, str) or not all(isinstance(each, str) for each in self.models):
             raise PyTritonBadParameterError(f"API key {self.name!r}: models is a list of names, got {self.models!r}")
         for name in ("requests_per_minute", "tokens_per_minute"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            if not LIMIT.accepts(value := getattr(self, name)):
                 raise PyTritonBadParameterError(f"API key {self.name!r}: {name} is a positive integer, got {value!r}")
 
 
@@ -100,5 +101,5 @@ def _key(entry: dict[str, Any]) -> ApiKey:
 
 
 def memory_bytes(keys: int, processes: int) -> int:
-    """The size of the memory that the processes of a front share."""
+    """The size of the memory that the processes of an app share."""
     return max(keys * processes * CELLS * 8, 8)

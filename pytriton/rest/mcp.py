@@ -7,27 +7,33 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import orjson
 from starlette.routing import Route
 
+from pytriton.llm.requests import MOST_CONTAINERS, MOST_VALUES
+from pytriton.rest.bodies import Headers, read_body
 from pytriton.rest.config import RestConfig
+from pytriton.rest.costs import SMALL_BYTES, charges_of
 from pytriton.rest.errors import RestError, send_error
 from pytriton.rest.inference import CallDetails, Inference, Question, Served
 from pytriton.rest.json_arrays import dumps, parse
 from pytriton.rest.middleware import request_id, trace_headers
 from pytriton.rest.models import Model
 from pytriton.rest.openapi import schemas_of
-from pytriton.rest.permits import check_model, may_call
-from pytriton.rest.predict import refuse_other_sites
+from pytriton.rest.permits import as_key_may_see, check_model, may_call
+from pytriton.rest.waits import ClientDisconnectedError, Receive
+from pytriton.signature.json_texts import size_of
 from pytriton.signature.schema import Signature
 from pytriton.signature.validation import ValueMismatchError
 
 __all__ = ["Tools", "mcp_tools"]
 
 ROUTE = "/mcp"
+COPIES = 3  # of a message's objects: as it is parsed, as it is checked, and as the arguments of a tool
 RESULTS = "results"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # that clients allow in the names of tools
 
@@ -46,11 +52,7 @@ class Tools:
 
 
 def mcp_tools(inference: Inference, config: RestConfig) -> Tools:
-    """The tools of a front.
-
-    Args:
-        inference: Calls the models.
-        config: Options of the front.
+    """The tools of an app.
 
     Raises:
         ImportError: ``config`` asks for them, and mcp is not installed.
@@ -58,7 +60,7 @@ def mcp_tools(inference: Inference, config: RestConfig) -> Tools:
     if not config.mcp:
         return Tools([], _nothing)
     route = McpRoute(inference, config)
-    return Tools([Route(ROUTE, route, methods=["GET", "POST", "DELETE"])], route.running)
+    return Tools([Route(ROUTE, route, methods=["POST"])], route.running)
 
 
 @asynccontextmanager
@@ -67,12 +69,7 @@ async def _nothing() -> AsyncIterator[None]:
 
 
 class McpRoute:
-    """``/mcp`` as an ASGI application. Each request stands for itself; there are no sessions.
-
-    Args:
-        inference: Calls the models.
-        config: Options of the front.
-    """
+    """``/mcp`` as an ASGI application. Each request stands for itself; there are no sessions."""
 
     def __init__(self, inference: Inference, config: RestConfig) -> None:
         try:
@@ -101,13 +98,41 @@ class McpRoute:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
+        headers = dict(scope["headers"])
         try:
-            refuse_other_sites(scope, dict(scope["headers"]), self._config)
             if self._manager is None:
                 raise RestError(503, "UNAVAILABLE", "the application's lifespan has not begun, which /mcp needs")
+            if scope["method"] == "POST":
+                receive = await self._received(scope, headers, receive)
+        except ClientDisconnectedError:
+            return
         except RestError as error:
             return await send_error(send, error)
         await self._manager.handle_request(scope, receive, send)
+
+    async def _received(self, scope: Any, headers: Headers, receive: Receive) -> Receive:
+        """What brings the body of a message, which the package parses, once its size is known.
+
+        Raises:
+            RestError: It has too many values, or there is no memory for it.
+        """
+        charges = charges_of(scope)
+        body = await read_body(receive, headers, self._config.max_body_bytes, self._config.timeout_s, charges)
+        scope["headers"] = [
+            each for each in scope["headers"] if each[0] not in (b"content-encoding", b"content-length")
+        ]
+        size = await charges.run(len(body), partial(size_of, body))
+        if size.containers > MOST_CONTAINERS or size.values > MOST_VALUES:
+            text = f"a message may have {MOST_CONTAINERS} lists and objects, and {MOST_VALUES} values"
+            raise RestError(413, "BODY_TOO_LARGE", text)
+        if len(body) >= SMALL_BYTES:
+            charges.charge(COPIES * size.tree_bytes)
+        messages: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def received() -> Any:
+            return messages.pop() if messages else await receive()
+
+        return received
 
     async def _list(self, context: Any, _: Any) -> Any:
         models = [model for model in await self._inference.models.ready() if _is_tool(model)]
@@ -136,7 +161,7 @@ class McpRoute:
             scope["state"]["model"] = params.name
             result = await self._result(context, params)
         except RestError as error:
-            return self._answer(error.encoded().decode(), None, is_error=True)
+            return self._answer(as_key_may_see(scope, error).encoded().decode(), None, is_error=True)
         return self._answer(result.decode(), orjson.loads(result), is_error=False)
 
     def _answer(self, text: str, value: Any, *, is_error: bool) -> Any:
@@ -147,12 +172,12 @@ class McpRoute:
         scope = context.request.scope
         body = orjson.dumps(params.arguments or {})
 
-        def read(served: Served) -> Question:
+        async def read(served: Served) -> Question:
             if not _is_tool(served.model):
                 raise RestError(404, "NOT_FOUND", f"there is no tool {params.name!r}")
             return Question([served.converter.row(parse(body), body.count(b"["))])
 
-        details = CallDetails(request_id(scope), trace_headers(dict(scope["headers"])))
+        details = CallDetails(request_id(scope), trace_headers(dict(scope["headers"])), charges_of(scope))
         served, _, answer = await self._inference.answer(params.name, "", read, details)
         try:
             if not isinstance(answer, AsyncGenerator):

@@ -1,10 +1,8 @@
-"""What every request passes before its route: its id, the log, the metrics, access and limits. All is pure ASGI."""
+"""What every request passes before its route: its id, the log, the metrics and limits. All is pure ASGI."""
 
 from __future__ import annotations
 
-import hmac
 import json
-import logging
 import random
 import re
 import time
@@ -15,21 +13,25 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pytriton.logs import get_logger
 from pytriton.rest.config import RestConfig
+from pytriton.rest.costs import Account, Costs, default_limit_bytes
 from pytriton.rest.errors import RETRY_AFTER_S, RestError, send_error
-from pytriton.rest.metrics import FrontMetrics
+from pytriton.rest.metrics import CLIENT_WENT_AWAY, AppMetrics
 from pytriton.rest.openai.errors import refuse
-from pytriton.rest.permits import KeyRing, Permit
 
-__all__ = ["ACCESS_LOGGER", "bearer", "has_token", "request_id", "stack", "trace_headers"]
+__all__ = [
+    "ACCESS_LOGGER",
+    "request_id",
+    "stack",
+    "trace_headers",
+]
 
 ACCESS_LOGGER = "pytriton.rest.access"
-LOGGER = logging.getLogger(ACCESS_LOGGER)
+LOGGER = get_logger(ACCESS_LOGGER)
 
-HEALTH = "/health"
-UNLIMITED = HEALTH, "/metrics", "/pages"  # what watches a busy front
-OPEN = HEALTH, "/pages/static", "/pages/about"  # what needs no token
-CLIENT_WENT_AWAY, FAILED = 499, 500
+UNLIMITED = "/health", "/metrics", "/pages"  # what watches a busy app
+FAILED = 500
 EXPOSED = ("X-Request-ID", "Retry-After")
 
 REQUEST_ID = re.compile(rb"[!-~]{1,128}")
@@ -39,17 +41,8 @@ TRACESTATE = re.compile(rb"[ -~]{1,512}")
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-def stack(
-    config: RestConfig, metrics: FrontMetrics, keys: KeyRing, operator_token: str | None = None
-) -> list[Middleware]:
-    """The middleware of an application, the outermost first.
-
-    Args:
-        config: Options of the front.
-        metrics: Where requests are counted.
-        keys: The API keys.
-        operator_token: The server's access token, which opens the front too.
-    """
+def stack(config: RestConfig, metrics: AppMetrics) -> list[Middleware]:
+    """The middleware of an application, the outermost first."""
     layers = [Middleware(Observer, metrics, config.access_log)]
     if config.root_path:
         layers.append(Middleware(RootPath, config.root_path))
@@ -63,9 +56,9 @@ def stack(
                 expose_headers=EXPOSED,
             )
         )
-    if config.access_token is not None or config.api_keys is not None:
-        layers.append(Middleware(Access, config.access_token, operator_token, keys))
     layers.append(Middleware(RequestLimit, config.max_requests))
+    account = Account(config.max_memory_bytes or default_limit_bytes(config.processes))
+    layers.append(Middleware(Costs, account, config.timeout_s))
     return layers
 
 
@@ -87,12 +80,10 @@ class Observer:
     """Gives each request an id, counts it, logs it when it is answered, and answers it if a route failed.
 
     Args:
-        app: The next application.
-        metrics: Where requests are counted.
         logs: Whether each is logged, to ``pytriton.rest.access``.
     """
 
-    def __init__(self, app: ASGIApp, metrics: FrontMetrics, logs: bool) -> None:
+    def __init__(self, app: ASGIApp, metrics: AppMetrics, logs: bool) -> None:
         self._app = app
         self._metrics = metrics
         self._logs = logs
@@ -130,9 +121,7 @@ class Observer:
             raise
         except BaseException:  # which the server logs
             if not status:
-                await send_error(
-                    counted_send, RestError(FAILED, "INTERNAL", "the front failed; its log has the reason")
-                )
+                await send_error(counted_send, RestError(FAILED, "INTERNAL", "the app failed; its log has the reason"))
             raise
         finally:
             status = status or CLIENT_WENT_AWAY
@@ -152,15 +141,15 @@ class Observer:
         if endpoint not in self._routes:
             routes = {getattr(route, "endpoint", None): route for route in reversed(scope["app"].routes)}
             self._routes[endpoint] = getattr(routes.get(endpoint), "path", "")
-        model = scope["state"].get("model") or scope.get("path_params", {}).get("model", "")
-        return self._routes[endpoint], "" if status == 404 else str(model)
+        model = str(scope["state"].get("model") or scope.get("path_params", {}).get("model", ""))
+        is_known = status != 404 and scope["app"].state.models.is_known(model)
+        return self._routes[endpoint], model if is_known else ""
 
 
 class RootPath:
-    """Serves below the path that a reverse proxy knows the front by, whether or not the proxy removes it.
+    """Serves below the path that a reverse proxy knows the app by, whether or not the proxy removes it.
 
     Args:
-        app: The next application.
         root_path: Such as ``/models``.
     """
 
@@ -177,56 +166,10 @@ class RootPath:
         await self._app(scope, receive, send)
 
 
-class Access:
-    """Refuses requests without a token or an API key; health and the files of the pages, without data, need none.
-
-    Args:
-        app: The next application.
-        token: What ``Authorization: Bearer`` has to have, if it has no key; None allows keys alone.
-        operator_token: What it may have as well.
-        keys: The API keys.
-    """
-
-    def __init__(self, app: ASGIApp, token: str | None, operator_token: str | None, keys: KeyRing) -> None:
-        self._app = app
-        self._token = token
-        self._tokens = [each for each in (token, operator_token) if each is not None]
-        self._keys = keys
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check one request."""
-        if scope["type"] != "http" or _is_open(scope) or has_token(scope["headers"], self._tokens):
-            return await self._app(scope, receive, send)
-        permit = self._keys.find(bearer(scope["headers"]))
-        if permit is not None:
-            return await self._pass(permit, scope, receive, send)
-        what = "an API key" if self._token is None else "the access token"
-        message = f"this needs {what}, as the header 'Authorization: Bearer <token>'"
-        await refuse(scope, send, RestError(401, "UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"}))
-
-    async def _pass(self, permit: Permit, scope: Scope, receive: Receive, send: Send) -> None:
-        """Count the request of a key, and tell it what is left."""
-        if scope["method"] == "POST":
-            try:
-                permit.take()
-            except RestError as error:
-                return await refuse(scope, send, error)
-        scope.setdefault("state", {})["permit"] = permit
-
-        async def send_with_limits(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                limits = [(name.encode(), value.encode()) for name, value in permit.headers().items()]
-                message = {**message, "headers": [*message.get("headers", ()), *limits]}
-            await send(message)
-
-        await self._app(scope, receive, send_with_limits)
-
-
 class RequestLimit:
     """Refuses requests while too many others are in progress; health and metrics have no limit.
 
     Args:
-        app: The next application.
         most: How many may be in progress in this process.
     """
 
@@ -256,25 +199,6 @@ def _given_id(headers: Headers) -> str:
         if name == b"x-request-id":
             return value.decode() if REQUEST_ID.fullmatch(value) else ""
     return ""
-
-
-def bearer(headers: Headers) -> bytes:
-    """The token of a request, as ``Authorization: Bearer``; empty if it has none."""
-    given = next((value for name, value in headers if name == b"authorization"), b"")
-    scheme, _, token = given.partition(b" ")
-    return token.strip() if scheme.lower() == b"bearer" else b""
-
-
-def has_token(headers: Headers, tokens: Iterable[str]) -> bool:
-    """Whether a request has one of these tokens."""
-    given = bearer(headers)
-    equal = [hmac.compare_digest(given, each.encode()) for each in tokens]  # of all: each refusal takes the same time
-    return any(equal)
-
-
-def _is_open(scope: Scope) -> bool:
-    """Whether a request needs no token."""
-    return _is_below(scope, *OPEN) or scope["path"].removeprefix(scope.get("root_path", "")) in ("", "/")
 
 
 def _is_below(scope: Scope, *paths: str) -> bool:

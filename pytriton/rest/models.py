@@ -1,4 +1,4 @@
-"""What the front knows of the server's models: their configurations, and what they take and return as JSON."""
+"""What the app knows of the server's models: their configurations, and what they take and return as JSON."""
 
 from __future__ import annotations
 
@@ -53,6 +53,19 @@ class Model:
         return names[0] if len(names) == 1 else None
 
     @property
+    def record(self) -> tuple[str, str] | None:
+        """The only input and the name of its schema, if it is a record: a body may have the record's members instead.
+
+        Not if one of these has the input's name, as a body with that name could be either.
+        """
+        if len(self.signature.inputs) != 1:
+            return None
+        ((name, schema),) = self.signature.inputs.items()
+        key = str(schema.get("$ref", "")).rpartition("/")[2]
+        members = self.signature.definitions.get(key, {}).get("properties", {})
+        return (name, key) if members and name not in members else None
+
+    @property
     def rows_of_a_request(self) -> int:
         """The most rows that one request may have.
 
@@ -92,7 +105,6 @@ class ModelDirectory:
     A configuration is fetched when a model is first asked for. While it is used, it is confirmed in the background.
 
     Args:
-        upstream: The server.
         prepare: Makes what is kept of a model.
     """
 
@@ -115,6 +127,10 @@ class ModelDirectory:
         elif time.monotonic() - known.confirmed > FRESH_S and key not in self._fetches:
             self._start(key)
         return known.prepared
+
+    def is_known(self, name: str) -> bool:
+        """Whether the server has said that it has a version of a model, at any time until now."""
+        return (name, "") in self._known or any(known == name for known, _ in self._known)
 
     async def is_outdated(self, name: str, version: str, prepared: Any) -> bool:
         """Ask the server again; whether what was kept of a model is of another configuration than it has now."""
@@ -184,7 +200,7 @@ class ModelDirectory:
         text = f"there is no model {name!r}{f' of version {version}' if version else ''}"
         if is_listed(index, name, version or None):
             return unavailable(f"model {name!r} is not ready: {suggestion(index, name, version or None)}")
-        return RestError(404, "NOT_FOUND", f"{text}: {suggestion(index, name, version or None)}")
+        return RestError(404, "NOT_FOUND", text, others=suggestion(index, name, version or None))
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 description of the front, made from the configurations of the models."""
+"""The OpenAPI 3.1 description of the app, made from the configurations of the models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
-from pytriton.rest.config import RestConfig
 from pytriton.rest.examples import example_of
 from pytriton.rest.models import Model
 from pytriton.rest.openai.schema import described
@@ -46,13 +45,13 @@ ERRORS = {
 }
 
 
-def describe(models: Iterable[Model], config: RestConfig, root_path: str = "") -> dict[str, Any]:
+def describe(models: Iterable[Model], root_path: str = "", *, asks_token: bool = False) -> dict[str, Any]:
     """The description of all routes.
 
     Args:
         models: Those of the server.
-        config: Options of the front.
         root_path: Path below which callers find the routes, such as ``/models``.
+        asks_token: Whether the models ask for a token.
 
     Returns:
         An OpenAPI 3.1 document, as :mod:`json` takes it.
@@ -76,7 +75,7 @@ def describe(models: Iterable[Model], config: RestConfig, root_path: str = "") -
             "responses": {f"Error{status}": _error(text) for status, text in ERRORS.items()},
         },
     }
-    if config.access_token is not None or config.api_keys is not None:
+    if asks_token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]
     return document
@@ -108,7 +107,10 @@ class _Writer:
             "operationId": f"predict_{prefix}",
             "summary": f"Call {name}" + (f", version {model.version}" if model.version else ""),
             "description": signature.description,
-            "requestBody": {"required": True, "content": self._request_contents(model, prefix, example)},
+            "requestBody": {
+                "required": bool(signature.required),
+                "content": self._request_contents(model, prefix, example),
+            },
             "responses": {"200": self._answer(model, prefix, example), **_errors(*ERRORS)},
         }
         self.paths[route] = {"post": {key: value for key, value in operation.items() if value != ""}}
@@ -117,8 +119,10 @@ class _Writer:
 
     def _request_contents(self, model: Model, prefix: str, example: Any) -> dict[str, Any]:
         one = reference(f"{prefix}_input")
+        if model.record is not None:
+            one = {"anyOf": [one, reference(f"{prefix}_{plain(model.record[1])}")]}
         many = instances_of(one, "instances")
-        schema = {"anyOf": [one, many]} if takes_instances(model) else one
+        schema = {"anyOf": [*one.get("anyOf", [one]), many]} if takes_instances(model) else one
         contents: dict[str, Any] = {"application/json": {"schema": schema}}
         if example is not None:
             contents["application/json"]["example"] = example["input"]
@@ -227,7 +231,7 @@ def _server_paths() -> dict[str, Any]:
 
 def _each_server_path() -> Iterator[tuple[str, Any]]:
     live, ready = ({"200": _json("Yes.", object_of({name: {"type": "boolean"}}, [name]))} for name in ("live", "ready"))
-    yield "/health/live", _get("live", "Whether this front runs", live, is_open=True)
+    yield "/health/live", _get("live", "Whether this app runs", live, is_open=True)
     ready |= _errors("503")
     yield "/health/ready", _get("ready", "Whether the server and its models are ready", ready, is_open=True)
     text = {
@@ -236,7 +240,7 @@ def _each_server_path() -> Iterator[tuple[str, Any]]:
     }
     yield (
         "/metrics",
-        _get("metrics", "The figures of the server and of this front", {"200": text, **_errors("401")}),
+        _get("metrics", "The figures of the server and of this app", {"200": text, **_errors("401")}),
     )
 
 

@@ -1,6 +1,8 @@
-"""What the API keys of a front have used, and what they may still do.
+"""What the API keys of an app have used, and what they may still do.
 
-Minutes are those of the clock. The processes of a front count together: each in its part of one memory.
+Minutes are those of the clock. The processes of an app count together: each writes its part of one memory, and reads
+all. It writes before it reads, so that of two processes that let a request pass at the same time, none overlooks the
+other.
 """
 
 from __future__ import annotations
@@ -9,20 +11,31 @@ import hashlib
 import hmac
 import mmap
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from pytriton.rest.errors import RestError, send_error
 from pytriton.rest.keys import CELLS, ApiKey, memory_bytes
 
-__all__ = ["KeyRing", "ModelAccess", "Permit", "check_model", "may_call", "use_tokens"]
+__all__ = [
+    "KeyRing",
+    "ModelAccess",
+    "Permit",
+    "as_key_may_see",
+    "check_all_models",
+    "check_model",
+    "may_call",
+    "permit_of",
+]
+
+MINUTE, REQUESTS, TOKENS, RESERVED = range(CELLS)
 
 MINUTE_S = 60
 
 
 class KeyRing:
-    """The keys of a front.
+    """The keys of an app.
 
     Args:
         keys: All of them.
@@ -33,7 +46,7 @@ class KeyRing:
         self.share(-1, 1, 0)
 
     def share(self, file: int, processes: int, index: int) -> None:
-        """Count together with the other processes of a front.
+        """Count together with the other processes of an app.
 
         Args:
             file: Descriptor of the memory, which has :func:`memory_bytes`; -1 is memory of this process alone.
@@ -43,6 +56,8 @@ class KeyRing:
         memory = mmap.mmap(file, memory_bytes(len(self._keys), processes))
         self._cells = memoryview(memory).cast("d")
         self._processes, self._index = processes, index
+        for number in range(len(self._keys)):  # a process that died at this place cannot give them back
+            self._cells[self._place(number) + RESERVED] = 0
 
     def find(self, token: bytes) -> Permit | None:
         """What the key of this text may do; None if there is no such key."""
@@ -55,22 +70,29 @@ class KeyRing:
 
     def count(self, number: int, minute: int, requests: int, tokens: int) -> None:
         """Add to what a key used in a minute, in this process."""
-        place = CELLS * (self._index * len(self._keys) + number)
-        cells = self._cells
-        if cells[place] != minute:
-            cells[place + 1] = cells[place + 2] = 0
-            cells[place] = minute
-        cells[place + 1] += requests
-        cells[place + 2] += tokens
+        place, cells = self._place(number), self._cells
+        if cells[place + MINUTE] != minute:
+            cells[place + REQUESTS] = cells[place + TOKENS] = 0
+            cells[place + MINUTE] = minute
+        cells[place + REQUESTS] += requests
+        cells[place + TOKENS] += tokens
+
+    def reserve(self, number: int, tokens: int) -> None:
+        """Add to the tokens that requests in progress may use, whenever they end; negative ones free some."""
+        self._cells[self._place(number) + RESERVED] += tokens
 
     def used(self, number: int, minute: int) -> tuple[int, int]:
-        """How many requests and tokens a key used in a minute, in all processes."""
+        """How many requests a key used in a minute, and how many tokens it used or has reserved, in all processes."""
         requests = tokens = 0.0
         for process in range(self._processes):
-            place = CELLS * (process * len(self._keys) + number)
-            if self._cells[place] == minute:
-                requests, tokens = requests + self._cells[place + 1], tokens + self._cells[place + 2]
+            place = self._place(number, process)
+            tokens += self._cells[place + RESERVED]
+            if self._cells[place + MINUTE] == minute:
+                requests, tokens = requests + self._cells[place + REQUESTS], tokens + self._cells[place + TOKENS]
         return int(requests), int(tokens)
+
+    def _place(self, number: int, process: int | None = None) -> int:
+        return CELLS * ((self._index if process is None else process) * len(self._keys) + number)
 
 
 class Permit:
@@ -78,8 +100,6 @@ class Permit:
 
     Args:
         ring: Counts for the key.
-        number: Of the key.
-        key: The key.
     """
 
     def __init__(self, ring: KeyRing, number: int, key: ApiKey) -> None:
@@ -93,23 +113,52 @@ class Permit:
         Raises:
             RestError: The key has used up its requests or tokens of this minute.
         """
-        now = time.time()
-        minute = int(now // MINUTE_S)
-        requests, tokens = self._ring.used(self._number, minute)
-        for what, used, limit in (
-            ("requests", requests, self.key.requests_per_minute),
-            ("tokens", tokens, self.key.tokens_per_minute),
-        ):
-            if limit is not None and used >= limit:
-                wait_s = MINUTE_S - now % MINUTE_S
-                text = f"API key {self.key.name!r} has used its {limit} {what} of this minute; wait {wait_s:.0f} s"
-                headers = {"Retry-After": str(int(wait_s) + 1), **self.headers()}
-                raise RestError(429, "RATE_LIMIT_EXCEEDED", text, headers=headers)
+        minute = _minute()
         self._ring.count(self._number, minute, 1, 0)
+        requests, tokens = self._ring.used(self._number, minute)
+        for what, left, limit in (
+            ("requests", (self.key.requests_per_minute or requests) - requests, self.key.requests_per_minute),
+            ("tokens", (self.key.tokens_per_minute or tokens + 1) - tokens - 1, self.key.tokens_per_minute),
+        ):
+            if left < 0:
+                self._ring.count(self._number, minute, -1, 0)
+                raise self._refusal(f"has used its {limit} {what} of this minute", self.headers())
 
-    def use(self, tokens: int) -> None:
-        """Count tokens."""
-        self._ring.count(self._number, int(time.time() // MINUTE_S), 0, tokens)
+    def reserve(self, least: int, wanted: int) -> int:
+        """Reserve tokens for a request.
+
+        Args:
+            least: That it cannot do without.
+            wanted: That it may use.
+
+        Returns:
+            How many there are: as many as wanted, or what is left.
+
+        Raises:
+            RestError: Less than the least are left.
+        """
+        limit = self.key.tokens_per_minute
+        self._ring.reserve(self._number, wanted)
+        if limit is None:
+            return wanted
+        granted = min(wanted, wanted + limit - self._ring.used(self._number, _minute())[1])
+        if granted < least:
+            self._ring.reserve(self._number, -wanted)
+            what = f"may use {limit} tokens in a minute, of which {max(0, granted)} are left; this needs {least}"
+            raise self._refusal(what)
+        self._ring.reserve(self._number, granted - wanted)
+        return granted
+
+    def settle(self, reserved: int, used: int) -> None:
+        """Give reserved tokens back, and count those that were used."""
+        self._ring.count(self._number, _minute(), 0, used)
+        self._ring.reserve(self._number, -reserved)
+
+    def _refusal(self, what: str, limits: Mapping[str, str] | None = None) -> RestError:
+        wait_s = MINUTE_S - time.time() % MINUTE_S
+        text = f"API key {self.key.name!r} {what}; wait {wait_s:.0f} s"
+        headers = {"Retry-After": str(int(wait_s) + 1), **(limits or {})}
+        return RestError(429, "RATE_LIMIT_EXCEEDED", text, headers=headers)
 
     def headers(self) -> dict[str, str]:
         """The limits and what is left of them, as OpenAI's API tells them."""
@@ -125,7 +174,11 @@ class Permit:
         return found
 
 
-def _permit_of(scope: Any) -> Permit | None:
+def _minute() -> int:
+    return int(time.time() // MINUTE_S)
+
+
+def permit_of(scope: Any) -> Permit | None:
     """The permit of a request; None if it may do everything."""
     found: Permit | None = scope.get("state", {}).get("permit")
     return found
@@ -133,30 +186,31 @@ def _permit_of(scope: Any) -> Permit | None:
 
 def may_call(scope: Any, model: str) -> bool:
     """Whether the key of a request allows a model."""
-    permit = _permit_of(scope)
+    permit = permit_of(scope)
     return permit is None or any(fnmatchcase(model, pattern) for pattern in permit.key.models)
 
 
 def check_model(scope: Any, model: str) -> None:
     """Raise RestError unless the key of a request allows a model."""
-    permit = _permit_of(scope)
+    permit = permit_of(scope)
     if permit is not None and not may_call(scope, model):
         raise RestError(403, "FORBIDDEN", f"API key {permit.key.name!r} may not call the model {model!r}")
 
 
-def use_tokens(scope: Any, tokens: int) -> None:
-    """Count the tokens of a request for its key."""
-    permit = _permit_of(scope)
-    if permit is not None:
-        permit.use(tokens)
+def check_all_models(permit: Permit) -> None:
+    """Raise RestError unless a key may call all models: what is to be shown names them."""
+    if "*" not in permit.key.models:
+        raise RestError(403, "FORBIDDEN", f"this shows all models, which API key {permit.key.name!r} may not call")
+
+
+def as_key_may_see(scope: Any, error: RestError) -> RestError:
+    """An error as the key of a request may see it: one that may not call all models gets no list of them."""
+    permit = permit_of(scope)
+    return error if permit is None or "*" in permit.key.models else error.without_others()
 
 
 class ModelAccess:
-    """Lets requests pass to a route with a ``model`` in its path if their keys allow the model.
-
-    Args:
-        app: The route.
-    """
+    """Lets requests pass to a route with a ``model`` in its path if their keys allow the model."""
 
     def __init__(self, app: Any) -> None:
         self._app = app

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,30 +25,29 @@ from pytriton.rest.bodies import (
     write_npy,
 )
 from pytriton.rest.config import RestConfig
-from pytriton.rest.conversion import MOST_UNKNOWN
+from pytriton.rest.costs import SMALL_BYTES, Charges, charges_of
 from pytriton.rest.errors import RestError, send_error
-from pytriton.rest.forms import fields_of, parse_form, parse_query, raw_array
+from pytriton.rest.forms import Part, fields_of, parse_form, parse_query, raw_array
 from pytriton.rest.inference import INSTANCES, CallDetails, Inference, Question, Read, Served
 from pytriton.rest.json_arrays import InvalidJsonError, count_brackets, dumps, has_member, is_list, is_object, parse
 from pytriton.rest.middleware import request_id, trace_headers
+from pytriton.rest.permits import as_key_may_see
 from pytriton.rest.streams import EVENTS, LINES, send_stream
+from pytriton.rest.tokens import Spending, of_rows
 from pytriton.rest.waits import CancelledOnDisconnect, ClientDisconnectedError
-from pytriton.signature.validation import Problem, ValueMismatchError, shown
+from pytriton.signature.validation import Problem, Problems, ValueMismatchError, shown
 
-__all__ = ["KServePredict", "Predict", "refuse_other_sites"]
+__all__ = ["KServePredict", "Predict"]
 
 PREDICTIONS = "predictions"
 IGNORED = ("parameters", "signature_name")  # of KServe's and Vertex AI's clients
+MOST_INSTANCES = 10_000  # each takes a kilobyte and more, however few bytes it has in JSON
+COPIES = 2  # of arrays: merged with other rows, and as they are sent
 ALLOWED = {b"allow": b"POST, OPTIONS"}
 
 
 class Predict:
-    """``/predict/{model}`` and ``/predict/{model}/{version}``.
-
-    Args:
-        inference: Calls the models.
-        config: Options of the front.
-    """
+    """``/predict/{model}`` and ``/predict/{model}/{version}``."""
 
     def __init__(self, inference: Inference, config: RestConfig) -> None:
         self._inference = inference
@@ -63,23 +63,28 @@ class Predict:
         except ClientDisconnectedError:
             return
         except RestError as error:
-            await send_error(send, error)
+            await send_error(send, as_key_may_see(scope, error))
 
     async def _post(self, scope: Any, receive: Any, send: Any) -> None:
         headers = dict(scope["headers"])
-        refuse_other_sites(scope, headers, self._config)
-        body = await read_body(receive, headers, self._config.max_body_bytes, self._config.timeout_s)
+        charges = charges_of(scope)
+        body = await read_body(receive, headers, self._config.max_body_bytes, self._config.timeout_s, charges)
         params, query, wanted = scope["path_params"], scope["query_string"], accepted(headers)
-        read = self._reader(headers, query, body)
-        details = CallDetails(request_id(scope), trace_headers(headers))
-        async with CancelledOnDisconnect(receive):
-            served, question, answer = await self._inference.answer(
-                params["model"], params.get("version", ""), read, details
-            )
-        if isinstance(answer, AsyncGenerator):
-            results = _each_json(served, answer)
-            framing = EVENTS if wanted == SSE else LINES
-            return await send_stream(results, framing, receive, send, self._config.heartbeat_s)
+        read = in_turn(self._reader(headers, query, body, charges), len(body), charges)
+        details = CallDetails(request_id(scope), trace_headers(headers), charges)
+        with Spending.of(scope) as spending:
+            if spending:
+                read = _reserving(read, spending)
+            async with CancelledOnDisconnect(receive):
+                served, question, answer = await self._inference.answer(
+                    params["model"], params.get("version", ""), read, details
+                )
+            if isinstance(answer, AsyncGenerator):
+                results = _each_json(served, _counted(answer, spending) if spending else answer)
+                framing = EVENTS if wanted == SSE else LINES
+                return await send_stream(results, framing, receive, send, self._config.heartbeat_s)
+            if spending:
+                spending.count_rows(answer)
         if wanted in (SSE, NDJSON):
             texts = _listed(self._encoded(served, question, [row]) for row in answer)
             framing = EVENTS if wanted == SSE else LINES
@@ -88,15 +93,16 @@ class Predict:
             return await _send(send, JSON, self._encoded(served, question, answer))
         await _send_binary(send, wanted, served, question, answer, query)
 
-    def _reader(self, headers: Mapping[bytes, bytes], query: bytes, body: bytes) -> Read:
+    def _reader(
+        self, headers: Mapping[bytes, bytes], query: bytes, body: bytes, charges: Charges
+    ) -> Callable[[Served], Question]:
         """What reads the rows of a body."""
         kind = media_type(headers)
         if kind == JSON:
-            return lambda served: self._read_json(served, body)
+            return lambda served: self._read_json(served, body, charges)
         parts = {name: each for name, each in parse_query(query).items() if name != "output"}
         if kind == FORM:
-            parts |= parse_form(headers[b"content-type"], body)
-            return lambda served: Question([_form_row(served, parts)])
+            return lambda served: _read_form(served, headers[b"content-type"], body, parts, charges)
         if kind in (NPY, OCTETS) or kind.startswith("image/"):
             return lambda served: _read_raw(served, kind, body, parts)
         text = f"bodies of type {kind!r:.100} are not understood; send {JSON}, {FORM}, {NPY} or {OCTETS}"
@@ -104,11 +110,14 @@ class Predict:
             415, "UNSUPPORTED_MEDIA_TYPE", text, headers={"Accept-Post": f"{JSON}, {FORM}, {NPY}, {OCTETS}"}
         )
 
-    def _read_json(self, served: Served, body: bytes) -> Question:
-        value, lists = _parsed(body)
-        if INSTANCES not in served.model.signature.inputs and has_member(value, INSTANCES):
-            return _instances(served, value, lists, bare=False)
-        return Question([served.converter.row(value, lists)])
+    def _read_json(self, served: Served, body: bytes, charges: Charges) -> Question:
+        if not body and not served.model.signature.required:
+            return Question([served.converter.row({})])
+        with charges.reading(body) as charge_objects:
+            value = _parsed(body, charge_objects)
+            if INSTANCES not in served.model.signature.inputs and has_member(value, INSTANCES):
+                return _instances(served, value, charge_objects, bare=False)
+            return Question([served.converter.row(value, count_brackets(body), (), charge_objects)])
 
     def _encoded(self, served: Served, question: Question, rows: Sequence[Arrays]) -> bytes:
         try:
@@ -126,11 +135,12 @@ class KServePredict(Predict):
     An instance that is no object is the value of the model's only input, and its prediction that of the only output.
     """
 
-    def _read_json(self, served: Served, body: bytes) -> Question:
-        value, lists = _parsed(body)
-        if not has_member(value, INSTANCES):
-            raise ValueMismatchError([Problem((INSTANCES,), "a list of instances", "nothing")])
-        return _instances(served, value, lists, bare=True)
+    def _read_json(self, served: Served, body: bytes, charges: Charges) -> Question:
+        with charges.reading(body) as charge_objects:
+            value = _parsed(body, charge_objects)
+            if not has_member(value, INSTANCES):
+                raise ValueMismatchError([Problem((INSTANCES,), "a list of instances", "nothing")])
+            return _instances(served, value, charge_objects, bare=True)
 
     def _encoded(self, served: Served, question: Question, rows: Sequence[Arrays]) -> bytes:
         results: list[Any] = [served.converter.result(row) for row in rows]
@@ -142,34 +152,73 @@ class KServePredict(Predict):
 # Requests.
 
 
-def _parsed(body: bytes) -> tuple[Any, int]:
-    """The value of a body, and how many lists it has."""
+def in_turn(read: Callable[[Served], Question], size: int, charges: Charges) -> Read:
+    """Reads a body of some bytes; a large one on another thread, when it is its client's turn."""
+
+    def charged(served: Served) -> Question:
+        question = read(served)
+        if size >= SMALL_BYTES:
+            charges.charge(COPIES * sum(array.nbytes for row in question.rows for array in row.values()))
+        return question
+
+    async def read_in_turn(served: Served) -> Question:
+        return await charges.run(size, partial(charged, served))
+
+    return read_in_turn
+
+
+def _reserving(read: Read, spending: Spending) -> Read:
+    """Reads a request, and reserves the tokens that it will use up of its key."""
+
+    async def read_and_reserve(served: Served) -> Question:
+        question = await read(served)
+        estimate = of_rows(served.model.config, question.rows)
+        if estimate is not None:
+            spending.begin(estimate)
+        return question
+
+    return read_and_reserve
+
+
+async def _counted(responses: AsyncGenerator[Arrays, None], spending: Spending) -> AsyncGenerator[Arrays, None]:
+    async with aclosing(responses):
+        async for outputs in responses:
+            spending.count_row(outputs)
+            yield outputs
+
+
+def _parsed(body: bytes, charge_objects: Callable[[], None]) -> Any:
+    """The value of a body."""
     try:
-        return parse(body), count_brackets(body)
+        return parse(body, charge_objects)
     except InvalidJsonError as error:
         raise RestError(400, "INVALID_REQUEST", f"the body is no JSON: {error}") from error
 
 
-def _instances(served: Served, value: Any, lists: int, *, bare: bool) -> Question:
+def _instances(served: Served, value: Any, charge_objects: Callable[[], None], *, bare: bool) -> Question:
     rows = []
     instances = value[INSTANCES]
     others = [name for name in value.keys() if name not in (INSTANCES, *IGNORED)]  # noqa: SIM118 (simdjson has no other)
-    found = [Problem((name,), f'"{INSTANCES}" alone', "another name") for name in others[:MOST_UNKNOWN]]
+    found = Problems(Problem((name,), f'"{INSTANCES}" alone', "another name") for name in others)
     if not is_list(instances) or not len(instances):
-        raise ValueMismatchError(
-            [*found, Problem((INSTANCES,), "a list of objects, with one or more", _kind(instances))]
-        )
+        found.add([Problem((INSTANCES,), "a list of objects, with one or more", _kind(instances))])
+        raise found.error()
+    if len(instances) > MOST_INSTANCES:
+        text = f"the request has {len(instances)} instances, and may have {MOST_INSTANCES}; send several requests"
+        raise RestError(413, "BODY_TOO_LARGE", text)
     only = served.model.only_input if bare else None
     is_bare = False
     for index, each in enumerate(instances):
         if only is not None and not is_object(each):
             each, is_bare = {only: each}, True
         try:
-            rows.append(served.converter.row(each, -1, (INSTANCES, index)))
+            rows.append(served.converter.row(each, -1, (INSTANCES, index), charge_objects))
         except ValueMismatchError as error:
-            found += error.problems
+            found.add_error(error)
+            if found.is_enough:
+                break
     if found:
-        raise ValueMismatchError(found)
+        raise found.error()
     return Question(rows, is_batch=True, is_bare=is_bare)
 
 
@@ -177,8 +226,12 @@ def _kind(value: Any) -> str:
     return "an empty list" if is_list(value) else "an object" if is_object(value) else shown(value)
 
 
-def _form_row(served: Served, parts: Mapping[str, Any]) -> Arrays:
-    return served.converter.row(fields_of(served.model.signature.inputs, parts))
+def _read_form(
+    served: Served, content_type: bytes, body: bytes, others: Mapping[str, list[Part]], charges: Charges
+) -> Question:
+    with charges.charged(len(body)):  # the parts are copies
+        parts = {**others, **parse_form(content_type, body)}
+        return Question([served.converter.row(fields_of(served.model.signature.inputs, parts, charges))])
 
 
 def _read_raw(served: Served, kind: str, body: bytes, parts: Mapping[str, Any]) -> Question:
@@ -209,22 +262,6 @@ def _read_raw(served: Served, kind: str, body: bytes, parts: Mapping[str, Any]) 
         rows = [served.converter.row({**others, name: each}, -1) for each in array]
         return Question(rows, is_batch=True)
     return Question([served.converter.row({**others, name: array})])
-
-
-def refuse_other_sites(scope: Any, headers: Mapping[bytes, bytes], config: RestConfig) -> None:
-    """Refuse what a browser sends for a page of another origin, also where it does not ask before it sends.
-
-    Raises:
-        RestError: It is such a request, and ``config.cors`` does not list the origin.
-    """
-    if scope.get("root_path", "") != config.root_path:
-        return  # the front is mounted, in an application with its own rules
-    allowed = config.cors
-    if headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin") or "*" in allowed:
-        return
-    origin = headers.get(b"origin", b"").decode("latin-1")
-    if origin not in allowed:
-        raise RestError(403, "FORBIDDEN", f"pages of {origin or 'other sites'} may not call this; see RestConfig.cors")
 
 
 # Responses.

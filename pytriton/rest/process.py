@@ -1,15 +1,13 @@
-"""The program of a front's process: serves the application over HTTP until the hosting process ends it."""
+"""The program of an app's process: serves the application over HTTP until the hosting process ends it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import logging
 import os
 import pickle
-import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -17,62 +15,57 @@ from typing import IO, Any
 
 import uvicorn
 
+from pytriton.logs import get_logger
+from pytriton.pool.pipes import MessagePipe, log_through, run_child
 from pytriton.rest.app import create_app
-from pytriton.rest.config import READY, FrontSpec
+from pytriton.rest.config import AppSpec
 from pytriton.rest.host import Channel
 from pytriton.rest.middleware import ACCESS_LOGGER
-from pytriton.rest.protocol import FrontProtocol
-from pytriton.signals import ignored_signals
+from pytriton.rest.protocol import AppProtocol
+from pytriton.wire.control import DRAIN, READY
 
 __all__ = ["main"]
 
-PR_SET_PDEATHSIG = 1
-COMMAND_BYTES = 64
 KEEP_ALIVE_S = 75  # longer than the idle time after which most clients and proxies close connections themselves
 YOUNG_OBJECTS = 20_000  # after which garbage is collected; a request under way has some hundreds
 LINGER_S = 0.5  # for which connections that were idle before the drain may send another request
 LINGER_POLL_S = 0.02
 
 
-def main(file: IO[bytes]) -> None:
-    """Serve until the end.
-
-    Args:
-        file: Has the pickled :class:`FrontSpec`.
-    """
-    with file:
-        spec: FrontSpec = pickle.load(file)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel kills this process with its parent
-    if os.getppid() != spec.parent:
-        return
-    for descriptor in spec.descriptors():
-        os.set_inheritable(descriptor, False)
-    with ignored_signals():  # the hosting process decides
-        _log(spec)
-        FrontServer(spec).run([socket.socket(fileno=spec.listener)])
+def main(spec: int, pipe: int, parent: int, *descriptors: int) -> None:
+    """Serve until the end. Arguments: those of :func:`pytriton.pool.pipes.run_child`."""
+    run_child(_serve, spec, pipe, parent, descriptors)
 
 
-def _log(spec: FrontSpec) -> None:
-    """Log to standard error, which the hosting process reads; requests to standard output, which is its own."""
-    logging.basicConfig(level=spec.level, format="%(levelname)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+def _serve(file: IO[bytes], pipe: MessagePipe) -> None:
+    spec: AppSpec = pickle.load(file)
+    _log(spec, pipe)
+    AppServer(spec, pipe).run([socket.socket(fileno=spec.listener)])
+
+
+def _log(spec: AppSpec, pipe: MessagePipe) -> None:
+    """Log where the hosting process does; requests to standard output."""
+    log_through(pipe, spec.log_levels)
+    for name in ("uvicorn", "python_multipart", "mcp"):  # whose lines about requests could fill the log
+        logging.getLogger(name).setLevel(logging.ERROR)
     if spec.config.access_log:
         handler = logging.StreamHandler(sys.stdout)
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
-        requests = logging.getLogger(ACCESS_LOGGER)
+        requests = get_logger(ACCESS_LOGGER)
         requests.addHandler(handler)
         requests.setLevel(logging.INFO)
         requests.propagate = False
 
 
-class FrontServer(uvicorn.Server):
+class AppServer(uvicorn.Server):
     """Serves the application, follows the hosting process, and drains without losing a request.
 
     Args:
         spec: What to serve.
+        pipe: To the hosting process. Its end ends this process at once.
     """
 
-    def __init__(self, spec: FrontSpec) -> None:
+    def __init__(self, spec: AppSpec, pipe: MessagePipe) -> None:
         self._host = Channel(socket.socket(fileno=spec.host))
         app = create_app(spec.endpoints, spec.config, self._host)
         app.state.metrics.share(spec.counters, spec.index)
@@ -82,7 +75,7 @@ class FrontServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="uvloop",
-                http=FrontProtocol,
+                http=AppProtocol,
                 ws="none",
                 log_config=None,
                 access_log=False,
@@ -93,7 +86,7 @@ class FrontServer(uvicorn.Server):
             )
         )
         self._live = app.state.live
-        self._control = socket.socket(fileno=spec.control)
+        self._pipe = pipe
         self._listener = os.dup(spec.listener)  # not closed when the drain begins
 
     @contextlib.contextmanager
@@ -111,17 +104,17 @@ class FrontServer(uvicorn.Server):
         gc.collect()
         gc.freeze()  # what lives as long as the process need not be looked at again
         gc.set_threshold(YOUNG_OBJECTS)
-        self._control.setblocking(False)
-        loop.add_reader(self._control, self._follow)
-        self._control.send(READY)
+        loop.add_reader(self._pipe.fileno(), self._follow)
+        self._pipe.send(READY)
 
     def _follow(self) -> None:
-        command = self._control.recv(COMMAND_BYTES)
-        if not command:  # the hosting process has gone
+        command = self._pipe.receive()
+        if command is None:  # the hosting process has gone
             os._exit(1)
         self._live.end()  # pages that are open shall not hold up the end
-        self.config.timeout_graceful_shutdown = max(1, round(float(command)))
-        self.should_exit = True
+        if command[0] == DRAIN:
+            self.config.timeout_graceful_shutdown = max(1, round(command[1]))
+            self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept what waits in the kernel's queue and nothing else, and answer all requests."""
@@ -144,8 +137,7 @@ class FrontServer(uvicorn.Server):
         accepting.cancel()  # who has not finished the handshake of TLS
         await super().shutdown()
         await self._host.close()
-        loop.remove_reader(self._control)
-        self._control.close()
+        loop.remove_reader(self._pipe.fileno())
 
     def _accept_rest(self) -> asyncio.Future[Any]:
         """Accept the connections that clients have opened already, and close the port."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from pytriton.rest.models import Model
 from pytriton.signature.schema import Schema
+from pytriton.signature.validation import MOST_PROBLEMS
 
 __all__ = [
     "COMPONENTS",
@@ -63,7 +64,9 @@ COMPONENTS: dict[str, Schema] = {
                             },
                             "required": ["path", "expected", "got"],
                         },
+                        "maxItems": MOST_PROBLEMS,
                     },
+                    "more": {"type": "integer", "description": "How many others do not fit."},
                 },
                 "required": ["code", "message"],
             }

@@ -55,8 +55,6 @@ async def send_stream(
     Args:
         results: Texts of JSON. They are closed in any case.
         framing: Server-sent events or lines of JSON.
-        receive: Of ASGI.
-        send: Of ASGI.
         heartbeat_s: Longest silence of server-sent events.
 
     Raises:
@@ -82,8 +80,6 @@ class _Body:
     """The body of a response that is sent in pieces, with heartbeats between them.
 
     Args:
-        framing: Of the results.
-        send: Of ASGI.
         heartbeat_s: Longest silence.
     """
 

@@ -1,14 +1,12 @@
-"""The server behind the front: calls to it over its network endpoints, or within this process."""
+"""The server behind the app: calls to it over its network endpoints, or within this process."""
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from pytriton.client.aio import drive_async, open_async_transport
 from pytriton.client.arguments import InferRequest
@@ -25,13 +23,14 @@ from pytriton.constants import ERROR_CODE_PARAMETER
 from pytriton.exceptions import ErrorCode, PyTritonBadParameterError, PyTritonModelConfigError
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.rest.costs import Unread
+from pytriton.server.access import Rule
 from pytriton.server.endpoints import ServerEndpoints
 
 __all__ = ["Upstream", "upstream_of"]
 
 CONTROL_TIMEOUT_S = 10.0
 LOAD_TIMEOUT_S = 600.0
-INPROCESS_TRANSPORT = "pytriton.inprocess.clients"  # the package of a server in this process is above this one
 CODE = re.compile(r"\[([A-Z_]+)\] (.*)", re.DOTALL)
 
 
@@ -42,6 +41,28 @@ class StreamTransport(AsyncTransport, Protocol):
         """Send a request, and yield the responses; closing the generator cancels it."""
 
 
+class LocalTransport(AsyncTransport, Protocol):
+    """A transport to a server in this process, which keeps the responses that nobody has read."""
+
+    def stream(self, call: Call, unread: Unread | None = None) -> AsyncGenerator[Any, None]:
+        """As :meth:`StreamTransport.stream`.
+
+        Args:
+            unread: Counts these responses, and says when they are too many: the request is cancelled then.
+        """
+
+
+@runtime_checkable
+class Inprocess(Protocol):
+    """A server in this process: ``pytriton.inprocess.Triton``, whose package is above this one."""
+
+    def async_transport(self) -> LocalTransport:
+        """What calls it, also for streams."""
+
+    async def read_metrics(self) -> str:
+        """Its metrics."""
+
+
 class Upstream:
     """Calls to a server, for any number of tasks.
 
@@ -50,13 +71,17 @@ class Upstream:
         streams: For streams; None if the server can be reached over HTTP alone.
         texts: For streams of models that take and return texts alone; None if those use ``streams``, too.
         metrics: Reads the server's metrics.
-        carries_codes: Whether errors of streams have their code.
+        is_local: Whether the server is in this process. Errors of streams have their code then.
         url: Of the server, for people; empty if it is in this process.
         token: The server's access token, which operators have; None if there is none.
+        rules: What the server asks for over HTTP, which the app has to ask for as well.
+        is_encrypted: Whether ``url`` needs TLS.
 
     Attributes:
         url: As given.
         token: As given.
+        rules: As given.
+        is_encrypted: As given.
     """
 
     def __init__(
@@ -65,16 +90,18 @@ class Upstream:
         streams: StreamTransport | None,
         texts: StreamTransport | None,
         metrics: Callable[[], Awaitable[str]],
-        carries_codes: bool,
+        is_local: bool,
         url: str = "",
         token: str | None = None,
+        rules: Sequence[Rule] = (),
+        is_encrypted: bool = False,
     ) -> None:
-        self.url, self.token = url, token
+        self.url, self.token, self.rules, self.is_encrypted = url, token, rules, is_encrypted
         self._transport = transport
         self._streams = streams
         self._texts = texts or streams
         self._metrics = metrics
-        self._carries_codes = carries_codes
+        self._is_local = is_local
 
     def can_stream(self, *, texts: bool) -> bool:
         """Whether decoupled models can be called; ``texts`` as for :meth:`stream`."""
@@ -89,13 +116,12 @@ class Upstream:
         return await drive_async(session.infer(request), self._transport)
 
     async def stream(
-        self, session: ModelSession, request: InferRequest, *, texts: bool
+        self, session: ModelSession, request: InferRequest, *, texts: bool, unread: Unread | None = None
     ) -> AsyncGenerator[Arrays, None]:
         """The responses to one request; closing the generator cancels the request.
 
         Args:
-            session: Of the model.
-            request: The request.
+            unread: Limits the responses that wait to be read, if the server is in this process.
             texts: Whether the model returns lists of texts in UTF-8 alone, without a batch axis. Over HTTP, those come
                 at less than half of the cost of gRPC.
 
@@ -104,11 +130,14 @@ class Upstream:
         """
         transport = self._texts if texts else self._streams
         assert transport is not None
-        if not self._carries_codes:
+        if not self._is_local:
             request.parameters = {ERROR_CODE_PARAMETER: True}
         codec, call = await drive_async(session.stream(request), transport)
         try:
-            async with aclosing(transport.stream(call)) as responses:
+            streaming = (
+                cast("LocalTransport", transport).stream(call, unread) if self._is_local else transport.stream(call)
+            )
+            async with aclosing(streaming) as responses:
                 async for response in responses:
                     yield codec.decode(response, sample=request.sample)
         except PyTritonClientInferenceServerError as error:
@@ -116,7 +145,7 @@ class Upstream:
             if match is None or match[1] not in ErrorCode.__members__:
                 raise
             told = PyTritonClientInferenceServerError(match[2])
-            told.code = ErrorCode(match[1])
+            told.code, told.details = ErrorCode(match[1]), error.details
             raise told from error
 
     async def model_config(self, name: str, version: str) -> TritonModelConfig:
@@ -185,8 +214,9 @@ def upstream_of(server: Any) -> Upstream:
         PyTritonBadParameterError: It is something else, or no endpoint for inference is open.
         PyTritonClientInvalidUrlError: It is a URL that cannot be understood.
     """
-    if type(server).__module__.startswith("pytriton.inprocess."):
-        return _in_process(getattr(server, "server", server))
+    if isinstance(server, Inprocess):
+        transport = server.async_transport()
+        return Upstream(transport, transport, None, server.read_metrics, is_local=True)
     if isinstance(server, str):
         server = ServerEndpoints.of_other(server)
     elif hasattr(server, "endpoints"):
@@ -204,11 +234,11 @@ def _over_network(server: ServerEndpoints) -> Upstream:
     grpc: Any = server.grpc and open_async_transport(TritonUrl.from_url(server.grpc), server.grpc_headers)
     transport = http or grpc
     if not transport:
-        raise PyTritonBadParameterError("the server has neither HTTP nor gRPC open, one of which the front needs")
+        raise PyTritonBadParameterError("the server has neither HTTP nor gRPC open, one of which the app needs")
     metrics = partial(_metrics_page, server.metrics)
-    return Upstream(
-        transport, grpc or None, http or None, metrics, False, server.http or server.grpc or "", server.access_token
-    )
+    url = server.public or server.http or server.grpc or ""
+    about = url, server.access_token, server.rules, server.is_encrypted
+    return Upstream(transport, grpc or None, http or None, metrics, False, *about)
 
 
 async def _metrics_page(url: str | None) -> str:
@@ -222,13 +252,3 @@ async def _metrics_page(url: str | None) -> str:
     finally:
         await pool.close()
     return response.body.decode()
-
-
-def _in_process(server: Any) -> Upstream:
-    transports = importlib.import_module(INPROCESS_TRANSPORT)
-    transport = transports.AsyncInprocessTransport(transports.ProtocolAdapter(server))
-
-    async def metrics() -> str:
-        return await asyncio.to_thread(server.metrics)
-
-    return Upstream(transport, transport, None, metrics, carries_codes=True)

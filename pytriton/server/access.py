@@ -1,13 +1,10 @@
-"""Access to a server's endpoints: which headers and certificates they ask for, and how this process calls them."""
+"""Access to a server's endpoints: which headers they ask for, and how this process calls them."""
 
 from __future__ import annotations
 
-import logging
-import ssl
 from collections.abc import Collection, Mapping
+from copy import copy
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES
 from pytriton.client.auth import Tls, TritonUrl, create_auth_headers, token_or_environment
@@ -16,18 +13,30 @@ from pytriton.client.grpc_transports import GrpcTransport
 from pytriton.client.sync import open_transport
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.security import TRITON_ACCESS_HEADER, TritonSecurityConfig, check_endpoints
+from pytriton.logs import get_logger
+from pytriton.security import (
+    ENDPOINT_GROUPS,
+    METRICS,
+    TRITON_ACCESS_HEADER,
+    VALID_TRITON_ENDPOINTS,
+    TritonSecurityConfig,
+    check_endpoints,
+)
 from pytriton.server.launch import local_url
+from pytriton.server.tls import trust_in_own_server, uses_tls
 
-__all__ = ["Access", "Restrictions", "Rule", "check_certificates", "trust_in_own_server", "uses_tls"]
+__all__ = [
+    "Access",
+    "Restrictions",
+    "Rule",
+    "beside_application",
+    "check_metrics_rule",
+]
 
-LOGGER = logging.getLogger(__name__)
+LOGGER = get_logger(__name__)
 
 # The option of each protocol, and the prefix that its header has on the wire.
 PROTOCOLS = {"http": ("http_restricted_api", ""), "grpc": ("grpc_restricted_protocol", "triton-grpc-protocol-")}
-
-CERTIFICATES = ("server_cert", "server_key")  # options of each protocol, with its name before
-CIPHERS = "DEFAULT:@SECLEVEL=0"  # the server decides whether keys are long enough
 
 
 class Access:
@@ -35,7 +44,6 @@ class Access:
 
     Args:
         url: Where this process reaches the server.
-        headers: Sent with every call.
         trust: The certificates to trust and the name in the server's certificate, if it speaks TLS.
         inference_header: The header that inference needs, if that is known.
         public_url: Where others reach the server, if that is another URL.
@@ -67,9 +75,7 @@ class Access:
         """Access to a server that this process launches.
 
         Args:
-            config: Of the server.
-            restrictions: What its endpoints ask for.
-            private_url: Of the server's own HTTP endpoint behind the native front end, which asks for nothing.
+            private_url: Of the server's own HTTP endpoint behind the edge, which asks for nothing.
 
         Raises:
             PyTritonValidationError: With HTTP off and mutual TLS, the server would not accept us.
@@ -86,7 +92,6 @@ class Access:
         """Access to a server that another process launched.
 
         Args:
-            url: Of the server.
             access_token: Of the server; without one, that in ``PYTRITON_ACCESS_TOKEN``, if there is one.
 
         Raises:
@@ -135,7 +140,7 @@ class Rule:
                 f"{option} is not of the form '<endpoint>[,<endpoint>...]:<header>=<value>', for example "
                 f"'statistics,logging:{TRITON_ACCESS_HEADER}=...'"
             )
-        check_endpoints(option, endpoints)
+        check_endpoints(option, endpoints, VALID_TRITON_ENDPOINTS if option.startswith("grpc") else ENDPOINT_GROUPS)
         if len({*endpoints}) < len(endpoints):
             raise PyTritonValidationError(f"{option} names an endpoint twice: {names!r}")
         return cls(tuple(endpoints), header, value)
@@ -200,6 +205,10 @@ class Restrictions:
             if name in protocols
         ]
 
+    def rule_of(self, group: str, protocol: str) -> Rule | None:
+        """The rule of a group of endpoints, for ``http`` or ``grpc``; None if it is open."""
+        return next((rule for rule in self.rules(protocol) if group in rule.endpoints), None)
+
     def rules(self, protocol: str) -> list[Rule]:
         """All rules of a protocol."""
         return [rules[protocol] for rules in (self.own, self.token) if protocol in rules]
@@ -211,7 +220,8 @@ class Restrictions:
 
     def header_of(self, endpoint: str, protocol: str) -> str | None:
         """The header that opens an endpoint, for ``http`` or ``grpc``; None if it is open."""
-        return next((rule.header for rule in self.rules(protocol) if endpoint in rule.endpoints), None)
+        rule = self.rule_of(endpoint, protocol)
+        return None if rule is None else rule.header
 
     def secrets(self) -> set[str]:
         """The values of all headers, which no other user may see."""
@@ -219,7 +229,9 @@ class Restrictions:
 
 
 def _token_rule(option: str, own: Rule | None, security: TritonSecurityConfig) -> Rule | None:
-    endpoints, token = security.restricted_endpoints or [], security.access_token
+    token = security.access_token
+    # gRPC has no metrics.
+    endpoints = [name for name in security.restricted_endpoints or [] if name != METRICS or option.startswith("http")]
     if not endpoints or token is None:
         return None
     rule = Rule(tuple(endpoints), TRITON_ACCESS_HEADER, token)
@@ -241,113 +253,39 @@ def _token_rule(option: str, own: Rule | None, security: TritonSecurityConfig) -
     return Rule(others, TRITON_ACCESS_HEADER, token) if others else None
 
 
-# Certificates
+def beside_application(config: TritonConfig, security: TritonSecurityConfig) -> TritonSecurityConfig:
+    """What is protected beside an app that asks for a token or for API keys: its models, on every protocol.
 
+    If the user chose the endpoints, and left inference open, that is said in the log.
 
-def uses_tls(config: TritonConfig, protocol: str = "grpc") -> bool:
-    """Whether an endpoint, ``http`` or ``grpc``, is encrypted."""
-    is_on = getattr(config, f"allow_{protocol}") is not False
-    return is_on and bool(getattr(config, f"{protocol}_use_ssl") or getattr(config, f"{protocol}_use_ssl_mutual"))
-
-
-def check_certificates(config: TritonConfig) -> None:
-    """Check the certificates before the server starts: the server would only say that its port is in use.
-
-    Raises:
-        PyTritonValidationError: A file is missing or holds something else, or the key is another certificate's.
+    Args:
+        security: As :func:`checked_copy` made it.
     """
-    for protocol, name in (("grpc", "gRPC"), ("http", "HTTP")):
-        given = any(getattr(config, f"{protocol}_{option}") for option in CERTIFICATES)
-        if uses_tls(config, protocol):
-            _server_context(config, protocol)
-        elif getattr(config, f"allow_{protocol}") is not False and given:
-            LOGGER.warning(
-                "%s is not encrypted: its certificate is used with %s_use_ssl or %s_use_ssl_mutual alone",
-                name,
-                protocol,
-                protocol,
-            )
+    if not isinstance(security, TritonSecurityConfig):
+        return security  # which merge() refuses
+    if security.is_default:
+        security = copy(security)  # not replace(), which would forget that the choice was left to us
+        security.restricted_endpoints = [*(security.restricted_endpoints or ()), "inference"]
+        return security
+    restrictions = Restrictions.merge(config, security)
+    is_open = [
+        name
+        for protocol, name in (("http", "HTTP"), ("grpc", "gRPC"))
+        if getattr(config, f"allow_{protocol}") is not False and restrictions.rule_of("inference", protocol) is None
+    ]
+    if is_open:
+        LOGGER.warning(
+            "the app asks for a token or an API key, but its models can be called without one by %s: add "
+            "'inference' to TritonSecurityConfig.restricted_endpoints, or leave that out",
+            " and ".join(is_open),
+        )
+    return security
 
 
-def trust_in_own_server(config: TritonConfig) -> tuple[Tls, str]:
-    """How this process, which has the server's certificate, calls the server's encrypted gRPC endpoint.
-
-    A server that demands clients' certificates gets its own one, provided that ``grpc_root_cert`` has signed it.
-
-    Returns:
-        The certificates to trust, and a name that the server's certificate has, which need not be the host's.
-
-    Raises:
-        PyTritonValidationError: The server would refuse its own certificate.
-    """
-    chain, key = (str(getattr(config, f"grpc_{option}")) for option in CERTIFICATES)
-    server, client = _server_context(config, "grpc"), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname = False
-    client.set_ciphers(CIPHERS)
-    client.load_verify_locations(chain)
-    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC: it is enough to trust the certificate itself
-    tls = Tls(root_certificates=chain)
-    if config.grpc_use_ssl_mutual:
-        client.load_cert_chain(chain, key, password="")
-        tls = Tls(root_certificates=chain, private_key=key, certificate_chain=chain)
-    try:
-        certificate = _handshake(server, client)
-    except ssl.SSLError as error:
+def check_metrics_rule(restrictions: Restrictions, *, is_native: bool) -> None:
+    """Raise PyTritonValidationError if the metrics shall be protected, and the edge does not serve them."""
+    if not is_native and restrictions.rule_of(METRICS, "http") is not None:
         raise PyTritonValidationError(
-            "HTTP is off, so that models have to be loaded over gRPC with TLS, and a trial of the server's own "
-            f"certificate failed: {error}. Leave HTTP on, for this machine alone with http_address='127.0.0.1', or "
-            "have grpc_root_cert hold the authority of grpc_server_cert, which must be valid for servers and clients"
-        ) from error
-    names = [value for _, value in certificate.get("subjectAltName", ())]
-    names += [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    return tls, str(names[0]).replace("*", "any", 1) if names else ""
-
-
-def _server_context(config: TritonConfig, protocol: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_ciphers(CIPHERS)
-    chain, key = (_readable_file(config, protocol, option) for option in CERTIFICATES)
-    try:
-        context.load_cert_chain(chain, key, password="")  # without a password, OpenSSL would ask at the terminal
-    except (OSError, ValueError) as error:
-        raise PyTritonValidationError(
-            f"{protocol}_server_cert {chain} and {protocol}_server_key {key} cannot be used: {error}; give PEM files "
-            "of a certificate and of its key, which is not encrypted"
-        ) from error
-    if getattr(config, f"{protocol}_use_ssl_mutual"):
-        root = _readable_file(config, protocol, "root_cert")
-        context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            context.load_verify_locations(root)
-        except OSError as error:
-            raise PyTritonValidationError(
-                f"{protocol}_root_cert {root} cannot be used: {error}; give a PEM file of the authorities of clients"
-            ) from error
-    return context
-
-
-def _readable_file(config: TritonConfig, protocol: str, option: str) -> Path:
-    name = f"{protocol}_{option}"
-    path: Path | None = getattr(config, name)
-    if path is None:
-        wish = f"{protocol}_use_ssl"
-        if getattr(config, f"{wish}_mutual"):
-            wish += "_mutual"
-        raise PyTritonValidationError(f"{wish} needs {name}, the path of a PEM file")
-    try:
-        path.read_bytes()
-    except OSError as error:
-        raise PyTritonValidationError(f"{name} {path} cannot be read: {error.strerror}") from error
-    return path
-
-
-def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
-    """Let both shake hands in memory; returns the server's certificate."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True)
-    for end in ends * 3:  # each side takes at most three steps
-        try:
-            end.do_handshake()
-        except ssl.SSLWantReadError:
-            continue
-    return dict(ends[0].getpeercert() or {})
+            "only the edge can protect 'metrics', and the server's own endpoint serves them: leave "
+            "'metrics' out of the restricted endpoints, and set metrics_address='127.0.0.1' or allow_metrics=False"
+        )

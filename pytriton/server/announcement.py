@@ -27,7 +27,6 @@ def announcement(url: str, config: TritonModelConfig, header: str | None) -> str
 
     Args:
         url: Of the server, for HTTP or gRPC.
-        config: Of the model.
         header: Of the access token, if inference needs it.
     """
     path = f"/v2/models/{config.model_name}"
@@ -54,7 +53,6 @@ def example_command(model_url: str, config: TritonModelConfig, header: str | Non
 
     Args:
         model_url: ``http://.../v2/models/NAME``.
-        config: Of the model.
         header: As for :func:`announcement`; the shell takes its value from ``PYTRITON_ACCESS_TOKEN``.
         curl: The program, with its options.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import mmap
 import os
 import re
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy
 
 from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
+from pytriton.logs import get_logger
 
 __all__ = [
     "BACKEND",
@@ -35,7 +35,7 @@ __all__ = [
     "uses_native",
 ]
 
-LOGGER = logging.getLogger("pytriton.triton")
+LOGGER = get_logger("pytriton.triton")
 
 BACKEND = "pytriton"  # the server looks for libtriton_<backend>.so in a folder of this name
 LIBRARY = Path(__file__).parent.parent / "native" / f"libtriton_{BACKEND}.so"
@@ -76,13 +76,11 @@ class ProxyChoice:
         native: Whether it is the native proxy.
         reason: Why it is not; empty if it is.
         asked: Whether the user asked for the Python proxy.
-        stale: Whether the native proxy is of another build than this package.
     """
 
     native: bool
     reason: str = ""
     asked: bool = False
-    stale: bool = False
 
 
 def choose_proxy(
@@ -93,8 +91,6 @@ def choose_proxy(
     Args:
         proxy: One of PROXIES; ``auto`` is what ``$PYTRITON_PROXY`` says, if anything, else native where possible.
         ours: Whether this process launches the server, so that the server has our backend.
-        library: The native proxy.
-        environment: Of this process.
 
     Raises:
         PyTritonValidationError: ``proxy`` is none of PROXIES.
@@ -110,16 +106,19 @@ def choose_proxy(
         raise PyTritonValidationError(f"proxy is {proxy!r}; choose one of {', '.join(map(repr, PROXIES))}")
     if proxy == PYTHON:
         return ProxyChoice(False, f"{wish} asks for it", asked=True)
-    reason, stale = "", False
+    reason = ""
     if not ours:
         reason = "the server is not launched by this process, and has its own backends"
     elif not library.is_file():
-        reason = f"{library} is missing: there was no C++ compiler, CMake or Ninja when this package was built"
-    elif reason := build_mismatch(library):
-        stale = True
+        reason = (
+            f"{library} is missing: there was no C++ compiler, CMake or Ninja when this package was built; install it "
+            "again where there is a compiler (apt-get install g++), or from a wheel"
+        )
+    else:
+        reason = build_mismatch(library)
     if reason and forced:
         raise NativeProxyError(f"the native proxy cannot be used: {reason}")
-    return ProxyChoice(not reason, reason, stale=stale)
+    return ProxyChoice(not reason, reason)
 
 
 @cache
@@ -146,10 +145,8 @@ def _sources_hash(folder: Path) -> str:
     """As CMakeLists.txt computes it; empty where there are no sources."""
     names = sorted(
         path.relative_to(folder).as_posix()
-        for part in (folder, folder / "http")
-        for path in part.glob("*")
-        if path.suffix in (".cpp", ".h")
-        or (part == folder and (path.suffix == ".map" or path.name == "CMakeLists.txt"))
+        for pattern in ("CMakeLists.txt", "*.map", "*/*.cpp", "*/*.h")
+        for path in folder.glob(pattern)
     )
     listed = [f"{name} {hashlib.sha256((folder / name).read_bytes()).hexdigest()}\n" for name in names]
     return hashlib.sha256("".join(listed).encode()).hexdigest() if names else ""
@@ -166,10 +163,8 @@ def uses_native(proxy: str, ours: bool, library: Path = LIBRARY, environment: Ma
     choice = choose_proxy(proxy, ours, library, environment)
     if ours and not choice.native and not choice.asked and not _warned:
         _warned = True
-        LOGGER.log(
-            logging.WARNING if choice.stale else logging.INFO,
-            "models are served by Triton's Python backend, which is slower than the native proxy: %s",
-            choice.reason,
+        LOGGER.warning(
+            "models are served by Triton's Python backend, which is slower than the native proxy: %s", choice.reason
         )
     return choice.native
 

@@ -3,14 +3,11 @@
 The server counts a request from the moment in which all of it has come until its answer is handed to the HTTP or gRPC
 library; ``ModelServer.are_unloaded`` (``model_server.py``) tells of that. The kernel tells of the time before
 and after: how many bytes went in each direction of a connection, and whether the server's threads sleep.
-
-``PYTRITON_DRAIN_THREADS=0`` ignores the threads: an answer then is complete once nothing has moved for 50 ms.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import socket
 import struct
 import time
@@ -21,7 +18,6 @@ from pathlib import Path
 
 __all__ = ["Connection", "Drain", "open_connections", "thread_states"]
 
-THREADS_VARIABLE = "PYTRITON_DRAIN_THREADS"
 POLL_S = 0.01
 POLLS_ASLEEP = 5  # a busy thread may be seen asleep by chance, once or twice
 STREAM_SILENCE_S = 1.0
@@ -62,7 +58,7 @@ class Drain:
 
     def __init__(self, pid: int | None, http_ports: Collection[int], grpc_port: int | None) -> None:
         self._ports = [*http_ports, *(() if grpc_port is None else (grpc_port,))]
-        self._threads = ServerThreads(None if os.environ.get(THREADS_VARIABLE) == "0" else pid)
+        self._threads = ServerThreads(pid)
         self._http_ports, self._grpc_port = http_ports, grpc_port
         self._http: dict[int, HttpConnection] | None = None
         self._open_grpc: list[Connection] = []
@@ -154,8 +150,6 @@ class HttpConnection:
         """Whether the answer is complete.
 
         Args:
-            now: The connection.
-            threads: Of the server.
             stalled_s: As for :meth:`Drain._update`.
         """
         before, self.last = self.last, now

@@ -2,11 +2,12 @@
 
 :mod:`pytriton.server.process` runs it as a script, which imports the standard library alone::
 
-    guard.py <pattern of the server's shared-memory files> <notes of its temporary folders> <workspace>
+    guard.py <pattern of the server's shared-memory files> <notes of its temporary folders> <workspace> [<descriptor>]
 
 Standard input is a pipe from the hosting process. It brings the number of secrets and the length in bytes of what
 follows, as a line, then the secrets and the server's arguments with NUL bytes between them. Then ``interrupt`` asks the
-server to exit, and ``kill`` kills it. The end of the pipe or of the hosting process kills it, too.
+server to exit, and ``kill`` kills it. The end of the pipe or of the hosting process kills it, too. The exit status is
+written to the descriptor: in a process that ignores SIGCHLD or waits for all its children, nobody else could tell it.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ import sys
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.001
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # The server's parsers of JSON and HTTP recurse and allocate on the stack as deep as a request makes them. The stacks of
 # threads are as large as the process's limit; only what they touch takes memory. docs/security.md has the figures.
 STACK_BYTES, LEAST_STACK_BYTES = 1 << 30, 8 << 20
@@ -29,37 +31,59 @@ STACK_PER_BODY_BYTE = 112  # what the worst JSON takes
 PRCTL = ctypes.CDLL(None, use_errno=True).prctl
 
 
-def main(shared_memory: str, notes: str, workspace: str) -> int:
+def main(shared_memory: str, notes: str, workspace: str, report: str = "") -> int:
     """Run a server to its end; returns its exit status, 128 + n if signal n ended it."""
+    reset_signals()
     arguments, secrets = receive()
     PRCTL(PR_SET_CHILD_SUBREAPER, 1)  # a dead server's stubs become our children
     host = os.pidfd_open(os.getppid())
+    if report:
+        os.set_inheritable(int(report), False)
     try:
-        return watch(arguments, secrets, host)
+        status = watch(arguments, secrets, host)
     finally:
         kill_children()
         remove(shared_memory, notes)
         if is_gone(host):
             remove_folder(workspace)
+    if report:
+        with contextlib.suppress(OSError):  # the hosting process has gone
+            os.write(int(report), b"%d" % status)
+    return status
+
+
+def reset_signals() -> None:
+    """Undo what the hosting process had blocked or ignored when it started this one: both are inherited.
+
+    SIGPIPE and SIGXFSZ stay ignored, by Python, here and in the server. As ``reset_inherited_signals`` in
+    ``pytriton/signals.py``, which this script cannot import.
+    """
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)  # the hosting process decides
+    for number in signal.valid_signals() - {*ENDING, signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def watch(arguments: list[bytes], secrets: list[bytes], host: int) -> int:
     """Start a server, follow the commands of the hosting process, a pidfd, until the server's end; as :func:`main`."""
     wake, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_write)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the hosting process decides
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # of stubs that the server's own children left
     server = start(arguments)
+    ended = os.pidfd_open(server)  # the server's end does not depend on a signal
     host_gone, status = False, None
     while status is None:
-        ready, _, _ = select.select([wake, *(() if host_gone else (0, host))], [], [], POLL_S if secrets else None)
+        commands = () if host_gone else (0, host)
+        ready, _, _ = select.select([wake, ended, *commands], [], [], POLL_S if secrets else None)
         if 0 in ready or host in ready:
             command = os.read(0, 64) if 0 in ready else b""
             host_gone = not command
             os.kill(server, signal.SIGKILL if host_gone or b"kill" in command else signal.SIGINT)
         if wake in ready:
             os.read(wake, 4096)
+        if wake in ready or ended in ready:
             status = reap(server)
         if secrets and status is None and has_read_arguments(server):
             conceal(server, secrets)
@@ -125,7 +149,7 @@ def start(arguments: list[bytes]) -> int:
         return pid
     try:
         PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in ENDING:
             signal.signal(number, signal.SIG_DFL)
         enlarge_stacks()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -7,14 +7,12 @@ The bundled server has the layout of any Triton installation, plus one Python-ba
 
 from __future__ import annotations
 
-import ipaddress
-import logging
 import os
 import platform
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, STDOUT
@@ -22,14 +20,16 @@ from threading import Timer
 
 from pytriton.config import ENVIRONMENT_PREFIX
 from pytriton.exceptions import PyTritonServerError
+from pytriton.logs import get_logger
 from pytriton.server.backends import BACKEND, LIBRARY, PROXY_VARIABLE, PythonBackend
 
 __all__ = [
     "BUNDLED",
     "BUNDLED_VERSION",
+    "EDGE",
     "HOME_VARIABLE",
-    "HTTP_FRONTEND",
     "MALLOC_SETTINGS",
+    "NAMES_VARIABLE",
     "PRELOADED",
     "Installation",
     "find_installation",
@@ -40,15 +40,16 @@ __all__ = [
     "weaknesses_of",
 ]
 
-LOGGER = logging.getLogger("pytriton.triton")
+LOGGER = get_logger("pytriton.triton")
 
 BUNDLED = Path(__file__).parent.parent / "tritonserver"
 BUNDLED_VERSION = "2.51.0"
 FIRST_FIXED_VERSION = (2, 62)  # release 25.10; docs/security.md lists what was published, also after it
 HOME_VARIABLE = "TRITONSERVER_HOME"
 PRELOADED = "libpytriton_preload.so"  # beside the native proxy
-HTTP_FRONTEND = "libpytriton_http.so"  # likewise; the preloaded library loads it from its own folder
+EDGE = "libpytriton_http.so"  # likewise; the preloaded library loads it from its own folder
 CHECKS_VARIABLE = "PYTRITON_REQUEST_CHECKS"
+NAMES_VARIABLE = "PYTRITON_TELLS_NAMES"
 
 # Large tensors are freed and allocated at every request: keep their memory in the process. Costs resident memory, see
 # docs/performance.md; a value in the user's environment wins.
@@ -133,7 +134,7 @@ def overlay(installation: Installation, folder: Path, native: Path = LIBRARY) ->
 
     ``backends/`` has links to the installation's backends, the stub for this Python, and the native proxy if it was
     built. ``lib/`` has our libpython under the name that the stub was linked against, the library to preload, and the
-    HTTP front end.
+    edge.
 
     Returns:
         The files of the Python backend; None if it cannot run in this interpreter and the native proxy can.
@@ -157,7 +158,7 @@ def overlay(installation: Installation, folder: Path, native: Path = LIBRARY) ->
     if native.is_file():
         (backends / BACKEND).mkdir()
         (backends / BACKEND / native.name).symlink_to(native)
-    for name in (PRELOADED, HTTP_FRONTEND):
+    for name in (PRELOADED, EDGE):
         if native.with_name(name).is_file():
             (folder / "lib" / name).symlink_to(native.with_name(name))
     if python is not None:
@@ -174,10 +175,8 @@ def server_environment(
     """The environment of a server process and of the stubs that it starts.
 
     Args:
-        installation: The server.
         overlay_folder: Made by :func:`overlay`.
         python: Returned by :func:`overlay`.
-        environment: To start from.
     """
     result = {**MALLOC_SETTINGS, **THREAD_SETTINGS, **environment}
     for variable in [name for name in result if name.startswith(ENVIRONMENT_PREFIX)]:
@@ -191,7 +190,7 @@ def server_environment(
     result["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
     if (overlay_folder / "lib" / PRELOADED).is_file():  # found there, as a path in LD_PRELOAD must not have spaces
         result["LD_PRELOAD"] = ":".join(filter(None, [PRELOADED, environment.get("LD_PRELOAD")]))
-        result.setdefault(CHECKS_VARIABLE, str(int(installation.is_bundled)))
+        result[CHECKS_VARIABLE] = str(int(installation.is_bundled))
     if python:
         interpreter = str(overlay_folder / "python" / "bin")
         result["PATH"] = os.pathsep.join([interpreter, environment.get("PATH") or os.defpath])
@@ -242,29 +241,15 @@ def weaknesses_of(version: str) -> str:
     if numbers >= FIRST_FIXED_VERSION:
         return ""
     return (
-        f"Triton {version} has published weaknesses. Where strangers can reach its ports, use a newer server "
-        "(TRITONSERVER_HOME) or put a proxy in front: docs/security.md, Known weaknesses of the bundled server"
+        f"Triton {version} has published weaknesses: a newer server (TRITONSERVER_HOME) or a proxy in front keeps "
+        "strangers from them; see docs/security.md"
     )
 
 
-def warn_exposed(installation: Installation, addresses: Iterable[str]) -> None:
-    """Warn, once per process, if a bundled server with known weaknesses listens beyond this machine.
-
-    Args:
-        installation: The server.
-        addresses: Where its endpoints listen.
-    """
+def warn_exposed(installation: Installation) -> None:
+    """Warn once per process: a bundled server with known weaknesses listens beyond this machine."""
     global _warned
     text = weaknesses_of(BUNDLED_VERSION)
-    if text and installation.is_bundled and not _warned and not all(map(_is_loopback, addresses)):
+    if text and installation.is_bundled and not _warned:
         _warned = True
         LOGGER.warning("%s", text)
-
-
-def _is_loopback(address: str) -> bool:
-    if address.startswith("unix:"):
-        return True
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"

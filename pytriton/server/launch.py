@@ -5,7 +5,6 @@ The address of the HTTP endpoint may be ``unix:`` and the path of a socket, whic
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import time
@@ -19,9 +18,12 @@ from pytriton.client.auth import TritonUrl
 from pytriton.config import NO_FLAGS, TritonConfig
 from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT, DEFAULT_METRICS_PORT, TRITON_LOCAL_IP
 from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
+from pytriton.logs import get_logger
+from pytriton.security import is_loopback
 from pytriton.server.installation import Installation
 
 __all__ = [
+    "application_address",
     "check_cloud_endpoints",
     "check_ports",
     "check_ports_differ",
@@ -30,15 +32,18 @@ __all__ = [
     "flag_value",
     "flags",
     "has_gpu_driver",
+    "is_for_this_machine",
     "local_host",
     "local_url",
     "metrics_address",
+    "names_of_machine",
     "socket_path",
     "wait_listening",
+    "warn_unchecked_clouds",
     "with_vertex_ai_settings",
 ]
 
-LOGGER = logging.getLogger(__name__)
+LOGGER = get_logger(__name__)
 
 ANY_ADDRESS = "0.0.0.0"
 UNIX = "unix:"
@@ -140,6 +145,23 @@ def local_host(address: str) -> str:
     return TRITON_LOCAL_IP if not address.strip("0.") else f"[{address}]" if ":" in address else address
 
 
+def application_address(config: TritonConfig) -> str:
+    """The address of an app that was given none: HTTP's, and this machine's own if that is a Unix socket."""
+    address = config.http_address or ANY_ADDRESS
+    return TRITON_LOCAL_IP if socket_path(address) else address
+
+
+def is_for_this_machine(address: str) -> bool:
+    """Whether an endpoint is for this machine alone: its address is that of a Unix socket, or a loopback address."""
+    return address.startswith(UNIX) or is_loopback(address)
+
+
+def names_of_machine() -> list[str]:
+    """The name of this machine, and its first part; the resolver is not asked, which may take seconds."""
+    name = socket.gethostname()
+    return [name, name.partition(".")[0]]
+
+
 def check_ports(config: TritonConfig) -> None:
     """Check that every endpoint can listen, so that another server on a port is not taken for ours.
 
@@ -193,9 +215,7 @@ def check_ports_differ(config: TritonConfig, name: str, port: int) -> None:
     """Check that a port beside the server is none of the server's.
 
     Args:
-        config: Of the server.
         name: Of the option that chooses the port, for the error.
-        port: The port.
 
     Raises:
         PyTritonServerError: The server is to listen on it.
@@ -255,9 +275,7 @@ def check_cloud_endpoints(
     """Check what the endpoints of SageMaker and Vertex AI need: the server would crash, or fail each request.
 
     Args:
-        config: Of the server.
         models: Names of the models that the server loads while it starts.
-        environment: Of the server.
 
     Raises:
         PyTritonValidationError: Vertex AI's endpoint is to be opened, and lacks a route or its default model.
@@ -283,4 +301,24 @@ def check_cloud_endpoints(
             f"the server loads {len(models)} models at its start ({names}), so Vertex AI's endpoint needs "
             "TritonConfig.vertex_ai_default_model; bind that model before run() or serve(), with "
             "VertextAILifecyclePolicy"
+        )
+
+
+def warn_unchecked_clouds(config: TritonConfig, protected: Collection[str]) -> None:
+    """Warn of ports of clouds that Triton's own endpoint serves: it checks no token there.
+
+    Args:
+        config: Of a server without the edge.
+        protected: Groups of endpoints that ask for a header at the HTTP port.
+    """
+    names = {"Vertex AI": config.allow_vertex_ai, "SageMaker": config.allow_sagemaker}
+    if not protected:
+        return
+    for name in (name for name, is_open in names.items() if is_open):
+        LOGGER.warning(
+            "%s's port leads to %s without the access token, as Triton's own HTTP endpoint serves it: use the native "
+            "edge, or let nobody but %s reach that port",
+            name,
+            ", ".join(sorted(protected)),
+            name,
         )

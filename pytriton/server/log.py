@@ -13,18 +13,24 @@ from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
+from pytriton.logs import get_logger
+
 __all__ = ["LOGGER", "Line", "ServerLog", "parse_line", "read_lines"]
 
-LOGGER = logging.getLogger("pytriton.server")
+LOGGER = get_logger("pytriton.server")
 
 # What the server calls INFO are details to the user of a program: its options, tables of what it found, each load.
 LEVELS = {"V": logging.DEBUG, "I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
-# Harmless without an NVIDIA driver; the last one is also the answer to the request that loads the model.
+# The first three are harmless without an NVIDIA driver. The next is also the answer to the request that loads the
+# model; the next says that a model's configuration came with the request, as RemoteTriton's do. The last is about a
+# request over gRPC, which is refused, and clients could fill the log with it.
 HARMLESS = (
     "CudaDriverHelper has not been initialized",
     "no pinned memory pool, falling back to non-pinned",
     "CUDA driver version is insufficient for CUDA runtime version",
     "failed to poll model",
+    "model_config_content_name_ is empty",
+    "contains invalid UTF-8 data when parsing a protocol buffer",
 )
 # I1121 19:04:37.437488 31030 server.cc:241] "text"
 DEFAULT = re.compile(
@@ -36,6 +42,8 @@ ISO = re.compile(
 )
 # [Error] File: /path/otlp_http_client.cc:225 text; of the library that exports the server's traces
 LIBRARY = re.compile(r"\[(?P<level>Debug|Info|Warning|Error)] File: (?P<source>\S+:\d+) ?(?P<text>.*)")
+# [libprotobuf ERROR /path/wire_format_lite.cc:618] text; of the library that reads messages over gRPC
+PROTOBUF = re.compile(r"\[libprotobuf (?P<level>INFO|WARNING|ERROR|FATAL) (?P<source>\S+:\d+)] ?(?P<text>.*)")
 
 # In colours; of the library of the server's HTTP endpoint, for one that is a Unix socket
 NO_DELAY = re.compile(r"\[\S+WARN\S+]\s+\S+evhtp\.c:(?P<number>\d+)\s.*NODELAY NOT SUPPORTED")
@@ -73,7 +81,7 @@ def parse_line(line: str, now: datetime | None = None) -> Line | None:
         line: Of the server's log, in either of its formats, whose times are UTC.
         now: Says which year it is.
     """
-    match = DEFAULT.match(line) or ISO.match(line) or LIBRARY.match(line)
+    match = DEFAULT.match(line) or ISO.match(line) or LIBRARY.match(line) or PROTOBUF.match(line)
     if match is None and (harmless := NO_DELAY.match(line)):
         return Line(logging.DEBUG, None, None, "evhtp.c", int(harmless["number"]), "no TCP_NODELAY for Unix sockets")
     if match is None:
@@ -98,7 +106,6 @@ def read_lines(descriptor: int, on_pause: Callable[[], None]) -> Iterator[str]:
     """The lines of a pipe, until its end.
 
     Args:
-        descriptor: Of the pipe.
         on_pause: Called when no line has come for a moment.
     """
     poll = select.poll()

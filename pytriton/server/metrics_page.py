@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import socket
-import threading
 from socketserver import BaseRequestHandler, TCPServer, ThreadingMixIn
 from typing import Any
 
 from pytriton import forks
 from pytriton.exceptions import PyTritonServerError
+from pytriton.logs import get_logger
 from pytriton.server.launch import local_host
+from pytriton.threads import keep_running
 
 __all__ = ["MetricsPage"]
 
-LOGGER = logging.getLogger("pytriton.server")
+LOGGER = get_logger("pytriton.server")
 
 POLL_S = 0.1  # the longest wait of close()
 
@@ -24,7 +24,6 @@ class MetricsPage:
 
     Args:
         handler: Answers a request for it.
-        address: To listen on.
         port: To listen on; 0 is any free one.
 
     Attributes:
@@ -44,11 +43,8 @@ class MetricsPage:
             ) from error
         self.port: int = self._server.server_address[1]
         self.url = f"http://{local_host(address)}:{self.port}/metrics"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(POLL_S,), name="pytriton-metrics", daemon=True
-        )
         forks.register(self)
-        self._thread.start()
+        self._thread = keep_running(lambda: self._server.serve_forever(POLL_S), "pytriton-metrics")
 
     def after_fork(self) -> None:
         """In a forked child, do not listen."""

@@ -35,9 +35,10 @@ from pytriton.server.installation import Installation
 from pytriton.server.launch import metrics_address
 from pytriton.server.statistics import ModelStatistics, parse_statistics
 
-__all__ = ["ModelServer", "ServerCapabilities", "WaitDrained"]
+__all__ = ["ModelServer", "ServerCapabilities", "WaitDrained", "seconds_until"]
 
 CALL_TIMEOUT_S = 600.0
+LEAST_CALL_S = 1.0
 EXIT_TIMEOUT_S = 30.0
 READY_POLL_S = 0.002
 OWNER = "pytriton_owner"
@@ -111,13 +112,19 @@ class ServerCapabilities:
                 )
 
 
+def seconds_until(deadline: float) -> float:
+    """The time that a call to a server which may hang has before a deadline, in seconds; at least one.
+
+    Args:
+        deadline: In :func:`time.monotonic` seconds.
+    """
+    return max(LEAST_CALL_S, deadline - time.monotonic())
+
+
 class ModelServer(ABC):
     """A server that reads the model repository which this process writes, called over HTTP or gRPC.
 
     All methods raise PyTritonModelControlError if the server refuses or cannot be reached.
-
-    Args:
-        access: To the server.
 
     Attributes:
         url: Of the server.
@@ -151,9 +158,9 @@ class ModelServer(ABC):
     def announce_models(self) -> None:  # noqa: B027  (most servers say themselves what they have loaded)
         """Have checks of the server's health say that the models are there, if they do not say so already."""
 
-    def unload(self, name: str) -> None:
+    def unload(self, name: str, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Have a model refuse new requests and go once those in flight are answered; returns before it is gone."""
-        self._call("unload_model", model_name=name)
+        self._call("unload_model", timeout_s, model_name=name)
 
     def is_model_ready(self, name: str, version: int | None = None) -> bool:
         """Whether the server can serve a version of a model, or any."""
@@ -222,7 +229,6 @@ class ModelServer(ABC):
 
         Args:
             timeout_s: For at most so long; 0 asks once.
-            keep_waiting: Whether to wait on.
             live: It is enough that the server is live: it need not have all its models ready.
             call_timeout_s: How long to wait for each answer.
 
@@ -281,7 +287,6 @@ class ModelServer(ABC):
         """Unload models, wait for their requests in flight, and end the server if it is ours.
 
         Args:
-            models: Names of the models.
             wait_drained: Waits for the requests.
             deadline: For the requests, in :func:`time.monotonic` seconds.
         """

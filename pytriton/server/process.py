@@ -16,12 +16,11 @@ from pytriton import forks
 from pytriton.exceptions import PyTritonServerError
 from pytriton.server.guard import remove
 from pytriton.server.log import ServerLog, read_lines
+from pytriton.threads import keep_running
 
 __all__ = ["ServerProcess"]
 
 GUARD = Path(__file__).with_name("guard.py")
-HIDE_TOKEN_VARIABLE = "PYTRITON_HIDE_TOKEN"
-NOTE_FOLDERS_VARIABLE = "PYTRITON_NOTE_FOLDERS"
 TAIL_LINES = 50
 
 
@@ -30,15 +29,15 @@ class ServerProcess:
 
     Args:
         arguments: Path of the executable, then its arguments.
-        environment: Of the server.
         shared_memory: Pattern of the shared-memory files to remove once the server has ended.
         notes: File in which the preloaded library, if it was compiled, notes the temporary folders that the server
-            makes; they are removed then, too. ``PYTRITON_NOTE_FOLDERS=0`` in the environment leaves them there.
+            makes; they are removed then, too.
         workspace: Folder that the guard removes if this process dies first.
         on_exit: Called with the exit status, on a thread of its own, when the server has ended.
+        remove: Called before that, and before :meth:`wait` returns: it removes what the server has left, so that this
+            does not happen to a server that is started next.
         secrets: Values of arguments ``--name=...value`` that the guard overwrites in the server's command line, which
-            every user of the machine may read, once the server has read them. ``PYTRITON_HIDE_TOKEN=0`` in the
-            environment leaves them there.
+            every user of the machine may read, once the server has read them.
         verbose: The user has asked for a verbose log.
         descriptors: What the server inherits.
     """
@@ -51,29 +50,36 @@ class ServerProcess:
         notes: Path,
         workspace: Path,
         on_exit: Callable[[int], None],
+        remove: Callable[[], None] = lambda: None,
         secrets: Collection[str] = (),
         verbose: bool = False,
         descriptors: Sequence[int] = (),
     ) -> None:
         self._verbose = verbose
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._on_exit = on_exit
+        self._on_exit, self._remove = on_exit, remove
         self._leftovers = shared_memory, str(notes)
-        noted = {} if os.environ.get(NOTE_FOLDERS_VARIABLE) == "0" else {"PYTRITON_TEMPORARY_FOLDERS": str(notes)}
-        self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(GUARD), *self._leftovers, str(workspace)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**environment, **noted},
-            pass_fds=descriptors,
-            start_new_session=True,  # Ctrl+C in a terminal reaches this process alone
-        )
-        hidden = () if os.environ.get(HIDE_TOKEN_VARIABLE) == "0" else secrets
-        self._send(_request(arguments, hidden))
+        self._report, report = os.pipe2(os.O_CLOEXEC)
+        self._status: int | None = None
+        try:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(GUARD), *self._leftovers, str(workspace), str(report)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**environment, "PYTRITON_TEMPORARY_FOLDERS": str(notes)},
+                pass_fds=(report, *descriptors),
+                start_new_session=True,  # Ctrl+C in a terminal reaches this process alone
+            )
+        except BaseException:
+            os.close(self._report)
+            raise
+        finally:
+            os.close(report)
+        self._send(_request(arguments, secrets))
         self._ended = threading.Event()
         forks.register(self)
-        threading.Thread(target=self._follow, name="pytriton-server-output", daemon=True).start()
+        keep_running(self._follow, "pytriton-server-output")
 
     def after_fork(self) -> None:
         """In a forked child, drop the pipes of the guard, which is not its child."""
@@ -82,6 +88,8 @@ class ServerProcess:
         for pipe in (self._guard.stdin, self._guard.stdout):
             if pipe is not None and not pipe.closed:
                 forks.abandon(pipe.fileno())
+        if self._status is None:
+            forks.abandon(self._report)
         self._guard.poll()
 
     def is_alive(self) -> bool:
@@ -108,22 +116,26 @@ class ServerProcess:
         """Kill the server at once, and its stubs."""
         self._send(b"kill\n")
 
+    def kill_guard(self) -> None:
+        """Kill the guard, if it does not do that, and the server with it."""
+        self._guard.kill()
+
     def killed_by(self) -> signal.Signals | None:
         """The signal that ended the server, or its guard; None if it runs, or has exited by itself."""
-        status = self._guard.poll() or 0
+        status = self._status or 0
         try:
             return signal.Signals(-status if status < 0 else status - 128)
         except ValueError:
             return None
 
-    def failure(self, what: str) -> PyTritonServerError:
+    def failure(self, what: str, details: str = "") -> PyTritonServerError:
         """An error for a server that has ended by itself, with its last lines that are errors, or else all."""
         errors = ("E", "F", "error", "Bad option", "invalid")  # the last two after a flag that the server refuses
         lines = [line for line in self._tail if line.startswith(errors) or "rror" in line] or self._tail
         last = "; its last lines:\n" + "\n".join(lines) if any(lines) else ""
         number = self.killed_by()
-        status = f"exit status {self._guard.poll()}" + (f": {number.name}" if number else "")
-        return PyTritonServerError(f"{what} ({status}){last}")
+        status = f"exit status {self._status}" + (f": {number.name}" if number else "")
+        return PyTritonServerError(f"{what} ({status}){details and '; '}{details}{last}")
 
     def _send(self, command: bytes) -> None:
         assert self._guard.stdin is not None
@@ -135,18 +147,23 @@ class ServerProcess:
         """Pass the server's output on, line by line, until it ends."""
         assert self._guard.stdout is not None
         assert self._guard.stdin is not None
-        with self._guard.stdout as output:
+        if not self._guard.stdout.closed:
             log = ServerLog(self._verbose)
-            for line in read_lines(output.fileno(), log.flush):
+            for line in read_lines(self._guard.stdout.fileno(), log.flush):
                 self._tail.append(line)
                 log.add(line)
             log.flush()
-        status = self._guard.wait()
+            self._guard.stdout.close()
+        if self._status is None:
+            with open(self._report, "rb") as report:  # the guard's own tells nothing if it was collected elsewhere
+                told = report.read()
+            self._status = self._guard.wait() or int(told or -signal.SIGKILL)
         remove(*self._leftovers)  # of a guard that was killed
         with contextlib.suppress(OSError):
             self._guard.stdin.close()
+        self._remove()
         self._ended.set()
-        self._on_exit(status)
+        self._on_exit(self._status)
 
 
 def _request(arguments: Sequence[str], secrets: Collection[str]) -> bytes:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import base64
 import collections.abc as abc
+import datetime
 import io
 import json
+import os
+import re
 import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin
+from uuid import UUID
 
 import numpy as np
 
 from pytriton.model_config.dtypes import triton_name
+from pytriton.signature.foreign import is_table, is_tensor, table_of, tensor_of_array
 from pytriton.signature.records import Docstring, UnderivableError, fields_of, is_record
 from pytriton.signature.schema import Schema, is_native
 from pytriton.signature.validation import problems, to_json
 
-__all__ = ["Annotations", "Kind", "default_of", "split"]
+__all__ = ["OF_DATES", "Annotations", "Kind", "default_of", "split"]
 
 Load = Callable[[Any], Any]
 
@@ -34,6 +40,19 @@ LISTS: dict[Any, Load | None] = {list: None, tuple: tuple, set: set, frozenset: 
 LISTS |= dict.fromkeys((abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable))
 LISTS |= {abc.Set: set, abc.MutableSet: set}
 OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
+OF_DATES: dict[Any, tuple[str, Load]] = {
+    datetime.datetime: ("date-time", lambda text: datetime.datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))),
+    datetime.date: ("date", datetime.date.fromisoformat),
+    datetime.time: ("time", lambda text: datetime.time.fromisoformat(re.sub("[zZ]$", "+00:00", text))),
+    UUID: ("uuid", UUID),
+}
+DECIMAL: Schema = {"type": "string", "format": "decimal"}
+INSTEAD: dict[Any, str] = {
+    os.PathLike: "str for a name, or bytes for what is in the file",
+    datetime.timedelta: "float for seconds",
+    datetime.tzinfo: "str for a name",
+    io.IOBase: "bytes",
+}
 QUALIFIERS = ("Required", "NotRequired", "ReadOnly", "Final")
 NUMBERS_OF_KIND = {"b": "boolean", "i": "integer", "u": "integer", "f": "number"}
 KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
@@ -113,15 +132,22 @@ class Annotations:
             return self._object(args)
         if is_record(origin):
             return self._record(origin)
-        raise UnderivableError(f"{_named(bare)} is not a supported type")
+        kinds = (kind for kind in INSTEAD if isinstance(origin, type) and issubclass(origin, kind))
+        raise UnderivableError(f"{_named(bare)} is not a supported type", INSTEAD.get(next(kinds, None), ""))
 
     def _union(self, args: Sequence[Any]) -> Kind:
         kinds = [self._kind(arg, inside=True) for arg in args]
 
         def load(value: Any) -> Any:
+            refusal: ValueError | None = None
             for kind in kinds:
                 if not problems(kind.schema, value, self.definitions, inside=True):
-                    return kind.load(value) if kind.load else value
+                    try:
+                        return kind.load(value) if kind.load else value
+                    except ValueError as error:  # a text that is no date, for instance
+                        refusal = refusal or error
+            if refusal is not None:
+                raise refusal
             return value
 
         return Kind({"anyOf": [kind.schema for kind in kinds]}, load)
@@ -141,13 +167,19 @@ class Annotations:
         return Kind(schema, lambda value: (make or list)(map(load, value)))
 
     def _object(self, args: Sequence[Any]) -> Kind:
-        if args and args[0] is not str and args[0] is not Any:
-            raise UnderivableError(f"the keys of a dict must be str, not {_named(args[0])}")
+        key = self._kind(args[0] if args else str, inside=True)
+        is_text = not key.schema or (key.schema.get("type") == "string" and key.schema.keys() <= {"type", "enum"})
+        if not is_text:
+            raise UnderivableError(
+                f"the keys of a dict must be str, or an Enum or Literal of str, not {_named(args[0])}"
+            )
         kind = self._kind(args[1] if args else Any, inside=True)
-        schema = {"type": "object", **({"additionalProperties": kind.schema} if kind.schema else {})}
-        if kind.load is None:
+        schema: Schema = {"type": "object", **({"additionalProperties": kind.schema} if kind.schema else {})}
+        if "enum" in key.schema:
+            schema["propertyNames"] = {"enum": key.schema["enum"]}
+        if kind.load is None and key.load is None:
             return Kind(schema)
-        return Kind(schema, lambda value: {name: _loaded(kind, item) for name, item in value.items()})
+        return Kind(schema, lambda value: {_loaded(key, name): _loaded(kind, item) for name, item in value.items()})
 
     def _record(self, cls: Any) -> Kind:
         if cls not in self._references:
@@ -225,6 +257,12 @@ def _scalar(bare: Any, origin: Any, inside: bool) -> Kind | None:
         return Kind({"type": SCALARS[bare]}, {int: int, float: float}.get(bare) if inside else None)
     if bare in (bytes, bytearray, memoryview):
         return Kind(BYTES, _unquoted if inside else None)
+    if bare in OF_DATES:
+        form, load = OF_DATES[bare]
+        return Kind({"type": "string", "format": form}, load)
+    if bare is Decimal:
+        either = {"anyOf": [{"type": "number"}, DECIMAL]}
+        return Kind(either if inside else DECIMAL, _decimal)
     if origin is Literal:
         members = {to_json(arg): arg for arg in get_args(bare)}
         return Kind(_enumeration([*members]), members.__getitem__ if any(map(_is_member, members.values())) else None)
@@ -243,6 +281,8 @@ def _scalar(bare: Any, origin: Any, inside: bool) -> Kind | None:
         if name == "BYTES":
             return Kind(BYTES, _unquoted if inside else None)
         return Kind({"type": NUMBERS_OF_KIND[np.dtype(bare).kind], "dtype": name}, bare)
+    if is_table(bare):
+        return Kind({"type": "array", "items": {"type": "object"}}, table_of)
     if bare.__module__ == "PIL.Image" and bare.__name__ == "Image":
         return Kind(IMAGE, (lambda value: _opened(_unquoted(value))) if inside else _opened)
     return None
@@ -260,7 +300,10 @@ def _enumeration(values: list[Any]) -> Schema:
 
 def _array(bare: Any, origin: Any, args: Sequence[Any], inside: bool) -> Kind | None:
     if hasattr(bare, "dim_str") and hasattr(bare, "dtypes"):  # of jaxtyping
-        return _checked(_of_jaxtyping(bare), inside)
+        kind = _checked(_of_jaxtyping(bare), inside)
+        return _of_tensor(kind) if is_tensor(bare.array_type) else kind
+    if is_tensor(origin):
+        return _of_tensor(_checked({"type": "array", "dtype": None, "shape": None}, inside))
     if origin is not np.ndarray:
         return None
     dtype = get_args(args[1])[0] if len(args) > 1 and get_args(args[1]) else Any
@@ -284,13 +327,18 @@ def _checked(schema: Schema, inside: bool) -> Kind:
     return Kind(plain, lambda value: np.asarray(value, dtype))
 
 
+def _of_tensor(kind: Kind) -> Kind:
+    load = kind.load
+    return Kind(kind.schema, lambda value: tensor_of_array(value if load is None else load(value)))
+
+
 def _numpy(name: str) -> str:
     return name.lower().replace("fp", "float")
 
 
 def _of_jaxtyping(bare: Any) -> Schema:
-    if bare.array_type not in (np.ndarray, Any):
-        raise UnderivableError(f"{_named(bare)} is no NumPy array, which is what callables get")
+    if bare.array_type not in (np.ndarray, Any) and not is_tensor(bare.array_type):
+        raise UnderivableError(f"{_named(bare)} is no NumPy array and no tensor of PyTorch, which callables get")
     names = set()
     for each in bare.dtypes if isinstance(bare.dtypes, (list, tuple)) else ():
         with suppress(ValueError):  # the server does not know it
@@ -345,12 +393,25 @@ def _unquoted(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-def _opened(data: bytes) -> Any:
+def _decimal(value: Any) -> Decimal:
     try:
-        image = sys.modules["PIL.Image"].open(io.BytesIO(data))
+        return Decimal(str(value))
+    except InvalidOperation as error:
+        raise ValueError("not a decimal number") from error
+
+
+def _opened(data: bytes) -> Any:
+    file = io.BytesIO(data)
+    pillow = sys.modules["PIL.Image"]
+    try:
+        image = pillow.open(file)
+        most = pillow.MAX_IMAGE_PIXELS  # beyond which Pillow only warns
+        if most is not None and image.width * image.height > most:
+            raise ValueError(f"it has {image.width} x {image.height} pixels, and may have {most}")
         image.load()
     except Exception as error:  # of any class, as the file may be anything
-        raise ValueError(f"not a readable image: {error}") from error
+        reason = str(error).replace(f" file {file!r}", "")  # whose address says nothing
+        raise ValueError(f"not a readable image: {reason}") from error
     return image
 
 

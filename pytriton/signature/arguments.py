@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pytriton.proxy.types import RequestBatch
 from pytriton.signature.annotations import Load
 from pytriton.signature.schema import Schema
-from pytriton.signature.validation import Problem, ValueMismatchError, checks, problems
+from pytriton.signature.validation import Problem, Problems, ValueMismatchError, checks, problems, shown
 from pytriton.signature.values import decode_rows
 
 __all__ = ["Arguments", "Row"]
@@ -36,7 +36,6 @@ class Arguments:
 
     Args:
         inputs: Name to schema and load of each.
-        definitions: Of the signature.
         batching: Whether the arrays have a batch axis.
     """
 
@@ -73,8 +72,11 @@ class Arguments:
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
     def _row(self, names: Sequence[str], values: Sequence[Any]) -> Row:
-        found = [problem for value in values if isinstance(value, ValueMismatchError) for problem in value.problems]
-        return ValueMismatchError(found) if found else dict(zip(names, values, strict=True))
+        found = Problems()
+        for value in values:
+            if isinstance(value, ValueMismatchError):
+                found.add_error(value)
+        return found.error() if found else dict(zip(names, values, strict=True))
 
     def _loaded(self, known: _Input, value: Any) -> Any:
         """The function's object of a value, or its error."""
@@ -94,7 +96,7 @@ def _told(error: Exception, name: str, value: Any) -> list[Problem]:
     errors = getattr(error, "errors", None)
     if callable(errors):  # of pydantic
         return [
-            Problem((name, *each["loc"]), f"what its model takes ({each['msg']})", f"{each.get('input')!r:.60}")
+            Problem((name, *each["loc"]), f"what its model takes ({each['msg']})", shown(each.get("input")))
             for each in errors()
         ]
-    return [Problem((name,), "a valid value", f"{value!r:.60} ({error})")]
+    return [Problem((name,), "a valid value", f"{shown(value)} ({error})")]

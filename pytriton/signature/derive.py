@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import partial
 from typing import Any, NoReturn, get_args, get_origin
 
@@ -14,13 +15,14 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
 from pytriton.proxy.types import Request
-from pytriton.signature.annotations import Annotations, default_of, split
+from pytriton.signature.annotations import OF_DATES, Annotations, default_of, split
 from pytriton.signature.arguments import Arguments
 from pytriton.signature.examples import Example, as_array, in_json, schema_of, warmed
-from pytriton.signature.functions import BATCH, REQUESTS, SAMPLE, Described, describe
+from pytriton.signature.foreign import is_table, is_tensor
+from pytriton.signature.functions import BATCH, LISTS, REQUESTS, SAMPLE, Described, describe
 from pytriton.signature.records import UnderivableError, fields_of, is_record
 from pytriton.signature.schema import ARRAYS, KEY, OBJECT, RESULT, VALUE, VALUES, Schema, Signature, tensor_of
-from pytriton.signature.served import OwnForm, members_of, naming_outputs
+from pytriton.signature.served import OwnForm, in_place_of_batch, members_of, naming_outputs, tensor_parameters
 from pytriton.signature.validation import ValueMismatchError
 from pytriton.signature.values import encode_rows
 
@@ -66,12 +68,10 @@ def derive(function: Any, config: ModelConfig, examples: Sequence[Example], call
     """Derive the tensors of a model.
 
     Args:
-        function: An inference callable.
         config: Of the model. The callable's form decides about ``batching`` and ``decoupled``: a generator makes the
             model decoupled. A generator of values, a function under ``@sample``, and one that can be called without
             arguments have no batch axis.
         examples: Requests; the callable is called with each.
-        call: Makes these calls.
 
     Raises:
         PyTritonValidationError: An input or output cannot be derived; the message names it and says what to write.
@@ -82,8 +82,8 @@ def derive(function: Any, config: ModelConfig, examples: Sequence[Example], call
         derived: Derived = function.derived(config)
         return derived
     found = describe(function)
-    has_rows = found.passes == BATCH or (found.passes != SAMPLE and config.batching)
-    if found.passes == BATCH and not config.batching:
+    has_rows = found.passes in (BATCH, LISTS) or (found.passes != SAMPLE and config.batching)
+    if found.passes in (BATCH, LISTS) and not config.batching:
         raise PyTritonValidationError(f"@batch of {found.name} needs ModelConfig(batching=True); use @sample instead")
     if found.passes == VALUES and (found.streams or not _needs_inputs(found)):
         has_rows = False  # a request without inputs does not say how many rows it has
@@ -184,7 +184,8 @@ class _Derivation:
             try:
                 kind, may_be_none = self.kinds.of_input(found.hints[name])
             except UnderivableError as error:
-                found.refuse(name, f"cannot be a tensor: {error}", self._line(name))
+                line = f"{name}: {error.instead}" if error.instead else self._line(name)
+                found.refuse(name, f"cannot be a tensor: {error}", line)
             schema, optional = self._completed(name, kind.schema, values), optional or may_be_none
             self.loads[name] = kind.load
         elif not values:
@@ -196,14 +197,21 @@ class _Derivation:
                 f"is a Python value to its annotation {found.hints.get(name)!r}, but @{found.passes} passes arrays"
             )
             found.refuse(name, problem, f"{self._line(name)}, or remove @{found.passes}")
+        if found.passes == LISTS and name not in found.listed and "shape" in schema:
+            problem = f"is an array beside lists ({_listed(found.listed)}), one for all rows"
+            found.refuse(name, problem, f'{name}: list[Float32[np.ndarray, "3 224 224"]] (of jaxtyping)')
         told: Schema = {"description": found.told[name]} if name in found.told else {}
         if parameter is not None and parameter.default not in (parameter.empty, None) and not self._passes_arrays:
             told |= default_of(parameter.default)
         return {**told, **schema}, optional
 
     def _line(self, name: str) -> str:
+        if self.found.passes == BATCH:
+            return f'{name}: Float32[np.ndarray, "batch 3 224 224"] (of jaxtyping), or list[str] of all rows'
         if self._passes_arrays:
-            return f'{name}: Float32[np.ndarray, "{"batch " * (self.found.passes == BATCH)}3 224 224"] (of jaxtyping)'
+            return f'{name}: Float32[np.ndarray, "3 224 224"] (of jaxtyping)'
+        if self.found.passes == LISTS:
+            return f"{name}: list[float], or of another type"
         return f"{name}: float, or another type"
 
     def _completed(self, name: str, schema: Schema, values: Sequence[Any]) -> Schema:
@@ -211,7 +219,7 @@ class _Derivation:
         if "shape" not in schema:
             return schema
         dtype, shape = schema["dtype"], schema["shape"]
-        if shape is not None and self._has_axis:
+        if shape is not None and (self._has_axis or (name == RESULT and self.found.stacks)):
             if not shape:
                 raise PyTritonValidationError(
                     f'{self.found.name}: {name!r} has no batch axis; write Float32[np.ndarray, "batch"]'
@@ -234,8 +242,10 @@ class _Derivation:
 
     def _schema_of(self, name: str, values: Sequence[Any]) -> Schema:
         kinds = {type(value) for value in values}
-        if len(kinds) == 1 and is_record(kind := kinds.pop()) and not self._passes_arrays:
-            return self.kinds.of(kind).schema
+        if len(kinds) == 1 and not self._passes_arrays:
+            (kind,) = kinds
+            if is_record(kind) or is_table(kind) or kind in (*OF_DATES, Decimal):
+                return self.kinds.of(kind).schema
         place = f"{self.found.name}: {name!r}"
         return schema_of(place, values, as_arrays=self._passes_arrays, has_axis=self._has_axis)
 
@@ -267,13 +277,19 @@ class _Derivation:
             (row,) = Arguments(kinds, self.kinds.definitions, self.config.batching).of(example)
             if isinstance(row, ValueMismatchError):
                 raise PyTritonValidationError(f"the example of {self.found.name} does not fit: {row}")
+            if self.found.passes == LISTS:
+                row = {name: [value] if name in self.found.listed else value for name, value in row.items()}
             row = {**self.found.absent, **row}
             args = [row.pop(name) for name in self.found.positional if name in row]
-            function = partial(self.function, *args, **row)
+            if self.found.passes == LISTS:
+                function = partial(self._called_with_lists(args, row), [Request(example, requested_output_names=[])])
+            else:
+                function = partial(self.function, *args, **row)
         elif self.found.passes == REQUESTS:
             function = partial(self.function, [Request(example, requested_output_names=[])])
         else:
-            function = partial(naming_outputs(self.function), [Request(example, requested_output_names=[])])
+            named = naming_outputs(self.function, tensor_parameters(self.found))
+            function = partial(named, [Request(example, requested_output_names=[])])
         try:
             result = self.call(function, self.config, tensors)
             if self._passes_arrays:
@@ -285,7 +301,23 @@ class _Derivation:
             raise PyTritonValidationError(
                 f"the call of {self.found.name} with its example failed: {type(error).__name__}: {error}"
             ) from error
+        if self.found.passes == LISTS:
+            if not isinstance(result, (list, tuple, np.ndarray)) or len(result) != 1:
+                raise PyTritonValidationError(
+                    f"{self.found.name} returned {type(result).__name__} for its example; return a list with one value "
+                    "per row, here one"
+                )
+            return result[0]
         return result
+
+    def _called_with_lists(self, args: Sequence[Any], row: Mapping[str, Any]) -> Callable[[Any], Any]:
+        """The function with its decorators above ``@batch``, which gets these arguments in place of a batch."""
+
+        def batch(wrapped: Any, instance: Any, given: Any, added: Mapping[str, Any]) -> Any:
+            return wrapped(*args, **row, **added)
+
+        called: Callable[[Any], Any] = in_place_of_batch(self.function, batch)
+        return called
 
     # Outputs.
 
@@ -310,11 +342,11 @@ class _Derivation:
             schema = self.kinds.of(self.found.result).schema
         except UnderivableError as error:
             if not results:
-                self._refuse_result(f", as {error}")
+                self._refuse_result(f", as {error}", error.instead)
             return self._learned(results)
         values = [each[RESULT] if self._passes_arrays else each for each in results]
         schema = self._completed(RESULT, schema, values)
-        if self._passes_arrays and "shape" not in schema:
+        if (self._passes_arrays or self.found.stacks) and "shape" not in schema:
             self._refuse_result(f", as {self.found.result!r} is not an array")
         return {RESULT: schema}, [RESULT], VALUE
 
@@ -357,13 +389,17 @@ class _Derivation:
         values = {name: [each[name] for each in results if name in each] for name in names}
         return {name: self._schema_of(name, values[name]) for name in names}, [*names], OBJECT
 
-    def _refuse_result(self, reason: str = "") -> NoReturn:
+    def _refuse_result(self, reason: str = "", instead: str = "") -> NoReturn:
         found = self.found
         if self._passes_arrays:
             axis = "batch " * (found.passes == BATCH)
             line = f'-> Float32[np.ndarray, "{axis}10"], -> a TypedDict of such'
         else:
             line = "-> float, -> str, -> a dataclass"
+            if found.passes == LISTS:
+                line = '-> list[float], -> list of a dataclass, -> Float32[np.ndarray, "batch 384"]'
+        if instead:
+            line = f"-> {instead}"
         name = next(iter(found.parameters), "x")
         raise PyTritonValidationError(
             f"{found.name}: the outputs cannot be derived{reason}; write {line}, or give bind() an example of a "
@@ -379,7 +415,7 @@ class _Derivation:
 def _holds_arrays(bare: Any) -> bool:
     """Whether it is an annotation of a dict of arrays."""
     value = (*get_args(bare), None)[1] if len(get_args(bare)) > 1 else None
-    return (get_origin(value) or value) is np.ndarray or hasattr(value, "dim_str")
+    return (get_origin(value) or value) is np.ndarray or hasattr(value, "dim_str") or is_tensor(value)
 
 
 def _listed(names: Sequence[str]) -> str:

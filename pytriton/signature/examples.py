@@ -14,6 +14,7 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.warmup import ModelWarmup, WarmupInput
+from pytriton.signature.foreign import host_array
 from pytriton.signature.schema import Schema, tensor_of
 from pytriton.signature.validation import to_json
 
@@ -51,6 +52,7 @@ def schema_of(place: str, values: Sequence[Any], *, as_arrays: bool, has_axis: b
     Raises:
         PyTritonValidationError: Arrays have different dtypes or ranks, or a dtype that the server does not know.
     """
+    values = [host_array(each) for each in values]
     if as_arrays or any(hasattr(each, "__array__") and np.ndim(each) for each in values):
         return _schema_of_arrays(place, [as_array(each) for each in values], has_axis)
     kinds = {type(each.item() if isinstance(each, np.generic) else each) for each in values}
@@ -88,7 +90,6 @@ def in_json(examples: Sequence[Example], results: Sequence[Any], *, has_axis: bo
     """Examples and what came of them, as a signature has them, as far as JSON has them and they are short.
 
     Args:
-        examples: Of requests.
         results: Of each: an object with a member for each output, or the one output.
         has_axis: Whether arrays have a batch axis; their first row is the example.
     """
@@ -112,7 +113,7 @@ def in_json(examples: Sequence[Example], results: Sequence[Any], *, has_axis: bo
 
 def as_array(value: Any, dtype: str | None = None) -> NDArray[Any]:
     """A value of an example as an array; texts become objects of class ``bytes``."""
-    array = np.asarray(value)
+    array = np.asarray(host_array(value))
     if array.dtype.kind == "U":
         texts = np.empty(array.shape, object)
         texts[...] = np.char.encode(array, "utf-8").astype(object)
@@ -128,7 +129,6 @@ def warmed(config: ModelConfig, requests: Sequence[Mapping[str, NDArray[Any]]]) 
     """A configuration with requests as the first warm-ups.
 
     Args:
-        config: Of the model.
         requests: The arrays of each, with batch axis if the model has one.
     """
     warmups = []

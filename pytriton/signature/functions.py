@@ -5,23 +5,27 @@ from __future__ import annotations
 import collections.abc as abc
 import functools
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
-from typing import Any, NoReturn, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NoReturn, Optional, get_args, get_origin, get_type_hints
 
 from pytriton.decorators.signatures import WRAPPERS, change_of, wrapper_of
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.introspection import annotations_of, signature_of
 from pytriton.signature.annotations import split
 from pytriton.signature.records import Docstring
 
-__all__ = ["BATCH", "REQUESTS", "SAMPLE", "VALUES", "Described", "describe", "name_of"]
+__all__ = ["BATCH", "LISTS", "REQUESTS", "SAMPLE", "VALUES", "Described", "describe", "name_of"]
 
 PLAIN = (FunctionType, MethodType)
 VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 STREAMS = (abc.Iterator, abc.Iterable, abc.Generator, abc.AsyncIterator, abc.AsyncIterable, abc.AsyncGenerator)
 ONLY_STREAMS = {abc.Iterator, abc.Generator, abc.AsyncIterator, abc.AsyncIterable, abc.AsyncGenerator}
 
-BATCH, SAMPLE, VALUES, REQUESTS = "batch", "sample", "values", "requests"
+COLUMNS = {list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable}
+
+BATCH, SAMPLE, VALUES, LISTS, REQUESTS = "batch", "sample", "values", "lists", "requests"
 
 
 @dataclass
@@ -31,9 +35,12 @@ class Described:
     Attributes:
         function: What was written with ``def``, or an object of another library; a bound method is bound.
         passes: How it is called: BATCH and SAMPLE for keyword arrays, VALUES for the Python values of one request,
-            REQUESTS for a list of requests.
+            LISTS for lists with the Python values of all rows of a batch, REQUESTS for a list of requests.
         parameters: Those that are inputs, by name; without those that decorators, partials and ``self`` give.
-        hints: Their annotations, evaluated, and that of ``return``; without those that there are not.
+        hints: Their annotations, evaluated, and that of ``return``; without those that there are not. If it gets
+            lists, those of their elements.
+        listed: Names of inputs that it gets as a list with a value for each row. Others are one value for all rows.
+        stacks: Whether it gets lists and returns an array with a row for each, whose annotation has the batch axis.
         takes_others: Whether it takes any keyword arguments.
         filled: Names of inputs that ``@fill_optionals`` adds where a request lacks them.
         single: Names of inputs that ``@first_value`` reduces to a value.
@@ -47,6 +54,8 @@ class Described:
     passes: str = VALUES
     parameters: dict[str, inspect.Parameter] = field(default_factory=dict)
     hints: dict[str, Any] = field(default_factory=dict)
+    listed: tuple[str, ...] = ()
+    stacks: bool = False
     takes_others: bool = False
     filled: tuple[str, ...] = ()
     single: tuple[str, ...] = ()
@@ -97,7 +106,8 @@ def describe(function: Any) -> Described:
         PyTritonValidationError: It is a class, its parameters are not known, an annotation cannot be resolved, or a
             decorator needs ``@batch`` or ``@sample`` below it.
     """
-    passes, above, added, bound = "", list[str](), set[str](), dict[str, Any]()
+    passes, added, bound = "", set[str](), dict[str, Any]()
+    above, below = list[str](), list[str]()  # decorators of the one that unpacks requests
     positional = 0
     found = Described(function)
     while type(function) not in PLAIN:
@@ -109,8 +119,8 @@ def describe(function: Any) -> Described:
                 added |= {*change.adds}
                 found.filled += change.fills
                 found.single += change.reduces
-                if not passes and "triton_context" not in change.adds:  # which goes anywhere
-                    above.append(name)
+                if not change.unpacks and "triton_context" not in change.adds:  # which goes anywhere
+                    (below if passes else above).append(name)
             function = function.__wrapped__
         elif isinstance(function, functools.partial):
             bound |= function.keywords
@@ -127,7 +137,7 @@ def describe(function: Any) -> Described:
             break
     found.function = function
     try:
-        signature = inspect.signature(function)
+        signature = signature_of(function)
     except (TypeError, ValueError) as error:
         raise PyTritonValidationError(
             f"the parameters of {found.name} are not known; give bind() inputs and outputs"
@@ -150,6 +160,8 @@ def describe(function: Any) -> Described:
             f"{found.name} gets the Python values of one request, which @{above[0]} cannot give it; put @batch or "
             f"@sample below @{above[0]}, or give inputs and outputs to bind"
         )
+    if found.passes == BATCH:
+        _take_lists(found, below)
     if not passes and found.passes == VALUES:
         for each in signature.parameters.values():
             if each.kind is each.VAR_POSITIONAL:
@@ -184,9 +196,40 @@ def _takes_requests(found: Described) -> bool:
     return any(getattr(arg, "__module__", "") == "pytriton.proxy.types" for arg in get_args(bare))
 
 
+def _take_lists(found: Described, below: Sequence[str]) -> None:
+    """Describe a function under ``@batch`` as one of lists, if a parameter is annotated as a list."""
+    elements = {name: element for name in found.parameters if (element := _element(found.hints.get(name))) is not None}
+    if not elements:
+        return
+    if below:
+        found.refuse(
+            next(iter(elements)),
+            f"is a list with a value for each row, and @{below[0]} takes arrays",
+            f"the function without @{below[0]}: it gets a parameter that is no list as one value for all rows",
+        )
+    found.passes, found.listed = LISTS, tuple(elements)
+    result = found.result
+    if "return" in found.hints and result is not None:
+        element = _element(result)
+        found.stacks = element is None
+        elements["return"] = result if element is None else element
+    found.hints |= elements
+
+
+def _element(hint: Any) -> Any:
+    """The annotation of the elements of a list, with None if there may be none; None if it is no list."""
+    bare, metadata, optional = split(hint)
+    if (get_origin(bare) or bare) not in COLUMNS:
+        return None
+    element = (*get_args(bare), Any)[0]
+    for text in metadata:
+        element = Annotated[element, text] if isinstance(text, str) else element
+    return Optional[element] if optional else element  # noqa: UP045  (of any kind of annotation)
+
+
 def _hints(found: Described) -> dict[str, Any]:
     function = found.function
-    written: dict[str, Any] = getattr(inspect.unwrap(function), "__annotations__", {})
+    written = annotations_of(inspect.unwrap(function))
     enclosing = _enclosing(function)
     try:
         return get_type_hints(function, localns=enclosing, include_extras=True) if written else {}
@@ -195,8 +238,9 @@ def _hints(found: Described) -> dict[str, Any]:
             try:
                 get_type_hints(_Alone(function, name, annotation), localns=enclosing)
             except Exception as reason:
+                text = annotations_of(inspect.unwrap(function), as_written=True)[name]
                 raise PyTritonValidationError(
-                    f"{found.name}: the annotation {annotation!r} of {_place(name)} cannot be resolved ({reason}); "
+                    f"{found.name}: the annotation {text!r} of {_place(name)} cannot be resolved ({reason}); "
                     "define what it names at the top of its module, and not under TYPE_CHECKING. Of functions of "
                     "__main__, such names do not reach worker processes: define them in a module"
                 ) from error

@@ -19,7 +19,15 @@ _SPHINX = re.compile(r":param\s+(?:[\w\[\], .|]+\s+)?\*{0,2}(\w+)\s*:\s*(.*)")
 
 
 class UnderivableError(PyTritonError):
-    """There is no schema for an annotation; the message is a clause about it."""
+    """There is no schema for an annotation; the message is a clause about it.
+
+    Attributes:
+        instead: The annotations to write instead, if there are obvious ones.
+    """
+
+    def __init__(self, message: str, instead: str = "") -> None:
+        super().__init__(message)
+        self.instead = instead
 
 
 class Field(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -16,21 +16,26 @@ import numpy as np
 import wrapt
 from numpy.typing import NDArray
 
-from pytriton.decorators.signatures import WRAPPERS, wrapper_of
+from pytriton.decorators.function_kinds import call_each, then
+from pytriton.decorators.signatures import WRAPPERS, change_of, wrapper_of
 from pytriton.exceptions import PyTritonUnrecoverableError, PyTritonValidationError
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.proxy.types import RequestBatch, ResponseBatch, RowErrors
 from pytriton.signature.annotations import Annotations, Load
 from pytriton.signature.arguments import Arguments, Row
-from pytriton.signature.functions import Described, describe
+from pytriton.signature.foreign import has_tensors, host_array, tensor_of_array
+from pytriton.signature.functions import LISTS, Described, describe
 from pytriton.signature.records import UnderivableError
 from pytriton.signature.schema import OBJECT, RESULT, VALUES, Schema, Signature, tensor_of
 from pytriton.signature.validation import ValueMismatchError
 from pytriton.signature.values import encode_rows
 
-__all__ = ["OwnForm", "members_of", "naming_outputs", "served_form"]
+__all__ = ["OwnForm", "in_place_of_batch", "members_of", "naming_outputs", "served_form"]
 
 Arrays = dict[str, NDArray[Any]]
+
+Group = tuple[dict[str, Any], list[str], list[int]]
+"""Rows of one call with lists: the values that they share, the names of the lists, and the rows' numbers."""
 
 
 class OwnForm(ABC):
@@ -54,7 +59,6 @@ def served_form(function: Any, config: TritonModelConfig) -> Any:
 
     Args:
         function: As it was given to ``bind`` or ``rebind``, or made by a factory.
-        config: Of the model.
 
     Raises:
         PyTritonValidationError: The model's tensors were derived from a callable with another signature.
@@ -66,19 +70,59 @@ def served_form(function: Any, config: TritonModelConfig) -> Any:
         return function
     found = describe(function)
     if signature.passes != VALUES:
-        names_outputs = signature.result != OBJECT or is_dataclass(found.result)
-        return naming_outputs(function) if names_outputs else function
+        tensors = tensor_parameters(found)
+        names_outputs = signature.result != OBJECT or is_dataclass(found.result) or tensors is not None
+        return naming_outputs(function, tensors) if names_outputs else function
     typed = TypedFunction(found, signature, config)
-    if type(function) not in (FunctionType, MethodType, *WRAPPERS) and not hasattr(function, "func"):
-        function = function.__call__  # of an object; wrapt needs its method
-    return wrapt.FunctionWrapper(function, typed.form())
+    if found.passes == LISTS:
+        return in_place_of_batch(function, typed.form())
+    return wrapt.FunctionWrapper(_with_method(function), typed.form())
 
 
-def naming_outputs(function: Any) -> Any:
-    """A callable with ``@batch`` or ``@sample`` that may return a bare array, or a dataclass of arrays."""
+def in_place_of_batch(function: Any, wrapper: Callable[..., Any]) -> Any:
+    """A callable whose ``@batch`` is replaced by another wrapper; decorators above it stay."""
+    if isinstance(function, partial):
+        return partial(in_place_of_batch(function.func, wrapper), *function.args, **function.keywords)
+    function = _with_method(function)
+    change = change_of(function)
+    if change is not None and change.unpacks:
+        return wrapt.FunctionWrapper(function.__wrapped__, wrapper)
+    return wrapt.FunctionWrapper(in_place_of_batch(function.__wrapped__, wrapper), wrapper_of(function))
+
+
+def _with_method(function: Any) -> Any:
+    """The function itself, or the method ``__call__`` of an object, which wrapt needs."""
+    if type(function) in (FunctionType, MethodType, *WRAPPERS) or hasattr(function, "func"):
+        return function
+    return function.__call__
+
+
+def tensor_parameters(found: Described) -> Collection[str] | None:
+    """Names of the parameters that are tensors of PyTorch; None if its annotations name no such tensors."""
+    names = {name for name, hint in found.hints.items() if has_tensors(hint)}
+    return names - {"return"} if names else None
+
+
+def naming_outputs(function: Any, tensors: Collection[str] | None = None) -> Any:
+    """A callable with ``@batch`` or ``@sample`` that may return a bare array, or a dataclass of arrays.
+
+    Args:
+        tensors: Names of parameters that get tensors of PyTorch; outputs may be such as well. None if it has none.
+    """
     if isinstance(function, WRAPPERS):
-        return wrapt.FunctionWrapper(naming_outputs(function.__wrapped__), wrapper_of(function))
-    return wrapt.FunctionWrapper(function, _with_names)
+        return wrapt.FunctionWrapper(naming_outputs(function.__wrapped__, tensors), wrapper_of(function))
+    return wrapt.FunctionWrapper(function, _with_names if tensors is None else _with_tensors(tensors))
+
+
+def _with_tensors(names: Collection[str]) -> Callable[..., Any]:
+    def with_tensors(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+        given = {
+            name: tensor_of_array(value) if name in names and isinstance(value, np.ndarray) else value
+            for name, value in kwargs.items()
+        }
+        return _with_names(wrapped, instance, args, given)
+
+    return with_tensors
 
 
 def _with_names(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
@@ -91,11 +135,18 @@ def _with_names(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: A
 
 
 def _named(outputs: Any) -> Any:
+    outputs = host_array(outputs)
     if isinstance(outputs, np.ndarray):
         return {RESULT: outputs}
     if is_dataclass(outputs) and not isinstance(outputs, type):
-        return {field.name: getattr(outputs, field.name) for field in fields(outputs)}
-    return outputs
+        outputs = {field.name: getattr(outputs, field.name) for field in fields(outputs)}
+    if isinstance(outputs, Mapping):
+        return {name: host_array(value) for name, value in outputs.items()}
+    return [*map(host_array, outputs)] if isinstance(outputs, (list, tuple)) else outputs
+
+
+async def _names_of_awaited(result: Any) -> Any:
+    return _named(await result)
 
 
 def _names_of_each(results: Generator[Any, Any, Any]) -> Generator[Any, None, None]:
@@ -110,10 +161,6 @@ async def _names_of_each_async(results: AsyncGenerator[Any, Any]) -> AsyncGenera
             yield _named(result)
 
 
-async def _names_of_awaited(result: Any) -> Any:
-    return _named(await result)
-
-
 def members_of(result: Any, schemas: Mapping[str, Schema]) -> dict[str, Any]:
     """The outputs of a result with fields, by name; None for one that it lacks."""
     if isinstance(result, Mapping):
@@ -125,12 +172,7 @@ def members_of(result: Any, schemas: Mapping[str, Schema]) -> dict[str, Any]:
 
 
 class TypedFunction:
-    """Calls a function once per row with Python values.
-
-    Args:
-        found: The function.
-        signature: Of its model.
-        config: Of its model.
+    """Calls a function with Python values: once per row, or once with lists of the values of all rows.
 
     Raises:
         PyTritonValidationError: The function's signature is another one.
@@ -143,6 +185,7 @@ class TypedFunction:
         self._outputs = signature.outputs
         self._positional = found.positional
         self._absent = found.absent
+        self._listed = frozenset(found.listed)
         inputs = _inputs(found, signature, config.model_name)
         self._arguments = Arguments(inputs, signature.definitions, config.batching)
         if found.streams != config.decoupled:
@@ -151,9 +194,12 @@ class TypedFunction:
 
     def form(self) -> Callable[..., Any]:
         """The wrapper for ``wrapt.FunctionWrapper`` that answers a list of requests; of the function's kind."""
-        if self._found.streams:
+        if self._found.passes == LISTS:
+            call: Any = self._call_with_lists
+        elif self._found.streams:
             return self._stream_async if self._found.is_async else self._stream
-        call = self._call_each_async if self._found.is_async else self._call_each
+        else:
+            call = self._call_each_async if self._found.is_async else self._call_each
 
         def answer(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
             requests = args[0]
@@ -163,7 +209,7 @@ class TypedFunction:
         def whole_batch(wrapped: Callable[..., Any]) -> Callable[[Arrays], Any]:
             return lambda inputs: call(wrapped, self._arguments.of(inputs), {}, self._whole)
 
-        if self._batching:
+        if self._batching and not self._found.streams:
             vars(answer)["whole_batch"] = whole_batch  # pytriton.decorators.batching looks for it
         return answer
 
@@ -182,6 +228,55 @@ class TypedFunction:
             return respond(results)
         finally:
             del results  # the traceback of an error in it holds this frame
+
+    def _call_with_lists(
+        self, wrapped: Callable[..., Any], rows: list[Row], kwargs: dict[str, Any], respond: Callable[[list[Any]], Any]
+    ) -> Any:
+        """Call a function of any kind once for all rows whose other values are the same."""
+        groups = self._groups(rows)
+        if not groups:
+            return respond(list(rows))
+        calls = [((), {**shared, **_columns(lists, members, rows)}) for shared, lists, members in groups]
+
+        def placed(results: list[Any]) -> Any:
+            values: list[Any] = list(rows)
+            for (_, _, members), result in zip(groups, results, strict=True):
+                for index, value in zip(members, self._one_per_row(result, len(members)), strict=True):
+                    values[index] = value
+            return respond(values)
+
+        return then(call_each(lambda **arguments: self._call(wrapped, arguments, kwargs), calls), placed)
+
+    def _groups(self, rows: Sequence[Row]) -> list[Group]:
+        """The valid rows that one call may take."""
+        groups: list[Group] = []
+        for index, row in enumerate(rows):
+            if isinstance(row, ValueMismatchError):
+                continue
+            lists = [name for name in row if name in self._listed]
+            shared = {name: value for name, value in row.items() if name not in self._listed}
+            for others, names, members in groups:
+                if (
+                    names == lists
+                    and others.keys() == shared.keys()
+                    and all(map(_equal, others.values(), shared.values()))
+                ):
+                    members.append(index)
+                    break
+            else:
+                groups.append((shared, lists, [index]))
+        return groups
+
+    def _one_per_row(self, result: Any, rows: int) -> Iterable[Any]:
+        if not isinstance(result, (list, tuple, np.ndarray)):
+            raise PyTritonValidationError(
+                f"{self._found.name} returned {type(result).__name__} for {rows} rows; return a list of one value each"
+            )
+        if len(result) != rows:
+            raise PyTritonValidationError(
+                f"{self._found.name} returned {len(result)} values for {rows} rows; return one per row"
+            )
+        return result
 
     async def _call_each_async(
         self, wrapped: Callable[..., Any], rows: list[Row], kwargs: dict[str, Any], respond: Callable[[list[Any]], Any]
@@ -274,7 +369,8 @@ class TypedFunction:
         for number, result in enumerate(results):
             if isinstance(result, Exception):
                 if len(results) > 1 and isinstance(result, ValueMismatchError):
-                    return ValueMismatchError([each._replace(path=(number, *each.path)) for each in result.problems])
+                    found = [each._replace(path=(number, *each.path)) for each in result.problems]
+                    return ValueMismatchError(found, result.more)
                 return result
         try:
             return self._outputs_of(results)
@@ -300,6 +396,15 @@ class TypedFunction:
 
     def _encoded(self, name: str, schema: Schema, values: Sequence[Any]) -> NDArray[Any]:
         return encode_rows(schema, values, self._signature.definitions, (name,))
+
+
+def _columns(names: Sequence[str], members: Sequence[int], rows: Sequence[Any]) -> dict[str, list[Any]]:
+    """The arguments of a call with lists of the values of these rows."""
+    return {name: [rows[index][name] for index in members] for name in names}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and bool(one == other))
 
 
 def _inputs(found: Described, signature: Signature, model: str) -> dict[str, tuple[Schema, Load | None]]:

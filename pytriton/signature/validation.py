@@ -8,20 +8,37 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import date, time
+from decimal import Decimal
 from enum import Enum
-from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.exceptions import ErrorCode, PyTritonRequestError
-from pytriton.model_config.dtypes import from_triton_name
+from pytriton.model_config.dtypes import from_triton_name, triton_name
+from pytriton.signature.foreign import host_array, is_table, records_of
 from pytriton.signature.schema import Schema
 
-__all__ = ["Problem", "ValueMismatchError", "array_of", "checks", "expectation", "problems", "shown", "to_json"]
+__all__ = [
+    "Problem",
+    "Problems",
+    "ValueMismatchError",
+    "array_of",
+    "as_json",
+    "checks",
+    "expectation",
+    "message_of",
+    "problems",
+    "problems_of",
+    "shown",
+    "to_json",
+]
 
 Path = tuple[str | int, ...]
 Definitions = Mapping[str, Schema]
@@ -33,7 +50,21 @@ PLURALS = {"integer": "integers", "number": "numbers", "boolean": "booleans", "s
 LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 LENGTHS = ("minLength", "maxLength", "minItems", "maxItems")
 CONSTRAINTS = {*LIMITS, *LENGTHS, "enum", "const", "pattern"}
+ELEMENTS: dict[str, tuple[Any, str]] = {  # by the kind of the dtype
+    "b": ((bool, np.bool_), "true or false"),
+    "i": ((int, np.integer), "an integer"),
+    "u": ((int, np.integer), "an integer"),
+    "f": ((int, float, np.integer, np.floating), "a number"),
+    "S": ((str, bytes), "a string"),
+}
 LONGEST = 60  # characters of a value in a message
+LONGEST_EXPECTED = 300
+MOST_BITS = 4096  # of an integer that is written in digits
+MOST_PARTS = 16  # of a path in a message
+MOST_PROBLEMS = 10  # that an error tells
+MOST_SENT_BYTES = 2900  # of a message, and of its details; a worker sends 6000
+FEWEST_PARTS, SHORTEST = 4, 20  # of a path, and of each text, of a problem that is longer than that alone
+MOST_COUNTED = 1000  # after which no further ones are looked for
 
 
 class Problem(NamedTuple):
@@ -53,16 +84,131 @@ class Problem(NamedTuple):
         return f"{json.dumps(self.path, ensure_ascii=False)}: expected {self.expected}, got {self.got}"
 
 
+class Problems:
+    """Problems as they are found: the first ten are kept, the others counted up to a thousand.
+
+    Args:
+        more: How many there are beyond those.
+
+    Attributes:
+        kept: The first ten; long names, texts and paths are cut.
+        more: How many others there are.
+    """
+
+    def __init__(self, found: Iterable[Problem] = (), more: int = 0) -> None:
+        self.kept: list[Problem] = []
+        self.more = 0
+        self.add(found, more)
+
+    def __bool__(self) -> bool:
+        return bool(self.kept)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no further ones are worth the search."""
+        return len(self.kept) + self.more >= MOST_COUNTED
+
+    def add(self, found: Iterable[Problem], more: int = 0) -> None:
+        """Take some problems; an iterator is read only as far as they are counted."""
+        for each in found:
+            if len(self.kept) < MOST_PROBLEMS:
+                self.kept.append(_cut(each))
+            elif self.is_enough:
+                break
+            else:
+                self.more += 1
+        self.more = min(self.more + more, MOST_COUNTED - len(self.kept))
+
+    def add_error(self, error: ValueMismatchError) -> None:
+        """Take the problems of an error."""
+        self.add(error.problems, error.more)
+
+    def error(self) -> ValueMismatchError:
+        """The error that tells them."""
+        return ValueMismatchError(self.kept, self.more)
+
+
 class ValueMismatchError(PyTritonRequestError, ValueError):
     """A value does not fit the schema of its input or output. The request fails with INVALID_ARG.
 
+    Args:
+        more: How many problems there are beyond those.
+
     Attributes:
-        problems: All that were found.
+        problems: The first ten of them.
+        more: How many others were found, at most 990.
+
+    A worker cuts long messages in their middle; message and details tell fewer problems instead.
     """
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("; ".join(map(str, problems)), ErrorCode.INVALID_ARG)
-        self.problems = list(problems)
+    def __init__(self, problems: Iterable[Problem], more: int = 0) -> None:
+        found = Problems(problems, more)
+        count = len(found.kept)
+        text = message_of(found.kept, found.more)
+        while count > 1 and _sent_bytes(text) > MOST_SENT_BYTES:
+            count -= 1
+            text = message_of(found.kept[:count], found.more + len(found.kept) - count)
+        super().__init__(text, ErrorCode.INVALID_ARG)
+        self.problems, self.more = found.kept, found.more
+
+    @property
+    def details(self) -> str:
+        """The problems as JSON, as the app's errors have them; as many as can be sent."""
+        told, more = self.problems, self.more
+        text = _compact(told, more)
+        while _sent_bytes(text) > MOST_SENT_BYTES and len(told) > 1:
+            told, more = told[:-1], more + 1
+            text = _compact(told, more)
+        if _sent_bytes(text) <= MOST_SENT_BYTES:
+            return text
+        return _compact([_cut(each, FEWEST_PARTS, SHORTEST, SHORTEST) for each in told], more)
+
+
+def message_of(problems: Iterable[Problem], more: int = 0) -> str:
+    """Problems as one message."""
+    return "; ".join(map(str, problems)) + (f"; and {more} more" if more else "")
+
+
+def as_json(problems: Sequence[Problem], more: int = 0) -> dict[str, Any]:
+    """Problems as the members ``details`` and ``more`` of an error in JSON; those that there are."""
+    listed = [{"path": list(each.path), "expected": each.expected, "got": each.got} for each in problems]
+    return ({"details": listed} if listed else {}) | ({"more": more} if more else {})
+
+
+def problems_of(details: str) -> tuple[list[Problem], int]:
+    """What :attr:`ValueMismatchError.details` tells, and how many more; nothing if the text is something else."""
+    try:
+        told = json.loads(details)
+        found = [Problem(tuple(each["path"]), str(each["expected"]), str(each["got"])) for each in told["details"]]
+        if all(type(part) in (int, str) for each in found for part in each.path):
+            return found, int(told.get("more", 0))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):  # of a callable that writes the mark
+        pass
+    return [], 0
+
+
+def _sent_bytes(text: str) -> int:
+    """The most that a message takes in the form in which gRPC sends it."""
+    is_plain = text.isascii() and text.isprintable() and "%" not in text
+    return len(text) if is_plain else 3 * len(text.encode("utf-8", "replace"))
+
+
+def _compact(problems: Sequence[Problem], more: int) -> str:
+    return json.dumps(as_json(problems, more), separators=(",", ":"))
+
+
+def _cut(problem: Problem, parts: int = MOST_PARTS, part: int = LONGEST, longest: int = LONGEST_EXPECTED) -> Problem:
+    """A problem whose size does not depend on what came."""
+    path = problem.path
+    if len(path) > parts:
+        half = parts // 2
+        path = *path[:half], "...", *path[1 - half :]
+    path = tuple(each if isinstance(each, int) else _shortened(each, part) for each in path)
+    return Problem(path, _shortened(problem.expected, longest), _shortened(problem.got, longest))
+
+
+def _shortened(text: str, most: int = LONGEST) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def checks(schema: Schema) -> bool:
@@ -80,11 +226,17 @@ def problems(
     Args:
         schema: Of the value. Unknown keywords are ignored.
         value: As JSON has it, but for bytes and arrays, which may be such.
-        definitions: Of the signature.
-        path: Of the value.
         inside: Whether it is a part of a JSON text, where bytes are base64.
+
+    Returns:
+        The first thousand.
     """
-    return list(_each_problem(schema, value, definitions, path, inside or schema.get("encoding") == "json"))
+    context = _Context(definitions, inside or schema.get("encoding") == "json", {})
+    found = _each_problem(schema, value, path, context)
+    try:
+        return list(islice(found, MOST_COUNTED))
+    except RecursionError:
+        return [Problem(path, "a value that is nested less deeply", "one of too many levels")]
 
 
 def to_json(value: Any) -> Any:
@@ -101,6 +253,10 @@ def to_json(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, (np.generic, np.ndarray)):
         return to_json(value.tolist())
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, (UUID, Decimal)):
+        return str(value)
     if isinstance(value, Mapping):
         return {_key(name): to_json(item) for name, item in value.items()}
     if hasattr(value, "model_dump"):
@@ -115,6 +271,10 @@ def to_json(value: Any) -> Any:
         return value
     if is_image(value):
         return to_json(image_file(value))
+    if is_table(type(value)):
+        return to_json(records_of(value))
+    if hasattr(value, "__dlpack__"):
+        return to_json(host_array(value))
     raise TypeError(f"an instance of {type(value).__name__}, which JSON cannot express")
 
 
@@ -136,15 +296,28 @@ def image_file(image: Any) -> bytes:
     return file.getvalue()
 
 
-def _each_problem(schema: Schema, value: Any, definitions: Definitions, path: Path, inside: bool) -> Iterator[Problem]:
-    while "$ref" in schema:
-        schema = definitions.get(schema["$ref"].rpartition("/")[2], {})
-    again = partial(_each_problem, definitions=definitions, inside=inside)
+class _Context(NamedTuple):
+    """What does not change from one part of a value to the next.
+
+    Attributes:
+        definitions: Of the signature.
+        inside: Whether the value is a part of a JSON text.
+        fitting: Whether the parts at some paths fit the options that they were compared with: records may hold each
+            other, and to compare each part with each option of all that are around it would take for ever.
+    """
+
+    definitions: Definitions
+    inside: bool
+    fitting: dict[tuple[int, Path], bool]
+
+
+def _each_problem(schema: Schema, value: Any, path: Path, context: _Context) -> Iterator[Problem]:
+    schema = _resolved(schema, context)
     for part in schema.get("allOf", ()):
-        yield from again(part, value, path=path)
+        yield from _each_problem(part, value, path, context)
     options = schema.get("anyOf") or schema.get("oneOf")
     if options:
-        yield from _in_no_option(options, value, definitions, path, inside)
+        yield from _in_no_option(options, value, path, context)
     elif "enum" in schema or "const" in schema:
         if not any(value == each and type(value) is type(each) for each in schema.get("enum", [schema.get("const")])):
             yield Problem(path, expectation(schema), shown(value))
@@ -153,44 +326,61 @@ def _each_problem(schema: Schema, value: Any, definitions: Definitions, path: Pa
             array_of(schema, value, path)
         except ValueMismatchError as error:
             yield from error.problems
-    elif not _has_type(schema, value, inside) or not _is_within(schema, value):
+    elif not _has_type(schema, value, context.inside) or not _is_within(schema, value):
         yield Problem(path, expectation(schema), shown(value))
     elif isinstance(value, dict):
-        yield from _problems_of_members(schema, value, definitions, path, inside)
+        yield from _problems_of_members(schema, value, path, context)
     elif isinstance(value, (list, tuple)):
         first = schema.get("prefixItems", ())
         for index, item in enumerate(value):
             part = first[index] if index < len(first) else schema.get("items", {})
             if isinstance(part, dict):
-                yield from again(part, item, path=(*path, index))
+                yield from _each_problem(part, item, (*path, index), context)
 
 
-def _in_no_option(
-    options: Sequence[Schema], value: Any, definitions: Definitions, path: Path, inside: bool
-) -> Iterator[Problem]:
-    found = [list(_each_problem(option, value, definitions, path, inside)) for option in options]
-    if all(found):
-        others = [each for option, each in zip(options, found, strict=True) if option.get("type") != "null"]
-        if len(others) == 1 and value is not None:
-            yield from others[0]
-        else:
-            yield Problem(path, " or ".join(map(expectation, options)), shown(value))
+def _resolved(schema: Schema, context: _Context) -> Schema:
+    while "$ref" in schema:
+        schema = context.definitions.get(schema["$ref"].rpartition("/")[2], {})
+    return schema
 
 
-def _problems_of_members(
-    schema: Schema, value: Mapping[str, Any], definitions: Definitions, path: Path, inside: bool
-) -> Iterator[Problem]:
+def _in_no_option(options: Sequence[Schema], value: Any, path: Path, context: _Context) -> Iterator[Problem]:
+    others = [each for each in options if each.get("type") != "null"]
+    if value is None and len(others) < len(options):
+        return
+    if len(others) == 1 and value is not None:
+        yield from _each_problem(others[0], value, path, context)
+    elif not any(_fits(each, value, path, context) for each in others):
+        yield Problem(path, " or ".join(map(expectation, options)), shown(value))
+
+
+def _fits(schema: Schema, value: Any, path: Path, context: _Context) -> bool:
+    schema = _resolved(schema, context)
+    known = context.fitting.get((id(schema), path))
+    if known is None:
+        known = next(_each_problem(schema, value, path, context), None) is None
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+        if any(isinstance(part, (dict, list, tuple)) for part in parts):  # others are as fast to compare again
+            context.fitting[id(schema), path] = known
+    return known
+
+
+def _problems_of_members(schema: Schema, value: Mapping[str, Any], path: Path, context: _Context) -> Iterator[Problem]:
     properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
     for name in schema.get("required", ()):
         if name not in value:
             yield Problem((*path, name), expectation(properties.get(name, {})), "nothing")
+    names = schema.get("propertyNames", {}).get("enum")
     for name, item in value.items():
+        if names is not None and name not in names:
+            yield Problem((*path, name), f"one of {', '.join(map(_literal, names))}", "another name")
+            continue
         part = properties.get(name, others)
         if part is False:
             listed = ", ".join(map(_literal, properties)) or "none"
             yield Problem((*path, name), f"one of the fields {listed}", "another")
         elif isinstance(part, dict):
-            yield from _each_problem(part, item, definitions, (*path, name), inside)
+            yield from _each_problem(part, item, (*path, name), context)
 
 
 def _has_type(schema: Schema, value: Any, inside: bool) -> bool:
@@ -225,7 +415,7 @@ def _is_within(schema: Schema, value: Any) -> bool:
             and value <= schema.get("maximum", value)
             and ("exclusiveMinimum" not in schema or value > schema["exclusiveMinimum"])
             and ("exclusiveMaximum" not in schema or value < schema["exclusiveMaximum"])
-            and (step is None or (math.isfinite(value) and abs(value / step - round(value / step)) < 1e-9))
+            and (step is None or _is_multiple(value, step))
         ) or (value != value and not any(limit in schema for limit in LIMITS))
     if isinstance(value, (str, bytes)):
         size = len(value)
@@ -234,6 +424,15 @@ def _is_within(schema: Schema, value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return bool(schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)))
     return True
+
+
+def _is_multiple(value: float, step: float) -> bool:
+    if isinstance(value, int) and isinstance(step, int):
+        return value % step == 0
+    try:
+        return math.isfinite(value) and abs(value / step - round(value / step)) < 1e-9
+    except OverflowError:  # an integer that no float is near
+        return False
 
 
 def expectation(schema: Schema) -> str:
@@ -279,20 +478,25 @@ def _literal(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a message."""
-    if value is None or isinstance(value, (bool, str)):
+    """A value in a message. Only its beginning is read."""
+    if isinstance(value, str):
+        text = _literal(value[: LONGEST + 1])
+    elif value is None or isinstance(value, bool):
         text = _literal(value)
     elif isinstance(value, np.ndarray):
         text = f"an array of {value.dtype} and shape {_shape(value.shape)}"
-    elif isinstance(value, (int, float, bytes)):
-        text = repr(value)
+    elif isinstance(value, bytes):
+        text = repr(value[: LONGEST + 1])
+    elif isinstance(value, (int, float)):
+        text = repr(value) if isinstance(value, float) or value.bit_length() < MOST_BITS else "an integer"
     elif isinstance(value, (list, tuple, set, frozenset)):
         text = f"a list of {len(value)}"
     elif isinstance(value, Mapping):
-        text = f"an object with {', '.join(map(repr, value)) or 'nothing'}"
+        names = (name[:LONGEST] if isinstance(name, str) else name for name in islice(value, LONGEST))
+        text = f"an object with {', '.join(map(repr, names)) or 'nothing'}"
     else:
         text = f"a {type(value).__name__}"
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return _shortened(text)
 
 
 def array_of(schema: Schema, value: Any, path: Path) -> NDArray[Any]:
@@ -301,20 +505,21 @@ def array_of(schema: Schema, value: Any, path: Path) -> NDArray[Any]:
     Args:
         schema: With ``dtype`` and ``shape``.
         value: An array whose dtype can be cast without a change of its kind, or nested lists of such values.
-        path: Of the value.
 
     Raises:
         ValueMismatchError: It is something else, or of another shape.
     """
     dtype = np.dtype(from_triton_name(schema["dtype"]))
     shape: list[int] = schema["shape"]
+    value = host_array(value)
     is_array = hasattr(value, "__array__")
     if not is_array and (problem := _misshaped(shape, value, path)):
         raise ValueMismatchError([problem])
     try:
         array = _text_array(value) if dtype.kind == "S" else _number_array(_as_found(value, dtype), dtype, is_array)
     except (OverflowError, TypeError, ValueError) as error:
-        raise ValueMismatchError([Problem(path, _described(schema), shown(value))]) from error
+        problem = None if is_array else _misfit(dtype, len(shape), value, path)
+        raise ValueMismatchError([problem or Problem(path, _described(schema), shown(value))]) from error
     fits = array.ndim == len(shape) and all(want in (-1, size) for want, size in zip(shape, array.shape, strict=True))
     if not fits:
         raise ValueMismatchError([Problem(path, _described(schema), f"shape {_shape(array.shape)}")])
@@ -366,6 +571,23 @@ def _misshaped(shape: Sequence[int], value: Any, path: Path) -> Problem | None:
     if len(inner) and inner[0] == -1 and value and isinstance(value[0], (list, tuple)):
         inner[0] = len(value[0])  # of any length, but of the same
     return next(filter(None, (_misshaped(inner, item, (*path, index)) for index, item in enumerate(value))), None)
+
+
+def _misfit(dtype: np.dtype[Any], depth: int, value: Any, path: Path) -> Problem | None:
+    """The first element of nested lists that an array of a dtype does not hold, if it is wrong by itself."""
+    if depth > 1:
+        inner = (_misfit(dtype, depth - 1, item, (*path, index)) for index, item in enumerate(value))
+        return next(filter(None, inner), None)
+    types, noun = ELEMENTS[dtype.kind]
+    has_limits = dtype.kind in "iu"
+    low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if has_limits else (0, 0)
+    items: Iterable[Any] = value if depth else [value]
+    for index, item in enumerate(items):  # there may be millions
+        if not isinstance(item, types):
+            return Problem((*path, index) if depth else path, noun, shown(item))
+        if has_limits and not low <= item <= high:
+            return Problem((*path, index) if depth else path, f"{noun} of {triton_name(dtype)}", shown(item))
+    return None
 
 
 def _of_length(shape: Sequence[int], amount: str) -> str:

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import date, time
+from decimal import Decimal
 from enum import Enum
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.model_config.dtypes import from_triton_name
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.signature.json_texts import size_of
 from pytriton.signature.schema import OBJECT, RESULT, Schema, Signature
 from pytriton.signature.validation import (
-    LONGEST,
     NAMES,
     Definitions,
     Path,
     Problem,
+    Problems,
     ValueMismatchError,
     array_of,
     checks,
@@ -36,6 +40,9 @@ from pytriton.signature.validation import (
 
 __all__ = ["SignatureCodec", "decode_rows", "encode_rows"]
 
+MOST_TREE_BYTES = 2**30  # of the Python objects that a JSON text becomes
+COUNTED_BYTES = 2**20  # a smaller text cannot become so many
+MOST_SHAPES = 10  # in a message
 NUMPY_OF = {"integer": np.int64, "number": np.float64, "boolean": np.bool_}
 EXACT: dict[str, set[type]] = {"integer": {int}, "number": {float, int}, "boolean": {bool}, "string": {str}}
 
@@ -44,9 +51,7 @@ def decode_rows(schema: Schema, column: NDArray[Any], path: Path = ()) -> list[A
     """The values of an array's rows.
 
     Args:
-        schema: Of a value.
         column: Shape ``(rows, *shape)``; BYTES as an object array of ``bytes``.
-        path: Of the value, for messages.
 
     Returns:
         One value per row; a :class:`ValueMismatchError` in the place of one that is no JSON, or no UTF-8. Arrays are
@@ -71,10 +76,7 @@ def encode_rows(
     """An array of which each row holds a value.
 
     Args:
-        schema: Of each value.
         values: At least one; NumPy's scalars, enumerations' members and objects such as dataclasses are understood.
-        definitions: Of the signature.
-        path: Of the values, for messages.
         check: Whether ranges, lengths and members of enumerations are checked; types are in any case.
 
     Returns:
@@ -84,7 +86,7 @@ def encode_rows(
         ValueMismatchError: A value does not fit, or arrays or lists differ in shape.
     """
     if "shape" in schema:
-        return _stacked([array_of(schema, value, path) for value in values], path)
+        return _stacked([array_of(schema, _listed(schema, value), path) for value in values], path)
     if schema.get("encoding") == "json":
         return _column([_json_text(schema, value, definitions, path, check) for value in values])
     if schema["type"] == "array":
@@ -103,7 +105,7 @@ def _text(data: bytes, path: Path) -> Any:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return ValueMismatchError([Problem(path, "text in UTF-8", f"{data!r:.{LONGEST}}")])
+        return ValueMismatchError([Problem(path, "text in UTF-8", shown(data))])
 
 
 def _texts(row: list[bytes], path: Path) -> Any:
@@ -112,13 +114,22 @@ def _texts(row: list[bytes], path: Path) -> Any:
 
 
 def _from_json(data: bytes, path: Path) -> Any:
+    if len(data) > COUNTED_BYTES and size_of(data).tree_bytes > MOST_TREE_BYTES:
+        expected = f"JSON that takes at most {MOST_TREE_BYTES} bytes of memory"
+        return ValueMismatchError([Problem(path, expected, f"a text of {len(data)} that takes more")])
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        return ValueMismatchError([Problem(path, "JSON", f"{data!r:.{LONGEST}} ({error})")])
+        return ValueMismatchError([Problem(path, "JSON", f"{shown(data)} ({error!s:.100})")])
 
 
 # To arrays.
+
+
+def _listed(schema: Schema, value: Any) -> Any:
+    """A value for :func:`array_of`; Python programs, other than JSON, may give one text in place of a list of it."""
+    is_text = schema["dtype"] == "BYTES" and isinstance(value, (str, bytes))
+    return [value] if is_text and schema["shape"] in ([1], [-1]) else value
 
 
 def _column(items: Sequence[Any]) -> NDArray[Any]:
@@ -133,7 +144,7 @@ def _stacked(arrays: list[NDArray[Any]], path: Path) -> NDArray[Any]:
     try:
         return np.stack(arrays)
     except ValueError as error:
-        shapes = ", ".join(sorted({str(array.shape) for array in arrays}))
+        shapes = ", ".join(sorted({str(array.shape) for array in arrays})[:MOST_SHAPES])
         raise ValueMismatchError([Problem(path, "the same shape in all rows of a request", shapes)]) from error
 
 
@@ -146,9 +157,9 @@ def _scalars(schema: Schema, values: Sequence[Any], definitions: Definitions, pa
         values = [_plain(schema, value) for value in values]
         check = True
     if check and (checks(schema) or not exact.issuperset(map(type, values))):
-        found = [each for value in values for each in problems(schema, value, definitions, path)]
+        found = Problems(each for value in values for each in problems(schema, value, definitions, path))
         if found:
-            raise ValueMismatchError(found)
+            raise found.error()
     if is_text:
         array = np.empty(len(values), object)
         array[:] = [value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass") for value in values]
@@ -157,7 +168,7 @@ def _scalars(schema: Schema, values: Sequence[Any], definitions: Definitions, pa
         return np.array(values, from_triton_name(schema["dtype"]) if "dtype" in schema else NUMPY_OF[kind])
     except (OverflowError, ValueError, TypeError) as error:
         wanted = f"{NAMES[kind]} of {schema.get('dtype', '64 bits')}"
-        raise ValueMismatchError([Problem(path, wanted, shown(value)) for value in values]) from error
+        raise ValueMismatchError(Problem(path, wanted, shown(value)) for value in values) from error
 
 
 def _plain(schema: Schema, value: Any) -> Any:
@@ -170,6 +181,10 @@ def _plain(schema: Schema, value: Any) -> Any:
         if isinstance(value, (bytearray, memoryview)):
             return bytes(value)
         return image_file(value) if is_image(value) else value
+    if isinstance(value, (date, time, UUID, Decimal)):
+        return to_json(value)
+    if schema.get("format") == "decimal" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
     if schema["type"] == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
@@ -199,12 +214,37 @@ def _json_text(schema: Schema, value: Any, definitions: Definitions, path: Path,
 # For clients.
 
 
-class SignatureCodec:
-    """Converts the arguments of one model to arrays, and its outputs to results.
+def _holds_text(schema: Schema) -> bool:
+    """Whether the tensor of a schema holds texts in UTF-8, or strings that may be such."""
+    return schema.get("dtype") == "BYTES" or _is_text(schema) or _is_text(schema.get("items", {}))
 
-    Args:
-        signature: Of the model.
-    """
+
+def _is_text_output(schema: Schema | None) -> bool:
+    return schema is not None and "encoding" not in schema and (_is_text(schema) or _is_text(schema.get("items", {})))
+
+
+def _decoded_texts(array: NDArray[Any], name: str) -> NDArray[Any]:
+    texts = np.empty(array.shape, object)
+    try:
+        texts.reshape(-1)[:] = [data.decode() for data in array.reshape(-1).tolist()]
+    except UnicodeDecodeError as error:
+        raise ValueMismatchError([Problem((name,), "text in UTF-8", shown(error.object))]) from error
+    return texts
+
+
+def _encoded_texts(schema: Schema, array: NDArray[Any]) -> NDArray[Any]:
+    """An array whose texts, if it may have such, are encoded."""
+    if array.dtype.kind not in "OUT" or not _holds_text(schema) or schema.get("encoding") == "json":
+        return array
+    if array.dtype.kind == "O" and not any(isinstance(each, str) for each in array.flat):
+        return array
+    texts = np.empty(array.shape, object)
+    texts.reshape(-1)[:] = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
+    return texts
+
+
+class SignatureCodec:
+    """Converts the arguments of one model to arrays, and its outputs to results."""
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
@@ -226,19 +266,19 @@ class SignatureCodec:
             ValueMismatchError: Some values do not fit; it names all of them.
         """
         arrays: dict[str, Any] = {}
-        found: list[Problem] = []
+        found = Problems()
         for name, value in values.items():
             schema = self.signature.inputs.get(name)
             if schema is None or isinstance(value, np.ndarray):
-                arrays[name] = value
+                arrays[name] = value if schema is None else _encoded_texts(schema, value)
             elif value is not None:
                 try:
                     rows = self._rows(schema, name, value) if has_rows else self._encoded(schema, name, [value])
                     arrays[name] = rows if has_rows else rows[0]
                 except ValueMismatchError as error:
-                    found += error.problems
+                    found.add_error(error)
         if found:
-            raise ValueMismatchError(found)
+            raise found.error()
         return arrays
 
     def result(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
@@ -256,6 +296,17 @@ class SignatureCodec:
         present = self.signature.present
         members = {name: self._decoded(name, arrays[name]) for name in self.signature.outputs if name in arrays}
         return {name: value for name, value in members.items() if value is not None or name in present}
+
+    def with_texts(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The outputs of a request, with ``str`` in place of ``bytes`` in those that hold texts in UTF-8.
+
+        Raises:
+            ValueMismatchError: An output is no UTF-8.
+        """
+        return {
+            name: _decoded_texts(array, name) if _is_text_output(self.signature.outputs.get(name)) else array
+            for name, array in arrays.items()
+        }
 
     def _rows(self, schema: Schema, name: str, values: Any) -> NDArray[Any]:
         if not isinstance(values, (list, tuple)) or not values:

@@ -47,9 +47,10 @@ class Workspace:
     def __init__(self, workspace_path: str | os.PathLike[str] | None = None) -> None:
         # Absolute, because the server need not share the working directory.
         self._path = (_temporary() if workspace_path is None else _created(Path(workspace_path))).absolute()
-        self._mark = -1 if workspace_path is not None else _locked(self._path)
-        if self._mark >= 0:  # it is below PYTRITON_HOME
-            weakref.finalize(self, os.close, self._mark)
+        self._is_below_home = workspace_path is None
+        self._descriptors: dict[Path, int] = {}  # of the folder, its mark, and what is kept
+        weakref.finalize(self, _close_all, self._descriptors)
+        self._hold()
         self._is_inherited = False
         self.model_store_path = self._path / "model-store"
         self.model_store_path.mkdir()
@@ -59,7 +60,7 @@ class Workspace:
     def after_fork(self) -> None:
         """In a forked child, leave the folder to the process that made it, also if that is killed."""
         self._is_inherited = True
-        forks.abandon(self._mark)
+        forks.abandon(*self._descriptors.values())
 
     def __repr__(self) -> str:
         return f"Workspace({str(self._path)!r})"
@@ -77,6 +78,72 @@ class Workspace:
         """Whether nothing but hidden entries lies at the top; a new workspace holds its model store."""
         return not self.exists() or all(entry.name.startswith(".") for entry in self._path.iterdir())
 
+    def _hold(self) -> None:
+        """Have cleaners leave the folder alone: systemd-tmpfiles respects a lock on it."""
+        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        self._replace(self._path, folder)
+        if self._is_below_home:
+            self._replace(self._path / LOCK, _locked(self._path))
+
+    def _replace(self, path: Path, descriptor: int) -> None:
+        before = self._descriptors.get(path)
+        self._descriptors[path] = descriptor
+        if before is not None:
+            os.close(before)
+
+    def keep(self, *patterns: str) -> None:
+        """Keep sockets and shared files of this process beyond their removal by a cleaner, for :meth:`repair`.
+
+        Args:
+            patterns: Of paths below the folder.
+        """
+        if self._is_inherited or not self.exists():
+            return
+        found = {path for pattern in patterns for path in self._path.glob(pattern) if not path.is_symlink()}
+        for path in found:
+            with contextlib.suppress(OSError):  # it was removed just now
+                descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                if path in self._descriptors and os.path.sameopenfile(descriptor, self._descriptors[path]):
+                    os.close(descriptor)
+                else:
+                    self._replace(path, descriptor)
+
+    def forget(self, prefix: Path, *, if_missing: bool = False) -> None:
+        """Keep no longer what was removed on purpose.
+
+        Args:
+            prefix: Of the paths, less a suffix that begins with a dot.
+            if_missing: Only those that are not there, while their folder is.
+        """
+        for path in [path for path in self._descriptors if str(path).startswith(f"{prefix}.")]:
+            if not if_missing or (path.parent.exists() and not os.path.lexists(path)):
+                os.close(self._descriptors.pop(path))
+
+    def repair(self) -> bool:
+        """Make the folder again, with what :meth:`keep` has kept, as far as something is missing.
+
+        A socket without a name cannot get one again, but a link to a descriptor of it serves as well.
+
+        Returns:
+            Whether something was missing.
+        """
+        if self._is_inherited:
+            return False
+        missing = not self.model_store_path.exists()
+        if missing:
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.model_store_path.mkdir(exist_ok=True)
+            if not os.path.samestat(self._path.stat(), os.fstat(self._descriptors[self._path])):
+                self._hold()
+        for path, descriptor in self._descriptors.items():
+            if not os.path.lexists(path):
+                missing = True
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                path.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
+        return missing
+
     def clean(self) -> None:
         """Remove the folder; issues a ``CleanupWarning`` when something is left. May be called again.
 
@@ -85,16 +152,23 @@ class Workspace:
         """
         if self._is_inherited:
             return
-        if self._mark >= 0:
+        if self._is_below_home:
             _remove_shared_memory(self._path)
         try:
             shutil.rmtree(self._path)
+        except FileNotFoundError:
+            shutil.rmtree(self._path, ignore_errors=True)  # something vanished meanwhile
         except OSError as error:
             # A file that cannot be removed, or that vanished meanwhile, is no reason to leave the others.
             shutil.rmtree(self._path, ignore_errors=True)
             if os.path.lexists(self._path):
                 text = f"cannot remove the workspace {self._path}: {error}; remove it by hand"
                 warnings.warn(text, CleanupWarning, stacklevel=2)
+
+
+def _close_all(descriptors: dict[Path, int]) -> None:
+    while descriptors:
+        os.close(descriptors.popitem()[1])
 
 
 def _created(path: Path) -> Path:

@@ -7,8 +7,10 @@ peer reports a region as released when the last array in it has died.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import resource
 import threading
 from bisect import insort
 
@@ -26,9 +28,23 @@ class ArenaFullError(MemoryError):
     """A batch does not fit: it is too large, memory is short, or the callable keeps too many of its inputs."""
 
 
+def limit_of(error: OSError) -> str:
+    """The limit of this process that explains an error, to be put behind its text; empty if there is none."""
+    limits = {
+        errno.EFBIG: ("RLIMIT_FSIZE (ulimit -f)", resource.RLIMIT_FSIZE),
+        errno.ENOMEM: ("RLIMIT_AS (ulimit -v)", resource.RLIMIT_AS),
+    }
+    name, number = limits.get(error.errno or 0, ("", -1))
+    limit = resource.getrlimit(number)[0] if name else resource.RLIM_INFINITY
+    return "" if limit == resource.RLIM_INFINITY else f"; {name} is {limit} bytes, raise it"
+
+
 def map_shared(fd: int) -> mmap.mmap:
     """Map the whole of a memory file, for reading and writing."""
-    memory = mmap.mmap(fd, os.fstat(fd).st_size)
+    try:
+        memory = mmap.mmap(fd, os.fstat(fd).st_size)
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}{limit_of(error)}") from error
     memory.madvise(mmap.MADV_DONTDUMP)  # a core dump would make a page of memory for each that is reserved
     return memory
 
@@ -55,11 +71,13 @@ class Arena:
             try:
                 os.ftruncate(self.fd, size)
                 return map_shared(self.fd)
-            except (OSError, ValueError):  # ulimit -v, strict overcommit: less will do
+            except (OSError, ValueError) as error:  # ulimit -v, strict overcommit: less will do
                 size //= 2
                 if size < MIN_RESERVE_BYTES:
                     os.close(self.fd)
-                    raise
+                    if not isinstance(error, OSError) or error.errno != errno.EFBIG:
+                        raise
+                    raise OSError(error.errno, f"{error.strerror}{limit_of(error)}") from error
 
     def allocate(self, size: int) -> int:
         """Take a region of ``size`` bytes; returns its offset, a multiple of ALIGN.
@@ -92,12 +110,21 @@ class Arena:
         """Bytes in regions that the peer has not released."""
         return sum([end - first for first, end in self._regions])
 
-    def _back(self, end: int) -> None:
-        """Make pages exist up to ``end``, lest a write hits a shortage as SIGBUS; drop them when long unused."""
-        self._peak = max(self._peak, end)
+    def skip(self) -> None:
+        """Count a batch that travels without a region, as large ones do: what they took is not needed for it."""
+        if self._backed > TRIM_MIN_BYTES:
+            with self._lock:
+                self._count()
+
+    def _count(self) -> None:
         self._batches += 1
         if self._batches >= TRIM_AFTER_BATCHES:
             self._trim()
+
+    def _back(self, end: int) -> None:
+        """Make pages exist up to ``end``, lest a write hits a shortage as SIGBUS; drop them when long unused."""
+        self._peak = max(self._peak, end)
+        self._count()
         if end > self._backed:
             target = min(end + (-end % GROW_BYTES), len(self.memory))
             try:

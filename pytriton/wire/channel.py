@@ -41,7 +41,6 @@ class Channel:
     Args:
         connection: Connected SEQPACKET socket.
         arena: Where this side lays out what it sends.
-        peer_memory: The peer's arena.
 
     Attributes:
         ended_well: Whether the peer said good-bye.
@@ -76,6 +75,8 @@ class Channel:
                 raise PeerGoneError("the connection was closed")
             frame.region = self._arena.allocate(size)
             self._lay_out(tensors, frame.region)
+        else:
+            self._arena.skip()
         frame.released = self._take_released() if self._released else ()
         message = pack(frame, tensors)
         self._ahead += frame.more
@@ -170,6 +171,8 @@ class Channel:
             length = self._socket.recv_into(self._message, 0, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
+        except ConnectionResetError as error:
+            raise UnreadError(str(error)) from error
         except OSError as error:
             raise PeerGoneError(str(error)) from error
         return self._accept(memoryview(self._message[:length]))

@@ -1,4 +1,4 @@
-"""How a proxy and a worker find each other: connecting, checking the other side's user, and swapping greetings."""
+"""How a proxy and a worker find each other: connecting, checking the other side, greeting, and connecting again."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from .arena import Arena, map_shared
 from .channel import Channel, PeerGoneError
+from .frames import Frame
+from .tensors import Tensor
 
 PROTOCOL = 5
 MAX_GREETING_BYTES = 4096
@@ -32,7 +34,6 @@ def connect(path: str, hello: dict[str, Any], timeout_s: float, patience_s: floa
 
     Args:
         path: Of the socket; may be longer than the 107 bytes that a socket address holds.
-        hello: Told to the worker.
         timeout_s: How long the worker may take to listen and answer.
         patience_s: How long it may take to answer if somebody listens: the socket of a worker process that starts again
             is kept open meanwhile.
@@ -122,9 +123,73 @@ def unexpected_peer(connection: socket.socket, *expected: int) -> str | None:
     The kernel names the process that connected or, on that side, the one that listens, so it cannot be forged.
 
     Args:
-        connection: To the other end.
         expected: Ids of further users who may be there.
     """
     size = CREDENTIALS.size
     pid, user, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return None if user in (ROOT, os.geteuid(), *expected) else f"process {pid} of user {user}"
+
+
+CONNECT_TIMEOUT_S = 10.0
+RECONNECT_TIMEOUT_S = 0.05
+PATIENCE_S = 60.0  # for a worker process that starts again
+
+Connect = Callable[[float, float], Any]
+"""Makes a Channel, or what has its methods, within the two times that :func:`pytriton.wire.connect.connect` gets."""
+
+
+class WorkerConnection:
+    """A channel that is renewed when the worker has gone. For one sending thread.
+
+    Attributes:
+        channel: The newest.
+        has_reader: Whether somebody reads each channel to its end and closes it: a worker that is about to end takes
+            nothing any more, and may still answer what it has.
+
+    Raises:
+        PeerGoneError: No worker answered in time.
+    """
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._number = 0
+        self.has_reader = False
+        self.channel: Channel = connect(CONNECT_TIMEOUT_S, 0.0)
+
+    def number(self, frame: Frame) -> None:
+        """Give a batch the next number."""
+        self._number = frame.number = (self._number + 1) & 0xFFFFFFFF
+
+    def send(
+        self, frame: Frame, tensors: Sequence[Tensor], before: Callable[[Channel], None] = lambda _: None
+    ) -> Channel:
+        """Send a batch, over a new connection if the old one has ended.
+
+        Args:
+            frame: Numbered.
+            before: Gets each channel before the batch is sent over it: replies may come before this returns.
+
+        Returns:
+            The channel that its reply comes from.
+
+        Raises:
+            PeerGoneError: The worker is gone.
+            ArenaFullError: The tensors do not fit.
+        """
+        before(self.channel)
+        try:
+            self.channel.send(frame, tensors)
+        except PeerGoneError:
+            self.send_anew(frame, tensors, before)
+        return self.channel
+
+    def send_anew(
+        self, frame: Frame, tensors: Sequence[Tensor], before: Callable[[Channel], None] = lambda _: None
+    ) -> Channel:
+        """Send over a new connection a batch that nobody has read; as :meth:`send`."""
+        if not self.has_reader:
+            self.channel.close()
+        self.channel = self._connect(RECONNECT_TIMEOUT_S, PATIENCE_S)
+        before(self.channel)
+        self.channel.send(frame, tensors)
+        return self.channel

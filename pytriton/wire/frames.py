@@ -49,7 +49,6 @@ class Frame:
             ASK (which requests are cancelled), BYE (the server lets the model go) or LIMIT (of batches in flight).
         number: Of the batch; a reply carries that of its request. Of RELEASE, how many streamed replies the sender has
             taken; of LIMIT, how many batches the proxy may have in flight from now on.
-        requests: Requests in the batch.
         rows: Rows of each request in whole-batch tensors; None if there are no such tensors.
         metadata: JSON text, empty if none.
         released: Offsets of regions in the receiver's arena that the sender has finished with.
@@ -116,7 +115,6 @@ def pack(frame: Frame, tensors: Sequence[Tensor] = ()) -> bytes:
     Args:
         frame: Everything but the tensors. With ``region`` set, their data is not included: it lies in the arena, each
             tensor padded to ALIGN.
-        tensors: What to send.
     """
     entries, sizes = [], []
     pieces: list[Any] = []  # Data; but numpy's types do not say that an array is a buffer
@@ -214,3 +212,19 @@ def unpack(buffer: memoryview) -> Frame:
 def _rows(requests: int) -> struct.Struct:
     """The rows of so many requests."""
     return _ROWS[requests] if requests < len(_ROWS) else struct.Struct(f"<{requests}I")
+
+
+# What a callable says of a failure beside its message is JSON, behind a mark where only the message gets through.
+SEPARATOR = " | "
+MARK = SEPARATOR + '{"details":'
+
+
+def join_details(message: str, details: str) -> str:
+    """The text that the server passes on: the message, then the details."""
+    return f"{message}{SEPARATOR}{details}" if details else message
+
+
+def split_details(text: str) -> tuple[str, str]:
+    """Message and details of such a text; the latter are empty if there are none."""
+    message, mark, _ = text.rpartition(MARK)
+    return (message, text[len(message) + len(SEPARATOR) :]) if mark else (text, "")

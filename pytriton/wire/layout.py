@@ -70,9 +70,6 @@ class Item(NamedTuple):
 class Layout:
     """A parsed layout.
 
-    Args:
-        items: Its entries.
-
     Attributes:
         has_tensors: Whether there is any entry.
         is_whole: Whether all tensors hold the rows of all requests, so that a frame has to tell those.

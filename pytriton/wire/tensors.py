@@ -17,7 +17,7 @@ WHOLE_BATCH = 0xFFFFFFFF
 MAX_RANK = 32  # of NumPy 1
 
 # Name in the inference protocol to NumPy scalar type, in the order of TRITONSERVER_DataType, whose codes begin at 1.
-# The table of the native proxy is in native/tensors.cpp; tests/unit/test_dtypes.py compares both.
+# The table of the native proxy is in native/frames/tensors.cpp; tests/unit/model_config/test_dtypes.py compares both.
 SCALAR_TYPES: dict[str, type[np.generic]] = {
     "BOOL": np.bool_,
     "UINT8": np.uint8,

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import product
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import wrapt
 
@@ -87,11 +87,7 @@ class ModelConfigDict(MutableMapping[InferenceCallable, "TritonModelConfig"]):
 
 @dataclass(frozen=True)
 class TritonContext:
-    """What the callables of one ``Triton`` object share.
-
-    Args:
-        model_configs: Configuration of each bound callable.
-    """
+    """What the callables of one ``Triton`` object share."""
 
     model_configs: ModelConfigDict = field(default_factory=ModelConfigDict)
 
@@ -127,7 +123,6 @@ def attach(target: InferenceCallable, context: TritonContext, model_config: Trit
         target: A callable given to ``bind``. It gets the attribute ``triton_context``: a bound method on its object, a
             ``functools.partial`` on its function too. Objects that take no attributes are served through
             :data:`current_binding` alone.
-        context: Context of the ``Triton`` object.
         model_config: Configuration of the model that the callable serves.
     """
     context.model_configs.add(target, model_config)
@@ -140,7 +135,7 @@ def get_triton_context(wrapped: Any, instance: Any) -> TritonContext:
     """Context of the model that is being served, or that the callable was given.
 
     Functions that are not bound, as in unit tests, have it if the attribute ``__triton_context__`` was set, on them or
-    on the object of a method.
+    on the object of a method. A test may set it to any object.
 
     Args:
         wrapped: The callable, decorated or not.
@@ -155,8 +150,9 @@ def get_triton_context(wrapped: Any, instance: Any) -> TritonContext:
     owners = instance, wrapped, getattr(wrapped, "__self__", None)
     for owner, name in product(owners, (TRITON_CONTEXT_ATTRIBUTE, TRITON_CONTEXT_FIELD_NAME)):
         context = getattr(owner, name, None)
-        if isinstance(context, TritonContext):
-            return context
+        # The second name may be an attribute of the user's own.
+        if isinstance(context, TritonContext) or (context is not None and name == TRITON_CONTEXT_ATTRIBUTE):
+            return cast(TritonContext, context)
     raise PyTritonValidationError(
         f"{_described(wrapped)} is not bound to a model; pass it to Triton.bind() before calling it, in threads of "
         "your own call it through contextvars.copy_context().run, and in tests give it a TritonContext as attribute "

@@ -14,10 +14,11 @@ from itertools import accumulate
 from typing import Any
 
 from pytriton.exceptions import ErrorCode, PyTritonRequestError
+from pytriton.logs import get_logger
 
 __all__ = ["LIMIT_BYTES", "FailureLog", "describe", "sendable", "text_of"]
 
-LOGGER = logging.getLogger("pytriton.worker")
+LOGGER = get_logger("pytriton.worker")
 
 INTERVAL_S = 10.0
 """Seconds between two lines on failures of one kind."""
@@ -37,7 +38,7 @@ Line = tuple[int, str]
 
 
 def describe(error: BaseException, with_traceback: bool, with_code: bool = False) -> dict[str, str]:
-    """An exception of a callable as the metadata of a reply: ``message`` and ``code``.
+    """An exception of a callable as the metadata of a reply: ``message``, ``code`` and ``details``, if it has some.
 
     Args:
         error: A PyTritonRequestError has both. For others, they are class and message, and the code INTERNAL.
@@ -46,7 +47,8 @@ def describe(error: BaseException, with_traceback: bool, with_code: bool = False
     """
     if isinstance(error, PyTritonRequestError):
         code = error.code.value
-        return {"message": sendable(f"[{code}] {error.message}" if with_code else error.message), "code": code}
+        told = {"message": sendable(f"[{code}] {error.message}" if with_code else error.message), "code": code}
+        return {**told, "details": error.details} if error.details else told
     if with_traceback:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     else:
@@ -114,7 +116,6 @@ class FailureLog:
     There is no thread: the count is logged with the next failure of the model, or at the end. Thread-safe.
 
     Args:
-        model: Its name.
         clock: Monotonic seconds.
     """
 
@@ -138,10 +139,8 @@ class FailureLog:
         """Log a failure, or count it if there was one of its kind.
 
         Args:
-            error: The exception.
             what: What failed; the same for all failures of a kind.
             text: Text of the line for the first failure; empty means ``what``.
-            level: Level of the lines.
             with_traceback: Log the traceback with the first one.
         """
         if not LOGGER.isEnabledFor(level):

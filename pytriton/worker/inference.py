@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pytriton.constants import ERROR_CODE_PARAMETER
 from pytriton.exceptions import PyTritonRequestError, PyTritonUnrecoverableError
+from pytriton.logs import get_logger
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup
 from pytriton.proxy.types import Request, ResponseBatch, RowErrors
@@ -24,11 +25,10 @@ from pytriton.worker.context import Binding, current_binding
 from pytriton.worker.failures import FailureLog, describe, text_of
 from pytriton.worker.interfaces import AsyncReplies, BatchObserver, Replies, Reply
 from pytriton.worker.observation import Observation, end, observed, observed_async, pause, resume
-from pytriton.worker.outputs import Outputs
 from pytriton.worker.requests import Cancellation, has_sequences, requests_of
-from pytriton.worker.results import Results, each_async
+from pytriton.worker.results import Outputs, Results, each_async
 
-LOGGER = logging.getLogger("pytriton.worker")
+LOGGER = get_logger("pytriton.worker")
 
 WANTS_CODE = f'"{ERROR_CODE_PARAMETER}"'.encode()  # in the metadata of a frame
 
@@ -76,12 +76,10 @@ class Inference:
     Args:
         function: The inference callable; gets a list of requests.
         model_config: Of the model it is bound to.
-        options: How to call it.
         on_unrecoverable: Called after the callable raised PyTritonUnrecoverableError.
         whole_batch: The callable's form that takes whole-batch inputs by name, and returns such outputs, if it has one.
         binding: What a thread that calls it serves; None leaves that to the thread.
         failures: The model's log of failures, which its instances share; None is one of its own.
-        observation: Says what observes the batches.
 
     Attributes:
         failures: The log of the callable's failures.
@@ -129,7 +127,6 @@ class Inference:
         """Call the callable with the requests of a frame; any exception becomes an error reply.
 
         Args:
-            frame: The batch.
             look: Asks which of its requests are cancelled, if the callable wants to know.
         """
         if self._observation.is_idle() or not (observers := self._observe(frame)):
@@ -187,6 +184,8 @@ class Inference:
             while True:
                 try:
                     reply = await anext(replies, None)
+                except GeneratorExit:  # maybe nothing can be awaited any more; the task's end answers
+                    raise
                 except BaseException as error:
                     reply = self.failed(frame, error, begun)
                 if reply is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import socket
@@ -14,6 +13,8 @@ from functools import partial
 from typing import Any
 
 from pytriton import forks
+from pytriton.logs import get_logger
+from pytriton.threads import keep_running
 from pytriton.wire.channel import PeerGoneError
 from pytriton.wire.connect import accept, short_path, unexpected_peer
 from pytriton.wire.tensors import FrameError
@@ -27,7 +28,7 @@ from pytriton.worker.streaming import StreamExecutor
 
 __all__ = ["Instance", "Listener", "listening", "make_executor"]
 
-LOGGER = logging.getLogger("pytriton.worker")
+LOGGER = get_logger("pytriton.worker")
 
 GREETING_TIMEOUT_S = 5.0
 RETRY_S = 1.0
@@ -43,7 +44,6 @@ class Instance:
     Args:
         path: Of the socket to listen on.
         binding: The callable, its model configuration and context.
-        executor: Answers frames.
         on_disconnect: Called on the connection's thread when a proxy has disconnected.
         on_connect: Called when a proxy has connected.
         inherited: A socket that already listens at ``path``, and that another process uses later.
@@ -75,8 +75,7 @@ class Instance:
         self._process = os.getpid()
         self._listener = Listener(path, inherited)
         forks.register(self)
-        self._thread = threading.Thread(target=self._listen, name=self._name, daemon=True)
-        self._thread.start()
+        self._thread = keep_running(self._listen, self._name)
         self._stop_local = listen_locally(path, self._accept_local) if listen_locally else lambda: None
 
     def after_fork(self) -> None:
@@ -163,7 +162,10 @@ class Instance:
         self._listener.close()
         with self._state:
             self._state.wait_for(lambda: not self._connections)
-        self._executor.close()
+        try:
+            self._executor.close()
+        except BaseException:
+            LOGGER.exception("model %s: what the callable used could not be closed", self._name)
 
     def _accept(self, connection: socket.socket) -> None:
         if found := unexpected_peer(connection):
@@ -175,7 +177,14 @@ class Instance:
             if self._closed or self._draining:
                 _shut_down(connection)
         self._on_connect()
-        threading.Thread(target=self._serve, args=(connection,), name=self._name, daemon=True).start()
+        self._start_serving(connection)
+
+    def _start_serving(self, connection: socket.socket | LocalChannel) -> None:
+        try:
+            threading.Thread(target=self._serve, args=(connection,), name=self._name, daemon=True).start()
+        except RuntimeError as error:  # a limit to threads; the proxy connects again
+            LOGGER.error("model %s: a proxy cannot be served: %s", self._name, error)
+            self._forget(connection)
 
     def _accept_local(self, channel: LocalChannel) -> bool:
         """Serve a proxy in this process; False if the instance is closing."""
@@ -187,7 +196,7 @@ class Instance:
         if self._executor.answer is not None:
             channel.answer_with(self._executor.answer, partial(self._local_ended, channel))
         else:
-            threading.Thread(target=self._serve, args=(channel,), name=self._name, daemon=True).start()
+            self._start_serving(channel)
         return True
 
     def _serve(self, connection: socket.socket | LocalChannel) -> None:
@@ -198,6 +207,8 @@ class Instance:
             LOGGER.debug("a proxy has gone: %s", error)
         except FrameError:
             LOGGER.exception("a proxy sent a bad frame; its connection is closed")
+        except BaseException:
+            LOGGER.exception("model %s: a connection to a proxy failed; the proxy connects again", self._name)
         finally:
             self._forget(connection)
 
@@ -260,7 +271,6 @@ class Listener:
     """Accepts connections until :meth:`stop`.
 
     Args:
-        path: To listen at.
         inherited: A socket of the parent process that already listens there. A connection after the stop waits for
             the next process that inherits the socket.
     """
@@ -307,8 +317,6 @@ def make_executor(function: Any, inference: Inference, several: bool, name: str)
     """The executor for one model instance, chosen by the form of its callable and by its model.
 
     Args:
-        function: The inference callable.
-        inference: Calls it.
         several: Whether the proxy sends batches before earlier ones are answered; required for async callables.
         name: Of the instance, for its thread.
     """

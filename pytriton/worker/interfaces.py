@@ -75,7 +75,6 @@ class LocalChannel(Channel, Protocol):
         """Answer batches on the threads that bring them, instead of receiving them.
 
         Args:
-            answer: Called with each batch.
             ended: Called at the end, once no batch is being answered.
         """
 
@@ -146,7 +145,6 @@ class BatchObserver:
         """A request has failed, or with None all of them.
 
         Args:
-            error: Why.
             request: Its index in the batch.
             again: The requests are repeated, each alone, instead of failing.
         """

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from pytriton.constants import HISTOGRAM_BOUNDS_S
 from pytriton.wire.frames import Frame
 from pytriton.worker.interfaces import BatchObserver
 
 __all__ = ["BatchMetrics", "CallableMetrics", "load_prometheus"]
 
-SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 LABELS = ("model", "version")
 OTHER = "other"
@@ -46,6 +46,7 @@ class CallableMetrics:
     ``pytriton_in_flight_batches``            gauge      batches at the callable, or waiting for it
     ``pytriton_waiting_batches``              gauge      batches that wait in this process for the callable
     ``pytriton_failed_requests_total``        counter    requests that were answered with an error, by its class
+    ``pytriton_server_restarts_total``        counter    how often a server was launched again; without labels
     ========================================  =========  ==============================================================
 
     Labels are ``model`` and ``version``, and ``error`` for the class.
@@ -60,7 +61,7 @@ class CallableMetrics:
         self._seconds = prometheus.Histogram(
             "pytriton_callable_seconds",
             "Time from the call of a callable to its last response",
-            buckets=SECONDS,
+            buckets=HISTOGRAM_BOUNDS_S,
             **make,
         )
         self._requests = prometheus.Histogram("pytriton_batch_requests", "Requests in a call", buckets=SIZES, **make)
@@ -77,6 +78,9 @@ class CallableMetrics:
             labelnames=(*LABELS, "error"),
             registry=registry,
         )
+        self._restarts = prometheus.Counter(
+            "pytriton_server_restarts", "How often a server was launched again", registry=registry
+        )
         self._models: dict[tuple[str, int], _ModelMetrics] = {}
 
     @classmethod
@@ -91,6 +95,10 @@ class CallableMetrics:
             if registry not in _made:
                 _made[registry] = cls(registry)
             return _made[registry]
+
+    def count_restart(self) -> None:
+        """A server was launched again."""
+        self._restarts.inc()
 
     def observer(self, model: str, version: int, frame: Frame) -> BatchObserver:
         """Counts a batch."""

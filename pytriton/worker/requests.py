@@ -62,8 +62,6 @@ class BatchDetails:
     """What the requests of one batch say beside their tensors; decoded when a callable reads it.
 
     Args:
-        frame: The batch.
-        output_names: Of the model.
         forwards_headers: Whether headers may be among the parameters. The server appends them, so the last parameter of
             a name counts, whatever its letter case: no client can add another spelling of a header that was sent.
     """
@@ -109,10 +107,7 @@ def requests_of(
     """The requests of a batch; a RequestBatch if their inputs travelled together.
 
     Args:
-        frame: As the proxy sent it.
         input_names: Of the model, in its order.
-        output_names: Likewise.
-        forwards_headers: As for :class:`BatchDetails`.
 
     Raises:
         ValueError, LookupError: The frame makes no sense.

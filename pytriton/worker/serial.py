@@ -23,9 +23,6 @@ class SerialExecutor:
 
     The proxy does not report cancelled requests by itself. While the callable runs, the proxy waits for the reply and
     answers questions.
-
-    Args:
-        inference: Calls it.
     """
 
     def __init__(self, inference: Inference) -> None:

@@ -16,11 +16,7 @@ from pytriton.worker.requests import Cancellation
 
 
 class StreamExecutor:
-    """Answers each frame with any number of replies. The callable never runs twice at once.
-
-    Args:
-        inference: Calls the callable.
-    """
+    """Answers each frame with any number of replies. The callable never runs twice at once."""
 
     answer = None
 
@@ -60,9 +56,6 @@ class ConnectionBatches:
     """One connection's batches.
 
     Args:
-        channel: To the proxy.
-        inference: Calls the callable.
-        activity: Counts the batches.
         turn: Held while the callable runs.
         draining: Set if the end of the connection does not mean that the proxy died.
     """

@@ -6,17 +6,18 @@ They are sent in the proxy's place, through the same socket: the callable sees n
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.logs import get_logger
 from pytriton.model_config import SequenceBatcher
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.model_config.warmup import ModelWarmup, generate_warmup_requests
+from pytriton.model_config.warmup import ModelWarmup, WarmupInput, generate_warmup_requests
 from pytriton.wire.arena import ArenaFullError
 from pytriton.wire.channel import Channel, PeerGoneError
 from pytriton.wire.connect import connect
@@ -25,7 +26,7 @@ from pytriton.wire.tensors import FrameError, joined, tensor
 
 __all__ = ["warm_up"]
 
-LOGGER = logging.getLogger("pytriton.worker")
+LOGGER = get_logger("pytriton.worker")
 
 CONNECT_TIMEOUT_S = 10.0
 A_SEQUENCE = {"sequence": [1, SEQUENCE_START | SEQUENCE_END]}  # of one request
@@ -37,16 +38,25 @@ def warm_up(path: str, config: TritonModelConfig, model_warmup: Sequence[ModelWa
     """Make the requests one after the other, and wait for all responses to each. Failures are logged as warnings.
 
     Args:
-        path: Of the instance's socket.
-        config: Of the model.
         model_warmup: What to send, checked against ``config``.
     """
     for warmup in model_warmup:
         with _forgiving(config, warmup), closing(connect(path, {"warm_up": warmup.name}, CONNECT_TIMEOUT_S)) as channel:
+            warmup = _completed(warmup, config)
             requests = generate_warmup_requests(warmup, config.inputs, config.outputs, batching=config.batching)
             for number, inputs in enumerate(requests, 1):
                 for error in _errors(channel, _request(number, inputs, config), _tensors(inputs, config)):
                     _warn(config, warmup, error)
+
+
+def _completed(warmup: ModelWarmup, config: TritonModelConfig) -> ModelWarmup:
+    """With zeros for the inputs that it leaves out, if they are not optional; a variable size is 1."""
+    zeros = {
+        spec.name: WarmupInput(spec.dtype, [max(size, 1) for size in spec.shape], zero_data=True)
+        for spec in config.inputs or ()
+        if spec.name not in warmup.inputs and not spec.optional
+    }
+    return replace(warmup, inputs={**warmup.inputs, **zeros}) if zeros else warmup
 
 
 @contextmanager

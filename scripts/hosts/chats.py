@@ -1,7 +1,7 @@
 """A hosting process of the section ``openai``: a chat and embeddings, with OpenAI's API.
 
 Usage: ``python chats.py (own | fastapi | litserve) <HTTP port> <two other ports> <model>...``; SIGTERM ends it. ``own``
-is the front in a process of its own, ``fastapi`` the same functions behind FastAPI's StreamingResponse, and
+is the app in a process of its own, ``fastapi`` the same functions behind FastAPI's StreamingResponse, and
 ``litserve`` the chat alone with LitServe's OpenAISpec, both in two processes. The models of the
 names are those of others.py, for the first answer. The interpreter needs the framework and NumPy, ``own`` pytriton.
 """
@@ -54,7 +54,7 @@ class Embedder:
 
 
 def own(port, ports, models):
-    """Serve the front in a process of its own."""
+    """Serve the app in a process of its own."""
     from served import bind, config_of, make
 
     from pytriton.llm import ChatModel, EmbeddingModel

@@ -1,8 +1,8 @@
-// A backend that copies each input INPUT<x> to the output OUTPUT<x>: the limit of the server's front end.
+// A backend that copies each input INPUT<x> to the output OUTPUT<x>: the limit of the server's edge.
 #include <cstring>
 #include <string>
 
-#include "triton.h"
+#include "frames/triton.h"
 
 namespace {
 

@@ -13,8 +13,10 @@ TENSORS = {
     "stream": FLOATS,
     "errant": FLOATS,
     "busy": FLOATS,
+    "encoder": STRINGS,
 }
 MAX_BATCH_SIZE = 128
+WIDTH = 16  # of the vectors of "encoder"
 BUSY_S = 0.005  # of a core, for which "busy" computes, however large the batch
 SCRATCH = np.ones(1 << 16, np.float32)
 

@@ -16,7 +16,8 @@ from functools import partial
 from itertools import count
 
 import numpy as np
-from models import MAX_BATCH_SIZE, TENSORS, compute, kind
+from models import MAX_BATCH_SIZE, TENSORS, WIDTH, compute, kind
+from numpy.typing import NDArray
 
 from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
@@ -61,7 +62,24 @@ def make(model, loops=0):
         compute()
         return {"OUTPUT": 2 * INPUT}
 
-    return {"double": double, "pair": pair, "stream": stream, "echo": echo, "errant": errant, "busy": busy}[model]
+    @batch
+    def encoder(INPUT):
+        return {"result": vectors([text.decode() for text in INPUT[:, 0]])}
+
+    functions = double, pair, stream, echo, errant, busy, encoder
+    return next(each for each in functions if each.__name__ == model)
+
+
+@batch
+def encoder_of_values(INPUT: list[str]) -> NDArray[np.float32]:
+    """The model "encoder" as a typed function."""
+    return vectors(INPUT)
+
+
+def vectors(texts):
+    """A row with the length of each text, after a while."""
+    compute()
+    return np.repeat(np.array([len(text) for text in texts], np.float32)[:, np.newaxis], WIDTH, axis=1)
 
 
 def __getattr__(name):
@@ -77,6 +95,9 @@ def bind(triton, name, infer_func, max_batch_size=MAX_BATCH_SIZE):
     for suffix, dtype in TENSORS[model].items():
         inputs.append(Tensor(name=f"INPUT{suffix}", dtype=dtype, shape=(-1,)))
         outputs.append(Tensor(name=f"OUTPUT{suffix}", dtype=dtype, shape=(-1,)))
+    if model == "encoder":
+        inputs = [Tensor(name="INPUT", dtype=bytes, shape=(1,))]
+        outputs = [Tensor(name="result", dtype=np.float32, shape=(WIDTH,))]
     if model == "stream":
         inputs.append(Tensor(name="COUNT", dtype=np.int32, shape=(1,)))
     config = ModelConfig(max_batch_size=max_batch_size, batcher=DynamicBatcher(), decoupled=model == "stream")
@@ -91,11 +112,15 @@ def config_of(http_port, grpc_port, metrics_port):
 
 def serve_model(triton, name, chosen):
     """Bind a model as the command line has it."""
+    if chosen.values and kind(name) == "encoder":
+        config = ModelConfig(max_batch_size=MAX_BATCH_SIZE, batcher=DynamicBatcher())
+        triton.bind(name, encoder_of_values, config=config, example={"INPUT": "a"})
+        return
     infer_func = partial(make, kind(name), chosen.loops)
     if chosen.workers:
         from pytriton.workers import Processes
 
-        endless = {"max_requests": MAX_REQUESTS, "restart_period_s": 0.01} if chosen.restart else {}
+        endless = {"max_requests": MAX_REQUESTS} if chosen.restart else {}
         infer_func = Processes(infer_func, count=chosen.workers, **endless)
     elif chosen.remote:
         from pytriton.workers import RemoteWorkers
@@ -163,6 +188,7 @@ def main():
     parser.add_argument("--workers", type=int, default=0, help="processes for each model; 0 is a thread")
     parser.add_argument("--remote", type=int, default=0, help="remote workers on this machine, over TCP")
     parser.add_argument("--loops", type=int, default=0, help="of Python for each request, which is not batched then")
+    parser.add_argument("--values", action="store_true", help="the encoder gets lists of values, and no arrays")
     parser.add_argument("--busy", action="store_true", help="a thread beside the server that computes without end")
     chosen = parser.parse_args()
     options = {}

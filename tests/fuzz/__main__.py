@@ -1,5 +1,7 @@
 """Run the fuzzers, one after the other: ``python -m tests.fuzz --seconds 60 [target ...]``.
 
+Each reads one kind of bytes, but for ``composition``, which is a whole service (``composition.py``).
+
 Targets in C++ take CMake and clang with libFuzzer (Debian: ``clang`` and ``libclang-rt-<version>-dev``); those in
 Python take atheris. What is found is written to ``build/fuzz``; once mended, it belongs into ``tests/fuzz/corpus``.
 """
@@ -16,7 +18,9 @@ from tests.fuzz.targets import CORPUS, TARGETS
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "fuzz"
-NATIVE = ("frame", "json", "infer", "head", "predict")
+NATIVE = ("frame", "json", "infer", "head", "predict", "grpc", "h2")
+SERVICE = "composition"
+ALL = (*NATIVE, *TARGETS, SERVICE)
 MOST_BYTES = 4096
 COMPILERS = ["clang++", *(f"clang++-{version}" for version in range(25, 13, -1))]
 
@@ -25,14 +29,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--runs", type=int, default=-1, help="most executions of each target; default: any number")
-    parser.add_argument("targets", nargs="*", metavar="target", help=f"default: {', '.join([*NATIVE, *TARGETS])}")
+    parser.add_argument("targets", nargs="*", metavar="target", help=f"default: {', '.join(ALL)}")
     arguments = parser.parse_args()
-    unknown = {*arguments.targets} - {*NATIVE, *TARGETS}
+    unknown = {*arguments.targets} - {*ALL}
     if unknown:
-        parser.error(f"there is no target {', '.join(unknown)}; choose of {', '.join([*NATIVE, *TARGETS])}")
+        parser.error(f"there is no target {', '.join(unknown)}; choose of {', '.join(ALL)}")
     failed = []
-    for name in arguments.targets or [*NATIVE, *TARGETS]:
-        command = [*program(name), *options(name, arguments.seconds, arguments.runs)]
+    for name in arguments.targets or ALL:
+        if name == SERVICE:
+            command = [sys.executable, "-m", "tests.fuzz.composition", f"--seconds={arguments.seconds}"]
+        else:
+            command = [*program(name), *options(name, arguments.seconds, arguments.runs)]
         print(f"\n=== {name}: {' '.join(map(str, command))}", flush=True)
         if subprocess.run(command, cwd=ROOT).returncode:
             failed.append(name)

@@ -5,7 +5,7 @@ import sys
 try:
     import atheris
 except ImportError:
-    sys.exit("the targets in Python take atheris: pip install 'pytriton[fuzz]', which make fuzz does")
+    sys.exit("the targets in Python take atheris: pip install --group fuzz, which make fuzz does")
 
 with atheris.instrument_imports(include=["pytriton", "json", "tritonclient"]):
     from tests.fuzz.targets import TARGETS

@@ -5,7 +5,7 @@
 
 #include <future>
 
-#include "concurrent_executor.h"
+#include "proxy/concurrent_executor.h"
 #include "server.h"
 #include "worker.h"
 

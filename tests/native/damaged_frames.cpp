@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "chance.h"
+#include "frames/tensors.h"
+#include "frames/wire.h"
 #include "target.h"
-#include "tensors.h"
-#include "wire.h"
 
 namespace {
 

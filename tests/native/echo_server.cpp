@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
-#include "http/dtypes.h"
-#include "http/server_functions.h"
+#include "edge/server_functions.h"
+#include "kserve/dtypes.h"
 
 using pytriton::http::Header;
 using pytriton::http::Response;
@@ -53,7 +53,7 @@ struct TRITONSERVER_InferenceRequest {
   TRITONSERVER_ReleaseFn release = nullptr;
   TRITONSERVER_CompleteFn complete = nullptr;
   TRITONSERVER_ResponseAllocator* allocator = nullptr;
-  void* user = nullptr;
+  void *user = nullptr, *allocator_user = nullptr;
 };
 struct TRITONSERVER_InferenceResponse {
   struct Output {
@@ -95,8 +95,9 @@ void respond(TRITONSERVER_InferenceRequest* request, bool final) {
     output = {name, input.dtype, input.shape, nullptr, input.data.size(), nullptr};
     TRITONSERVER_MemoryType memory{};
     int64_t device = 0;
-    if (auto* error = request->allocator->allocate(request->allocator, name.c_str(), output.size, memory, 0,
-                                                   request->user, &output.base, &output.user, &memory, &device)) {
+    if (auto* error =
+            request->allocator->allocate(request->allocator, name.c_str(), output.size, memory, 0,
+                                         request->allocator_user, &output.base, &output.user, &memory, &device)) {
       TRITONSERVER_ErrorDelete(error);
       broken("there is memory for an output");
     }
@@ -197,6 +198,10 @@ void TestExchange::disconnect() {
   if (cancel_) std::exchange(cancel_, nullptr)();
 }
 
+void TestExchange::wait_unless(const std::atomic<bool>& is_left) const {
+  while ((!is_complete_ && !is_left) || references_) std::this_thread::yield();
+}
+
 void TestExchange::wait() const {
   while (!is_complete_ || references_) std::this_thread::yield();
 }
@@ -206,6 +211,7 @@ TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const ch
   return new TRITONSERVER_Error{code, message};
 }
 void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error) { delete error; }
+TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel, const char*, int, const char*) { return nullptr; }
 TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error) { return error->code; }
 const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }
 TRITONSERVER_DataType TRITONSERVER_StringToDataType(const char* name) {
@@ -330,11 +336,13 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetReleaseCallback(TRITONSERVER
   return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetResponseCallback(TRITONSERVER_InferenceRequest* request,
-                                                                     TRITONSERVER_ResponseAllocator* allocator, void*,
+                                                                     TRITONSERVER_ResponseAllocator* allocator,
+                                                                     void* allocator_user,
                                                                      TRITONSERVER_CompleteFn complete, void* user) {
   request->allocator = allocator;
   request->complete = complete;
   request->user = user;
+  request->allocator_user = allocator_user;
   return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*, TRITONSERVER_InferenceRequest* request,
@@ -352,7 +360,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*, TRITONSE
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(TRITONSERVER_InferenceResponse* response) {
-  return response->error;
+  if (!response->error) return nullptr;
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ErrorCode(response->error), TRITONSERVER_ErrorMessage(response->error));
 }
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(TRITONSERVER_InferenceResponse* response, const char** name,
                                                         int64_t* version) {
@@ -417,5 +426,56 @@ TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(TRITONSERVER_ResponseAlloc
   only = {allocate, free};
   *allocator = &only;
   return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server*, TRITONSERVER_Metrics**) {
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "metrics are off");
+}
+TRITONSERVER_Error* TRITONSERVER_MetricsFormatted(TRITONSERVER_Metrics*, TRITONSERVER_MetricFormat, const char**,
+                                                  size_t*) {
+  broken("there are no metrics");
+}
+TRITONSERVER_Error* TRITONSERVER_MetricsDelete(TRITONSERVER_Metrics*) { broken("there are no metrics"); }
+TRITONSERVER_Error* TRITONSERVER_ServerIsLive(TRITONSERVER_Server*, bool* is_live) {
+  *is_live = true;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_ServerIsReady(TRITONSERVER_Server*, bool* is_ready) {
+  *is_ready = true;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server*, const char*, int64_t, bool* is_ready) {
+  *is_ready = true;
+  return nullptr;
+}
+struct TRITONSERVER_Parameter;
+TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char*, TRITONSERVER_ParameterType, const void*) {
+  return nullptr;
+}
+TRITONSERVER_Parameter* TRITONSERVER_ParameterBytesNew(const char*, const void*, uint64_t) { return nullptr; }
+void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter*) {}
+TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Server*, const char*,
+                                                               const TRITONSERVER_Parameter**, uint64_t) {
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "there is none");
+}
+TRITONSERVER_Error* TRITONSERVER_ServerUnloadModel(TRITONSERVER_Server*, const char*) {
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "there is none");
+}
+TRITONSERVER_Error* TRITONSERVER_ServerUnloadModelAndDependents(TRITONSERVER_Server*, const char*) {
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "there is none");
+}
+TRITONSERVER_Error* TRITONSERVER_ServerMetadata(TRITONSERVER_Server*, TRITONSERVER_Message**) {
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "there is none");
+}
+TRITONSERVER_Error* TRITONSERVER_ServerModelMetadata(TRITONSERVER_Server*, const char*, int64_t,
+                                                     TRITONSERVER_Message**) {
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "there is none");
+}
+TRITONSERVER_Error* TRITONSERVER_ServerModelStatistics(TRITONSERVER_Server*, const char*, int64_t,
+                                                       TRITONSERVER_Message**) {
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "there is none");
+}
+TRITONSERVER_Error* TRITONSERVER_ServerModelIndex(TRITONSERVER_Server*, uint32_t, TRITONSERVER_Message**) {
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "there is none");
 }
 }

@@ -1,4 +1,4 @@
-// The part of the server that the HTTP front end calls, with models that answer with their inputs. It checks that it is
+// The part of the server that the edge calls, with models that answer with their inputs. It checks that it is
 // called as its rules say.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "http/exchange.h"
+#include "edge/exchange.h"
 
 // "echo": each output is the input of its name. "stream": three such responses, decoupled. "fails": an error.
 // "none": "echo", without a response. Their inputs are "x" (FP32, [-1]), "n" (INT64, [1]), "t" (BYTES, [-1]), "h"
@@ -45,7 +45,8 @@ class TestExchange final : public pytriton::http::Exchange {
 
   void disconnect();  // as if the client had gone
   bool is_complete() const { return is_complete_; }
-  void wait() const;  // until the answer is complete, and nobody refers to this
+  void wait() const;                                         // until the answer is complete, and nobody refers to this
+  void wait_unless(const std::atomic<bool>& is_left) const;  // or it is left to others
 
   int status = 0;
   std::string content_type, headers, answer;  // body and parts, or all chunks

@@ -4,13 +4,13 @@
 
 #include <memory>
 
-#include "codec.h"
-#include "failure.h"
-#include "json.h"
+#include "frames/failure.h"
+#include "frames/json.h"
+#include "frames/tensors.h"
+#include "proxy/codec.h"
+#include "proxy/socket_channel.h"
 #include "server.h"
-#include "socket_channel.h"
 #include "target.h"
-#include "tensors.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-// Writes and reads the frames of golden_frames.txt, as tests/unit/test_golden_frames.py does.
+// Writes and reads the frames of golden_frames.txt, as tests/unit/wire/test_golden_frames.py does.
 // Usage: golden_frames <golden_frames.txt>
 #include <array>
 #include <cstdio>
@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tensors.h"
-#include "wire.h"
+#include "frames/tensors.h"
+#include "frames/wire.h"
 
 namespace {
 

@@ -4,9 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "http/buffer.h"
-#include "http/request_parser.h"
-#include "http/response_parser.h"
+#include "edge/answer_coding.h"
+#include "edge/buffer.h"
+#include "edge/request_parser.h"
+#include "edge/response_parser.h"
+#include "kserve/v2_path.h"
 #include "target.h"
 
 namespace {
@@ -18,6 +20,21 @@ void require_same(bool condition) {
 }
 
 constexpr Limits kLimits{512, 16, 1024};
+
+// What is forwarded of a path can be in a request line, and is the same path again.
+void check_path(const Request& request) {
+  const V2Path path = parse_v2_path(request.path);
+  require_same(path.target.model.find('\0') == std::string::npos && path.region.find('\0') == std::string::npos);
+  require_same(path.action != Action::none || !allows(path.action, "POST"));
+  static_cast<void>(coding_of(request));
+  const auto target = path.action == Action::none ? std::nullopt : server_target(path);
+  if (!target) return;
+  require_same(target->find_first_of(std::string_view(" %?#\r\n\0", 7)) == std::string::npos);
+  const V2Path again = parse_v2_path(*target);
+  const bool is_forwarded = !is_metadata(path.action);
+  require_same(!is_forwarded || (again.action == path.action && again.target.model == path.target.model &&
+                                 again.target.version == path.target.version && again.region == path.region));
+}
 
 // What is read of the bytes: a line for each request, and the status of the one that is refused.
 std::vector<std::string> requests(std::string_view bytes, size_t piece) {
@@ -39,6 +56,7 @@ std::vector<std::string> requests(std::string_view bytes, size_t piece) {
       std::string line;
       for (const std::string_view part : {request.method, request.target, request.path, request.query, request.body})
         line.append(part) += '\n';
+      check_path(request);
       for (const Header& header : request.headers) (line.append(header.name) += '=').append(header.value) += '\n';
       require_same(request.body.size() <= kLimits.max_body_bytes && request.headers.size() <= kLimits.max_headers);
       require_same(request.target.find_first_of(std::string_view(" \r\n\0", 4)) == std::string_view::npos);

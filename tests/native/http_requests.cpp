@@ -1,9 +1,22 @@
 // Requests to infer and generate over HTTP, and their answers, beside a server that answers with the inputs.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "echo_server.h"
-#include "http/routes.h"
+#include "edge/answer_coding.h"
+#include "edge/route_options.h"
+#include "frames/descriptor.h"
+#include "frames/failure.h"
+#include "kserve/control_body.h"
+#include "kserve/infer.h"
+#include "kserve/v2_path.h"
 
 using namespace pytriton::http;
 
@@ -16,11 +29,15 @@ struct Answer {
 
 Answer ask(const std::string& model, const char* action, const std::string& body, std::vector<Header> headers = {}) {
   TestExchange exchange(body, std::move(headers));
-  const bool is_answered = std::strcmp(action, "infer")
-                               ? generate(nullptr, exchange, {model, -1}, !std::strcmp(action, "generate_stream"))
-                               : infer_v2(nullptr, exchange, {model, -1});
-  if (!is_answered) return {0, "", "", ""};
-  exchange.wait();
+  std::atomic<bool> is_left{false};
+  const Leave leave = [&] { is_left = true; };
+  if (!std::strcmp(action, "infer")) {
+    infer_v2(nullptr, exchange, {model, -1}, leave);
+  } else {
+    generate(nullptr, exchange, {model, -1}, !std::strcmp(action, "generate_stream"), leave);
+  }
+  exchange.wait_unless(is_left);
+  if (is_left) return {0, "", "", ""};
   return {exchange.status, exchange.answer, exchange.content_type, exchange.headers};
 }
 
@@ -58,7 +75,7 @@ void expect_refusal(const std::string& body, const std::string& part, std::vecto
 }
 
 void elements_are_exact() {
-  expect_data("FP32", "[1,4]", "[0.1,2,1e-7,16777217]", "[0.1,2.0,1e-07,16777216.0]");
+  expect_data("FP32", "[1,4]", "[0.1,2,1e-7,16777217]", "[0.1,2.0,1e-7,16777216.0]");
   expect_data("FP32", "[1,3]", "[NaN,Infinity,-Infinity]", "[NaN,Infinity,-Infinity]");
   expect_data("FP64", "[1,4]", "[0.1,5e-324,1.7976931348623157e308,-0.0]", "[0.1,5e-324,1.7976931348623157e+308,-0.0]");
   expect_data("INT64", "[2]", "[9223372036854775807,-9223372036854775808]",
@@ -72,7 +89,7 @@ void elements_are_exact() {
   expect_data("UINT32", "[1]", "[4294967295]", "[4294967295]");
   expect_data("BOOL", "[2]", "[true, false]", "[true,false]");
   expect_data("BYTES", "[1,3]", R"(["a\u0000\"\n", "", "\ud83d\ude00"])",
-              "[\"a\\u0000\\\"\\u000a\",\"\",\"\xF0\x9F\x98\x80\"]");
+              "[\"a\\u0000\\\"\\n\",\"\",\"\xF0\x9F\x98\x80\"]");
   expect_data("FP32", "[1,0]", "[]", "[]");
   expect_data("FP32", "[]", "[1.5]", "[1.5]");
   expect_data("INT32", "[1,2,2]", "[[[1,2],[3,4]]]", "[1,2,3,4]");
@@ -228,16 +245,126 @@ void classes_are_the_highest_values() {
       "classes of booleans");
 }
 
-void shared_memory_is_left_to_the_server() {
-  require(ask("echo", "infer",
-              body_of(R"({"name":"x","shape":[1],"datatype":"FP32","parameters":{"shared_memory_region":"r"}})"))
-                  .status == 0,
-          "an input in shared memory");
-  require(ask("echo", "infer",
-              body_of(input("x", "FP32", "[1,1]", "[1]"),
-                      R"(,"outputs":[{"name":"x","parameters":{"shared_memory_region":"r"}}])"))
-                  .status == 0,
-          "an output in shared memory");
+// Answers requests for the status of regions, as the server's own endpoint does.
+class Status {
+ public:
+  explicit Status(std::string region)
+      : region_(std::move(region)), listener_(listen_on_path()), thread_([this] { serve(); }) {}
+  ~Status() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+    ::unlink(kPath);
+  }
+  Status(const Status&) = delete;
+  Status& operator=(const Status&) = delete;
+
+  static constexpr const char* kPath = "status.sock";
+  std::atomic<int> asked{0};
+
+ private:
+  static pytriton::Descriptor listen_on_path() {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, kPath);  // NOLINT: it is short
+    ::unlink(kPath);
+    pytriton::Descriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    require(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+                ::listen(listener.get(), 8) == 0,
+            "there is a socket");
+    return listener;
+  }
+
+  void serve() {
+    while (true) {
+      const pytriton::Descriptor socket(::accept(listener_.get(), nullptr, nullptr));
+      if (!socket) return;
+      char data[4096];
+      const ssize_t size = ::recv(socket.get(), data, sizeof data, 0);
+      const std::string_view request(data, size > 0 ? static_cast<size_t>(size) : 0);
+      ++asked;
+      const bool is_system = request.find("/systemsharedmemory/region/r/status ") != std::string_view::npos;
+      const bool is_gpu = request.find("/cudasharedmemory/region/gpu/status ") != std::string_view::npos;
+      const std::string body = is_system ? region_ : "[]";
+      const std::string answer = std::string("HTTP/1.1 ") + (is_system || is_gpu ? "200 OK" : "404 Not Found") +
+                                 "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+      static_cast<void>(!::send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL));
+    }
+  }
+
+  const std::string region_;
+  pytriton::Descriptor listener_;
+  std::thread thread_;
+};
+
+void shared_memory_is_read_and_written() {
+  const std::string key = "pytriton-test-" + std::to_string(::getpid()), path = "/dev/shm/" + key;
+  pytriton::Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const float numbers[] = {1, 2, 3, 4};
+  require(::pwrite(file.get(), numbers, sizeof numbers, 8) == sizeof numbers, "there is shared memory");
+  RouteOptions options;
+  options.server_socket = Status::kPath;
+  set_route_options(options);
+  {
+    Status status(R"([{"name":"r","key":"/)" + key + R"(","offset":4,"byte_size":20}])");
+    const auto part = [](const char* region, const char* offset, const char* size) {
+      return std::string(R"("parameters":{"shared_memory_region":")") + region + R"(","shared_memory_offset":)" +
+             offset + R"(,"shared_memory_byte_size":)" + size + "}";
+    };
+    const auto given = [&](const std::string& from, const std::string& more = "") {
+      return ask("echo", "infer", body_of(R"({"name":"x","shape":[1,2],"datatype":"FP32",)" + from + "}", more));
+    };
+    const Answer read = given(part("r", "4", "8"));
+    require(read.status == 200 && read.body.find(R"("data":[1.0,2.0])") != std::string::npos, "an input: " + read.body);
+    require(given(part("r", "12", "8")).body.find(R"("data":[3.0,4.0])") != std::string::npos, "at its end");
+    require(status.asked == 1, "a region is looked up once");
+    const std::string wanted = R"(,"outputs":[{"name":"x",)" + part("r", "0", "8") + "}]";
+    require(given(part("r", "12", "8"), wanted).status == 200, "an output");
+    float written[2] = {};
+    require(::pread(file.get(), written, sizeof written, 4) == sizeof written && written[0] == 3 && written[1] == 4,
+            "it is written where the region begins");
+    for (const char* offset : {"13", "20", "18446744073709551615", "18446744073709551608"})
+      require(given(part("r", offset, "8")).status == 400, std::string("beyond the region: ") + offset);
+    require(given(part("r", "4", "18446744073709551608")).status == 400, "a size that overflows");
+    require(given(part("r", "4", "4")).body.find("Expected 8, got 4") != std::string::npos, "another size");
+    require(given(part("gpu", "0", "8")).status == 0, "memory of a GPU is left to the server's own endpoint");
+    require(given(part("none", "0", "8")).status == 404, "an unknown region");
+    require(::ftruncate(file.get(), 10) == 0, "it becomes shorter");
+    require(given(part("r", "4", "8")).status == 400, "a shorter region cannot be read");
+    const Answer output = ask("echo", "infer", body_of(input("x", "FP32", "[1,2]", "[1,2]"), wanted));
+    require(output.status == 400 && output.body.find("shorter") != std::string::npos, "nor written: " + output.body);
+  }
+  ::unlink(path.c_str());
+  set_route_options({});
+}
+
+void shared_memory_is_looked_up() {
+  const auto region = [](const std::string& more) {
+    return body_of(R"({"name":"x","shape":[1,1],"datatype":"FP32","parameters":{"shared_memory_region":"r")" + more +
+                   "}}");
+  };
+  const auto output = [](const std::string& more) {
+    return body_of(input("x", "FP32", "[1,1]", "[1]"),
+                   R"(,"outputs":[{"name":"x","parameters":{"shared_memory_region":"r")" + more + "}}]");
+  };
+  // There is nobody to ask here.
+  for (const std::string& body : {region(""), region(R"(,"shared_memory_byte_size":4)"), output("")})
+    expect_refusal(body, "the server's own endpoint cannot be reached", {}, 503);
+  for (const char* size : {"-1", "1.5", "\"1\"", "18446744073709551616", "null"})
+    expect_refusal(region(std::string(R"(,"shared_memory_byte_size":)") + size),
+                   "Unable to parse 'shared_memory_byte_size'");
+  expect_refusal(region(R"(,"shared_memory_offset":-1)"), "Unable to parse 'shared_memory_offset'");
+  expect_refusal(region(R"(,"binary_data_size":4)"), "But set 'binary_data_size' 'shared_memory_region'");
+  expect_refusal(output(R"(,"binary_data":true)"), "can't set both 'shared_memory_region' and 'binary_data'");
+  expect_refusal(output(R"(,"classification":0)"), "can't set both 'shared_memory_region' and 'classification'");
+}
+
+void traced_requests_are_left_to_the_server_when_they_are_right() {
+  leave_inference_to_server(true);
+  require(ask("echo", "infer", body_of(input("x", "FP32", "[1,1]", "[1]"))).status == 0, "an inference");
+  require(ask("echo", "generate", R"({"x":1})").status == 0, "generate");
+  expect_refusal(body_of(input("x", "FP32", "[1,1]", "[1]")) + "x", "failed to parse");
+  require(ask("echo", "generate", R"({"x":[[)").status == 400, "wrong JSON");
+  leave_inference_to_server(false);
 }
 
 void large_json_is_read_on_another_thread() {
@@ -251,9 +378,6 @@ void large_json_is_read_on_another_thread() {
   const std::string shape = "[1," + std::to_string(kNumbers) + "]";
   expect_data("FP32", shape, data, echoed);
   expect_refusal(body_of(input("v", "FP32", "[1,3]", data)), "Shape does not match");
-  expect_refusal(body_of(input("v", "FP32", shape, data) +
-                         R"(,{"name":"x","shape":[1],"datatype":"FP32","parameters":{"shared_memory_region":"r"}})"),
-                 "names shared memory");
   const Answer generated = ask("echo", "generate", R"({"x":)" + data + "}");
   require(generated.status == 200 && generated.body.find(echoed) != std::string::npos, "a large input of generate");
   require(ask("unknown", "generate", R"({"x":)" + data + "}").status == 404, "a large input of an unknown model");
@@ -295,16 +419,128 @@ void streams_have_an_event_for_each_response() {
   expect(ask("none", "generate_stream", R"({"x":1})"), 200, "", "a stream without responses");
 }
 
+void codings_are_chosen_by_their_weights() {
+  const auto coding = [](const std::string& accepted, const std::string& second = "") {
+    Request request;
+    request.headers = {{"Accept-Encoding", accepted}};
+    if (!second.empty()) request.headers.push_back({"accept-encoding", second});
+    return coding_of(request);
+  };
+  require(coding_of(Request()) == Coding::identity, "nothing is accepted");
+  require(coding("gzip") == Coding::gzip && coding("deflate") == Coding::deflate, "a coding alone");
+  require(coding("gzip, deflate") == Coding::identity && coding("gzip", "deflate") == Coding::identity, "a list");
+  require(coding("gzip;q=0", "deflate;q=0.001") == Coding::deflate, "a weight of 0");
+  for (const char* weight : {"1e999", "1.0000", "2", "-0", "0.5.", "", "0,5", " 1", "\"1\""})
+    require(coding(std::string("gzip;q=") + weight) == Coding::identity, std::string("no weight: ") + weight);
+  require(coding("identity;q=0, gzip;q=0.1, deflate;q=0.2") == Coding::deflate, "the best but identity");
+  std::string many;
+  for (int count = 0; count < 10'000; ++count) many += "x;q=0,";
+  require(coding(many + "gzip") == Coding::identity, "too many to read");
+}
+
+void compressed_answers_are_marked() {
+  for (const char* kind : {"gzip", "deflate"}) {
+    for (const size_t count : {1UL, 100'000UL}) {  // at once, and on another thread
+      std::string data = "[1";
+      for (size_t index = 1; index < count; ++index) data += ",1";
+      const std::string body = body_of(input("x", "FP32", "[1," + std::to_string(count) + "]", data + "]"));
+      const Answer answer = ask("echo", "infer", body, {{"Accept-Encoding", kind}});
+      require(answer.status == 200 && answer.headers == std::string("Content-Encoding: ") + kind + "\r\n",
+              "an answer is compressed: " + answer.headers);
+      require(count == 1 || answer.body.size() < body.size() / 10, "and short");
+    }
+  }
+}
+
+void paths_are_those_of_the_table() {
+  const auto is = [](const char* path, Action action, const char* anew) {
+    const V2Path found = parse_v2_path(path);
+    require(found.action == action, std::string("the action of ") + path);
+    if (action != Action::none && *anew)
+      require(server_target(found).value_or("") == anew, std::string(path) + " is written anew");
+  };
+  is("/v2/models/m%61/versions/007/infer", Action::infer, "/v2/models/ma/versions/7/infer");
+  is("/v2/models/versions/versions/1", Action::model, "");
+  is("/v2/models/a/trace/setting", Action::trace, "/v2/models/a/trace/setting");
+  is("/v2/trace/setting", Action::trace, "/v2/trace/setting");
+  is("/v2/repository/models/a/load", Action::load, "/v2/repository/models/a/load");
+  is("/v2/repository/index", Action::index, "");
+  is("/v2/repository/r/index", Action::index, "");
+  is("/v2/systemsharedmemory/region/a/register", Action::memory_register, "/v2/systemsharedmemory/region/a/register");
+  is("/v2/cudasharedmemory/unregister", Action::memory_unregister, "/v2/cudasharedmemory/unregister");
+  for (const char* path : {"/v2/",
+                           "/v2/models",
+                           "/v2/models/",
+                           "/v2/models//infer",
+                           "/v2/models/a/",
+                           "/v2/models/a/infer/",
+                           "/v2/models/a/versions/1/",
+                           "/v2/models/a/versions/",
+                           "/v2/models/a/versions/1234567890123456789/infer",
+                           "/v2/models/a/versions/1/versions/1/infer",
+                           "/v2/models/%/infer",
+                           "/v2/models/%4/infer",
+                           "/v2/models/%00/infer",
+                           "/v2/models/a%0/infer",
+                           "/v2/models/a/../b/infer",
+                           "/v2/health",
+                           "/v2/health/live/",
+                           "/v2/repository/models/a",
+                           "/v2/repository/models//load",
+                           "/v2/repository/r/s/index",
+                           "/v2/systemsharedmemory/region//status",
+                           "/v2/systemsharedmemory/region/a",
+                           "/v2x",
+                           ""})
+    is(path, Action::none, "");
+  require(!server_target(parse_v2_path("/v2/repository/models/a%20b/load")), "no path has a space");
+  require(!server_target(parse_v2_path("/v2/repository/models/a%2fb/load")), "nor a slash in a name");
+  require(!server_target(parse_v2_path("/v2/repository/models/a%0d%0ab/load")), "nor the end of a line");
+}
+
+void bodies_of_settings_are_bounded() {
+  const auto is_taken = [](Action action, std::string body) {
+    const size_t size = body.size();
+    body.append(kPadding, '\0');
+    try {
+      check_control_body(action, std::string_view(body).substr(0, size));
+      return true;
+    } catch (const pytriton::Failure& failure) {
+      require(failure.code == pytriton::Code::invalid_argument, "a body is wrong");
+      return false;
+    }
+  };
+  require(is_taken(Action::load, "") && is_taken(Action::unload, "") && !is_taken(Action::logging, ""), "no body");
+  require(is_taken(Action::load, R"({"parameters":{"config":"{}","file:1/a":"YQ=="},"x":[1]})"), "a load");
+  for (const char* body : {"[]", "{", "{}x", R"({"parameters":1})", R"({"parameters":{"x":"a"}})",
+                           R"({"parameters":{"config":1}})", R"({"parameters":{},"parameters":{}})",
+                           R"({"parameters":{"config":"\u0000"}})", "{\"x\":[[[[[[[[[[1]]]]]]]]]]}"})
+    require(!is_taken(Action::load, body), std::string("a wrong load: ") + body);
+  require(is_taken(Action::unload, R"({"parameters":{"unload_dependents":true}})"), "an unload");
+  require(!is_taken(Action::unload, R"({"parameters":{"unload_dependents":1}})"), "a wrong unload");
+  require(is_taken(Action::trace, R"({"trace_level":["A","B"],"trace_rate":"1","trace_count":null,"x":{}})"), "traces");
+  require(!is_taken(Action::trace, R"({"trace_level":[1]})"), "wrong traces");
+  require(!is_taken(Action::logging, R"({"log_file":")" + std::string(kMostSettingsBytes, 'x') + R"("})"), "too long");
+  require(is_taken(Action::load, R"({"parameters":{"config":")" + std::string(kMostSettingsBytes, 'x') + R"("}})"),
+          "a load may be longer");
+}
+
 }  // namespace
 
 int main() {
+  codings_are_chosen_by_their_weights();
+  compressed_answers_are_marked();
+  paths_are_those_of_the_table();
+  bodies_of_settings_are_bounded();
   elements_are_exact();
   wrong_data_are_refused();
   malformed_bodies_are_refused();
   binary_and_json_are_mixed();
   members_come_in_any_order();
   classes_are_the_highest_values();
-  shared_memory_is_left_to_the_server();
+  shared_memory_is_looked_up();
+  shared_memory_is_read_and_written();
+  traced_requests_are_left_to_the_server_when_they_are_right();
   large_json_is_read_on_another_thread();
   generate_takes_members_as_inputs();
   streams_have_an_event_for_each_response();

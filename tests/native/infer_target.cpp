@@ -1,8 +1,9 @@
 // A request over HTTP, beside a server that answers with its inputs: one answer, which is JSON where it says so.
 #include "echo_server.h"
-#include "failure.h"
-#include "http/routes.h"
-#include "json.h"
+#include "edge/route_options.h"
+#include "frames/failure.h"
+#include "frames/json.h"
+#include "kserve/infer.h"
 #include "target.h"
 
 namespace {
@@ -49,9 +50,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (action == 1) headers.push_back({"inference-header-content-length", head_size});
   TestExchange exchange(std::string(reinterpret_cast<const char*>(data) + kChoice, size - kChoice), std::move(headers));
   const Target target{action == 3 ? "stream" : "echo", -1};
-  const bool is_answered =
-      action < 2 ? infer_v2(nullptr, exchange, target) : generate(nullptr, exchange, target, action == 3);
-  if (is_answered) {
+  bool is_left = false;
+  const Leave leave = [&] { is_left = true; };
+  if (action < 2) {
+    infer_v2(nullptr, exchange, target, leave);
+  } else {
+    generate(nullptr, exchange, target, action == 3, leave);
+  }
+  if (!is_left) {
     exchange.wait();
     check_answer(exchange);
   }

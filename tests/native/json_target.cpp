@@ -1,6 +1,6 @@
 // What reads JSON that a worker, the server or a file holds: a value or a FrameError, and texts keep their bytes.
-#include "failure.h"
-#include "json.h"
+#include "frames/failure.h"
+#include "frames/json.h"
 #include "server.h"
 #include "target.h"
 

@@ -3,8 +3,8 @@
 #include <cstdarg>
 #include <mutex>
 
-#include "failure.h"
-#include "interpreter.h"
+#include "frames/failure.h"
+#include "proxy/interpreter.h"
 #include "server.h"
 
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "chance.h"
-#include "wire.h"
+#include "frames/wire.h"
 
 class LocalWorker {
  public:

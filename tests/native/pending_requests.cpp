@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "pending_request.h"
+#include "inprocess/pending_request.h"
 
 using pytriton::NotificationQueue;
 using pytriton::PendingRequest;

@@ -4,9 +4,10 @@
 #include <thread>
 
 #include "echo_server.h"
-#include "failure.h"
-#include "http/routes.h"
-#include "json.h"
+#include "edge/route_options.h"
+#include "frames/failure.h"
+#include "frames/json.h"
+#include "predict/predict.h"
 #include "target.h"
 
 namespace {
@@ -19,19 +20,19 @@ constexpr const char* kTyped = R"json({"name": "typed", "max_batch_size": 4, "in
   {"name": "s", "data_type": "TYPE_STRING", "dims": [1], "optional": true},
   {"name": "d", "data_type": "TYPE_STRING", "dims": [1], "optional": true},
   {"name": "l", "data_type": "TYPE_STRING", "dims": [-1], "optional": true},
-  {"name": "a", "data_type": "TYPE_FP16", "dims": [-1, 2], "optional": true}], "output": [
+  {"name": "a", "data_type": "TYPE_FP32", "dims": [-1, 2], "optional": true}], "output": [
   {"name": "i", "data_type": "TYPE_INT64", "dims": [1]}, {"name": "f", "data_type": "TYPE_FP64", "dims": [1]},
-  {"name": "s", "data_type": "TYPE_STRING", "dims": [1]}, {"name": "d", "data_type": "TYPE_STRING", "dims": [1]},
-  {"name": "l", "data_type": "TYPE_STRING", "dims": [-1]}, {"name": "a", "data_type": "TYPE_FP16", "dims": [-1, 2]}],
+  {"name": "s", "data_type": "TYPE_STRING", "dims": [1]},
+  {"name": "l", "data_type": "TYPE_STRING", "dims": [-1]}, {"name": "a", "data_type": "TYPE_FP32", "dims": [-1, 2]}],
   "parameters": {"pytriton.signature": {"string_value": "{\"version\": 1, \"passes\": \"arrays\", \"result\": \"object\",
-  \"input\": {\"properties\": {\"i\": {\"type\": \"integer\", \"minimum\": -5, \"maximum\": 9},
-    \"f\": {\"type\": \"number\"}, \"s\": {\"type\": \"string\", \"maxLength\": 4},
+  \"input\": {\"properties\": {\"i\": {\"type\": \"integer\"},
+    \"f\": {\"type\": \"number\"}, \"s\": {\"type\": \"string\"},
     \"d\": {\"type\": \"string\", \"contentEncoding\": \"base64\"},
-    \"l\": {\"type\": \"array\", \"items\": {\"type\": \"string\", \"enum\": [\"a\", \"b\"]}},
-    \"a\": {\"dtype\": \"FP16\", \"shape\": [-1, 2]}}},
+    \"l\": {\"type\": \"array\", \"items\": {\"type\": \"string\"}},
+    \"a\": {\"dtype\": \"FP32\", \"shape\": [-1, 2]}}},
   \"output\": {\"properties\": {\"i\": {\"type\": \"integer\"}, \"f\": {\"type\": \"number\"},
-    \"s\": {\"encoding\": \"json\"}, \"d\": {\"type\": \"string\", \"contentEncoding\": \"base64\"},
-    \"l\": {\"type\": \"array\", \"items\": {\"type\": \"string\"}}, \"a\": {\"dtype\": \"FP16\", \"shape\": [-1, 2]}}}}"}}})json";
+    \"s\": {\"type\": \"string\"},
+    \"l\": {\"type\": \"array\", \"items\": {\"type\": \"string\"}}, \"a\": {\"dtype\": \"FP32\", \"shape\": [-1, 2]}}}}"}}})json";
 
 constexpr const char* kDeclared = R"json({"name": "declared", "max_batch_size": 3, "input": [
   {"name": "x", "data_type": "TYPE_FP32", "dims": [-1, -1], "optional": true},

@@ -8,7 +8,8 @@
 #include <thread>
 
 #include "echo_server.h"
-#include "http/routes.h"
+#include "edge/route_options.h"
+#include "predict/predict.h"
 
 using namespace pytriton::http;
 

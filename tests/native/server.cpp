@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tensors.h"
+#include "frames/tensors.h"
 
 std::atomic<int> Ticket::open{0}, Ticket::unreleased{0};
 ClientLock client_lock;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "triton.h"
+#include "frames/triton.h"
 
 // What a client waits for. It outlives its request, as a stream does.
 struct Ticket {

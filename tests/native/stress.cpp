@@ -7,8 +7,8 @@
 #include <cstdlib>
 
 #include "chance.h"
-#include "concurrent_executor.h"
 #include "local_worker.h"
+#include "proxy/concurrent_executor.h"
 #include "server.h"
 #include "worker.h"
 

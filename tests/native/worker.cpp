@@ -11,9 +11,9 @@
 #include <optional>
 #include <vector>
 
-#include "arena.h"
 #include "chance.h"
-#include "failure.h"
+#include "frames/arena.h"
+#include "frames/failure.h"
 #include "server.h"
 
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <thread>
 
-#include "arena.h"
-#include "descriptor.h"
+#include "frames/arena.h"
+#include "frames/descriptor.h"
 
 constexpr int kMostRequests = 4;  // of a batch
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -56,10 +57,14 @@ def hang():
 
 
 FOLDER = Path(sys.argv[1])
+if "blocked" in sys.argv:  # for the threads and processes that are started from here on
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGTERM})
+if "ignored" in sys.argv:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 logging.basicConfig(level=logging.INFO)
 triton = Triton(
     config=TritonConfig(**json.loads(sys.argv[2])),
-    triton_lifecycle_policy=TritonLifecyclePolicy(restart_server=False if "final" in sys.argv else None),
+    triton_lifecycle_policy=TritonLifecyclePolicy(restart_server="final" not in sys.argv),
 )
 if "workers" in sys.argv:  # the functions are the main module's, which has no guard
     functions = {"double": Processes(lambda: double, count=2), "gated": Processes(lambda: gated, count=1)}

@@ -16,7 +16,26 @@ from pytriton.config import TritonConfig
 from pytriton.utils.workspace import TEMPORARY_FOLDERS
 
 HOST = Path(__file__).with_name("host.py")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
+
+
+def wait_for_error(call: Callable[[float], object], kind: type[Exception], text: str) -> None:
+    """Make a call that fails, with longer and longer time limits, until its error has a text.
+
+    A server on a busy machine may say nothing within a short limit, and a long one is waited for to its end.
+
+    Raises:
+        AssertionError: The error with the longest limit is another one.
+    """
+    said = ""
+    for limit_s in (1.0, 4.0, 16.0, 60.0):
+        try:
+            call(limit_s)
+        except kind as error:
+            said = str(error)
+        if text in said:
+            return
+    raise AssertionError(f"{text!r} is not in {said!r}")
 
 
 def wait_for(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:

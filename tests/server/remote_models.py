@@ -169,3 +169,20 @@ def make_places():
         return answers
 
     return places
+
+
+def make_leaving():
+    """Doubles; its event loop gets an exit with 1, and is stopped with 2."""
+
+    @batch
+    async def leaving(x):
+        async def leave():
+            raise SystemExit(3)
+
+        if x[0, 0] == 1:
+            await asyncio.gather(leave())
+        elif x[0, 0] == 2:
+            asyncio.get_running_loop().stop()
+        return {"y": x * 2}
+
+    return leaving

@@ -10,13 +10,14 @@ from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from tests.server.command import Command, run
 from tests.server.conftest import local_config
 from tests.server.ports import reserved_ports
+from tests.server.tls import Certificates
 
 pytestmark = pytest.mark.either_proxy
 
 PROGRAM = """
 import numpy as np
 from pytriton.model_config import Tensor
-from pytriton.triton import Triton
+from pytriton.triton import Triton, TritonSecurityConfig
 
 
 def double(requests):
@@ -30,6 +31,12 @@ def bind(triton):
 
 def make():
     triton = Triton()
+    bind(triton)
+    return triton
+
+
+def make_open():
+    triton = Triton(rest=True, security_config=TritonSecurityConfig(restricted_endpoints=[]))
     bind(triton)
     return triton
 
@@ -97,6 +104,56 @@ def test_options_reach_the_server_and_the_token_its_endpoints(serve, tmp_path):
     with ModelClient(url, "m", access_token="t0p") as client:
         client.load_model()
     assert command.end() == 0
+
+
+def test_the_url_that_is_printed_unlocks_the_status_once(serve):
+    with reserved_ports(1) as (port,):
+        command, url = serve("bind", f"--rest-port={port}")
+        command.wait_for("/#/unlock/")
+        printed = next(line.split()[-1] for line in command.output.splitlines() if "/#/unlock/" in line)
+        assert printed.startswith(f"http://127.0.0.1:{port}/#/unlock/")
+        done = run("status", printed)
+        assert done.returncode == 0
+        assert "READY" in done.stdout  # which needs the token
+        assert url in done.stdout
+        assert url in done.stdout
+        command.wait_for("/#/unlock/", 2)
+        again = run("status", printed)
+        assert again.returncode == 1
+        assert "this code was used before, or is none" in again.stderr
+        assert command.end() == 0
+
+
+@pytest.mark.parametrize("of", ["the server", "the application"])
+def test_the_url_that_is_printed_unlocks_the_status_over_tls(serve, tmp_path, monkeypatch, of):
+    files = Certificates.in_folder(tmp_path)
+    if of == "the server":
+        options = ["http_use_ssl=true", f"http_server_cert={files.chain}", f"http_server_key={files.key}"]
+    else:
+        options = []
+        monkeypatch.setenv("PYTRITON_REST_CERTIFICATE", str(files.chain))
+        monkeypatch.setenv("PYTRITON_REST_KEY", str(files.key))
+    with reserved_ports(1) as (port,):
+        command, url = serve("bind", f"--rest-port={port}", *(f"-o{option}" for option in options))
+        command.wait_for("/#/unlock/")
+        printed = next(line.split()[-1] for line in command.output.splitlines() if "/#/unlock/" in line)
+        assert printed.startswith(f"https://127.0.0.1:{port}/#/unlock/")
+        distrusted = run("status", printed, "--tls")
+        assert "certificate verify failed" in distrusted.stderr
+        done = run("status", printed, "--tls", "--roots", str(files.root))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "READY" in done.stdout
+        assert url in done.stdout
+        assert command.end() == 0
+
+
+def test_no_url_is_printed_where_there_is_nothing_to_unlock(serve):
+    with reserved_ports(1) as (port,):
+        command, url = serve("make_open", f"--rest-port={port}")
+        assert ask(url) == [[2, 4]]
+        command.wait_for("Press CTRL+C")
+        assert command.end() == 0
+        assert "/#/unlock/" not in command.output
 
 
 def test_a_port_in_use_is_told_without_a_traceback(serve):

@@ -39,7 +39,8 @@ def test_with_the_token_it_tells_what_the_models_have_done(url):
     assert f"{url}: live, ready; triton 2." in done.stdout
     (row,) = [line.split() for line in done.stdout.splitlines() if "READY" in line]
     assert row[:6] == ["m", "1", "READY", "3", "1", "0"]
-    assert row[-2:] == ["s", "ago"]
+    assert row[-2] in ("s", "min")  # since the server of this module was called
+    assert row[-1] == "ago"
 
 
 def test_without_the_token_it_says_how_to_give_it(url):

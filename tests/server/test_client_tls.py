@@ -9,6 +9,7 @@ from pytriton.client.exceptions import PyTritonClientTimeoutError, PyTritonClien
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton
 from tests.server.conftest import LOCALHOST, local_config
+from tests.server.processes import wait_for_error
 from tests.server.relay import relay
 from tests.server.tls import Certificates
 
@@ -105,5 +106,9 @@ def test_client_with_a_certificate_is_known_to_the_server(mutual_url, certificat
 
 @pytest.mark.parametrize("client", [None, "stranger"])
 def test_client_that_the_server_does_not_know_is_refused(mutual_url, certificates, client):
-    with pytest.raises(PyTritonClientTimeoutError, match="demands clients' certificates"):
-        infer(mutual_url, trusting(certificates, client=client), init_timeout_s=1)
+    tls = trusting(certificates, client=client)
+    wait_for_error(
+        lambda timeout_s: infer(mutual_url, tls, init_timeout_s=timeout_s),
+        PyTritonClientTimeoutError,
+        "demands clients' certificates",
+    )

@@ -20,6 +20,9 @@ import yaml
 
 from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientError
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.rest import RestConfig
+from pytriton.triton import TritonSecurityConfig
 from tests.server.ports import reserved_ports
 from tests.server.processes import wait_for
 
@@ -99,7 +102,7 @@ def test_a_pod_becomes_ready_and_its_hook_and_signal_lose_no_request_under_load(
     assert process.poll() is None, process.communicate()[1]
     assert succeeds(CONTAINER["readinessProbe"], http)
     assert succeeds(CONTAINER["livenessProbe"], http)
-    wait_for(lambda: succeeds({"httpGet": {"path": "/health/ready"}}, rest), "the REST front")
+    wait_for(lambda: succeeds({"httpGet": {"path": "/health/ready"}}, rest), "the app")
     request = urllib.request.Request(f"http://127.0.0.1:{rest}/predict/shout", b'{"text": "what a day"}')
     with urllib.request.urlopen(request) as answer:
         assert json.load(answer) == {"result": "WHAT A DAY"}
@@ -151,6 +154,19 @@ def test_manifests_match_the_schemas_of_kubernetes(kustomization, tmp_path):
             assert item["metadata"]["labels"]["app.kubernetes.io/name"] == "models"
             validate.validate(item, "1.30", strict=True)
     assert ("HorizontalPodAutoscaler" in kinds) != ("ScaledObject" in kinds)
+
+
+def test_the_token_that_the_manifests_begin_with_is_refused():
+    token = (KUBERNETES / "base" / "token").read_text().strip()
+    with pytest.raises(PyTritonValidationError, match="stands in deploy/kubernetes for a token of yours"):
+        TritonSecurityConfig(token)
+    with pytest.raises(PyTritonValidationError, match="access_token is 'replace-me'"):
+        RestConfig(access_token=token).validate()
+    environment = {**os.environ, "PYTRITON_ACCESS_TOKEN_FILE": str(KUBERNETES / "base" / "token")}
+    command = [sys.executable, "-m", "pytriton", "serve", *CONTAINER["args"]]
+    ran = subprocess.run(command, cwd=ROOT / "deploy", env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.returncode
+    assert "stands in deploy/kubernetes for a token of yours" in ran.stderr
 
 
 def test_files_name_only_files_that_are_there():

@@ -315,7 +315,7 @@ def posted(environment: dict[str, str], terms: dict[str, list[float]]) -> tuple[
         return response.status, json.load(response)
 
 
-def test_the_front_is_mounted_in_an_application_with_routes_and_rules_of_its_own(environment):
+def test_the_app_is_mounted_in_an_application_with_routes_and_rules_of_its_own(environment):
     with started("rest_in_fastapi", environment) as application:
         assert any("Uvicorn running" in line for line in application.stderr)
         with closing(HTTPConnection("127.0.0.1", int(environment["PORT"]), timeout=DEADLINE_S)) as connection:

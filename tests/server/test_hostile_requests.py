@@ -22,7 +22,7 @@ from pytriton.triton import VALID_TRITON_ENDPOINTS, TritonSecurityConfig
 from tests.server.conftest import LOCALHOST, local_config
 from tests.server.own_server import server_of, serving
 from tests.server.processes import descendants
-from tests.server.proxies import HAS_NATIVE_FRONTEND, MALFORMED, native_part_only
+from tests.server.proxies import HAS_EDGE, MALFORMED, native_part_only
 
 pytestmark = pytest.mark.either_proxy
 
@@ -40,7 +40,6 @@ ENDPOINTS = {
     "shared memory": "/v2/systemsharedmemory/region/r/register",
     "CUDA shared memory": "/v2/cudasharedmemory/region/r/register",
 }
-FAST = ("infer", "version", "generate", "generate_stream")  # the native HTTP front end answers these itself
 NESTED = {
     "arrays": b"[" * DEPTH,
     "objects": b'{"a":' * DEPTH,
@@ -133,10 +132,7 @@ def request(*inputs, **members):
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_deeply_nested_json_is_refused_at_each_endpoint(post, paths, endpoint):
     status, text = post(paths[endpoint], NESTED["arrays"])
-    if HAS_NATIVE_FRONTEND and endpoint in FAST:
-        assert (status, "error" in json.loads(text)) == (400, True)
-    else:
-        assert (status, "failed to parse the request JSON" in text) == (500, True)
+    assert (status, "error" in json.loads(text)) == (MALFORMED, True)
 
 
 @pytest.mark.parametrize("endpoint", ["infer", "generate", "load"])
@@ -148,7 +144,7 @@ def test_it_does_not_matter_what_is_nested(post, paths, endpoint, what):
 def test_deeply_nested_values_of_a_tensor_are_read_or_refused(post, paths):
     values = '{"inputs":[{"name":"x","datatype":"FP32","shape":[1,1],"data":' + "[" * DEPTH + "1" + "]" * DEPTH + "}]}"
     status, text = post(paths["infer"], values)
-    if HAS_NATIVE_FRONTEND:
+    if HAS_EDGE:
         assert status == 400
     else:
         assert (status, json.loads(text)["outputs"][0]["data"]) == (200, [2.0])
@@ -161,7 +157,7 @@ def test_deeply_nested_json_is_refused_when_it_is_compressed(post, paths, encodi
 
 @pytest.mark.parametrize("endpoint", ["infer", "generate", "load", "trace", "logging", "shared memory"])
 def test_a_body_of_many_small_chunks_is_refused_at_each_endpoint(post_chunks, paths, endpoint):
-    assert post_chunks(paths[endpoint], ord("["), DEPTH) == (MALFORMED if endpoint in FAST else 500)
+    assert post_chunks(paths[endpoint], ord("["), DEPTH) == MALFORMED
 
 
 @native_part_only
@@ -208,10 +204,25 @@ def test_too_many_parameters_are_refused_at_once(post, paths):
 
 
 @native_part_only
-@pytest.mark.parametrize("names", [lambda number: "y", lambda number: f"y{number}"], ids=["one", "different"])
-def test_too_many_outputs_are_refused_at_once(post, paths, names):
-    status, text = post(paths["infer"], request(outputs=[{"name": names(number)} for number in range(MANY)]))
+def test_too_many_outputs_are_refused_at_once(post, paths):
+    status, text = post(paths["infer"], request(outputs=[{"name": f"y{number}"} for number in range(MANY)]))
     assert (status, "more than 16384 outputs" in text) == (400, True)
+
+
+@native_part_only
+@pytest.mark.parametrize("count", [2, MANY])
+def test_an_output_that_is_requested_twice_is_refused(post, paths, stub, numbers, count):
+    message = "output 'y' is requested more than once"
+    status, text = post(paths["infer"], request(outputs=[{"name": "y"}] * count))
+    assert (status, message in text) == (400, True)
+    asked = service_pb2.ModelInferRequest(model_name=numbers, raw_input_contents=[bytes(12)])
+    asked.inputs.add(name="x", datatype="FP32", shape=[1, 3])
+    for _ in range(count):
+        asked.outputs.add(name="y")
+    # The edge counts them before it looks at their names.
+    with pytest.raises(grpc.RpcError, match=message if count == 2 else f"{message}|too many parameters or tensors"):
+        stub.ModelInfer(asked, timeout=60)
+    assert post(paths["infer"], request(outputs=[{"name": "y"}]))[0] == 200
 
 
 @pytest.mark.parametrize("size", [11, 13, 1 << 32, (1 << 63) - 1, (1 << 64) - 1, -1, "12", None])

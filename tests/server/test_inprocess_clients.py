@@ -32,6 +32,7 @@ from tests.server.gated import Gated
 from tests.server.inprocess_models import STRINGS, Models, inprocess_models, row
 from tests.server.processes import DEADLINE_S
 from tests.server.proxies import native_part_only
+from tests.unit.children import in_child
 from tests.unit.generators import Endless, count_up
 
 pytestmark = [pytest.mark.either_proxy, native_part_only]
@@ -134,6 +135,15 @@ def test_a_server_that_does_not_run_cannot_be_reached(doubler: str):
         pytest.raises(PyTritonClientTimeoutError, match="not started"),
     ):
         client.infer_sample(row(1)[0])
+
+
+def test_a_client_in_a_forked_child_says_at_once_that_the_server_is_the_parents(models: Models, doubler: str):
+    def call() -> str:
+        with ModelClient(models.triton.server, doubler) as client, pytest.raises(PyTritonClientClosedError) as caught:
+            client.infer_batch(row(1))
+        return str(caught.value)
+
+    assert "was forked from process" in in_child(call)
 
 
 def test_a_call_that_takes_too_long_is_cancelled(models: Models):

@@ -14,6 +14,7 @@ from pytriton.model import Model
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_spec import describe
 from pytriton.pool.pool import ServedModel
+from pytriton.pool.threads import workers_of
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
 from tests.server.proxies import native_part_only
@@ -33,7 +34,7 @@ def test_a_callable_of_this_process_serves_a_server_of_this_process(tmp_path: Pa
     store.mkdir()
     tensors = [Tensor(name="x", shape=(-1,), dtype=np.float32)], [Tensor(name="y", shape=(-1,), dtype=np.float32)]
     config = describe("double", 1, *tensors, ModelConfig(), 1)
-    bound = Model([double], ServedModel(config, TritonContext(), Options(), Observation()), native=True)
+    bound = Model(workers_of(double), ServedModel(config, TritonContext(), Options(), Observation()), native=True)
     bound.start(store, tmp_path / "socket", lambda model: None, lambda: None)
     try:
         with Server(model_repository=str(store), model_control_mode=ModelControlMode.EXPLICIT) as server:

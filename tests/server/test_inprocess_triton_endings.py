@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
+import urllib.request
+import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry
 
+from pytriton.client import ModelClient
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError
+from pytriton.inprocess import Triton
 from pytriton.model_config import SequenceBatcher
 from tests.server.inprocess_models import Models, first, inprocess_models, row
 from tests.server.processes import DEADLINE_S, wait_for
@@ -119,6 +126,69 @@ def test_requests_in_flight_are_answered_before_an_end(form: str, ending: str):
         for number, each in enumerate(sent):
             assert {first(response) for response in each if response.outputs} == {number}
         opening.join()
+
+
+def workers() -> list[str]:
+    """The threads of instances."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("pytriton-model-")]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_triton_to_which_nothing_refers_stops_and_answers_what_is_in_flight(form: str, tmp_path: Path):
+    held = Held()
+    triton = Triton(workspace=tmp_path / "workspace")
+    triton.connect()
+    page = triton.serve_metrics(0, registry=CollectorRegistry())
+    models = Models(triton)
+    name = held.bind(models, form)
+    sent = models.send(name, row(1))
+    assert held.gate.entered.wait(DEADLINE_S)
+    gone = weakref.ref(triton)
+    del triton, models
+    held.gate.open()
+    assert {first(response) for response in sent if response.outputs} == {1}
+    del sent
+
+    def collected() -> bool:
+        gc.collect()
+        return gone() is None
+
+    wait_for(collected, "the object to be collected")
+    wait_for(lambda: not workers(), "the instances to end")
+    wait_for(lambda: not (tmp_path / "workspace").exists(), "the workspace to be removed")
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(page)
+
+
+@pytest.mark.parametrize("keep", [lambda triton: triton.server, lambda triton: triton.client("model-0")])
+def test_a_triton_stays_for_its_server_and_clients(keep: Any):
+    triton = Triton()
+    triton.connect()
+    models = Models(triton)
+    name = models.bind(lambda requests: [{"y": request["x"] * 2} for request in requests])
+    kept = keep(triton)
+    del triton, models
+    gc.collect()
+    if isinstance(kept, ModelClient):
+        assert kept.infer_sample(np.ones(2, np.float32))["y"].tolist() == [2, 2]
+        kept.close()
+    else:
+        assert first(next(kept.model(name).infer(inputs={"x": row(2)}))) == 4
+    del kept
+
+    def stopped() -> bool:
+        gc.collect()
+        return not workers()
+
+    wait_for(stopped, "the instances to end")
+
+
+def test_a_triton_that_was_never_connected_leaves_no_files(tmp_path: Path):
+    triton = Triton(workspace=tmp_path / "workspace")
+    assert (tmp_path / "workspace").exists()
+    del triton
+    gc.collect()
+    wait_for(lambda: not (tmp_path / "workspace").exists(), "the workspace to be removed")
 
 
 def test_a_request_that_outlasts_the_question_whether_its_model_has_gone_is_answered(monkeypatch: pytest.MonkeyPatch):

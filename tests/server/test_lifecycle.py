@@ -27,9 +27,10 @@ from pytriton.exceptions import (
 )
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
+from pytriton.utils.workspace import Workspace
 from tests.server.conftest import local_config
 from tests.server.leftovers import nothing_left
-from tests.server.own_server import TENSORS
+from tests.server.own_server import TENSORS, server_of, serving
 from tests.server.processes import DEADLINE_S, is_alive, wait_for
 
 pytestmark = pytest.mark.either_proxy
@@ -164,6 +165,21 @@ def test_a_stop_before_the_start_does_nothing(free_config):
         triton.run()
         assert np.array_equal(infer(free_config, "double"), X * 2)
         assert triton.stop() is True
+
+
+def test_a_stop_that_fails_ends_everything_else_and_is_over(free_config):
+    class Unremovable(Workspace):
+        def clean(self):
+            super().clean()
+            raise OSError("a file is in use")
+
+    triton = serving(free_config, workspace=Unremovable())
+    triton.run()
+    server = server_of(free_config)
+    with pytest.raises(OSError, match="in use"):
+        triton.stop()
+    assert triton.stop() is False  # instead of waiting for the first one
+    wait_for(lambda: not is_alive(server), "the server to end")
 
 
 def test_a_stopped_object_says_that_it_cannot_be_used_again(free_config):

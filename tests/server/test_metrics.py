@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytriton.client import AsyncioModelClient, DecoupledModelClient, FuturesModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonServerError
-from pytriton.rest.metrics import FrontMetrics
+from pytriton.rest.metrics import AppMetrics
 from pytriton.triton import Triton
 from pytriton.workers import Processes
 from tests.server.arrays import filled
@@ -175,10 +175,10 @@ def test_the_dashboard_asks_for_metrics_that_exist(bind, url, page, triton_confi
     for each in (page, f"http://127.0.0.1:{triton_config.metrics_port}/metrics"):
         with urlopen(each, timeout=DEADLINE_S) as answer:
             there |= set(re.findall(r"^(\w+)[{ ]", answer.read().decode(), re.MULTILINE))
-    front = FrontMetrics()
-    front.begin()
-    front.end("/predict/{model}", "m", 200, 0.1, 10, 20)
-    there |= set(re.findall(r"^(\w+)[{ ]", front.text(), re.MULTILINE))
+    app = AppMetrics()
+    app.begin()
+    app.end("/predict/{model}", "m", 200, 0.1, 10, 20)
+    there |= set(re.findall(r"^(\w+)[{ ]", app.text(), re.MULTILINE))
     dashboard = json.loads(DASHBOARD.read_text())
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
     asked = set(re.findall(r"\b(?:nv|pytriton)_\w+", " ".join(expressions)))

@@ -246,7 +246,7 @@ def test_stop_answers_what_an_ensemble_works_on(free_config, ensembles):
         made = pool.submit(infer, free_config, "twice")
         gated.wait_called()
         stopped = pool.submit(triton.stop)
-        wait_for(lambda: triton._stopping, "the stop to begin")
+        wait_for(lambda: triton._lifecycle.stopping, "the stop to begin")
         gated.gate.open()
         assert np.array_equal(made.result(DEADLINE_S), X * 4)
         assert stopped.result(DEADLINE_S) is True

@@ -117,6 +117,16 @@ def test_a_worker_answers_small_and_large_batches(triton, workers, address, tmp_
                 np.testing.assert_array_equal(y, x * 2)
 
 
+def test_a_coroutine_that_exits_or_stops_its_loop_fails_its_own_request_alone(triton, workers, address):
+    process = workers("leaving=make_leaving")
+    with bound(triton, "leaving", RemoteWorkers(address)):
+        with pytest.raises(PyTritonClientInferenceServerError, match="SystemExit: 3"):
+            infer(triton, "leaving", np.ones((1, 4), np.float32))
+        for value in (2, 3):
+            assert infer(triton, "leaving", np.full((1, 4), value, np.float32))[0, 0] == 2 * value
+        assert process.poll() is None
+
+
 def test_texts_written_inputs_errors_and_coroutines(triton, workers, address):
     workers("texts=make_texts", "writing=make_writing", "failing=make_failing", "waiting=make_waiting")
     remote = RemoteWorkers(address)
@@ -176,7 +186,8 @@ def test_requests_wait_in_the_server_while_a_slow_worker_is_busy(triton, workers
         answers = [pool.submit(infer, triton, "slow")]
         wait_for((tmp_path / "held").exists, "the callable to be busy")
         answers += [pool.submit(infer, triton, "slow") for _ in range(6)]
-        wait_for(lambda: pending_requests(triton.metrics, "slow") == 6, "the others to wait in the server")
+        # But for one that is sent ahead where messages take long beside the callable, as on a busy machine.
+        wait_for(lambda: pending_requests(triton.metrics, "slow") >= 5, "the others to wait in the server")
         (tmp_path / "hold").unlink()
         for answer in answers:
             np.testing.assert_array_equal(answer.result(), X * 2)
@@ -467,7 +478,7 @@ def test_a_worker_that_hangs_is_lost_after_three_heartbeats(triton, workers, add
 def test_arguments_are_checked():
     with pytest.raises(PyTritonValidationError, match=r"other machines can reach tcp://0\.0\.0\.0:5555"):
         RemoteWorkers("tcp://0.0.0.0:5555")
-    with pytest.raises(PyTritonBadParameterError, match="give both key and worker_keys"):
+    with pytest.raises(PyTritonBadParameterError, match="give key and worker_keys, or none"):
         RemoteWorkers("tcp://127.0.0.1:5555", key="x")
     with pytest.raises(PyTritonBadParameterError, match="listen is 'localhost:5555'; give tcp://HOST:PORT"):
         RemoteWorkers("localhost:5555")

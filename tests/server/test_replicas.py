@@ -23,7 +23,7 @@ from pytriton.client import ModelClient
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.server.backends import LIBRARY
-from pytriton.server.installation import HTTP_FRONTEND
+from pytriton.server.installation import EDGE
 from pytriton.triton import Triton, TritonConfig
 from tests.server.conftest import LOCALHOST, local_config
 from tests.server.ports import reserved_ports
@@ -38,9 +38,7 @@ UNTIL_BOTH_ANSWERED = 20
 pytestmark = [
     pytest.mark.either_proxy,
     pytest.mark.skipif(shutil.which("haproxy") is None, reason="HAProxy is not installed"),
-    pytest.mark.skipif(
-        not LIBRARY.with_name(HTTP_FRONTEND).is_file(), reason="the native HTTP front end was not compiled here"
-    ),
+    pytest.mark.skipif(not LIBRARY.with_name(EDGE).is_file(), reason="the edge was not compiled here"),
 ]
 
 

@@ -7,7 +7,7 @@ import pytest
 from pytriton.client import ModelClient
 from pytriton.decorators import batch, with_requests
 from tests.server.arrays import filled
-from tests.server.proxies import HAS_NATIVE_FRONTEND
+from tests.server.proxies import HAS_EDGE
 from tests.server.raw import post
 
 
@@ -90,7 +90,7 @@ def test_details_and_parameters_of_merged_requests_are_not_mixed_up(gated, traff
 
 def test_an_id_that_is_no_text_is_refused_or_as_good_as_none(triton_config, seen):
     status, body = post(triton_config, seen.model, b'"id":"\xff"')
-    if HAS_NATIVE_FRONTEND:
+    if HAS_EDGE:
         assert (status, b"UTF8" in body) == (400, True)
     else:
         assert (status, seen[0].request_id) == (200, "")

@@ -1,10 +1,15 @@
 """A callable that keeps its inputs: they never change, and their memory is used again once they are dropped."""
 
+import os
+from contextlib import suppress
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from pytriton.client import ModelClient
 from pytriton.decorators import batch
+from pytriton.model_config import Tensor
 from tests.server.arrays import filled
 
 SMALL, LARGE = 4, 50_000
@@ -120,3 +125,38 @@ def test_outputs_may_be_arrays_that_the_callable_goes_on_using(bind, traffic):
     with ModelClient(traffic.url, bind(accumulate)) as client:
         answers = [client.infer_batch(filled(1, 1, LARGE))["y"] for _ in range(5)]
     assert [(answer.min(), answer.max()) for answer in answers] == [(n, n) for n in range(1, 6)]
+
+
+def arenas():
+    """Memory in the arenas of all connections that this process has, in bytes by the file."""
+    found = {}
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            if "pytriton-arena" in os.readlink(descriptor):
+                status = os.stat(descriptor)
+                found[status.st_ino] = status.st_blocks * 512
+    return found
+
+
+@pytest.mark.parametrize("form", ["plain", "async"])
+def test_memory_of_one_large_request_and_answer_is_given_back_after_small_ones(bind, traffic, form):
+    @batch
+    def plain(x):
+        return [x]
+
+    @batch
+    async def coroutine(x):
+        return [x]
+
+    others = arenas()  # of models that were there before, which may give memory back meanwhile
+
+    def arena_bytes():
+        return sum(size for file, size in arenas().items() if file not in others)
+
+    tensors = [[Tensor(name=name, shape=(-1,), dtype=np.uint8)] for name in "xy"]
+    with ModelClient(traffic.url, bind(plain if form == "plain" else coroutine, *tensors)) as client:
+        client.infer_batch(np.zeros((1, 64 << 20), np.uint8))
+        assert arena_bytes() >= 128 << 20
+        for _ in range(200):
+            client.infer_batch(np.zeros((1, 4), np.uint8))
+        assert arena_bytes() <= 2 << 20

@@ -127,9 +127,9 @@ async def test_every_client_calls_a_server_that_protects_everything(options, env
                 assert np.array_equal(client.infer_sample(X)["y"], X * 2)
 
 
-def test_without_restrictions_everything_is_open():
+def test_without_restrictions_everything_is_open_and_the_token_is_the_one_that_was_given():
     with local_config() as config, serving(config, security_config=TritonSecurityConfig("unused", [])) as triton:
-        assert triton.get_access_token() is None
+        assert triton.get_access_token() == "unused"
         for protocol, lib in (("http", tritonclient.http), ("grpc", tritonclient.grpc)):
             with lib.InferenceServerClient(address(config, protocol).partition("://")[2]) as client:
                 for method in PROTECTED:

@@ -7,7 +7,7 @@ import pytest
 
 from pytriton.server.log import LOGGER
 from tests.server.own_server import serving
-from tests.unit.test_server_log import Records
+from tests.unit.server.test_server_log import Records
 
 pytestmark = pytest.mark.either_proxy
 

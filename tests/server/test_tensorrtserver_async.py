@@ -88,6 +88,21 @@ def start(context, value, callback):
     context.async_run(callback, {"x": [X * value]}, {"y": RAW})
 
 
+def test_the_forms_of_releases_1_4_to_1_7_run(contexts, choosy):
+    context, done = contexts.infer(choosy), Done()
+    inputs, outputs = {"x": [X, X]}, {"y": RAW}
+    for number in (
+        context.async_run(inputs, outputs, 2),
+        context.async_run(inputs, outputs=outputs, batch_size=2),
+        context.async_run(inputs=inputs, outputs=outputs, batch_size=2),
+        context.async_run(None, inputs, outputs, 2),
+    ):
+        assert len(context.get_async_run_results(number, True)["y"]) == 2
+    assert context.async_run_with_cb(done, inputs, outputs, 2) is None
+    found, number = done.next()
+    assert (found, len(found.get_async_run_results(number, False)["y"])) == (context, 2)
+
+
 def test_results_can_be_taken_in_another_thread_once(contexts, choosy):
     context, done = contexts.infer(choosy), Done()
     for number in range(1, 51):

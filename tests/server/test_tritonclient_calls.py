@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.either_proxy
 
 CLIENT = "InferenceServerClient."
 X = np.array([[1, 2]], np.float32)
-KEY, REGION, REGION_BYTES = "/pytriton-calls", "calls", 16
+KEY, REGION, REGION_BYTES = f"/pytriton-calls-{os.getpid()}", "calls", 16
 SPECIFIED = [
     (entry.module.removeprefix("tritonclient."), entry.leaf)
     for entry in entries("tritonclient")

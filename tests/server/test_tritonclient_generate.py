@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytriton.model_config import Tensor
-from tests.server.proxies import HAS_NATIVE_FRONTEND, MALFORMED
+from tests.server.proxies import HAS_EDGE, MALFORMED
 from tests.server.tritonclients import only_http
 
 pytestmark = [pytest.mark.either_proxy, only_http]
@@ -114,7 +114,7 @@ def test_generate_alone_takes_one_response(api, decoupled, count):
     if count == 1:
         assert (status, reply) == (200, word(decoupled, "a0", 0))
     else:
-        assert (status, EXACTLY_ONE in reply["error"]) == (400 if HAS_NATIVE_FRONTEND else 200, True)
+        assert (status, EXACTLY_ONE in reply["error"]) == (400 if HAS_EDGE else 200, True)
 
 
 @pytest.mark.parametrize(

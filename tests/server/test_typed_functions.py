@@ -6,6 +6,8 @@ import math
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from datetime import date, timedelta
+from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Literal
 
@@ -347,6 +349,65 @@ def test_the_client_for_asyncio_calls_typed_functions(grpc_url):
             return [one["score"], [value async for value in stream.call("a", 2)]]
 
     assert asyncio.run(calls()) == [0.5, ["a 0", "a 1"]]
+
+
+def texts_of(outputs: dict[str, np.ndarray]) -> list[Any]:
+    return [outputs["result"].dtype, *outputs["result"].ravel().tolist()]
+
+
+@pytest.mark.usefixtures("models")
+def test_texts_are_offered_as_str(triton, url, grpc_url):
+    name = f"repeated-{url[:4]}"
+    triton.bind(name, lambda text, times: text * times, example={"text": "a", "times": 1})
+    rows = {"text": np.array([["h\u00e9"], ["a"]]), "times": [1, 2]}
+    with ModelClient(url, name) as client:
+        texts = client.with_options(text_outputs=True)
+        assert texts_of(client.infer_batch(**rows)) == [object, b"h\xc3\xa9", b"aa"]
+        assert texts_of(texts.infer_batch(**rows)) == [object, "h\u00e9", "aa"]
+        assert texts_of(texts.with_options(split_batches=True).infer_batch(**rows)) == [object, "h\u00e9", "aa"]
+        assert texts_of(texts.infer_sample("a", 3)) == [object, "aaa"]
+        assert texts.call("a", 3) == "aaa"
+    with DecoupledModelClient(grpc_url, "tell") as streaming:
+        texts = streaming.with_options(text_outputs=True)
+        assert [texts_of(each)[1] for each in texts.infer_sample("a", 2)] == ["a 0", "a 1"]
+        assert [*texts.call("a", 2)] == ["a 0", "a 1"]
+
+    async def asynchronously() -> list[Any]:
+        async with (
+            AsyncioModelClient(url, name) as client,
+            AsyncioDecoupledModelClient(grpc_url, "tell") as streaming,
+        ):
+            found = texts_of(await client.with_options(text_outputs=True).infer_batch(**rows))[1:]
+            texts = streaming.with_options(text_outputs=True)
+            found += [texts_of(each)[1] async for each in texts.infer_sample("a", 1)]
+            return found + [each async for each in texts.call("a", 1)]
+
+    assert asyncio.run(asynchronously()) == ["h\u00e9", "aa", "a 0", "a 0"]
+
+
+def test_dates_tables_and_decimal_numbers_are_served(triton, url):
+    pandas = pytest.importorskip("pandas")
+
+    due_name, summed_name = f"due-{url[:4]}", f"summed-{url[:4]}"
+
+    @triton.model(name=due_name)
+    def due(day: date, days: int, price: Decimal) -> date:
+        assert price == Decimal("1.50")
+        return day + timedelta(days)
+
+    def summed(table: Any) -> Any:
+        return table.groupby("name", as_index=False).sum()
+
+    summed.__annotations__ = {"table": pandas.DataFrame, "return": pandas.DataFrame}
+    triton.bind(summed_name, summed)
+    with ModelClient(url, due_name) as client, ModelClient(url, summed_name) as sums:
+        assert (
+            client.call(date(2026, 2, 28), 1, Decimal("1.50")) == client.call("2026-02-28", 1, "1.50") == "2026-03-01"
+        )
+        with pytest.raises(PyTritonClientInferenceServerError, match="expected a valid value, got"):
+            client.call("2026-02-30", 1, "1.50")
+        table = pandas.DataFrame({"name": ["a", "b", "a"], "n": [1, 2, 3]})
+        assert sums.call(table) == [{"name": "a", "n": 4}, {"name": "b", "n": 2}]
 
 
 @pytest.mark.usefixtures("models")

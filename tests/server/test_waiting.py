@@ -3,6 +3,7 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from pytriton.client import (
 )
 from pytriton.client.exceptions import PyTritonClientModelUnavailableError, PyTritonClientTimeoutError
 from pytriton.triton import TritonSecurityConfig
+from tests.server.conftest import local_config
 from tests.server.other_server import TOKEN
 from tests.server.own_server import TENSORS, address, double, serving
 from tests.server.processes import DEADLINE_S
@@ -72,7 +74,37 @@ def test_the_first_use_of_a_model_that_is_not_there_fails_long_before_the_init_t
     with serving(free_config, security_config=TritonSecurityConfig(TOKEN)):
         errors = all_at_once(free_config)
     assert {type(error) for error in errors} == {PyTritonClientModelUnavailableError}
-    assert {"only with its access token" in str(error) for error in errors} == {True}
+    assert {"unknown model: 'n' is not found. To wait for a model" in str(error) for error in errors} == {True}
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("edge", ["native", "triton"])
+def test_whoever_may_call_models_is_told_the_name_that_was_meant(protocol, edge):
+    with local_config(http_frontend=edge) as config, serving(config) as triton:
+        triton.bind("sentiment", double, *TENSORS)
+        for question in (True, False):
+            with (
+                ModelClient(address(config, protocol), "sentimnt") as client,
+                pytest.raises(PyTritonClientModelUnavailableError) as caught,
+            ):
+                client.infer_sample(X)
+            assert ("did you mean 'sentiment'?" in str(caught.value)) == question
+            if question:
+                triton.unbind("sentiment")
+
+
+def test_an_inference_request_for_a_mistyped_name_tells_the_one_that_was_meant_unless_calls_need_the_token(free_config):
+    body = {"inputs": []}
+    for endpoints in ([], ["inference"]):
+        security = TritonSecurityConfig(TOKEN, endpoints)
+        with serving(free_config, security_config=security) as triton, httpx.Client(trust_env=False) as http:
+            triton.bind("sentiment", double, *TENSORS)
+            base = f"{address(free_config, 'http')}/v2/models/sentimnt"
+            token = {"triton-access-token": TOKEN}
+            answers = [http.post(f"{base}/infer", json=body, headers=token)]
+            answers += [http.get(f"{base}{path}") for path in ("", "/config", "/ready")]
+            assert {each.status_code for each in answers} <= {400, 404}
+            assert {"did you mean 'sentiment'?" in each.text for each in answers} == {not endpoints}
 
 
 def test_a_client_with_the_token_says_which_model_may_be_meant(free_config):

@@ -104,6 +104,23 @@ def test_every_form_of_callable_is_warmed_up_as_it_is_called_later(bind, caplog,
     assert "failed" not in caplog.text
 
 
+def test_inputs_that_a_warm_up_leaves_out_are_zeros_or_absent(bind, caplog):
+    seen = []
+
+    def function(requests):
+        seen.append({name: array.tolist() for name, array in requests[0].items()})
+        return [{"y": request["x"]} for request in requests]
+
+    inputs = [
+        Tensor(name="x", shape=(-1,), dtype=np.float32),
+        Tensor(name="scale", shape=(2,), dtype=np.int32),
+        Tensor(name="text", shape=(1,), dtype=bytes, optional=True),
+    ]
+    bind(function, inputs, model_warmup=[ModelWarmup("w", 1, {"x": ZEROS})])
+    assert seen == [{"x": [[0, 0, 0]], "scale": [[0, 0]]}]
+    assert "failed" not in caplog.text
+
+
 def test_warm_up_for_inputs_that_the_model_does_not_have_is_refused(bind):
     with pytest.raises(PyTritonBadParameterError, match=r"warm-up 'w': \['z'\] are no inputs of the model"):
         bind(Log(), model_warmup=[ModelWarmup("w", 1, {"x": ZEROS, "z": ZEROS})])

@@ -144,7 +144,7 @@ def test_a_worker_that_keeps_dying_is_given_up_and_the_model_is_no_longer_alive(
 
 @pytest.mark.either_proxy
 def test_restarts_leave_nothing_in_this_process_and_in_the_server(bind, traffic, triton_config):
-    model = bind(Processes(telling_pid, count=1, restart_period_s=0.01), None, PID)
+    model = bind(Processes(telling_pid, count=1), None, PID)
     pids = os.getpid(), server_of(triton_config)
 
     def held_after_restart():

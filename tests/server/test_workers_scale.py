@@ -1,15 +1,24 @@
 """A model gets more worker processes, and fewer, while it is served."""
 
+import os
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+from tritonclient.http import InferenceServerClient, InferInput
 
+from pytriton.decorators import PerSequence
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonWorkerError
+from pytriton.model_config import DirectStrategy, ModelConfig, OldestStrategy, SequenceBatcher, Tensor
+from pytriton.triton import Triton
 from pytriton.workers import Autoscaler, Processes
 from tests.server.arrays import filled
-from tests.server.processes import wait_for, workers_of
-from tests.server.worker_factories import PID, doubling, telling_pid, wait_for_file
+from tests.server.own_server import server_of
+from tests.server.processes import is_alive, wait_for, workers_of
+from tests.server.proxies import native_proxy_only
+from tests.server.worker_factories import PID, doubling, telling_pid
 
 pytestmark = pytest.mark.either_proxy
 
@@ -87,37 +96,127 @@ def test_a_worker_that_cannot_be_started_leaves_all_as_it_was(bind, traffic, tri
 def test_what_cannot_be_scaled_is_refused(bind, triton):
     with pytest.raises(PyTritonInvalidOperationError, match="cannot be scaled; bind it with"):
         triton.scale(bind(doubling()), 2)
-    with pytest.raises(PyTritonBadParameterError, match="count is 0"):
+    with pytest.raises(PyTritonBadParameterError, match="count must be an integer from 1 to 1024"):
         triton.scale(bind(Processes(doubling, count=1)), 0)
     with pytest.raises(PyTritonInvalidOperationError, match="is not bound"):
         triton.scale("nothing", 2)
 
 
-def test_a_model_is_served_with_its_first_worker_and_the_others_join_it(bind, traffic, tmp_path, callers):
-    def in_turn(device):
-        if device != "first":
-            wait_for_file(tmp_path / "open")
-        return telling_pid()
+def totals():
+    """The sum of what a sequence has sent, and the worker's process id."""
 
-    devices = ["first", "second", "third"]
-    model = bind(Processes(in_turn, devices=devices, wait_for="first"), None, PID, max_batch_size=1)
-    callers(model)
-    first = int(traffic.infer(model, filled(0))["y"][0, 0])
-    (tmp_path / "open").touch()
-    seen = {first}
-    wait_for(lambda: seen.add(int(traffic.infer(model, filled(0))["y"][0, 0])) or len(seen) == 3, "the others")
-    assert seen == set(workers_of(model))
+    class Total:
+        def __init__(self):
+            self.sum = 0.0
+
+        def __call__(self, x):
+            self.sum += float(x.sum())
+            return {"y": np.array([[self.sum, os.getpid()]])}
+
+    return PerSequence(Total)
 
 
-def test_workers_that_cannot_join_the_first_one_are_given_up(bind, traffic, caplog):
-    def factory(device):
-        if device == "third":
-            raise LookupError("no such device")
-        return telling_pid()
+class Sequences:
+    """Sequences of a model, and what each has sent."""
 
-    devices = ["first", "second", "third"]
-    model = bind(Processes(factory, devices=devices, wait_for="first"), None, PID, max_batch_size=1)
-    wait_for(lambda: len(workers_of(model)) == 2 and f"model {model} has 2 workers only" in caplog.text, "the other")
-    assert "LookupError: no such device" in caplog.text
-    seen = set()
-    wait_for(lambda: seen.add(int(traffic.infer(model, filled(0))["y"][0, 0])) or len(seen) == 2, "both")
+    def __init__(self, address, model):
+        self.client = InferenceServerClient(address)
+        self.model, self.sums, self.workers = model, {}, {}
+
+    def send(self, number, end=False):
+        """One request, whose answer has to come from the sequence's worker, with its state."""
+        start = number not in self.sums
+        self.sums[number] = self.sums.get(number, 0) + number
+        x = InferInput("x", (1, 1), "FP32")
+        x.set_data_from_numpy(np.full((1, 1), number, np.float32))
+        marks = {"sequence_id": number, "sequence_start": start, "sequence_end": end}
+        total, worker = self.client.infer(self.model, [x], **marks).as_numpy("y")[0]
+        assert (total, worker) == (self.sums[number], self.workers.setdefault(number, worker))
+
+    def end_all(self):
+        for number in [*self.sums]:
+            self.send(number, end=True)
+            del self.sums[number], self.workers[number]
+
+    def used_workers(self):
+        """The workers of new sequences, one after the other."""
+        for number in range(1001, 1021):
+            self.send(number)
+        used = {self.workers[number] for number in range(1001, 1021)}
+        for number in range(1001, 1021):
+            self.send(number, end=True)
+            del self.sums[number], self.workers[number]
+        return used
+
+
+LONG_US = 600_000_000
+STRATEGIES = [DirectStrategy(), OldestStrategy(max_candidate_sequences=32)]
+
+
+@pytest.fixture
+def sequences(bind, triton_config):
+    """``sequences(count, strategy)``: a model whose workers keep the state of each sequence."""
+
+    def start(count, strategy):
+        batcher = SequenceBatcher(strategy=strategy, max_sequence_idle_microseconds=LONG_US)
+        model = bind(Processes(totals, count=count), None, PID, batcher=batcher, max_batch_size=32)
+        return Sequences(f"127.0.0.1:{triton_config.http_port}", model)
+
+    return start
+
+
+@native_proxy_only
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=["direct", "oldest"])
+def test_open_sequences_keep_their_workers_while_a_model_gets_more(sequences, triton, strategy):
+    opened = sequences(1, strategy)
+    for number in range(1, 7):
+        opened.send(number)
+    for count in (2, 4):
+        triton.scale(opened.model, count)
+        for number in range(1, 13):
+            opened.send(number)
+    assert len(workers_of(opened.model)) == 4
+    opened.end_all()
+    triton.scale(opened.model, 2)
+    triton.scale(opened.model, 3)
+    assert opened.used_workers() == set(workers_of(opened.model))
+
+
+@native_proxy_only
+def test_open_sequences_keep_their_workers_while_a_model_gets_fewer(sequences, triton):
+    opened = sequences(3, DirectStrategy())
+    for number in range(1, 13):
+        opened.send(number)
+    with ThreadPoolExecutor(1) as pool:
+        scaled = pool.submit(triton.scale, opened.model, 1)
+        for _ in range(3):
+            for number in range(1, 13):
+                opened.send(number)
+        assert not scaled.done()
+        assert len(workers_of(opened.model)) == 3
+        opened.end_all()
+        scaled.result()
+    (left,) = workers_of(opened.model)
+    assert opened.used_workers() == {left}
+    triton.scale(opened.model, 2)
+    assert opened.used_workers() == set(workers_of(opened.model))
+    assert len(workers_of(opened.model)) == 2
+
+
+@native_proxy_only
+def test_a_server_that_died_after_scaling_finds_the_workers_that_are_left(free_config):
+    with Triton(config=free_config) as triton:
+        batcher = SequenceBatcher(max_sequence_idle_microseconds=LONG_US)
+        tensors = [Tensor(name="x", shape=(-1,), dtype=np.float32)], PID
+        config = ModelConfig(batcher=batcher, max_batch_size=32)
+        triton.bind("m", Processes(totals, count=3), *tensors, config=config)
+        triton.scale("m", 1)
+        server = server_of(free_config)
+        os.kill(server, signal.SIGKILL)
+        wait_for(lambda: not is_alive(server), "the server to die")
+        triton.wait_for_ready()
+        opened = Sequences(f"127.0.0.1:{free_config.http_port}", "m")
+        assert opened.used_workers() == set(workers_of("m"))
+        triton.scale("m", 3)
+        assert opened.used_workers() == set(workers_of("m"))
+        assert len(workers_of("m")) == 3

@@ -10,7 +10,7 @@ import pytest
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonWorkerError
-from pytriton.pool.worker_process import MAX_LINE_BYTES
+from pytriton.pool.process import MAX_LINE_BYTES
 from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.processes import Host, command_line, is_alive, is_worker, wait_for, workers_of

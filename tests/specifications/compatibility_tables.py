@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from pathlib import Path
@@ -100,26 +100,22 @@ def _state(text: str) -> tuple[str, ...]:
 
 def tables() -> str:
     """The tables of all specifications, in Markdown."""
-    return "\n".join(_table(title, entries(family)) for family, title in FAMILIES.items())
+    return "\n".join(_table(family, title, entries(family)) for family, title in FAMILIES.items())
 
 
-def _table(title: str, found: list[Entry]) -> str:
+def _table(family: str, title: str, found: list[Entry]) -> str:
     numbers = ", ".join(
         f"{count} {words}"
         for state, words in zip(STATES, ("work", "work differently", "cannot work"), strict=True)
         if (count := sum(entry.state == state for entry in found))
     )
-    lines = [f"## {title}", "", f"Of {len(found)} names, {numbers}.", ""]
+    names = f"{len(found)} [names](../tests/specifications/{family}.pyi)"
+    lines = [f"## {title}", "", f"Of {names}, {numbers}.", ""]
     others = [entry for entry in found if entry.state != "works"]
     if others:
         lines += ["| name | here |", "|---|---|"]
         for (_, reason), group in groupby(others, lambda entry: (entry.module, _reason(entry))):
             lines.append(f"| {_named([*group])} | {reason} |")
-        lines += [""]
-    lines += ["| module | works |", "|---|---|"]
-    for module, group in groupby(found, lambda entry: entry.module):
-        if working := [entry for entry in group if entry.state == "works" and not entry.is_special]:
-            lines.append(f"| `{module}` | {_listed(working)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -132,15 +128,6 @@ def _named(found: list[Entry]) -> str:
 
 def _reason(entry: Entry) -> str:
     return entry.reason if entry.state == "differs" else f"cannot work: {entry.reason}"
-
-
-def _listed(found: Iterable[Entry]) -> str:
-    """Names, with the members of each class in brackets after it."""
-    parts = []
-    for name, group in groupby(found, lambda entry: entry.name.partition(".")[0]):
-        members = [f"`{entry.name.partition('.')[2]}`" for entry in group if "." in entry.name]
-        parts.append(f"`{name}`" + (f" ({', '.join(members)})" if members else ""))
-    return ", ".join(parts)
 
 
 def updated(document: str) -> str:

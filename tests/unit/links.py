@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pytriton.cluster.options import ProxyListener
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.pool.remote_workers import ProxyListener
 from pytriton.worker.context import Binding, TritonContext
 from pytriton.worker.inference import Inference, Options
 from pytriton.worker.instance import Instance, make_executor
@@ -40,7 +40,7 @@ def imported_proxy():
         patch.setattr(module, "adapt", lambda *_: None)  # else this process' NumPy would be changed
         patch.setattr(module, "lend_inputs", lambda: None)
         patch.setattr(module, "gc", SimpleNamespace(collect=int, freeze=int))  # this process has more than a proxy
-        patch.setattr(importlib.import_module("pytriton.wire.connection"), "RECONNECT_TIMEOUT_S", 10.0)
+        patch.setattr(importlib.import_module("pytriton.wire.connect"), "RECONNECT_TIMEOUT_S", 10.0)
         yield module
     # those that have imported the scripted backend
     for name in ("codec", "concurrent", "model", "pending", "serial"):

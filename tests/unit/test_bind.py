@@ -23,7 +23,7 @@ from pytriton.decorators import (
 )
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
-from pytriton.triton import RemoteTriton
+from pytriton.triton import RemoteTriton, Triton
 from pytriton.workers import Processes
 
 IN = [Tensor(name="x", shape=(-1,), dtype=np.float32), Tensor(name="y", shape=(1,), dtype=np.float32, optional=True)]
@@ -83,6 +83,10 @@ class Total:
     def __call__(self, x): ...
 
 
+def make():
+    return listed
+
+
 GOOD = {
     "a list of requests": listed,
     "a lambda": lambda requests: requests,
@@ -132,17 +136,13 @@ def test_a_callable_that_may_be_right_is_bound(triton, function):
     triton.bind("model", function, IN, OUT)
 
 
-def make():
-    return listed
-
-
 def make_for(device):
     return listed
 
 
 BAD = {
     "several parameters without a decorator": (two, "passes one list of requests: missing a required argument: 'y'"),
-    "no parameters": (make, "passes one list of requests: too many positional arguments; to get each input"),
+    "no parameters but a context": (triton_context(make), "passes one list of requests and triton_context"),
     "a method without its object": (Model.listed, "put @batch above the function"),
     "a lacking parameter": (batch(lambda y: 1), "passes the keyword arguments x, y: .*'x'"),
     "a parameter that is no input": (batch(lambda x, image: 1), "missing a required .*'image'"),
@@ -166,6 +166,23 @@ def test_a_callable_that_cannot_be_called_as_the_model_does_is_refused(triton, f
     triton.bind("model", listed, IN, OUT)  # nothing is left of it
     with pytest.raises(PyTritonValidationError, match=message):
         triton.rebind("model", function)
+
+
+@pytest.mark.parametrize("tensors", [(IN, OUT), ([], [])], ids=["tensors", "no tensors"])
+@pytest.mark.parametrize(
+    "function", [lambda: None, make, functools.partial(listed, [])], ids=["lambda", "def", "partial"]
+)
+def test_a_callable_that_takes_nothing_is_bound_with_a_warning(triton, caplog, function, tensors):
+    triton.bind("model", function, *tensors)
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "takes no arguments: model model can be bound, but each of its requests will fail" in warning
+
+
+def test_the_decorator_model_of_the_class_is_refused():
+    with pytest.raises(PyTritonValidationError, match=r"make an object first, as in triton = Triton\(\)"):
+
+        @Triton.model
+        def shout(text: str) -> str: ...
 
 
 def test_each_of_several_callables_is_checked(triton):

@@ -31,17 +31,23 @@ def from_env(**variables: str) -> TritonConfig:
 
 
 def test_every_field_of_the_api_exists_and_is_none_by_default():
-    frontend = {"http_frontend", *NATIVE_HTTP_OPTIONS}
+    edge = {"http_frontend", "grpc_frontend", *NATIVE_HTTP_OPTIONS}
     fields = TritonConfig().to_dict()
-    assert {name: fields.pop(name) for name in frontend} == dict.fromkeys(frontend)
+    assert {name: fields.pop(name) for name in edge} == dict.fromkeys(edge)
     assert fields == dict.fromkeys(FIELDS.split())
 
 
 @pytest.mark.parametrize("value", ["Native", "evhtp", "", 1])
-def test_there_are_two_http_front_ends(value):
+def test_there_are_two_http_endpoints(value):
     assert TritonConfig(http_frontend="native").http_frontend == "native"
     with pytest.raises(PyTritonValidationError, match="expected one of 'native', 'triton'"):
         TritonConfig(http_frontend=value)
+
+
+def test_a_edge_of_grpc_is_chosen_by_name():
+    assert TritonConfig(grpc_frontend="edge").grpc_frontend == "edge"
+    with pytest.raises(PyTritonValidationError, match="expected one of 'triton', 'edge'"):
+        TritonConfig(grpc_frontend="native")
 
 
 @pytest.mark.parametrize("name", ["http_max_body_bytes", "http_head_timeout_s", "http_max_connections"])

@@ -11,21 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from pytriton.config import TritonConfig
+from pytriton.config import NATIVE_HTTP_OPTIONS, TritonConfig
 from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "pytriton").glob("*/README.md")]
-CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DOCUMENTS.append(ROOT / "tests" / "promises.md")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CODE = re.compile(r"^```python(?: title=\"fragment\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OPENING = re.compile(r"^```(\w*)(.*)$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+NOT_HERE = {"onnxruntime", "torch", "transformers"}  # which programs in the documents use, and tests do not install
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def code_blocks() -> Iterator[object]:
     for document in DOCUMENTS:
-        for number, code in enumerate(CODE.findall(document.read_text(encoding="utf-8")), 1):
-            yield pytest.param(code, id=f"{document.relative_to(ROOT)}-{number}")
+        text = document.read_text(encoding="utf-8")
+        others = {*re.findall(r"^# (\w+)\.py", text, re.MULTILINE), *NOT_HERE}
+        for number, code in enumerate(CODE.findall(text), 1):
+            yield pytest.param(code, others, id=f"{document.relative_to(ROOT)}-{number}")
 
 
 def links(document: Path) -> list[str]:
@@ -45,17 +51,41 @@ def test_there_are_documents_with_code_and_links():
     assert sum(len(links(document)) for document in DOCUMENTS) > 10
 
 
-@pytest.mark.parametrize("code", list(code_blocks()))
-def test_python_compiles_and_its_imports_exist(code):
+@pytest.mark.parametrize(("code", "others"), list(code_blocks()))
+def test_python_compiles_and_its_imports_exist(code, others):
     tree = ast.parse(code)
     compile(tree, "<document>", "exec")
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
-                importlib.import_module(name.name)
-        elif isinstance(node, ast.ImportFrom):
+                if name.name not in others:
+                    importlib.import_module(name.name)
+        elif isinstance(node, ast.ImportFrom) and node.module not in others:
             module = importlib.import_module(node.module)
             assert [name.name for name in node.names if name.name != "*" and not hasattr(module, name.name)] == []
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda document: document.name)
+def test_each_block_says_what_it_is_and_those_that_are_not_run_are_marked(document):
+    """tests/server/test_documents.py runs ``python`` and ``console`` unless they are fragments."""
+    openings = OPENING.findall(document.read_text(encoding="utf-8"))[::2]
+    marks = {"", ' title="fragment"'}
+    known = {"bash", "console", "dockerfile", "nginx", "pycon", "python", "text", "yaml"}
+    assert [each for each in openings if each[0] not in known or each[1] not in marks] == []
+
+
+WITHOUT_PROGRAM = {
+    "architecture.md": "is for those who change the package",
+    "performance.md": "has figures of programs that it names",
+    "replicas.md": "is about a balancer before programs of other pages",
+}
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda document: document.name)
+def test_a_page_begins_with_a_program_that_runs_as_it_stands(document):
+    openings = OPENING.findall(document.read_text(encoding="utf-8"))[::2]
+    first = next((each for each in openings if each[0] != "bash"), None)
+    assert (first in {("python", ""), ("pycon", "")}) == (document.name not in WITHOUT_PROGRAM)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
@@ -82,11 +112,41 @@ def test_the_table_of_a_models_options_has_every_field_once(options):
     assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(each.name for each in fields(options))
 
 
-def test_each_promise_of_the_security_page_has_its_tests():
-    promises = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").partition("## What we promise")[2]
+def test_each_promise_has_its_tests():
+    promises = (ROOT / "tests" / "promises.md").read_text(encoding="utf-8")
     named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", promises)
     assert len(named) > 30
     tests = [(path.name, path.read_text(encoding="utf-8")) for path in (ROOT / "tests").rglob("test_*.py")]
     assert [
         name for file, name in named if not any(file == each and f"def {name}(" in text for each, text in tests)
     ] == []
+
+
+def test_the_table_of_limits_has_the_defaults_of_the_native_edge():
+    """That of the documents, the text of the fields, and what the library has."""
+    http = ROOT / "pytriton" / "native" / "edge"
+    sources = "".join((http / name).read_text() for name in ("config.h", "request_parser.h"))
+    text = (ROOT / "docs" / "edge.md").read_text(encoding="utf-8")
+    table = text.split("\n## Limits\n")[1].split("\n\nThe size")[0]
+    rows = re.findall(r"^\| `http_(\w+)` \| ([^|]+) \|", table, re.MULTILINE)
+    options = {name.removeprefix("http_") for name in NATIVE_HTTP_OPTIONS}
+    assert {name for name, _ in rows} == {name for name in options if name.startswith(("max_", "least_"))} | {
+        name for name in options if name.endswith("_timeout_s")
+    }
+    units = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "s": 1}
+    for name, default in rows:
+        native = re.search(rf"\b{name} = ([^;,]+)[;,]", sources)
+        assert native, name
+        value = eval(native[1].replace("uint64_t{2}", "2"))
+        said = fields_of(TritonConfig)[f"http_{name}"].rsplit("; ", 1)[1]
+        number = re.fullmatch(r"(\d+) ?(\w*)", default.strip())
+        if number:
+            assert value == int(number[1]) * units[number[2]] == int(said), name
+        else:
+            assert value == 0, name
+            assert not said.isdigit(), name
+
+
+def fields_of(options: type) -> dict[str, str]:
+    """What each field is for."""
+    return {each.name: each.metadata["meaning"] for each in fields(options)}

@@ -1,5 +1,8 @@
+import fcntl
 import os
+import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -11,6 +14,7 @@ import pytest
 from pytriton import constants
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.utils.workspace import CleanupWarning, Workspace
+from pytriton.wire.connect import short_path
 from tests.server.processes import wait_for
 from tests.unit.children import in_child
 
@@ -197,3 +201,71 @@ def test_a_child_that_lives_on_does_not_keep_the_workspace_of_a_killed_process(h
             wait_for(is_swept, "the child to drop the lock, and the next workspace to remove the folder")
         finally:
             os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_cleaner_that_asks_for_the_lock_of_the_folder_does_not_get_it(home, tmp_path):
+    """As systemd-tmpfiles does, which then leaves the folder alone with all that it holds."""
+    for workspace in (Workspace(), Workspace(tmp_path / "given")):
+        folder = os.open(workspace.path, os.O_RDONLY)
+        try:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(folder)
+
+
+def test_what_is_kept_is_there_again_after_a_removal_and_repair(home):
+    workspace = Workspace()
+    (workspace.path / "sockets").mkdir()
+    path, file = workspace.path / "sockets" / "0.0", workspace.path / "sockets" / "file"
+    file.write_text("shared")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        with short_path(str(path)) as address:
+            listener.bind(address)
+        listener.listen()
+        workspace.keep("sockets/*")
+        assert not workspace.repair()
+        shutil.rmtree(workspace.path)
+        assert workspace.repair()
+        assert not workspace.repair()
+        assert mode(workspace.path) == 0o700
+        assert file.read_text() == "shared"
+        with short_path(str(path)) as address:
+            client.connect(address)
+        listener.accept()[0].close()
+    Workspace().clean()  # which removes those of processes that were killed
+    assert workspace.exists()
+    workspace.clean()
+    assert not workspace.exists()
+
+
+def test_what_was_removed_on_purpose_is_not_kept(home):
+    workspace = Workspace()
+    (workspace.path / "sockets").mkdir()
+    file, other = (workspace.path / "sockets" / name for name in ("0.0", "1.0"))
+    other.touch()
+    for text in ("first", "second"):
+        file.write_text(text)
+        workspace.keep("sockets/*")
+        file.unlink()
+        workspace.forget(workspace.path / "sockets" / "0", if_missing=True)
+    assert not workspace.repair()
+    assert not file.exists()
+    other.unlink()
+    workspace.forget(workspace.path / "sockets" / "1")
+    assert not workspace.repair()
+
+
+def test_what_is_kept_survives_a_removal_that_is_under_way(home):
+    workspace = Workspace()
+    (workspace.path / "sockets").mkdir()
+    files = [workspace.path / "sockets" / name for name in ("0.0", "0.1")]
+    for file in files:
+        file.touch()
+    workspace.keep("sockets/*")
+    files[0].unlink()
+    workspace.keep("sockets/*")
+    shutil.rmtree(workspace.path / "sockets")
+    workspace.forget(workspace.path / "sockets" / "0", if_missing=True)
+    assert workspace.repair()
+    assert all(file.exists() for file in files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,10 @@ __all__ = [
 ]
 
 ContextT = TypeVar("ContextT", bound="Context")
+
+RELEASE_S = 0.1
+"""How long a region may be in use after the response to the last request that uses it."""
+RELEASE_PAUSE_S = 0.005
 
 _numbers = itertools.count(1)
 
@@ -230,19 +235,20 @@ class SharedMemoryControlContext(Context):
     def unregister(self, shm_handle: Any) -> None:
         """Have the server forget a region of either kind.
 
+        The server may use the region for a moment after its response, so a refusal is followed by further tries.
+
         Raises:
             InferenceServerException: A request uses it.
         """
         with self._request():
             handle = SharedMemoryHandle.of(shm_handle)
-            kind = "system" if handle.raw_handle is None else "cuda"
-            self._call(f"unregister_{kind}_shared_memory", name=handle.name)
+            self._unregister("system" if handle.raw_handle is None else "cuda", name=handle.name)
 
     def unregister_all(self) -> None:
         """Have the server forget all regions of both kinds; raises as :meth:`unregister`."""
         with self._request():
-            self._call("unregister_system_shared_memory")
-            self._call("unregister_cuda_shared_memory")
+            self._unregister("system")
+            self._unregister("cuda")
 
     def get_shared_memory_status(self) -> Any:
         """The regions that the server knows, as a ``SharedMemoryStatus``.
@@ -277,8 +283,20 @@ class SharedMemoryControlContext(Context):
                 ) from refusal
         else:
             return
-        self._call("unregister_system_shared_memory", name=handle.name)
+        self._unregister("system", name=handle.name)
         self._call(method, **arguments)
+
+    def _unregister(self, kind: str, **arguments: Any) -> None:
+        deadline_s = time.monotonic() + RELEASE_S
+        while True:
+            try:
+                self._call(f"unregister_{kind}_shared_memory", **arguments)
+            except InferenceServerException:
+                if time.monotonic() > deadline_s:
+                    raise
+            else:
+                return
+            time.sleep(RELEASE_PAUSE_S)
 
     def _known(self, name: str) -> Mapping[str, Any] | None:
         """What the server knows by a name."""

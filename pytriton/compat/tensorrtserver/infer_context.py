@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import threading
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pytriton import forks
 from pytriton.client.tensors import InferResponse
@@ -27,9 +28,22 @@ __all__ = ["InferContext"]
 REQUESTS_AT_ONCE = 16
 """Further requests wait in the client, unless there is a stream; each has a thread and a connection."""
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Work = Callable[[], None]
 
 _START, _END = InferRequestHeader.FLAG_SEQUENCE_START, InferRequestHeader.FLAG_SEQUENCE_END
+
+
+def _with_or_without_callback(method: Callable[Concatenate[InferContext, P], R]) -> Callable[..., R]:
+    """Let a method whose first argument is a callback be called without it."""
+
+    @functools.wraps(method)
+    def called(context: InferContext, *args: Any, **options: Any) -> R:
+        has_callback = "callback" in options or (args and (args[0] is None or callable(args[0])))
+        return method(context, *(args if has_callback else (None, *args)), **options)
+
+    return called
 
 
 class InferContext(Context):
@@ -131,9 +145,10 @@ class InferContext(Context):
             self._forget()
             raise
 
+    @_with_or_without_callback
     def async_run(
         self,
-        callback: Callable[[InferContext, int], object],
+        callback: Callable[[InferContext, int], object] | None,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
         batch_size: int = 1,
@@ -141,7 +156,7 @@ class InferContext(Context):
         corr_id: int = 0,
         priority: int = 0,
         timeout_us: int = 0,
-    ) -> None:
+    ) -> int | None:
         """Begin what :meth:`run` does; the results are for :meth:`get_async_run_results`.
 
         Requests of a sequence keep their order. Without streaming, others may overtake each other, and a request of a
@@ -149,7 +164,8 @@ class InferContext(Context):
 
         Args:
             callback: Called with this context and the request's number once it has ended, well or not. Callbacks run
-                one after the other in a thread of their own.
+                one after the other in a thread of their own. It may be None or left out, as in releases 1.4 to 1.7:
+                ``async_run(inputs, outputs)``.
             inputs: As of :meth:`run`; the arrays may be changed when this has returned.
             outputs: As of :meth:`run`.
             batch_size: As of :meth:`run`.
@@ -158,19 +174,27 @@ class InferContext(Context):
             priority: As of :meth:`run`.
             timeout_us: As of :meth:`run`.
 
+        Returns:
+            The request's number, if there is no callback to get it.
+
         Raises:
             InferenceServerException: An argument does not fit the model; there is no request then.
         """
         self._check_open()
         request = self._encode(inputs, outputs, batch_size, flags, corr_id, priority, timeout_us)
         answer: DetachedFuture[Answer] = DetachedFuture(self._callbacks)
-        answer.add_done_callback(lambda _: callback(self, request.number))
+        if callback is not None:
+            answer.add_done_callback(lambda _: callback(self, request.number))
         self._pending[request.number] = answer
         try:
             self._begin(request, answer)
         except InferenceServerException:
             del self._pending[request.number]
             raise
+        return request.number if callback is None else None
+
+    async_run_with_cb = async_run
+    """The name that it had in releases 1.4 to 1.7."""
 
     def get_async_run_results(self, request_id: int, wait: bool = True) -> Results | None:
         """The results of a request, once.

@@ -6,7 +6,7 @@
 ``wire``       chunks as events of a stream, or as one object
 ``embeddings`` vectors as OpenAI's API has them
 ``errors``     errors as OpenAI's API has them
-``schema``     the routes in the description of the front
+``schema``     the routes in the description of the app
 ============== ===============================================================================================
 
 The models' side is :mod:`pytriton.llm`, which has the types of the requests.

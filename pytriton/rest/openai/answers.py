@@ -46,13 +46,13 @@ class Call:
 
     Attributes:
         request: As it was checked.
-        body: As it came.
+        bodies: JSON, one for each of its prompts: what models of :mod:`pytriton.llm` get.
         kind: CHAT or COMPLETION.
         details: What travels with it.
     """
 
     request: ChatRequest | CompletionRequest
-    body: bytes
+    bodies: Sequence[bytes]
     kind: str
     details: CallDetails
 
@@ -85,7 +85,7 @@ async def answer(inference: Inference, call: Call, choice: int) -> AsyncGenerato
         RestError: The model does not do this, or failed.
     """
 
-    def read(served: Served) -> Question:
+    async def read(served: Served) -> Question:
         config = served.model.config
         if call.kind not in kinds_of(config):
             raise no_model(config.model_name, "chats" if call.kind == CHAT else "completions")
@@ -115,8 +115,9 @@ async def _each(rows: Sequence[Arrays]) -> AsyncGenerator[Arrays, None]:
 
 
 def _own_inputs(call: Call, choice: int) -> Arrays:
-    row = {REQUEST: np.array([[call.body]], object)}
-    return row if not choice else {**row, CHOICE: np.array([[choice]], np.int32)}
+    number, index = divmod(choice, call.request.n or 1)
+    row = {REQUEST: np.array([[call.bodies[number]]], object)}
+    return row if not index else {**row, CHOICE: np.array([[index]], np.int32)}
 
 
 # Models of other backends.

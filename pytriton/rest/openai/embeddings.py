@@ -21,7 +21,7 @@ from pytriton.rest.openai.errors import no_model
 __all__ = ["embedded", "read_inputs"]
 
 
-def read_inputs(served: Served, request: EmbeddingRequest) -> Question:
+async def read_inputs(served: Served, request: EmbeddingRequest) -> Question:
     """The rows of a request.
 
     Raises:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
-
+from pytriton.llm.requests import RequestTooLargeError, WrongRequestError
 from pytriton.rest.errors import RestError, Send, send_error
 from pytriton.signature.validation import Problem
 
-__all__ = ["is_openai", "no_model", "no_route", "of_validation", "openai_error", "refuse"]
+__all__ = ["is_openai", "no_model", "no_route", "of_wrong", "openai_error", "refuse"]
 
 ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/{model}")
 UNKNOWN_URL = "UNKNOWN_URL"
 INVALID, RATE, SERVER = "invalid_request_error", "rate_limit_exceeded", "server_error"
 CODES = {401: "invalid_api_key", 404: "model_not_found", 429: RATE}
-MOST_PROBLEMS = 5
 
 
 class OpenAIError(RestError):
@@ -36,22 +34,17 @@ class OpenAIError(RestError):
 
 
 def openai_error(error: RestError) -> OpenAIError:
-    """An error of the front as one of this form; values that do not fit are 400 here."""
+    """An error of the app as one of this form; values that do not fit are 400 here."""
     status = 400 if error.status == 422 else error.status
     return OpenAIError(status, error.code, error.message, error.details, error.headers)
 
 
-def of_validation(error: ValidationError) -> RestError:
+def of_wrong(error: WrongRequestError) -> RestError:
     """The error for a body that is no request."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    if found[0]["type"] == "json_invalid":
-        return RestError(400, "INVALID_REQUEST", f"the body is no JSON: {found[0]['msg']}")
-    details = []
-    for each in found[:MOST_PROBLEMS]:
-        path = tuple(part for part in each["loc"] if isinstance(part, int) or part.isidentifier())
-        details.append(Problem(path, each["msg"].removeprefix("Value error, "), ""))
-    text = "; ".join(f"{'.'.join(map(str, each.path)) or 'the body'}: {each.expected}" for each in details)
-    return RestError(400, "INVALID_VALUE", text, details)
+    if isinstance(error, RequestTooLargeError):
+        return RestError(413, "BODY_TOO_LARGE", str(error))
+    details = [Problem(path, message, "") for path, message in error.problems]
+    return RestError(400, "INVALID_VALUE" if details else "INVALID_REQUEST", str(error), details)
 
 
 def no_model(name: str, what: str) -> RestError:
@@ -60,7 +53,7 @@ def no_model(name: str, what: str) -> RestError:
 
 
 def no_route(path: str) -> RestError:
-    """The error for a route of OpenAI's API that the front does not have."""
+    """The error for a route of OpenAI's API that the app does not have."""
     text = f"there is no route {path!r}; of OpenAI's API there are {', '.join(ROUTES)}"
     return openai_error(RestError(404, UNKNOWN_URL, text))
 

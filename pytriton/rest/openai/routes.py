@@ -5,34 +5,43 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 
 import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.routing import Route
 
 from pytriton.llm.kinds import CHAT, COMPLETION
-from pytriton.llm.requests import ChatRequest, CompletionRequest, EmbeddingRequest
+from pytriton.llm.requests import (
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    WrongRequestError,
+    read_request,
+)
 from pytriton.rest.bodies import read_body
 from pytriton.rest.config import RestConfig
+from pytriton.rest.costs import SMALL_BYTES, Charges, charges_of
 from pytriton.rest.errors import RestError, send_error
 from pytriton.rest.inference import CallDetails, Inference
 from pytriton.rest.middleware import request_id, trace_headers
 from pytriton.rest.models import Model
 from pytriton.rest.openai.answers import Call, answer, kinds_of, owner_of
 from pytriton.rest.openai.embeddings import embedded, read_inputs
-from pytriton.rest.openai.errors import no_model, of_validation, openai_error
+from pytriton.rest.openai.errors import no_model, of_wrong, openai_error
 from pytriton.rest.openai.wire import CHAT_FORM, COMPLETION_FORM, FRAMING, Answer, Events, total, usage_of, whole
-from pytriton.rest.permits import check_model, may_call, use_tokens
-from pytriton.rest.predict import refuse_other_sites
+from pytriton.rest.permits import as_key_may_see, check_model, may_call
 from pytriton.rest.streams import send_stream
+from pytriton.rest.tokens import Spending, of_request
 from pytriton.rest.waits import CancelledOnDisconnect, ClientDisconnectedError
+from pytriton.signature.json_texts import size_of
 
 __all__ = ["routes"]
 
-BYTES_OF_A_TOKEN = 4
+COPIES = 2  # of a request's objects: as they are parsed, and as they are checked
 MOST_CHOICES = 128  # of all prompts of a request
 JSON_HEADER = (b"content-type", b"application/json")
 
@@ -40,12 +49,7 @@ R = TypeVar("R", bound=BaseModel)
 
 
 def routes(inference: Inference, config: RestConfig) -> list[Route]:
-    """The routes.
-
-    Args:
-        inference: Calls the models.
-        config: Options of the front.
-    """
+    """The routes."""
     return [
         Route("/v1/chat/completions", ChatCompletions(inference, config)),
         Route("/v1/completions", Completions(inference, config)),
@@ -56,12 +60,7 @@ def routes(inference: Inference, config: RestConfig) -> list[Route]:
 
 
 class _Endpoint(ABC):
-    """A route whose errors are of OpenAI's form.
-
-    Args:
-        inference: Calls the models.
-        config: Options of the front.
-    """
+    """A route whose errors are of OpenAI's form."""
 
     methods: tuple[str, ...] = ("POST",)
 
@@ -83,7 +82,7 @@ class _Endpoint(ABC):
         except ClientDisconnectedError:
             return
         except RestError as error:
-            await send_error(send, openai_error(error))
+            await send_error(send, openai_error(as_key_may_see(scope, error)))
 
     @abstractmethod
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
@@ -91,16 +90,21 @@ class _Endpoint(ABC):
 
     async def _read(self, kind: type[R], scope: Any, receive: Any) -> tuple[R, bytes]:
         headers = dict(scope["headers"])
-        refuse_other_sites(scope, headers, self._config)
-        body = await read_body(receive, headers, self._config.max_body_bytes, self._config.timeout_s)
+        charges = charges_of(scope)
+        body = await read_body(receive, headers, self._config.max_body_bytes, self._config.timeout_s, charges)
         try:
-            request = kind.model_validate_json(body)
-        except ValidationError as error:
-            raise of_validation(error) from error
+            request = await charges.run(len(body), partial(self._parsed, kind, body, charges))
+        except WrongRequestError as error:
+            raise of_wrong(error) from error
         model: str = request.model  # type: ignore[attr-defined]
         check_model(scope, model)
         scope["state"]["model"] = model
         return request, body
+
+    def _parsed(self, kind: type[R], body: bytes, charges: Charges) -> R:
+        if len(body) >= SMALL_BYTES:
+            charges.charge(COPIES * size_of(body).tree_bytes)
+        return read_request(kind, body)
 
 
 class ChatCompletions(_Endpoint):
@@ -112,49 +116,72 @@ class ChatCompletions(_Endpoint):
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         request, body = await self._read(self._requests, scope, receive)
-        call = Call(request, body, self._kind, CallDetails(request_id(scope), trace_headers(dict(scope["headers"]))))
         begins = self._begins(request)
         if len(begins) > MOST_CHOICES:
             raise RestError(400, "INVALID_VALUE", f"the request asks for {len(begins)} answers; {MOST_CHOICES} at most")
-        answers = [answer(self._inference, call, index) for index in range(len(begins))]
-        if request.stream:
-            events = self._events(call, answers, begins, scope)
-            return await send_stream(events, FRAMING, receive, send, self._config.heartbeat_s)
-        collected = [Answer(self._form, index, begin) for index, begin in enumerate(begins)]
-        async with CancelledOnDisconnect(receive), aclosing(merged(answers)) as pieces:
-            async for index, chunks in pieces:
-                collected[index].add(chunks)
-        found = whole(self._form, request.model, collected, request.n or 1)
-        use_tokens(scope, _tokens(found.get("usage"), body, sum(each.chunks for each in collected)))
+        bodies = self._bodies(request, body)
+        if len(body) >= SMALL_BYTES:
+            charges_of(scope).charge((request.n or 1) * sum(map(len, bodies)))
+        details = CallDetails(request_id(scope), trace_headers(dict(scope["headers"])), charges_of(scope))
+        call = Call(request, bodies, self._kind, details)
+        with Spending.of(scope) as spending:
+            if spending:
+                spending.begin(of_request(request))
+            answers = [answer(self._inference, call, index) for index in range(len(begins))]
+            if request.stream:
+                events = self._events(call, answers, begins, spending)
+                return await send_stream(events, FRAMING, receive, send, self._config.heartbeat_s)
+            collected = [Answer(self._form, index, begin) for index, begin in enumerate(begins)]
+            async with CancelledOnDisconnect(receive), aclosing(merged(answers)) as pieces:
+                async for index, chunks in pieces:
+                    collected[index].add(chunks)
+                    spending.produced(len(chunks))
+            found = whole(self._form, request.model, collected, request.n or 1)
+            spending.told(_total_tokens(found.get("usage")))
         await _send(send, 200, orjson.dumps(found), [JSON_HEADER])
 
     def _begins(self, request: Any) -> list[str]:
         """The text before each answer."""
         return [""] * (request.n or 1)
 
+    def _bodies(self, request: Any, body: bytes) -> list[bytes]:
+        """What the model gets for each prompt, as often as the request wants answers to it.
+
+        Raises:
+            RestError: All calls together would send more than the largest body.
+        """
+        most, bodies, size = self._config.max_body_bytes, [], 0
+        for each in self._bodies_of_prompts(request, body):
+            bodies.append(each)
+            size += len(each) * (request.n or 1)
+            if size > most:
+                text = f"the model gets the request once for each answer; together that is more than {most} bytes"
+                raise RestError(413, "BODY_TOO_LARGE", f"{text}, the app's max_body_bytes: send a smaller n")
+        return bodies
+
+    def _bodies_of_prompts(self, request: Any, body: bytes) -> Iterator[bytes]:
+        yield body
+
     async def _events(
-        self, call: Call, answers: list[AsyncGenerator[list[bytes], None]], begins: list[str], scope: Any
+        self, call: Call, answers: list[AsyncGenerator[list[bytes], None]], begins: list[str], spending: Spending
     ) -> AsyncGenerator[bytes, None]:
         """The events of a stream, some at a time."""
         request = call.request
         events = Events(self._form, request.model, request.stream_usage)
         usages: list[Any] = [None] * len(answers)
-        count = 0
-        try:
-            async with aclosing(merged(answers)) as pieces:
-                async for index, chunks in pieces:
-                    count += len(chunks)
-                    usages[index] = usage_of(chunks[-1:]) or usages[index]
-                    if begins[index]:
-                        begin = {"text": begins[index], "logprobs": None, "finish_reason": None}
-                        chunks = [orjson.dumps(begin), *chunks]
-                        begins[index] = ""
-                    yield events.of(index, chunks)
-            usage = total(usages, request.n or 1)
-            if request.stream_usage and usage is not None:
-                yield events.usage(usage)
-        finally:  # also if the client has gone
-            use_tokens(scope, _tokens(total(usages, request.n or 1), call.body, count))
+        async with aclosing(merged(answers)) as pieces:
+            async for index, chunks in pieces:
+                usages[index] = usage_of(chunks[-1:]) or usages[index]
+                spending.produced(len(chunks))
+                if begins[index]:
+                    begin = {"text": begins[index], "logprobs": None, "finish_reason": None}
+                    chunks = [orjson.dumps(begin), *chunks]
+                    begins[index] = ""
+                yield events.of(index, chunks)
+        usage = total(usages, request.n or 1)
+        spending.told(_total_tokens(usage))
+        if request.stream_usage and usage is not None:
+            yield events.usage(usage)
 
 
 class Completions(ChatCompletions):
@@ -170,19 +197,30 @@ class Completions(ChatCompletions):
             raise RestError(400, "INVALID_VALUE", "echo needs a prompt of text, not of tokens")
         return [str(prompt) if request.echo else "" for prompt in prompts for _ in range(request.n or 1)]
 
+    def _bodies_of_prompts(self, request: CompletionRequest, body: bytes) -> Iterator[bytes]:
+        prompts = request.prompts
+        if len(prompts) == 1:
+            yield body
+            return
+        for prompt in prompts:
+            yield request.model_copy(update={"prompt": prompt}).model_dump_json(exclude_unset=True).encode()
+
 
 class Embeddings(_Endpoint):
     """``/v1/embeddings``."""
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        request, body = await self._read(EmbeddingRequest, scope, receive)
-        details = CallDetails(request_id(scope), trace_headers(dict(scope["headers"])))
-        async with CancelledOnDisconnect(receive):
-            _, _, rows = await self._inference.answer(
-                request.model, "", lambda served: read_inputs(served, request), details
-            )
-        found = embedded(request, rows)
-        use_tokens(scope, _tokens(found.get("usage"), body, 0))
+        request, _ = await self._read(EmbeddingRequest, scope, receive)
+        details = CallDetails(request_id(scope), trace_headers(dict(scope["headers"])), charges_of(scope))
+        with Spending.of(scope) as spending:
+            if spending:
+                spending.begin(of_request(request))
+            async with CancelledOnDisconnect(receive):
+                _, _, rows = await self._inference.answer(
+                    request.model, "", lambda served: read_inputs(served, request), details
+                )
+            found = embedded(request, rows)
+            spending.told(_total_tokens(found.get("usage")))
         await _send(send, 200, orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY), [JSON_HEADER])
 
 
@@ -214,9 +252,8 @@ class Models(_Endpoint):
         return {"id": name, "object": "model", "created": self._created, "owned_by": owner}
 
 
-def _tokens(usage: dict[str, Any] | None, body: bytes, chunks: int) -> int:
-    """How many tokens a request counts for; a guess, if the model does not tell."""
-    return len(body) // BYTES_OF_A_TOKEN + chunks if usage is None else int(usage["total_tokens"])
+def _total_tokens(usage: dict[str, Any] | None) -> int | None:
+    return None if usage is None else int(usage["total_tokens"])
 
 
 def _serves(model: Model) -> bool:

@@ -1,4 +1,4 @@
-"""OpenAI's routes in the description of the front."""
+"""OpenAI's routes in the description of the app."""
 
 from __future__ import annotations
 

@@ -1,20 +1,20 @@
-"""Takes samples while the front runs, keeps their history, and sends them to the pages that are open."""
+"""Takes samples while the app runs, keeps their history, and sends them to the pages that are open."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import orjson
 
+from pytriton.logs import get_logger
 from pytriton.rest.pages.history import History
 from pytriton.rest.pages.sampler import MODEL_COLUMNS, Sampler
 
 __all__ = ["Live"]
 
-LOGGER = logging.getLogger("pytriton.rest")
+LOGGER = get_logger("pytriton.rest")
 
 WATCHED_PERIOD_S = 1.0
 IDLE_PERIOD_S = 10.0

@@ -3,18 +3,21 @@
 =================================  ================================================================================
 ``GET /``                          the page, without data
 ``GET /pages/static/{file}``       its files
-``GET /pages/about``               what this caller may do; needs no token
+``GET /pages/about``               what this caller may do
 ``GET /pages/live``                the samples, as server-sent events
 ``GET /pages/history``             those of the last 15 minutes, or with ``?range=day`` of the last 24 hours
-``GET /pages/models``              what each model takes and returns
+``GET /pages/models``              what each model takes and returns; with ``?missing=``, why there is none of that name
 ``GET /pages/batches``             batch sizes of a model, and the last requests
 ``GET /pages/workers``             the workers of all models
 ``GET /pages/log``                 the end of the log; needs the operator's token
 ``POST /pages/commands``           a command; needs the operator's token
+``POST /pages/unlock``             the operator's token, for a code that ``pytriton serve`` has printed, once
+``GET /embed/{model}``             a page for one model, without data, that other sites may show in a frame
 =================================  ================================================================================
 
-The operator's token is the server's access token, or that of the front where the server has none. A page sends it in
-the header ``Authorization`` alone, which a page of another site cannot do.
+The table of :mod:`pytriton.security` says what else needs a token. The operator's token is the server's access token,
+or that of the app where the server has none. A page sends it in the header ``Authorization`` alone, which a page of
+another site cannot do.
 """
 
 from __future__ import annotations
@@ -31,17 +34,17 @@ from starlette.routing import Route
 
 from pytriton.exceptions import PyTritonError
 from pytriton.llm.kinds import Kind
+from pytriton.rest.authorization import Access, has_token
 from pytriton.rest.bodies import SSE, read_body
 from pytriton.rest.config import RestConfig
+from pytriton.rest.costs import charges_of
 from pytriton.rest.errors import RestError, of_client
 from pytriton.rest.examples import example_of
 from pytriton.rest.host import Host, HostError
-from pytriton.rest.middleware import bearer, has_token
 from pytriton.rest.models import Model, ModelDirectory
 from pytriton.rest.openai.answers import kinds_of
 from pytriton.rest.pages.live import Live
-from pytriton.rest.permits import KeyRing
-from pytriton.rest.predict import refuse_other_sites
+from pytriton.rest.permits import as_key_may_see, check_model, may_call
 from pytriton.rest.upstream import Upstream
 
 __all__ = ["Pages"]
@@ -49,7 +52,7 @@ __all__ = ["Pages"]
 STATIC = Path(__file__).with_name("static")
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 FILES = {path.name: path for path in STATIC.iterdir() if path.suffix in TYPES}
-PAGE = STATIC / "index.html"
+PAGE, EMBEDDED = STATIC / "index.html", STATIC / "embed.html"
 POLICY = "; ".join(
     [
         "default-src 'none'",
@@ -70,6 +73,7 @@ SECURITY = {
 }
 FRESH = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 MOST_COMMAND_BYTES = 4096
+MOST_EXAMPLES = 8
 COMMANDS: dict[str, tuple[str, ...]] = {
     "scale": ("count",),
     "restart": (),
@@ -86,10 +90,8 @@ class Pages:
     Args:
         live: The samples.
         models: The models of the server.
-        upstream: The server.
-        host: The process that runs the front; None if there is none, or it cannot be asked.
-        config: Options of the front.
-        keys: The API keys, which open the data, but are not for operators.
+        host: The process that runs the app; None if there is none, or it cannot be asked.
+        access: Says which groups ask for a token.
     """
 
     def __init__(
@@ -99,21 +101,20 @@ class Pages:
         upstream: Upstream,
         host: Host | None,
         config: RestConfig,
-        keys: KeyRing,
+        access: Access,
     ) -> None:
         self._live = live
         self._models = models
         self._upstream = upstream
         self._host = host
         self._config = config
-        self._keys = keys
-        self._asks_token = config.access_token is not None or config.api_keys is not None
+        self._access = access
         self._operator_token = upstream.token or config.access_token  # None refuses commands and the log
 
     def routes(self) -> list[Route]:
         """All routes."""
         return [
-            Route("/", page),
+            Route("/", self._page),
             Route("/pages/static/{name}", file),
             Route("/pages/about", self._about),
             Route("/pages/live", self._events),
@@ -123,19 +124,32 @@ class Pages:
             Route("/pages/workers", self._workers),
             Route("/pages/log", self._log),
             Route("/pages/commands", self._command, methods=["POST"]),
+            Route("/pages/unlock", self._unlock, methods=["POST"]),
+            Route("/embed/{model}", self._embedded),
         ]
 
+    async def _page(self, request: Request) -> Response:
+        """The page itself. What it shows depends on the part of the URL after ``#``, which stays in the browser."""
+        return HTMLResponse(self._html(PAGE, request), headers={**SECURITY, "Cache-Control": "no-cache"})
+
+    async def _embedded(self, request: Request) -> Response:
+        """The page of one model, whose name it takes from its own address. It has nothing for operators."""
+        headers = {**SECURITY, "Cache-Control": "no-cache"}
+        if self._config.frames:
+            del headers["X-Frame-Options"]
+            ancestors = f"frame-ancestors {' '.join(self._config.frames)}"
+            headers["Content-Security-Policy"] = POLICY.replace("frame-ancestors 'none'", ancestors)
+        return HTMLResponse(self._html(EMBEDDED, request), headers=headers)
+
+    def _html(self, path: Path, request: Request) -> str:
+        root = str(request.scope.get("root_path", "")).rstrip("/")
+        return path.read_text().replace("{root}", escape(root)).replace("{asks}", " ".join(self._access.asked()))
+
     async def _about(self, request: Request) -> Response:
-        headers, token, is_operator = request.scope["headers"], self._config.access_token, self._is_operator(request)
-        has_key = self._keys.find(bearer(headers)) is not None
-        has_access = is_operator or has_key or (token is not None and has_token(headers, [token]))
-        is_allowed = has_access or not self._asks_token
         return _json(
             {
-                "server": self._upstream.url if is_allowed else "",
-                "allowed": is_allowed,
-                "operator": is_operator,
-                "asksToken": self._asks_token,
+                "server": self._upstream.url,
+                "operator": self._is_operator(request),
                 "hasOperatorToken": self._operator_token is not None,
                 "hasHost": self._host is not None,
             }
@@ -150,8 +164,20 @@ class Pages:
         histories = {"models": self._live.models, "processes": self._live.processes}
         return _json({name: each.read(by_minute=by_minute) for name, each in histories.items()})
 
-    async def _described(self, _: Request) -> Response:
-        return _json([_description(model) for model in await self._models.ready()])
+    async def _described(self, request: Request) -> Response:
+        if (name := request.query_params.get("missing")) is not None:
+            return _json({"reason": await self._reason(request, name)})
+        models = await self._models.ready()
+        return _json([_description(each) for each in models if may_call(request.scope, each.config.model_name)])
+
+    async def _reason(self, request: Request, name: str) -> str:
+        """Why a model cannot be called, with the name that may be meant; empty if it can."""
+        try:
+            check_model(request.scope, name)
+            await self._models.find(name)
+        except RestError as error:
+            return str(as_key_may_see(request.scope, error).message)
+        return ""
 
     async def _batches(self, request: Request) -> Response:
         model = request.query_params.get("model", "")
@@ -180,9 +206,10 @@ class Pages:
 
     async def _command(self, request: Request) -> Response:
         headers = dict(request.scope["headers"])
-        refuse_other_sites(request.scope, headers, self._config)
         self._check_operator(request)
-        body = await read_body(request.receive, headers, MOST_COMMAND_BYTES, self._config.timeout_s)
+        body = await read_body(
+            request.receive, headers, MOST_COMMAND_BYTES, self._config.timeout_s, charges_of(request.scope)
+        )
         command, arguments = _parse_command(body)
         if self._host is not None:
             await self._asked(command, **arguments)
@@ -197,6 +224,22 @@ class Pages:
             )
         return _json({})
 
+    async def _unlock(self, request: Request) -> Response:
+        headers = dict(request.scope["headers"])
+        body = await read_body(
+            request.receive, headers, MOST_COMMAND_BYTES, self._config.timeout_s, charges_of(request.scope)
+        )
+        try:
+            code = orjson.loads(body)["code"]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise RestError(400, "INVALID_REQUEST", 'give {"code": "..."}') from error
+        has_code = self._operator_token is not None and self._host is not None and isinstance(code, str)
+        if not has_code or not await self._asked("unlock", code=code):
+            text = "this code was used before, or is none; pytriton serve prints the next one, on this machine alone"
+            raise RestError(403, "FORBIDDEN", text)
+        server = {"server": self._upstream.url, "tls": self._upstream.is_encrypted}
+        return _json({"token": self._operator_token, **server})
+
     async def _asked(self, question: str, **arguments: Any) -> Any:
         assert self._host is not None
         try:
@@ -209,18 +252,11 @@ class Pages:
 
     def _check_operator(self, request: Request) -> None:
         if self._operator_token is None:
-            text = "this needs an access token, and neither the server nor the front has one"
+            text = "this needs an access token, and neither the server nor the app has one"
             raise RestError(403, "FORBIDDEN", text)
         if not self._is_operator(request):
             message = "this needs the server's access token, as the header 'Authorization: Bearer <token>'"
             raise RestError(401, "UNAUTHORIZED", message, headers={"WWW-Authenticate": "Bearer"})
-
-
-async def page(request: Request) -> Response:
-    """The page itself. What it shows depends on the part of the URL after ``#``, which stays in the browser."""
-    root = str(request.scope.get("root_path", "")).rstrip("/")
-    text = PAGE.read_text().replace("{root}", escape(root))
-    return HTMLResponse(text, headers={**SECURITY, "Cache-Control": "no-cache"})
 
 
 async def file(request: Request) -> Response:
@@ -262,6 +298,7 @@ def _description(model: Model) -> dict[str, Any]:
         "streams": config.decoupled,
         "kinds": kinds_of(config),
         "example": example_of(model),
+        "examples": [each["input"] for each in signature.examples[:MOST_EXAMPLES]],
         "batching": config.batching,
         "max_batch_size": config.max_batch_size if config.batching else 0,
         "queue_delay_us": getattr(batcher, "max_queue_delay_microseconds", None),

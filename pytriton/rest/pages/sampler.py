@@ -1,9 +1,8 @@
-"""One sample: what the server and the front have done since the sample before."""
+"""One sample: what the server and the app have done since the sample before."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 from bisect import bisect_left
@@ -13,22 +12,24 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+from pytriton.constants import LATENCY_BOUNDS_S
 from pytriton.exceptions import PyTritonError
+from pytriton.logs import get_logger
 from pytriton.rest.host import Host
-from pytriton.rest.metrics import LATENCY_BOUNDS_S, FrontMetrics
+from pytriton.rest.metrics import AppMetrics
 from pytriton.rest.pages.processes import ProcessSampler
 from pytriton.rest.upstream import Upstream
 from pytriton.server.statistics import Duration, ModelStatistics, parse_statistics
 
 __all__ = ["MODEL_COLUMNS", "Sampler", "quantile_s"]
 
-LOGGER = logging.getLogger("pytriton.rest")
+LOGGER = get_logger("pytriton.rest")
 
-MODEL_COLUMNS = ("rate", "failures", "p50", "p99", "mean", "queue", "compute", "batch", "pending")
+MODEL_COLUMNS = ("rate", "failures", "refused", "p50", "p99", "mean", "queue", "compute", "batch", "pending")
 PENDING = re.compile(r"^nv_inference_pending_request_count\{(.*)\} (\S+)$", re.MULTILINE)
 MODEL_LABEL = re.compile(r'(?:^|,)model="([^"]*)"')
 RESTRICTED = "is restricted"
-ADVICE = "the server's statistics need its access token, which the front does not have"
+ADVICE = "the server's statistics need its access token, which the app does not have"
 MS = 1000.0
 HEALTH_TIMEOUT_S = 2.0
 
@@ -62,15 +63,13 @@ class Sampler:
     """Takes samples.
 
     Args:
-        upstream: The server.
-        metrics: Of the front.
-        host: The process that runs the front, if it can be asked.
+        host: The process that runs the app, if it can be asked.
 
     Attributes:
         batches: For each model ``{rows: [executions, seconds of compute]}`` since it was loaded, in the last sample.
     """
 
-    def __init__(self, upstream: Upstream, metrics: FrontMetrics, host: Host | None) -> None:
+    def __init__(self, upstream: Upstream, metrics: AppMetrics, host: Host | None) -> None:
         self.batches: dict[str, dict[int, tuple[int, float]]] = {}
         self._upstream = upstream
         self._metrics = metrics
@@ -78,14 +77,16 @@ class Sampler:
         self._processes = ProcessSampler()
         self._counted: dict[str, _Counted] = {}
         self._latencies: dict[str, list[float]] = {}
+        self._refusals: dict[tuple[str, int], float] = metrics.refusals()
         self._at = time.monotonic()
 
     async def take(self) -> dict[str, Any]:
         """A sample, as JSON; its figures are since the sample before.
 
         Returns:
-            ``time`` in seconds since 1970, ``interval`` in seconds, ``live``, ``ready``, ``problem``, ``models`` and
-            ``processes``. Times of a model are in milliseconds; None where there was no request.
+            ``time`` in seconds since 1970, ``interval`` in seconds, ``live``, ``ready``, ``problem``, ``models``,
+            ``processes``, and ``refused``: requests per second by status. Times of a model are in milliseconds; None
+            where there was no request.
         """
         live = await _in_time(self._upstream.is_live())
         index: Iterable[Mapping[str, Any]] = ()
@@ -101,13 +102,18 @@ class Sampler:
                 problem = ADVICE if RESTRICTED in str(error) else str(error)
         now = time.monotonic()
         interval_s, self._at = max(now - self._at, 0.001), now
+        refusals = self._refused(interval_s)
+        by_status: dict[str, float] = defaultdict(float)
+        for (_, status), rate in sorted(refusals.items()):
+            by_status[str(status)] += rate
         return {
             "time": time.time(),
             "interval": interval_s,
             "live": live,
             "ready": live and await _in_time(self._upstream.is_ready()),
             "problem": problem,
-            "models": self._models(index, statistics, pending, interval_s),
+            "refused": by_status,
+            "models": self._models(index, statistics, pending, interval_s, refusals),
             "processes": self._processes.sample(await self._process_list()),
         }
 
@@ -132,6 +138,7 @@ class Sampler:
         statistics: Sequence[ModelStatistics],
         pending: Mapping[str, float],
         interval_s: float,
+        refusals: Mapping[tuple[str, int], float],
     ) -> dict[str, Any]:
         versions: dict[str, list[dict[str, str]]] = defaultdict(list)
         for entry in index:
@@ -152,6 +159,7 @@ class Sampler:
             found[name] = {
                 "versions": versions.get(name, []),
                 **figures,
+                "refused": sum(rate for (model, _), rate in refusals.items() if model == name),
                 "p50": _ms(quantile_s(requests, 0.5)),
                 "p99": _ms(quantile_s(requests, 0.99)),
                 "pending": pending.get(name),
@@ -160,6 +168,12 @@ class Sampler:
             }
         self._counted, self._latencies = dict(counted), latencies
         return found
+
+    def _refused(self, interval_s: float) -> dict[tuple[str, int], float]:
+        """Requests per second that were refused since the sample before, by model and status."""
+        before, self._refusals = self._refusals, self._metrics.refusals()
+        rates = {key: (count - before.get(key, 0.0)) / interval_s for key, count in self._refusals.items()}
+        return {key: rate for key, rate in rates.items() if rate > 0}
 
 
 async def _in_time(answer: Coroutine[Any, Any, bool]) -> bool:

@@ -25,7 +25,7 @@ def port() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def triton(port: int) -> Iterator[Triton]:
-    """A server whose front listens at ``port``."""
+    """A server whose app listens at ``port``."""
     rest = RestConfig(port=port, address=LOCALHOST, max_body_bytes=MOST_BYTES, heartbeat_s=0.2)
     with local_config() as config, Triton(config=config, rest=rest) as triton:
         bind_models(triton)

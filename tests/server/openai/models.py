@@ -137,6 +137,15 @@ def continued(request: CompletionRequest) -> Iterator[Any]:
     yield request.suffix or ""
 
 
+def texts(request: CompletionRequest) -> Iterator[str]:
+    """Takes text alone."""
+    yield request.prompt.upper()  # type: ignore[union-attr]
+
+
+async def awaited_texts(request: CompletionRequest) -> AsyncIterator[str]:
+    yield request.prompt + "!"  # type: ignore[operator]
+
+
 def embed(texts: list[str]) -> np.ndarray:
     """Length of the text, and how many texts came together."""
     return np.array([[len(text), len(texts), 2.0, 3.0] for text in texts], np.float32)
@@ -172,18 +181,21 @@ def bind_models(triton: TritonBase) -> None:
         triton.bind(ChatModel(function, tokenizer=str.split if function is parrot else None))
     triton.bind("told", ChatModel(told, template=TEMPLATE, owned_by="tests"))
     triton.bind("continued", CompletionModel(continued, tokenizer=str.split))
+    triton.bind("texts", CompletionModel(texts))
+    triton.bind("awaited-texts", CompletionModel(awaited_texts))
+    triton.bind("texts-alone", CompletionModel(lambda request: f"{request.prompt}", takes_tokens=False))
     batcher = ModelConfig(max_batch_size=8, batcher=DynamicBatcher(max_queue_delay_microseconds=2000))
     triton.bind("embed", EmbeddingModel(embed, tokenizer=str.split), config=batcher)
     triton.bind("embed-tokens", EmbeddingModel(embed_tokens, takes_tokens=True))
-    texts = [
+    inputs = [
         Tensor(name="text_input", dtype=bytes, shape=(1,)),
         Tensor(name="stream", dtype=np.bool_, shape=(1,), optional=True),
         Tensor(name="sampling_parameters", dtype=bytes, shape=(1,), optional=True),
     ]
     output = [Tensor(name="text_output", dtype=bytes, shape=(1,))]
-    triton.bind("vllm", generate, texts, output, config=ModelConfig(batching=False, decoupled=True))
+    triton.bind("vllm", generate, inputs, output, config=ModelConfig(batching=False, decoupled=True))
     limits = [
         Tensor(name="max_tokens", dtype=np.int32, shape=(1,)),
         Tensor(name="temperature", dtype=np.float32, shape=(1,), optional=True),
     ]
-    triton.bind("trtllm", answer_once, [texts[0], *limits], output, config=ModelConfig(max_batch_size=4))
+    triton.bind("trtllm", answer_once, [inputs[0], *limits], output, config=ModelConfig(max_batch_size=4))

@@ -150,7 +150,7 @@ def test_a_key_sees_and_calls_its_models_alone(url):
 
 
 def test_it_asks_for_the_access_token(url):
-    assert httpx.post(f"{url}/mcp", json={}, trust_env=False).status_code == 401
+    assert httpx.post(f"{url}/mcp", json={}, trust_env=False, timeout=DEADLINE_S).status_code == 401
 
 
 def test_there_is_no_such_route_by_default():

@@ -53,6 +53,21 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
         ({"tools": [{"function": {}}]}, "tools.0.type"),
         ({"logit_bias": {"1": 101}}, "logit_bias"),
         ({"presence_penalty": 3}, "presence_penalty"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": False, "stream_options": {}}, "stream_options"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content"),
+        ({"messages": [*USER, {"role": "user", "content": None}]}, "messages.1.content"),
+        ({"messages": [*USER, {"role": "assistant"}]}, "messages.1.content"),
+        ({"messages": [{"role": "system", "content": []}]}, "messages.0.content"),
+        ({"messages": [{"role": "tool", "tool_call_id": "1"}]}, "messages.0.content"),
+        ({"messages": [{"role": "user", "content": [{"type": "smell", "smell": "a"}]}]}, "messages.0.content.0.type"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0.text"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]}, "messages.0.content.0.text"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": False, "top_logprobs": 2}, "top_logprobs"),
+        ({"response_format": {}}, "response_format.type"),
+        ({"response_format": "json"}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
     ],
 )
 def test_a_wrong_value_is_400_and_names_the_field(http, changes, param):
@@ -61,6 +76,46 @@ def test_a_wrong_value_is_400_and_names_the_field(http, changes, param):
     error = error_of(response)
     assert error["type"] == "invalid_request_error"
     assert error["param"].startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"logprobs": 6}, "logprobs"),
+        ({"model": "texts", "prompt": [1, 2]}, None),
+        ({"model": "texts", "prompt": [[1], [2]], "stream": True}, None),
+        ({"model": "awaited-texts", "prompt": [1]}, None),
+        ({"model": "texts-alone", "prompt": [1]}, None),
+        ({"model": "vllm", "prompt": [1]}, None),
+    ],
+)
+def test_a_wrong_value_of_a_completion_is_400(http, changes, param):
+    response = http.post("/v1/completions", json={"model": "continued", "prompt": "a", **changes})
+    assert response.status_code == 400
+    error = error_of(response)
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    if "prompt" in changes:
+        assert "takes text, not tokens" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": ""}],
+        [*USER, {"role": "assistant", "tool_calls": [{"id": "1"}]}, {"role": "tool", "content": "a"}],
+        [*USER, {"role": "assistant", "content": None, "refusal": "no"}],
+        [*USER, {"role": "function", "name": "f", "content": None}],
+    ],
+)
+def test_messages_without_content_are_accepted_where_they_need_none(http, messages):
+    assert http.post(CHAT, json={"model": "told", "messages": messages}).status_code == 200
+
+
+def test_options_beside_what_they_need_are_accepted(http):
+    options = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": True, "top_logprobs": 20}
+    for each in options, {"top_logprobs": 0}, {"response_format": {"type": "text"}}, {"stream_options": None}:
+        assert http.post(CHAT, json={"model": "parrot", "messages": USER, **each}).status_code == 200
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"null", b"\xff", b'{"model": "\\ud800"}', b"[" * 100000])

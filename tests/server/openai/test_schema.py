@@ -30,7 +30,7 @@ def shout(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def fronted() -> Iterator[tuple[Triton, str]]:
+def with_app() -> Iterator[tuple[Triton, str]]:
     with (
         reserved_ports(1) as (port,),
         local_config() as config,
@@ -45,8 +45,8 @@ def described(url: str) -> dict[str, object]:
     return paths
 
 
-def test_the_routes_are_described_where_models_serve_them(fronted):
-    triton, url = fronted
+def test_the_routes_are_described_where_models_serve_them(with_app):
+    triton, url = with_app
     assert not any(path.startswith("/v1/c") or path.startswith("/v1/e") for path in described(url))
     assert "/v1/models" not in described(url)
     triton.bind("told", ChatModel(told))
@@ -58,8 +58,8 @@ def test_the_routes_are_described_where_models_serve_them(fronted):
 
 
 @pytest.mark.timeout(600)
-def test_generated_requests_get_the_answers_that_are_described(fronted, tmp_path):
-    triton, url = fronted
+def test_generated_requests_get_the_answers_that_are_described(with_app, tmp_path):
+    triton, url = with_app
     triton.bind("told", ChatModel(told), replace=True)
     triton.bind("continued", CompletionModel(lambda request: f"{request.prompt}"), replace=True)
     triton.bind("embed", EmbeddingModel(embed_tokens, takes_tokens=True), replace=True)

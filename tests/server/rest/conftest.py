@@ -1,4 +1,4 @@
-"""The front in each of its ways."""
+"""The app in each of its ways."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.rest.ways import WAYS, Front, front_of
+from tests.server.rest.ways import WAYS, RunningApp, app_of
 
 
 @pytest.fixture(scope="module", params=WAYS)
-def front(request: pytest.FixtureRequest) -> Iterator[Front]:
-    """The front, and the server behind it, that the tests of a module share."""
-    with front_of(request.param) as front:
-        yield front
+def app(request: pytest.FixtureRequest) -> Iterator[RunningApp]:
+    """The app, and the server behind it, that the tests of a module share."""
+    with app_of(request.param) as app:
+        yield app

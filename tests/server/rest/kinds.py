@@ -1,4 +1,4 @@
-"""One model of each kind, as the routes of the REST front see them."""
+"""One model of each kind, as the routes of the app see them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

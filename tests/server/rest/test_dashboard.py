@@ -39,6 +39,7 @@ def test_the_pages_of_a_server_elsewhere_show_its_models_and_take_the_commands_i
         triton.run()
         endpoints = triton.endpoints()
         options = [endpoints.http, "--port", str(ports[0]), "--metrics", endpoints.metrics, "--grpc", endpoints.grpc]
+        operator = {"Authorization": f"Bearer {TOKEN}"}
         environment = {**os.environ, "PYTRITON_ACCESS_TOKEN": TOKEN}
         process = subprocess.Popen(command(*options), env=environment, stdout=subprocess.PIPE, text=True)
         try:
@@ -46,20 +47,20 @@ def test_the_pages_of_a_server_elsewhere_show_its_models_and_take_the_commands_i
 
                 def has_sample():
                     try:
-                        return "shout" in client.get("/pages/history").json()["models"]
+                        return "shout" in client.get("/pages/history", headers=operator).json()["models"]
                     except httpx.TransportError:
                         assert process.poll() is None
                         return False
 
                 wait_for(has_sample, "a sample with the model")
-                about = client.get("/pages/about").json()
-                assert (about["hasHost"], about["hasOperatorToken"], about["operator"]) == (False, True, False)
+                assert client.get("/pages/history").status_code == 401  # the figures are protected at the server
+                about = client.get("/pages/about", headers=operator).json()
+                assert (about["hasHost"], about["hasOperatorToken"], about["operator"]) == (False, True, True)
                 assert [each["name"] for each in client.get("/pages/models").json()] == ["shout"]
-                assert client.get("/pages/workers").json() == {"workers": None}
+                assert client.get("/pages/workers", headers=operator).json() == {"workers": None}
                 assert client.post("/predict/shout", json={"text": "a"}).json() == {"result": "A"}
                 unload = {"command": "unload", "model": "shout"}
                 assert client.post("/pages/commands", json=unload).status_code == 401
-                operator = {"Authorization": f"Bearer {TOKEN}"}
                 scale = {"command": "scale", "model": "shout", "count": 2}
                 assert client.post("/pages/commands", json=scale, headers=operator).status_code == 501
                 assert client.post("/pages/commands", json=unload, headers=operator).status_code == 200

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.server.rest.kinds import KINDS, bind_kinds
-from tests.server.rest.ways import Front, front_of
+from tests.server.rest.ways import RunningApp, app_of
 
 pytestmark = pytest.mark.either_proxy
 
@@ -80,26 +80,26 @@ def forms(draw: Any) -> bytes:
 
 
 @pytest.fixture(scope="module", params=["in process", "own process"])
-def front(request):
-    with front_of(request.param) as front:
-        bind_kinds(front.triton)
-        yield front
+def app(request):
+    with app_of(request.param) as app:
+        bind_kinds(app.triton)
+        yield app
 
 
-def check(front: Front, model: str, body: bytes, kind: str, accept: str, query: str = "") -> None:
-    response = front.post(f"/predict/{model}{query}", content=body, headers={"content-type": kind, "accept": accept})
+def check(app: RunningApp, model: str, body: bytes, kind: str, accept: str, query: str = "") -> None:
+    response = app.post(f"/predict/{model}{query}", content=body, headers={"content-type": kind, "accept": accept})
     assert response.status_code < 500, (body, response.text)
     if response.status_code != 200:
         assert response.json()["error"]["message"]
-    response = front.post(f"/v1/models/{model}:predict", content=body, headers={"content-type": kind})
+    response = app.post(f"/v1/models/{model}:predict", content=body, headers={"content-type": kind})
     assert response.status_code < 500, (body, response.text)
 
 
 @pytest.mark.parametrize("model", KINDS)
 @SETTINGS
 @given(body=texts | damaged() | st.binary(max_size=60), accept=st.sampled_from(ACCEPTED))
-def test_json_and_what_is_nearly_json_is_answered(front, model, body, accept):
-    check(front, model, body, "application/json", accept)
+def test_json_and_what_is_nearly_json_is_answered(app, model, body, accept):
+    check(app, model, body, "application/json", accept)
 
 
 @pytest.mark.parametrize("model", KINDS)
@@ -110,5 +110,5 @@ def test_json_and_what_is_nearly_json_is_answered(front, model, body, accept):
     accept=st.sampled_from(ACCEPTED),
     query=st.sampled_from(["", "?number=1", "?count=x&count=y", "?output=FP32", "?image=%ff&words=%5B", "?&&=&"]),
 )
-def test_bodies_of_other_types_are_answered(front, model, body, kind, accept, query):
-    check(front, model, body, kind, accept, query)
+def test_bodies_of_other_types_are_answered(app, model, body, kind, accept, query):
+    check(app, model, body, kind, accept, query)

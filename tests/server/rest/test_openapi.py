@@ -1,4 +1,4 @@
-"""The description of the front's routes, checked by programs that read such descriptions."""
+"""The description of the app's routes, checked by programs that read such descriptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.server.processes import DEADLINE_S
 from tests.server.rest.kinds import KINDS, bind_kinds
-from tests.server.rest.ways import Front, front_of
+from tests.server.rest.ways import RunningApp, app_of
 
 pytestmark = pytest.mark.either_proxy
 
@@ -21,9 +21,9 @@ CASES = int(os.environ.get("PYTRITON_SCHEMATHESIS_CASES", "15"))  # for each ope
 LIMIT_S = 240 + 2 * CASES
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CALLS = """
-from front.api.scalars import predict_scalars
-from front.client import Client
-from front.models import Error, ScalarsInput, ScalarsOutput
+from app.api.scalars import predict_scalars
+from app.client import Client
+from app.models import Error, ScalarsInput, ScalarsOutput
 
 with Client(base_url={url!r}) as client:
     answer = predict_scalars.sync(client=client, body=ScalarsInput(text="a b", number=2.0, count=3))
@@ -36,43 +36,43 @@ with Client(base_url={url!r}) as client:
 
 
 @pytest.fixture(scope="module")
-def process() -> Iterator[Front]:
-    """A front in its own process with a model of each kind."""
-    with front_of("own process") as front:
-        bind_kinds(front.triton)
-        yield front
+def process() -> Iterator[RunningApp]:
+    """An app in its own process with a model of each kind."""
+    with app_of("own process") as app:
+        bind_kinds(app.triton)
+        yield app
 
 
-def url_of(front: Front) -> str:
-    return str(front.client.base_url).rstrip("/")
+def url_of(app: RunningApp) -> str:
+    return str(app.client.base_url).rstrip("/")
 
 
-def test_models_are_described_while_they_are_bound(front):
+def test_models_are_described_while_they_are_bound(app):
     def shout(text: str) -> str:
         return text.upper()
 
-    assert "/predict/shout" not in front.get("/openapi.json").json()["paths"]
-    front.triton.bind(shout)
-    document = front.get("/openapi.json").json()
+    assert "/predict/shout" not in app.get("/openapi.json").json()["paths"]
+    app.triton.bind(shout)
+    document = app.get("/openapi.json").json()
     assert document["openapi"] == "3.1.0"
     assert "/predict/shout" in document["paths"]
-    assert document["servers"] == [{"url": "/models" if front.way == "mounted" else "/"}]
-    front.triton.unbind("shout")
-    assert "/predict/shout" not in front.get("/openapi.json").json()["paths"]
+    assert document["servers"] == [{"url": "/models" if app.way == "mounted" else "/"}]
+    app.triton.unbind("shout")
+    assert "/predict/shout" not in app.get("/openapi.json").json()["paths"]
 
 
-def test_the_page_has_all_that_it_needs(front):
-    page = front.get("/docs")
+def test_the_page_has_all_that_it_needs(app):
+    page = app.get("/docs")
     assert page.status_code == 200
     assert "default-src 'none'" in page.headers["content-security-policy"]
     links = re.findall(r'(?:src|href|data-url)="([^"]+)"', page.text)
     own = [link for link in links if not link.startswith("data:")]
-    assert len(own) == 4
+    assert len(own) == 6
     for link in own:
-        path = link.removeprefix("/models") if front.way == "mounted" else link
+        path = link.removeprefix("/models") if app.way == "mounted" else link
         assert path.startswith("/")
-        assert front.get(path).status_code == 200
-    assert front.get("/docs/other.js").status_code == 404
+        assert app.get(path).status_code == 200
+    assert app.get("/docs/other.js").status_code == 404
 
 
 @pytest.mark.timeout(LIMIT_S + 60)
@@ -96,7 +96,7 @@ def test_generated_requests_get_the_answers_that_are_described(process, tmp_path
 def test_a_generated_client_calls_the_models(process, tmp_path):
     (tmp_path / "openapi.json").write_text(process.get("/openapi.json").text)
     command = [sys.executable, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--meta", "none"]
-    command += ["--output-path", "front", "--fail-on-warning", "--config", "config.yaml"]
+    command += ["--output-path", "app", "--fail-on-warning", "--config", "config.yaml"]
     (tmp_path / "config.yaml").write_text("post_hooks: []")  # they would format it
     made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
     assert made.returncode == 0, made.stdout + made.stderr

@@ -11,24 +11,31 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from PIL import Image
+from pydantic import BaseModel, Field
 from sklearn.datasets import load_digits
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
 
 from pytriton.decorators import batch
 from pytriton.llm import ChatModel, ChatRequest, CompletionModel, CompletionRequest, EmbeddingModel
 from pytriton.rest import RestConfig, create_app
-from pytriton.triton import Triton, TritonSecurityConfig
+from pytriton.triton import DEFAULT_PROTECTED_ENDPOINTS, Triton, TritonSecurityConfig
 from pytriton.workers import Processes
 from tests.server.conftest import LOCALHOST, local_config
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S
-from tests.server.rest.fronts import fronted, url_of
+from tests.server.rest.apps import url_of, with_app
 from tests.server.rest.kinds import bind_kinds, make_add
 from tests.server.rest.ways import mounted
 
@@ -42,13 +49,24 @@ pytestmark = [
 ]
 TOKEN = "the-token-of-operators"
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
-PAGES = ("", "try", "try/scalars", "try/digit", "try/picture", "try/teller", "try/letters", "chat/parrot")
-PAGES += ("batches/scalars", "workers")
+PAGES = ("", "try", "try/scalars", "try/digit", "try/picture", "try/iris", "try/teller", "try/letters")
+PAGES += ("chat/parrot", "batches/scalars", "workers")
 AXE = """async () => (await axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]})).violations.map(
     ({id, nodes}) => [id, ...nodes.map(({html, failureSummary}) => html + " " + failureSummary)])"""
 NONE = "\N{EN DASH}"
 # The network may change while containers start: the browser drops its connections then, and the page retries.
 UNSTABLE = "net::ERR_NETWORK_CHANGED"
+
+
+class Species(Enum):
+    SETOSA = "setosa"
+    VIRGINICA = "virginica"
+
+
+@dataclass
+class Rating:
+    shares: list[float]
+    species: Species
 
 
 def parrot(request: ChatRequest) -> Iterator[str]:
@@ -66,6 +84,23 @@ def teller(request: CompletionRequest) -> Iterator[str]:
 def letters(texts: list[str]) -> np.ndarray:
     """Count the letters of texts."""
     return np.array([[text.count(letter) for letter in "abcdefghijkl"] for text in texts], np.float32)
+
+
+class Flower(BaseModel):
+    petal_length: float = Field(ge=0, description="in cm")
+    color: Literal["white", "blue"] = "white"
+    is_wild: bool = False
+    note: str | None = None
+
+
+def iris(flower: Flower) -> dict[Species, float]:
+    """Tell the species of a flower."""
+    share = min(flower.petal_length / 10, 1.0)
+    return {Species.SETOSA: 1 - share, Species.VIRGINICA: share}
+
+
+def rated(flower: Flower) -> Rating:
+    return Rating([0.25, 0.75], Species.VIRGINICA)
 
 
 def make_numbered(version: int) -> Callable[[str], str]:
@@ -90,8 +125,9 @@ def bind_digit(triton: Triton) -> None:
 
 @pytest.fixture(scope="module")
 def triton() -> Iterator[Triton]:
-    """A server with a model of each kind, and a front."""
-    security = TritonSecurityConfig(access_token=TOKEN)
+    """A server with a model of each kind, and an app whose figures are for everyone."""
+    closed = [each for each in DEFAULT_PROTECTED_ENDPOINTS if each != "statistics"]
+    security = TritonSecurityConfig(TOKEN, closed)
     with ExitStack() as stack:
         (port,) = stack.enter_context(reserved_ports(1))
         rest = RestConfig(port=port, address=LOCALHOST)
@@ -101,6 +137,8 @@ def triton() -> Iterator[Triton]:
         bind_digit(triton)
         for model in (ChatModel(parrot), CompletionModel(teller), EmbeddingModel(letters)):
             triton.bind(model)
+        for function in (iris, rated):
+            triton.bind(function)
         triton.bind("add", Processes(make_add, count=1))
         for version in (1, 2):
             triton.bind("numbered", make_numbered(version), model_version=version)
@@ -123,7 +161,7 @@ class Visit:
 
     Args:
         page: Of Playwright.
-        url: Of the front.
+        url: Of the app.
     """
 
     def __init__(self, page: Any, url: str) -> None:
@@ -225,10 +263,135 @@ def test_a_value_that_does_not_fit_is_explained(visit):
     visit.errors = [error for error in visit.errors if "422" not in error]  # the browser's own message
 
 
+def test_a_record_has_a_field_for_each_member_and_bars_have_the_names_of_an_enumeration(visit):
+    visit.open("try/iris")
+    visit.page.locator("[data-input='flower.petal_length']").fill("-1")
+    visit.page.get_by_role("button", name="Run").click()
+    visit.page.locator("main [role=alert] li", has_text="flower.petal_length: expected").wait_for()
+    assert visit.page.evaluate("document.activeElement.dataset.input") == "flower.petal_length"
+    visit.page.locator("[data-input='flower.petal_length']").fill("7.5")
+    visit.page.locator("[data-input='flower.color']").select_option("blue")
+    visit.page.locator("[data-input='flower.is_wild']").check()
+    bars = visit.run().locator(".bars tr")
+    assert [each.split() for each in bars.all_inner_texts()] == [["virginica", "75.0", "%"], ["setosa", "25.0", "%"]]
+    sent = visit.page.locator(".calls pre").inner_text()
+    assert '{"flower":{"petal_length":7.5,"color":"blue","is_wild":true}}' in sent
+    visit.open("try/rated")
+    bars = visit.run().locator("[data-output=shares] .bars tr")
+    assert [each.split() for each in bars.all_inner_texts()] == [["virginica", "75.0", "%"], ["setosa", "25.0", "%"]]
+    visit.errors = [error for error in visit.errors if "422" not in error]
+
+
+def test_each_error_has_a_line_and_an_old_answer_goes(visit):
+    visit.open("try/scalars")
+    visit.run(text="a").locator("[data-output=score]").wait_for()
+    visit.page.route("**/predict/scalars", lambda route: route.continue_(post_data='{"count": 99, "number": "x"}'))
+    visit.page.get_by_role("button", name="Run").click()
+    lines = visit.page.locator("main [role=alert] li")
+    lines.nth(2).wait_for()
+    assert sorted(each.partition(":")[0] for each in lines.all_inner_texts()) == ["count", "number", "text"]
+    assert visit.page.locator("#output").inner_text() == "No answer."
+    visit.errors = [error for error in visit.errors if "422" not in error]
+
+
+def test_a_link_has_the_inputs_of_a_call_and_the_calls_of_the_visit_are_listed(visit):
+    visit.open("try/scalars")
+    visit.run(text="a & b", count="3").locator("[data-output=score]").wait_for()
+    row = visit.page.locator(".history tbody tr").first
+    assert "a & b" in row.locator("[data-label=Inputs]").inner_text()
+    link = row.locator("a").get_attribute("href")
+    assert link == "#/try/scalars?text=a+%26+b&number=0.5&count=3&side=%22left%22&flag=false"
+    visit.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    visit.page.get_by_role("button", name="Copy link").click()
+    visit.page.get_by_role("button", name="Copied").wait_for()
+    assert visit.page.evaluate("navigator.clipboard.readText()") == f"{visit.url}/{link}"
+    visit.page.goto(f"{visit.url}/#/try/scalars?text=two%20words&count=7")
+    assert visit.page.locator("[data-input=text]").input_value() == "two words"
+    assert visit.page.locator("[data-input=count]").input_value() == "7"
+    assert visit.page.locator(".history tbody tr").count() == 1
+    visit.page.goto(f"{visit.url}/#/try/iris?flower=%7B%22petal_length%22%3A2%7D")
+    assert visit.page.locator("[data-input='flower.petal_length']").input_value() == "2"
+
+
+def test_a_file_may_be_dropped(visit):
+    drop = """(element, [name, type, text]) => {
+        const data = new DataTransfer();
+        data.items.add(new File([text], name, {type}));
+        element.dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true}));
+    }"""
+    visit.open("try/data")
+    visit.page.locator(".drop").evaluate(drop, ["data.bin", "", "four"])
+    assert "4 bytes" in visit.run().inner_text()
+    visit.open("try/doubled")
+    visit.page.locator("[data-input=x]").evaluate(drop, ["x.csv", "text/csv", "3,4"])
+    visit.page.wait_for_function("document.querySelector('[data-input=x]').value === '3,4'")
+    assert visit.run().locator("td").all_inner_texts() == ["6", "8"]
+
+
+def test_a_model_that_does_not_exist_is_told_apart_from_one_that_is_not_ready(visit):
+    visit.open("try/scalar")
+    visit.page.get_by_text("there is no model 'scalar': did you mean 'scalars'? The server has ").wait_for()
+    visit.open("try/x")
+    assert "did you mean" not in visit.page.get_by_text("there is no model 'x': The server has ").inner_text()
+
+
+def test_a_chat_model_leads_to_its_chat_and_the_api_is_linked(visit):
+    visit.open()
+    visit.page.locator("tr[data-model=parrot] a").click()
+    visit.page.wait_for_url("**/#/chat/parrot")
+    visit.page.get_by_role("link", name="API").click()
+    visit.page.locator("#routes .opblock").first.wait_for()
+    visit.page.get_by_role("link", name="Dashboard").click()
+    visit.page.wait_for_url(f"{visit.url}/")
+
+
+def test_the_page_of_the_api_has_one_line_for_each_error_and_the_colours_of_the_dashboard(visit):
+    visit.page.emulate_media(color_scheme="dark")
+    visit.page.goto(f"{visit.url}/docs#/scalars/predict_scalars")
+    visit.page.locator(".opblock.is-open .response[data-code='200'] .model-example").wait_for()
+    assert visit.page.locator(".response[data-code='422']").is_visible()
+    assert (
+        not visit.page.locator(".response:not([data-code='200']) .model-example")
+        .and_(visit.page.locator(":visible"))
+        .count()
+    )
+    dark = visit.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    visit.page.evaluate("localStorage.setItem('theme', 'light')")
+    visit.page.reload()
+    assert visit.page.evaluate("getComputedStyle(document.documentElement).backgroundColor") != dark
+    visit.errors = [error for error in visit.errors if "deep link" not in error]  # Swagger UI's own
+
+
+def test_one_high_value_does_not_set_the_axis_of_a_chart_and_is_marked(visit):
+    visit.open()
+    shown = visit.page.evaluate("""async () => {
+        const { LineChart } = await import(`${document.documentElement.dataset.root}/pages/static/chart.js`);
+        const chart = new LineChart("Test");
+        document.querySelector("main").append(chart.element);
+        const now = Date.now() / 1000;
+        const time = Array.from({ length: 60 }, (_, index) => now - 60 + index);
+        const values = time.map((_, index) => (index === 30 ? 3000 : 10));
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        chart.update([{ label: "a", time, values }, { label: "b", time: [now - 50], values: [5] }], 900);
+        const texts = (selector) => [...chart.element.querySelectorAll(selector)].map((each) => each.textContent);
+        return [texts(".tick.end").at(-1), texts(".outlier")[0], texts(".point").length, texts(".above")[0]];
+    }""")
+    assert float(shown[0]) < 20
+    assert shown[1].startswith("a: 3,000 at ")
+    assert shown[2:] == [1, "▲ 1 above, up to 3,000"]
+
+
 def test_records_lists_matrices_and_declared_tensors_are_called(visit):
     visit.open("try/records")
-    output = visit.run(order='{"item": "tea", "count": 2, "tags": {"hot": 1}}')
+    visit.page.locator("[data-input='order.item']").fill("tea")
+    visit.page.locator("[data-input='order.tags']").fill('{"hot": 1}')
+    output = visit.run()
     assert "tea" in output.inner_text()
+    visit.page.get_by_role("button", name="JSON", exact=True).click()
+    whole = visit.page.get_by_label("JSON", exact=True).and_(visit.page.locator("textarea"))
+    assert json.loads(whole.input_value()) == {"item": "tea", "count": 1, "tags": {"hot": 1}}
+    whole.fill('{"item": "milk", "count": 2}')
+    visit.run().get_by_text("milk").first.wait_for()
     visit.open("try/lists")
     output = visit.run(words="a\nb", numbers="1, 2;3")
     assert output.locator("li").all_inner_texts() == ["a", "b", "1", "2", "3"]
@@ -348,6 +511,7 @@ def test_the_same_call_can_be_copied_and_run(visit, name, program):
     visit.page.locator("[data-input=text]").fill('it\'s "quoted" ö')
     visit.page.locator(f"[data-call={name}]").click()
     visit.page.locator(".calls pre", has_text="quoted").wait_for()
+    assert "unix:" not in visit.page.locator(".calls pre").inner_text()
     printed = _printed(program, visit)
     assert "it's" in printed
     assert "ö" in printed
@@ -368,7 +532,10 @@ def test_figures_move_under_load(visit, triton):
     visit.open()
     row = visit.page.locator("tr[data-model=lists]")
     row.locator("[data-figure='Requests/s']", has_text="0").wait_for()
-    with httpx.Client(trust_env=False) as client:
+    with httpx.Client(trust_env=False, timeout=DEADLINE_S) as client:
+        assert client.post(f"{visit.url}/predict/lists", json={"words": 1}).status_code == 422
+        visit.page.locator("tr[data-model=lists] [data-figure='Refused/s'].bad").wait_for()
+        assert visit.page.locator("[data-tile='Refused/s']").get_attribute("title").startswith("422: ")
         rate = row.locator("[data-figure='Requests/s']")
         for _ in range(600):
             client.post(f"{visit.url}/predict/lists", json={"words": ["a"], "numbers": [1]}).raise_for_status()
@@ -379,7 +546,9 @@ def test_figures_move_under_load(visit, triton):
     assert row.locator("[data-figure=Workers]").inner_text() in ("1 of 1 thread", NONE)
     visit.open("batches/lists")
     visit.page.locator(".bars tr").first.wait_for()
-    visit.page.locator(".waterfall rect.compute:not([width='0'])").first.wait_for()
+    for order in ("by length", "by time"):
+        visit.page.get_by_role("button", name=order).click()
+        visit.page.locator(".waterfall rect.compute:not([width='0'])").first.wait_for()
     visit.page.get_by_role("combobox", name="Model").select_option("scalars")
     visit.page.wait_for_url("**/#/batches/scalars")
 
@@ -442,6 +611,61 @@ def test_another_version_is_served_with_the_token(visit):
         expect(shown).to_have_value("" if chosen == "as bound" else "1", timeout=DEADLINE_S * 1000)
 
 
+def test_a_page_for_one_model_is_shown_in_a_frame_of_a_site_that_may_and_has_nothing_for_operators(browser, triton):
+    with ExitStack() as stack:
+        app_port, site_port, other_port = stack.enter_context(reserved_ports(3))
+        config = RestConfig(frames=[f"http://{LOCALHOST}:{site_port}"])
+        stack.enter_context(mounted(create_app(triton, config), app_port))
+        app = f"http://{LOCALHOST}:{app_port}/models"
+
+        async def page_with_frame(_: Request) -> HTMLResponse:
+            url = f"{app}/embed/iris#flower=%7B%22petal_length%22%3A7.5%7D"
+            return HTMLResponse(f'<link rel=icon href="data:,"><iframe src="{url}" width=900 height=900></iframe>')
+
+        for port in (site_port, other_port):
+            stack.enter_context(mounted(Starlette(routes=[Route("/", page_with_frame)]), port))
+        context = stack.enter_context(closing(browser.new_context()))
+        page = context.new_page()
+        page.set_default_timeout(DEADLINE_S * 1000)
+        page.goto(f"http://{LOCALHOST}:{site_port}/models/")
+        frame = page.frame_locator("iframe")
+        frame.get_by_role("heading", name="Iris").wait_for()
+        frame.get_by_role("button", name="Run").click()
+        frame.locator(".bars tr", has_text="virginica").wait_for()
+        assert frame.locator("nav, .calls, .history, #token, a").count() == 0
+        with page.expect_event("console", lambda message: "frame-ancestors" in message.text):
+            page.goto(f"http://{LOCALHOST}:{other_port}/models/")
+        assert frame.get_by_role("heading", name="Iris").count() == 0
+        page.goto(f"{app}/embed/parrot")
+        page.get_by_label("Message", exact=True).fill("hello")
+        page.keyboard.press("Enter")
+        page.locator(".chat .assistant", has_text="hello!").wait_for()
+        page.goto(f"{app}/embed/nothing")
+        page.get_by_text("This model is not available").wait_for()
+
+
+def test_a_code_that_was_printed_unlocks_one_visit(visit, triton, capfd):
+    console = triton.console()
+    console.offers_codes = True
+    console.offer_code(visit.url)
+    try:
+        printed = capfd.readouterr().err
+        url = printed.split()[-1]
+        assert url.startswith(f"{visit.url}/#/unlock/")
+        visit.page.goto(url)
+        visit.page.locator("#token", has_text="Operator").wait_for()
+        assert visit.page.url == f"{visit.url}/#/"
+        following = capfd.readouterr().err.split()[-1]
+        assert following != url
+        visit.page.goto(f"{visit.url}/#/workers")
+        visit.page.locator("ol.log").wait_for()
+        visit.page.goto(url)
+        visit.page.get_by_text("this code was used before, or is none").wait_for()
+    finally:
+        console.offers_codes, console._code = False, ""
+    visit.errors = [error for error in visit.errors if "403" not in error]
+
+
 def test_below_a_path_and_with_a_token_the_page_asks_for_it_once(browser, triton):
     with ExitStack() as stack:
         (port,) = stack.enter_context(reserved_ports(1))
@@ -460,14 +684,37 @@ def test_below_a_path_and_with_a_token_the_page_asks_for_it_once(browser, triton
     assert [error for error in visit.errors if UNSTABLE not in error and "401" not in error] == []
 
 
-def test_a_front_with_a_port_of_its_own_tells_that_the_server_does_not_answer(browser):
+def test_figures_that_are_protected_need_the_token_and_models_are_called_without_it(browser):
+    with ExitStack() as stack:
+        triton = stack.enter_context(with_app())
+        url = url_of(triton._rest)
+        visit = Visit(stack.enter_context(closing(browser.new_page())), url)
+        for path in ("workers", "batches/shout", ""):
+            visit.page.goto(f"{url}/#/{path}")
+            visit.page.reload()
+            visit.page.locator("#banner", has_text="The figures need the server's access token").wait_for()
+        visit.page.get_by_text("“Try it” lists the models").wait_for()
+        visit.page.goto(f"{url}/#/try/shout")
+        visit.run(text="hello").get_by_text("HELLO", exact=True).wait_for()
+        visit.check()
+        visit.give_token("wrong")
+        visit.page.get_by_text("This token is not accepted.").wait_for()
+        visit.page.locator("#token-field").fill(triton.get_access_token())
+        visit.page.get_by_role("button", name="Use").click()
+        visit.page.locator("#state.good").wait_for()
+        visit.page.locator("#token", has_text="Operator").wait_for()
+
+
+def test_an_app_with_a_port_of_its_own_tells_that_the_server_does_not_answer(browser):
     with (
         local_config(http_frontend="triton") as config,
-        fronted(config=config) as triton,
+        with_app(config=config) as triton,
         closing(browser.new_context()) as context,
     ):
         visit = Visit(context.new_page(), url_of(triton._rest))
-        visit.open()
+        visit.page.goto(visit.url)
+        visit.give_token(str(triton.get_access_token()))
+        visit.page.locator("#state.good").wait_for()
         pid = triton._server.pid()
         os.kill(pid, signal.SIGSTOP)
         try:

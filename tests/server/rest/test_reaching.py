@@ -1,4 +1,4 @@
-"""What the front says when the server behind it cannot be reached, or has only a part of its endpoints."""
+"""What the app says when the server behind it cannot be reached, or has only a part of its endpoints."""
 
 import asyncio
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def slow(text: str) -> str:
 
 def post(app, path, fields):
     async def call():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://front") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app") as client:
             return await client.post(path, json=fields)
 
     return asyncio.run(call())

@@ -1,4 +1,4 @@
-"""The ways to run the front, behind one synchronous client."""
+"""The ways to run the app, behind one synchronous client."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ SHORT = {"heartbeat_s": 0.1, "max_body_bytes": 2**20, "timeout_s": 20.0}
 
 
 @dataclass
-class Front:
-    """A front and what is behind it.
+class RunningApp:
+    """An app and what is behind it.
 
     Attributes:
         triton: The server.
         loop: Of the client.
-        client: Of the front.
+        client: Of the app.
         streaming: Likewise, but sees each piece of a stream as it comes.
         way: One of ``WAYS``.
     """
@@ -76,20 +76,21 @@ class Front:
 
 
 @contextmanager
-def front_of(way: str) -> Iterator[Front]:
-    """A front that runs in one of the ways, without models."""
+def app_of(way: str, **options: Any) -> Iterator[RunningApp]:
+    """An app that runs in one of the ways, without models, with options of RestConfig."""
+    options = {**SHORT, **options}
     with ExitStack() as stack:
         loop = stack.enter_context(running_loop())
         if way == "in process":
             triton: TritonBase = stack.enter_context(InprocessTriton())
-            app = create_app(triton, RestConfig(**SHORT))
+            app = create_app(triton, RestConfig(**options))
             plain: Any = httpx.ASGITransport(app)
             streaming: Any = StreamingTransport(app)
-            base = "http://front"
+            base = "http://app"
         else:
             config = stack.enter_context(local_config())
             (port,) = stack.enter_context(reserved_ports(1))
-            rest = RestConfig(port=port, address=LOCALHOST, **SHORT)
+            rest = RestConfig(port=port, address=LOCALHOST, **options)
             if way in ("native", "own process"):
                 config.http_frontend = "native" if way == "native" else "triton"
                 triton = stack.enter_context(Triton(config=config, rest=rest))
@@ -104,7 +105,7 @@ def front_of(way: str) -> Iterator[Front]:
             for transport in (plain, streaming)
         ]
         try:
-            yield Front(triton, loop, *clients, way)
+            yield RunningApp(triton, loop, *clients, way)
         finally:
             for client in clients:
                 asyncio.run_coroutine_threadsafe(client.aclose(), loop).result(DEADLINE_S)
@@ -134,17 +135,17 @@ def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @contextmanager
-def mounted(front: Any, port: int) -> Iterator[None]:
-    """The front below ``/models`` of another application, which uvicorn serves on a thread."""
+def mounted(app: Any, port: int) -> Iterator[None]:
+    """The app below ``/models`` of another application, which uvicorn serves on a thread."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with front.router.lifespan_context(front):
+        async with app.router.lifespan_context(app):
             yield
 
-    app = FastAPI(lifespan=lifespan)
-    app.mount("/models", front)
-    server = uvicorn.Server(uvicorn.Config(app, LOCALHOST, port, log_level="warning", timeout_graceful_shutdown=1))
+    site = FastAPI(lifespan=lifespan)
+    site.mount("/models", app)
+    server = uvicorn.Server(uvicorn.Config(site, LOCALHOST, port, log_level="warning", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -189,7 +190,7 @@ class StreamingTransport(httpx.AsyncBaseTransport):
             "root_path": "",
             "headers": [(name.lower(), value) for name, value in request.headers.raw],
             "client": ("test", 1),
-            "server": ("front", 80),
+            "server": ("app", 80),
         }
 
         async def run() -> None:

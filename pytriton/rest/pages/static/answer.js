@@ -3,6 +3,7 @@
 import { bars } from "./chart.js";
 import { paint, imageShape } from "./draw.js";
 import { h, number } from "./dom.js";
+import { resolved } from "./form.js";
 
 const MOST_ROWS = 50;
 const MOST_BARS = 12;
@@ -11,11 +12,21 @@ const SIDE = 280;
 
 export function views(model, body) {
   const names = Object.keys(body);
-  const shares = names.find((name) => areShares(body[name]));
-  const labels = shares && names.find((name) => isLabels(body[name], body[shares]));
+  return members(body, model.outputs, model.definitions).map(([name, view]) =>
+    h("section", { class: "output", "data-output": name }, names.length > 1 || name !== "result" ? h("h3", {}, name) : null, view));
+}
+
+// What the members of an object look like: [name, element]. Probabilities are named by a list of texts beside them, or
+// by an enumeration of as many.
+function members(value, schemas, definitions) {
+  const names = Object.keys(value);
+  const schemaOf = (name) => resolved(schemas?.[name] ?? {}, definitions ?? {});
+  const shares = names.find((name) => areShares(value[name]));
+  const labels = shares && names.find((name) => isLabels(value[name], value[shares]));
+  const named = shares && names.map((name) => schemaOf(name).enum).find((each) => isLabels(each, value[shares]));
   return names.filter((name) => name !== labels).map((name) => {
-    const view = name === shares ? shareBars(name, body[name], labels && body[labels]) : viewOf(body[name], model.outputs[name] ?? {});
-    return h("section", { class: "output", "data-output": name }, names.length > 1 || name !== "result" ? h("h3", {}, name) : null, view);
+    const view = name === shares ? shareBars(name, value[name], labels ? value[labels] : named) : viewOf(value[name], schemaOf(name), definitions);
+    return [name, view];
   });
 }
 
@@ -40,19 +51,22 @@ function shareBars(name, value, labels) {
   return h("div", {}, bars(rows, 1, `Probabilities of ${name}`), more > 0 && h("p", { class: "hint" }, `and ${more} more`));
 }
 
-export function viewOf(value, schema = {}) {
+// Of an object whose names are a closed set, each may be a probability of its own.
+const areScores = (value, schema) => isObject(value) && schema.propertyNames?.enum && Object.values(value).every((each) => isNumber(each) && each >= 0 && each <= 1);
+
+export function viewOf(value, schema = {}, definitions = {}) {
   if (typeof value === "string" && schema.contentMediaType?.startsWith("image/")) {
     return h("img", { src: `data:${imageType(value)};base64,${value}`, alt: "The image that the model made", class: "picture" });
   }
   if (typeof value === "string" && schema.contentEncoding) {
     const link = h("a", { href: `data:application/octet-stream;base64,${value}`, download: "output.bin" }, "Save");
-    return h("p", {}, `${Math.floor((value.length * 3) / 4)} bytes `, link);
+    return h("p", {}, `${Math.floor((value.replace(/=+$/, "").length * 3) / 4)} bytes `, link);
   }
   if (typeof value === "string") return h("p", { class: "text" }, value);
   if (isNumber(value) || typeof value === "boolean" || value === null) return h("p", { class: "figure" }, isNumber(value) ? exact(value) : String(value));
-  if (areShares(value)) return shareBars("the answer", value);
+  if (areShares(value) || areScores(value, schema)) return shareBars("the answer", value);
   if (Array.isArray(value)) return listView(value, schema);
-  return objectView(value);
+  return h("dl", { class: "members" }, members(value, schema.properties, definitions).map(([name, view]) => [h("dt", {}, name), h("dd", {}, view)]));
 }
 
 const exact = (value) => (Number.isInteger(value) ? String(value) : number(value, 6));
@@ -85,11 +99,6 @@ function table(columns, rows) {
       h("thead", {}, h("tr", {}, shown.map((name) => h("th", { scope: "col" }, String(name))))),
       h("tbody", {}, rows.slice(0, MOST_ROWS).map((row) => h("tr", {}, shown.map((name) => h("td", { class: kind(row[name]) }, cell(row[name]))))))),
     more.length > 0 && h("p", { class: "hint" }, `and ${more.join(", ")}`));
-}
-
-function objectView(value) {
-  const entries = Object.entries(value);
-  return h("dl", { class: "members" }, entries.map(([key, each]) => [h("dt", {}, key), h("dd", {}, viewOf(each))]));
 }
 
 function arrayPicture(value, image) {

@@ -1,6 +1,7 @@
-// Calls of the front. The token is in this variable alone: it is typed once per visit, and is in no URL and no storage.
+// Calls of the app. The token is in this variable alone: it is typed once per visit, and is in no URL and no storage.
 
 export const root = document.documentElement.dataset.root;
+export const asks = (group) => document.documentElement.dataset.asks.split(" ").includes(group); // for a token
 let token = "";
 
 export class ApiError extends Error {

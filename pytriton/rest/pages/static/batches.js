@@ -1,12 +1,13 @@
 // Batches: what the server's batcher makes of the requests, to tune its delay and its sizes by eye.
 
 import { get } from "./api.js";
-import { LineChart, bars, s } from "./chart.js";
+import { LineChart, bars, highestOf, s } from "./chart.js";
 import { clock, fill, h, milliseconds, number, put } from "./dom.js";
 import { listen, live } from "./live.js";
 
 const PERIOD_MS = 1000;
 const ROW = 7;
+const SPARSE = 20; // times the median duration: over a longer time, bars of its length are too short to read
 const SAMPLE_S = 11; // the longest time from a request to the sample that counts it
 
 export function show(main, name) {
@@ -19,6 +20,9 @@ export function show(main, name) {
   const batch = new LineChart("Rows in a batch, mean");
   const falls = h("div", { class: "waterfall" });
   const fallsHint = h("p", { class: "told" });
+  const asTime = ["by length", "by time"].map((text, index) => h("button", { type: "button", onclick: () => [(byTime = index === 1), tellRequests(requested)] }, text));
+  let byTime = null; // null: what can be read
+  let requested = [];
   let model = name;
   let start = null;
   let described = [];
@@ -30,6 +34,7 @@ export function show(main, name) {
   });
 
   function update() {
+    if (!live.sample) return;
     const names = Object.keys(live.sample.models);
     if (!names.includes(model) && !name) model = busiest(names);
     if (names.join() !== [...picker.options].map((each) => each.value).join() || picker.value !== model) {
@@ -45,7 +50,7 @@ export function show(main, name) {
   const busiest = (names) => names.toSorted((a, b) => live.sample.models[b].total - live.sample.models[a].total)[0] ?? "";
 
   async function refresh() {
-    if (!model) return;
+    if (!model || live.needsToken) return;
     let found;
     try {
       if (!described.some((each) => each.name === model)) described = await get("/pages/models");
@@ -81,7 +86,10 @@ export function show(main, name) {
   }
 
   function tellRequests(requests) {
-    fill(falls, requests.length ? waterfall(requests, live.history.models[model]) : h("p", { class: "hint" }, "No requests over HTTP yet."));
+    requested = requests;
+    const isByTime = byTime ?? isDense(requests);
+    asTime.forEach((each, index) => each.setAttribute("aria-pressed", String(isByTime === (index === 1))));
+    fill(falls, requests.length ? waterfall(requests, live.history.models[model], isByTime) : h("p", { class: "hint" }, "No requests over HTTP yet."));
     put(fallsHint, requests.length ? `${requests.length} requests, the last answered at ${clock(requests.at(-1).end)}.` : "");
   }
 
@@ -90,9 +98,9 @@ export function show(main, name) {
     h("div", { class: "charts two" },
       h("section", { class: "panel" }, h("h2", {}, "Batch sizes"), h("div", { class: "row" }, since, h("label", { for: "since" }, "only from now on")), sizes, sizesHint),
       h("div", {}, times.element, batch.element)),
-    h("section", { class: "panel" }, h("h2", {}, "The last hundred requests"), fallsHint, falls,
-      h("p", { class: "legend" }, h("span", {}, h("i", { class: "key c1" }), "queue"), h("span", {}, h("i", { class: "key c0" }), "compute"), h("span", {}, h("i", { class: "key rest" }), "rest"), h("span", {}, h("i", { class: "key failed" }), "failed")),
-      h("p", { class: "hint" }, "The begin and the end of each bar are measured by the HTTP front end, from the request's headers to the end of the answer. How a bar is divided is not: the server tells no times of single requests, so queue and compute are the means of the server's statistics in the second in which the request was answered. Requests that were answered together end at the same place.")));
+    h("section", { class: "panel" }, h("div", { class: "head" }, h("h2", {}, "The last hundred requests"), h("div", { class: "choice", role: "group", "aria-label": "Order" }, asTime)), fallsHint, falls,
+      h("p", { class: "legend" }, h("span", {}, h("i", { class: "key c1" }), "queue"), h("span", {}, h("i", { class: "key c0" }), "compute"), h("span", {}, h("i", { class: "key rest" }), "around the server: HTTP, JSON, network"), h("span", {}, h("i", { class: "key failed" }), "failed")),
+      h("p", { class: "hint" }, "The begin and the end of each bar are measured by the edge, from the request's headers to the end of the answer. How a bar is divided is not: the server tells no times of single requests, so queue and compute are the means of the server's statistics in the second in which the request was answered. By time, requests that were answered together end at the same place; by length, all begin at the left, the last at the bottom.")));
   const stop = listen(update);
   const loop = async () => {
     while (!stopped) {
@@ -109,27 +117,37 @@ export function show(main, name) {
 
 const minus = (each, before) => (before ? { ...each, count: each.count - before.count, seconds: each.seconds - before.seconds } : each);
 
-function waterfall(requests, series) {
-  const spans = requests.map((each) => ({ ...each, start: each.end - each.duration / 1000 }));
-  const left = Math.min(...spans.map((each) => each.start));
-  const right = Math.max(...spans.map((each) => each.end));
+// Whether bars over the time of all requests are long enough to read.
+function isDense(requests) {
+  const durations = requests.map((each) => each.duration).sort((a, b) => a - b);
+  const span = 1000 * (Math.max(...requests.map((each) => each.end)) - Math.min(...requests.map((each) => each.end)));
+  return span <= SPARSE * (durations[durations.length >> 1] ?? 0);
+}
+
+function waterfall(requests, series, byTime) {
+  const spans = requests.map((each) => ({ ...each, start: 1000 * each.end - each.duration })).sort((a, b) => a.start - b.start);
+  const left = spans[0].start;
+  const most = byTime ? Math.max(...spans.map((each) => 1000 * each.end)) - left : highestOf(spans.map((each) => each.duration));
   const width = 1000;
   const height = spans.length * ROW;
-  const x = (time) => ((time - left) / (right - left || 1)) * width;
-  const parts = spans.toSorted((a, b) => a.start - b.start).map((each, index) => {
+  const x = (time_ms) => Math.min(width, (time_ms / (most || 1)) * width);
+  const parts = spans.map((each, index) => {
     const { queue, compute } = means(series, each.end);
-    const most = Math.max(each.duration, queue + compute);
-    const [begin, whole] = [x(each.start), Math.max(1.5, x(each.end) - x(each.start))];
-    const [waits, works] = [(whole * queue) / most, (whole * compute) / most];
+    const whole = Math.max(each.duration, queue + compute);
+    const begin = byTime ? each.start - left : 0;
+    const before = byTime ? (each.duration * (whole - queue - compute)) / whole / 2 : 0;
     const failed = each.status >= 400 ? " failed" : "";
-    const bar = (kind, from, size) => s("rect", { class: `${kind}${failed}`, x: from, y: index * ROW, width: Math.max(0, size), height: ROW - 2 });
-    const title = s("title", {}, `${clock(each.start)}: ${milliseconds(each.duration)}, status ${each.status}`);
-    return s("g", {}, title, bar("rest", begin, whole), bar("queue", begin + (whole - waits - works) / 2, waits), bar("compute", begin + (whole - waits - works) / 2 + waits, works));
+    const bar = (kind, from, size, least = 0) => s("rect", { class: `${kind}${failed}`, x: x(from), y: index * ROW, width: Math.max(least, x(from + size) - x(from)), height: ROW - 2 });
+    const title = s("title", {}, `${clock(each.start / 1000)}: ${milliseconds(each.duration)}, status ${each.status}`);
+    const [waits, works] = [(each.duration * queue) / whole, (each.duration * compute) / whole];
+    return s("g", {}, title, bar("rest", begin, each.duration, 1.5), bar("queue", begin + before, waits), bar("compute", begin + before + waits, works));
   });
-  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `Bars of ${spans.length} requests within ${milliseconds(1000 * (right - left))}` });
+  const longer = byTime ? 0 : spans.filter((each) => each.duration > most).length;
+  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `Bars of ${spans.length} requests ${byTime ? "within" : "of up to"} ${milliseconds(most)}` });
   svg.style.height = `${height}px`;
   svg.append(...parts);
-  return [svg, h("p", { class: "axis" }, h("span", {}, "0"), h("span", {}, milliseconds((1000 * (right - left)) / 2)), h("span", {}, milliseconds(1000 * (right - left))))];
+  return [svg, h("p", { class: "axis" }, h("span", {}, "0"), h("span", {}, milliseconds(most / 2)), h("span", {}, milliseconds(most))),
+    longer > 0 && h("p", { class: "hint" }, `${longer} took longer than this axis, up to ${milliseconds(Math.max(...spans.map((each) => each.duration)))}.`)];
 }
 
 function means(series, time) {

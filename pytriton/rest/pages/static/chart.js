@@ -7,6 +7,7 @@ const MARGIN = { left: 60, right: 12, top: 10, bottom: 22 };
 const HALF_LABEL = 28; // of a time, in pixels
 const LEAST_S = 120;
 const GAP_S = 25; // without a sample for longer, a line has a gap
+const OUTLIER = 4; // times the value that all but one of twenty stay below: points above do not set the axis
 
 export function s(tag, attributes = {}, ...children) {
   const element = document.createElementNS(NS, tag);
@@ -69,7 +70,7 @@ export class LineChart {
       const start = each.time.findIndex((time) => time >= left);
       return start < 0 ? { ...each, time: [], values: [] } : { ...each, time: each.time.slice(start), values: each.values.slice(start) };
     });
-    const highest = Math.max(0, ...shown.map((each) => each.values.reduce((most, value) => Math.max(most, value ?? 0), 0)));
+    const highest = highestOf(shown.flatMap((each) => each.values).filter((value) => value !== null));
     const top = highest > 1e-6 ? highest : this.unit;
     const tick = step(top / this.unit, 3) * this.unit;
     const most = Math.ceil(top / tick) * tick;
@@ -85,18 +86,28 @@ export class LineChart {
       const text = new Date(time * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: every < 60 ? "2-digit" : undefined });
       parts.push(s("text", { class: "tick middle", x: x(time), y: height - 5 }, text));
     }
-    shown.forEach((each, index) => parts.push(s("path", { class: `line c${index % 8}`, d: path(each, x, y, this.gap) })));
+    const bounded = (value) => y(Math.min(value, most));
+    shown.forEach((each, index) => {
+      parts.push(s("path", { class: `line c${index % 8}`, d: path(each, x, bounded, this.gap) }));
+      each.values.forEach((value, at) => {
+        if (value === null) return;
+        const text = () => s("title", {}, `${each.label}: ${this.show(value)} at ${new Date(each.time[at] * 1000).toLocaleTimeString("en-GB")}`);
+        if (value > most) parts.push(s("path", { class: `outlier c${index % 8}`, d: `M${x(each.time[at]).toFixed(1)} 2l6 9h-12z` }, text()));
+        else if (isAlone(each, at, this.gap)) parts.push(s("circle", { class: `point c${index % 8}`, cx: x(each.time[at]), cy: y(value), r: 2.5 }, text()));
+      });
+    });
     if (this.at !== null) {
       const time = left + this.at * seconds;
       parts.push(s("line", { class: "pointer", x1: x(time), x2: x(time), y1: MARGIN.top, y2: height - MARGIN.bottom }));
     }
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.replaceChildren(...parts);
-    this.tell(shown, left, seconds);
+    this.tell(shown, left, seconds, most);
   }
 
-  tell(shown, left, seconds) {
+  tell(shown, left, seconds, most) {
     const at = this.at === null ? null : left + this.at * seconds;
+    const above = shown.reduce((sum, each) => sum + each.values.filter((value) => value > most).length, 0);
     const values = shown.map((each) => {
       const index = at === null ? each.time.length - 1 : nearest(each.time, at);
       return [each.label, this.show(each.values[index] ?? null)];
@@ -105,6 +116,7 @@ export class LineChart {
     this.legend.replaceChildren(
       h("span", { class: "time" }, time),
       ...values.map(([label, value], index) => h("span", {}, h("i", { class: `key c${index % 8}` }), `${label} `, h("b", {}, value))),
+      above > 0 && h("span", { class: "above" }, `▲ ${above} above, up to ${this.show(Math.max(...shown.flatMap((each) => each.values)))}`) || "",
     );
     this.svg.setAttribute("aria-label", `${this.label}, ${time}: ${values.map((each) => each.join(" ")).join(", ") || "no data"}`);
   }
@@ -114,6 +126,24 @@ function nearest(times, at) {
   let low = 0;
   while (low < times.length - 1 && times[low + 1] <= at) low += 1;
   return low;
+}
+
+// The highest value that the axis has to show: those far above nearly all others are marked at its end.
+export function highestOf(values) {
+  const sorted = values.toSorted((a, b) => a - b);
+  const limit = OUTLIER * (sorted[Math.floor(0.95 * (sorted.length - 1))] ?? 0);
+  const below = sorted.filter((value) => value <= limit);
+  return Math.max(0, (below.length && limit > 0 ? below : sorted).at(-1) ?? 0);
+}
+
+// Whether a value has no neighbour to draw a line to.
+function isAlone({ time, values }, at, gap) {
+  const near = (step) => {
+    let other = at + step;
+    while (values[other] === null) other += step;
+    return values[other] !== undefined && Math.abs(time[other] - time[at]) <= gap;
+  };
+  return !near(-1) && !near(1);
 }
 
 function path({ time, values }, x, y, gap) {

@@ -4,7 +4,7 @@ import { fill, h, put } from "./dom.js";
 import { field, openaiModels, openaiSnippets, sampling, streamText } from "./openai.js";
 import { showCalls } from "./tryit.js";
 
-export function show(main, name) {
+export function show(main, name, query, title = null) {
   const messages = [];
   let abort = new AbortController();
   const log = h("ol", { class: "chat", "aria-label": "Conversation" });
@@ -85,14 +85,14 @@ export function show(main, name) {
       text.form.requestSubmit();
     }
   });
-  fill(main, h("div", { class: "head" }, h("h1", {}, name), clear),
+  fill(main, h("div", { class: "head" }, h("h1", {}, title ?? name), clear),
     h("div", { class: "panel" }, log, told, problem,
       h("form", { onsubmit: submit, class: "compose" }, h("label", { for: text.id, class: "hidden" }, "Message"), text, send, stop),
       h("details", {}, h("summary", {}, "Options"), h("div", { class: "options", onchange: tellCalls },
         field("System message", system), options.elements))),
-    calls);
+    title === null && calls);
   openaiModels().then((names) => {
-    if (!names.includes(name)) put(problem, `The front does not serve ${name} as a chat.`);
+    if (!names.includes(name)) put(problem, `The app does not serve ${name} as a chat.`);
   }, (error) => put(problem, error.message));
   tellCalls();
   text.focus();

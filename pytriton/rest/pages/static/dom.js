@@ -81,6 +81,21 @@ export async function copy(text, button) {
   setTimeout(() => (button.textContent = before), 1500);
 }
 
+// Gives a file that is dropped on an element to a function, with the list of all.
+export function dropZone(element, take) {
+  element.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    element.classList.add("dragged");
+  });
+  element.addEventListener("dragleave", () => element.classList.remove("dragged"));
+  element.addEventListener("drop", (event) => {
+    event.preventDefault();
+    element.classList.remove("dragged");
+    const { files } = event.dataTransfer;
+    if (files.length) take(files[0], files);
+  });
+}
+
 export function openDialog(title, ...content) {
   const dialog = document.getElementById("dialog");
   fill(dialog, h("h2", { id: "dialog-title" }, title), content);

@@ -1,6 +1,6 @@
 // Pictures as inputs: drawn with a pen, or a file; as an array of numbers, or as a file of PNG.
 
-import { h, unique } from "./dom.js";
+import { dropZone, h, unique } from "./dom.js";
 
 const SIDE = 280;
 const LEAST = 6; // smaller arrays are no pictures
@@ -81,11 +81,13 @@ export function drawing(image, dtype, example, pasted, error) {
   const most = Math.max(0, ...(Array.isArray(example) ? example.flat(3) : []));
   const scale = h("input", { type: "number", step: "any", min: "0", id: unique("scale"), class: "short", value: String(most > 1 ? nice(most) : dtype === "UINT8" ? 255 : 1) });
   const inverted = h("input", { type: "checkbox", id: unique("inverted") });
-  const choose = chooser((file) => load(file).then(() => use("draw"), () => (told.textContent = "This file is no picture.")), "Picture");
+  const take = (file) => load(file).then(() => use("draw"), () => (told.textContent = "This file is no picture."));
+  const choose = chooser(take, "Picture");
   const told = h("small", { role: "status" });
   const drawn = h("div", {}, canvas,
     h("div", { class: "row" }, h("button", { type: "button", onclick: clear }, "Clear"), choose),
     h("div", { class: "row" }, h("label", { for: scale.id }, "White is"), scale, inverted, h("label", { for: inverted.id }, "dark on light")), told);
+  dropZone(drawn, take);
   const tabs = { draw: "Draw", numbers: "Numbers" };
   const panels = { draw: drawn, numbers: pasted.control };
   pasted.control.setAttribute("aria-label", "Numbers");
@@ -158,7 +160,7 @@ export function paint(canvas, context, values, { width, height, channels, isLast
 export function pictureFile(isRequired) {
   const { canvas, context, clear } = pad("#fff", "#000");
   let chosen = null;
-  const choose = chooser(async (file) => {
+  async function take(file) {
     chosen = file;
     try {
       const picture = await createImageBitmap(file);
@@ -169,7 +171,8 @@ export function pictureFile(isRequired) {
     } catch {
       told.textContent = `${file.name}: this browser cannot show it`;
     }
-  }, "Picture");
+  }
+  const choose = chooser(take, "Picture");
   const told = h("small", { role: "status" });
   const save = () => canvas.toBlob((blob) => {
     const link = h("a", { href: URL.createObjectURL(blob), download: DRAWING });
@@ -187,7 +190,8 @@ export function pictureFile(isRequired) {
     chosen = null; // it is another picture now
     choose.value = "";
   });
-  const control = h("div", { class: "drawing", id: unique("field"), role: "group" }, choose, canvas, h("div", { class: "row" }, h("button", { type: "button", onclick: reset }, "Clear"), h("button", { type: "button", onclick: save }, "Save"), told));
+  const control = h("div", { class: "drawing drop", id: unique("field"), role: "group" }, choose, h("small", {}, "or drop a picture here, or draw"), canvas, h("div", { class: "row" }, h("button", { type: "button", onclick: reset }, "Clear"), h("button", { type: "button", onclick: save }, "Save"), told));
+  dropZone(control, take);
   const value = async () => {
     if (chosen === null && !canvas.dataset.drawn && !isRequired) return undefined;
     const blob = chosen ?? (await new Promise((resolve) => canvas.toBlob(resolve)));

@@ -1,35 +1,45 @@
 // A form made from the inputs of a model. Each field has an element, and value(): undefined if it is left out.
 
 import { drawing, imageShape, pictureFile } from "./draw.js";
-import { h, unique } from "./dom.js";
+import { dropZone, h, unique } from "./dom.js";
 
 const INTEGER = /^U?INT(8|16|32|64)$/;
 const NUMBERS = ["FP16", "FP32", "FP64", "BF16"];
 const MOST_SLIDERS = 8;
+const MOST_MEMBERS = 30; // of a record; larger ones, and those within three others, are JSON
+const MOST_DEPTH = 3;
 
 export class InputError extends Error {}
 
-// A model's signature has schemas with a dtype and a shape, and plain ones of JSON Schema.
-export function fields(model) {
+// A model's signature has schemas with a dtype and a shape, and plain ones of JSON Schema. `given` are values to start
+// with in place of the example's.
+export function fields(model, given = null) {
   const example = model.example?.input ?? {};
   return Object.entries(model.inputs).map(([name, schema]) => {
     const isRequired = model.required.includes(name);
-    const start = example[name] ?? schema.default ?? schema.examples?.[0];
-    const made = widget(schema, start, isRequired, model.definitions);
-    const id = made.control.id ||= unique("field");
-    const told = [describe(schema), schema.description, isRequired ? null : "optional"].filter(Boolean).join(" · ");
-    const hint = h("small", { id: `${id}-hint` }, told);
-    made.control.setAttribute("aria-describedby", hint.id);
-    made.control.setAttribute("data-input", name);
-    const label = made.isGroup ? h("legend", {}, name) : h("label", { for: id }, name);
-    const element = h(made.isGroup ? "fieldset" : "div", { class: "field" }, label, made.element ?? made.control, hint);
-    return { name, schema, element, value: () => named(name, made.value), file: made.file ?? (() => null) };
+    const usual = schema.default ?? schema.examples?.[0];
+    const start = given === null ? (example[name] ?? usual) : (given[name] ?? (isRequired ? (example[name] ?? usual) : undefined));
+    return field(name, name, schema, start, isRequired, model.definitions, 0);
   });
 }
 
-function named(name, value) {
+// path: of the value in the body, with points.
+function field(path, name, schema, start, isRequired, definitions, depth) {
+  const made = widget(schema, start, isRequired, definitions, depth, path);
+  const id = made.control.id ||= unique("field");
+  const described = depth ? resolved(schema, definitions) : schema;
+  const told = [made.isRecord ? null : describe(described), described.description, isRequired ? null : "optional"].filter(Boolean).join(" · ");
+  const hint = told && h("small", { id: `${id}-hint` }, told);
+  if (hint) made.control.setAttribute("aria-describedby", hint.id);
+  made.control.setAttribute("data-input", path);
+  const label = made.isGroup ? h("legend", {}, name) : h("label", { for: id }, name);
+  const element = h(made.isGroup ? "fieldset" : "div", { class: made.isRecord ? "field record" : "field" }, label, made.element ?? made.control, hint);
+  return { name, schema, element, value: () => named(name, made.value), file: made.file ?? (() => null) };
+}
+
+async function named(name, value) {
   try {
-    return value();
+    return await value();
   } catch (error) {
     if (error instanceof InputError) throw new InputError(`${name}: ${error.message}`);
     throw error;
@@ -37,6 +47,7 @@ function named(name, value) {
 }
 
 export function describe(schema) {
+  if (schema.$ref) return schema.$ref.split("/").pop();
   if (schema.shape) return `${schema.dtype} [${schema.shape.map((size) => (size === -1 ? "any" : size)).join(" × ")}]`;
   if (schema.contentMediaType?.startsWith("image/")) return "image";
   if (schema.contentEncoding) return "bytes";
@@ -47,10 +58,21 @@ export function describe(schema) {
   return [kind, ...limits.filter(Boolean)].join(", ");
 }
 
-function widget(schema, start, isRequired, definitions) {
+function widget(schema, start, isRequired, definitions, depth = 0, path = "") {
+  if (schema.encoding === "json" || depth) {
+    const bare = resolved(schema, definitions);
+    if (bare.properties) {
+      const isSmall = depth < MOST_DEPTH && Object.keys(bare.properties).length <= MOST_MEMBERS;
+      if (isSmall && (isRequired || start)) return record(bare, start, definitions, depth, path);
+      return json(start, isRequired, schema, definitions);
+    }
+    if (bare.isNullable) return nullable(widget({ ...bare, isNullable: false }, start ?? undefined, false, definitions, depth, path), isRequired);
+    const isSimple = depth && (bare.enum || ["string", "integer", "number", "boolean"].includes(bare.type) || (bare.type === "array" && isScalar(bare.items ?? {})));
+    if (!isSimple) return json(start, isRequired, schema, definitions);
+    schema = bare;
+  }
   if (schema.enum) return choice(schema.enum, start, isRequired);
   if (schema.shape) return tensor(schema, start, isRequired);
-  if (schema.encoding === "json") return json(start, isRequired, schema, definitions);
   if (schema.contentMediaType?.startsWith("image/")) return pictureFile(isRequired);
   if (schema.contentEncoding) return file(isRequired);
   if (schema.type === "boolean" || schema.dtype === "BOOL") return boolean(start, isRequired);
@@ -58,6 +80,52 @@ function widget(schema, start, isRequired, definitions) {
   if (schema.type === "integer" || schema.type === "number" || schema.dtype) return numeric(schema, start, isRequired);
   if (schema.type === "array") return list(schema.items ?? {}, start, isRequired);
   return json(start, isRequired, schema, definitions);
+}
+
+const isScalar = (schema) => ["string", "integer", "number", "boolean"].includes(schema.type) && !schema.contentEncoding;
+
+// A schema without references, and without null beside one other; isNullable says whether that was there.
+export function resolved(schema, definitions) {
+  let found = schema;
+  for (let count = 0; count < 8; count += 1) {
+    const { $ref, anyOf, allOf, ...told } = found;
+    const others = anyOf?.filter((each) => each.type !== "null") ?? [];
+    if ($ref) found = { ...definitions[$ref.split("/").pop()], ...told };
+    else if (anyOf && others.length === 1) found = { ...others[0], ...told, isNullable: others.length < anyOf.length };
+    else if (allOf?.length === 1) found = { ...allOf[0], ...told };
+    else break;
+  }
+  return found;
+}
+
+const nullable = (made, isRequired) => ({ ...made, value: async () => (await made.value()) ?? (isRequired ? null : undefined) });
+
+// A field for each member, or the whole as JSON.
+function record(schema, start, definitions, depth, path) {
+  const members = Object.entries(schema.properties).map(([name, each]) => {
+    const isRequired = (schema.required ?? []).includes(name);
+    return field(`${path}.${name}`, name, each, start?.[name] ?? resolved(each, definitions).default ?? (isRequired ? sketch(each, definitions) : undefined), isRequired, definitions, depth + 1);
+  });
+  const whole = h("textarea", { rows: "8", class: "code", spellcheck: "false", hidden: true, "aria-label": "JSON" });
+  const grid = h("div", { class: "record-members" }, members.map((each) => each.element));
+  const toggle = h("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: change }, "JSON");
+  async function gathered() {
+    const values = {};
+    for (const each of members) {
+      const value = await each.value();
+      if (value !== undefined) values[each.name] = value;
+    }
+    return values;
+  }
+  async function change() {
+    const isWhole = whole.hidden;
+    if (isWhole) whole.value = JSON.stringify(await gathered().catch(() => start ?? {}), null, 2);
+    whole.hidden = !isWhole;
+    grid.hidden = isWhole;
+    toggle.setAttribute("aria-pressed", String(isWhole));
+  }
+  const control = h("div", { id: unique("field"), role: "group" }, grid, whole, toggle);
+  return { control, isGroup: true, isRecord: true, value: () => (whole.hidden ? gathered() : parsed(whole.value)) };
 }
 
 function choice(values, start, isRequired) {
@@ -82,7 +150,7 @@ function text(start, isRequired, schema) {
 function numeric(schema, start, isRequired) {
   const isInteger = schema.type === "integer" || INTEGER.test(schema.dtype ?? "");
   const limits = { min: schema.minimum ?? null, max: schema.maximum ?? null };
-  const control = h("input", { type: "number", step: isInteger ? "1" : "any", ...stringed(limits), value: start === undefined ? "" : String(start) });
+  const control = h("input", { type: "number", step: isInteger ? "1" : "any", ...stringed(limits), value: start === undefined || start === null ? "" : String(start) });
   let element = control;
   if (limits.min !== null && limits.max !== null) {
     const steps = isInteger ? 1 : (limits.max - limits.min) / 100;
@@ -178,6 +246,7 @@ function matrix(shape, start, isRequired) {
   const control = h("textarea", { rows: String(shape.length > 1 ? 8 : 3), class: "code", spellcheck: "false", wrap: "off" });
   control.placeholder = "JSON, or numbers with commas, spaces or tabs, a row a line";
   if (Array.isArray(start)) control.value = shape.length === 2 ? start.map((row) => row.join(", ")).join("\n") : shape.length === 1 ? start.join(", ") : JSON.stringify(start);
+  dropZone(control, async (file) => (control.value = await file.text()));
   const value = () => {
     const given = control.value.trim();
     if (given === "") {
@@ -206,6 +275,11 @@ function sliders(size, dtype, start, pasted) {
 
 function file(isRequired) {
   const control = h("input", { type: "file" });
+  const element = h("div", { class: "drop" }, control, h("small", {}, "or drop a file here"));
+  dropZone(element, (_, files) => {
+    control.files = files;
+    control.dispatchEvent(new Event("change", { bubbles: true }));
+  });
   const value = async () => {
     const given = control.files[0];
     if (!given) {
@@ -214,7 +288,7 @@ function file(isRequired) {
     }
     return base64(given);
   };
-  return { control, value, file: () => control.files[0]?.name ?? null };
+  return { control, element, value, file: () => control.files[0]?.name ?? null };
 }
 
 export async function base64(blob) {

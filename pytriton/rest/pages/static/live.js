@@ -1,6 +1,6 @@
 // The samples of the server as they come, and those of the last 15 minutes.
 
-import { ApiError, call, events, get } from "./api.js";
+import { ApiError, asks, call, events, get, hasToken } from "./api.js";
 
 const MOST = 900;
 const RETRY_MS = 1000;
@@ -31,7 +31,7 @@ export function restart() {
 
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) running?.abort();
-  else restart();
+  else if (running) restart();
 });
 
 function tell() {
@@ -45,8 +45,8 @@ async function run(signal) {
     signal.addEventListener("abort", stop);
     let silence = setTimeout(stop, SILENCE_MS);
     try {
+      if (asks("statistics") && !hasToken()) throw new ApiError(401, "the figures need a token");
       live.about = await get("/pages/about", { signal: attempt.signal });
-      if (!live.about.allowed) throw new ApiError(401, "this front asks for an access token");
       live.history = await get("/pages/history", { signal: attempt.signal });
       const response = await call("/pages/live", { signal: attempt.signal });
       for await (const { event, data } of events(response)) {
@@ -54,10 +54,11 @@ async function run(signal) {
         silence = setTimeout(stop, SILENCE_MS);
         if (event === "sample") take(JSON.parse(data));
       }
-      if (live.sample) continue; // the front ends each stream after a minute
+      if (live.sample) continue; // the app ends each stream after a minute
     } catch (error) {
       if (signal.aborted) return;
       live.needsToken = error instanceof ApiError && error.status === 401;
+      if (live.needsToken) live.about = null;
     } finally {
       clearTimeout(silence);
       signal.removeEventListener("abort", stop);
@@ -91,6 +92,6 @@ function add(kind, name, time, values) {
 }
 
 const COLUMNS = {
-  models: ["time", "rate", "failures", "p50", "p99", "mean", "queue", "compute", "batch", "pending"],
+  models: ["time", "rate", "failures", "refused", "p50", "p99", "mean", "queue", "compute", "batch", "pending"],
   processes: ["time", "memory", "cpu"],
 };

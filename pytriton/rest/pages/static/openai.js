@@ -1,14 +1,13 @@
 // Models that serve OpenAI's routes: streams of text, the same call, and the forms of completion and embedding models.
 
-import { ApiError, events, get, post, root } from "./api.js";
+import { ApiError, asks, events, get, post, root } from "./api.js";
 import { fill, h, milliseconds, number, put, unique } from "./dom.js";
 import { InputError } from "./form.js";
-import { live } from "./live.js";
 import { literal, quoted } from "./snippets.js";
 
 const SHOWN = 8; // numbers of a vector
 
-// Names of the models that the front serves so.
+// Names of the models that the app serves so.
 export async function openaiModels() {
   try {
     const { data } = await get("/v1/models");
@@ -46,7 +45,7 @@ export async function streamText(path, request, signal, told, take) {
 // The call of a method such as chat.completions; piece is what a chunk has, null for an answer that is no stream.
 export function openaiSnippets(method, request, piece) {
   const base = location.origin + root;
-  const asksToken = live.about?.asksToken;
+  const asksToken = asks("inference");
   const body = piece ? { ...request, stream: true } : request;
   const text = JSON.stringify(body, null, 2);
   const given = Object.entries(body).map(([key, value]) => `\n    ${key}=${literal(value)},`).join("");

@@ -11,7 +11,7 @@ const MOST_LINES = 8;
 const KINDS = { thread: "threads", process: "processes", remote: "remote" };
 
 export function show(main) {
-  const tiles = Object.fromEntries(["Server", "Requests/s", "Failures/s", "p99", "Memory", "CPU"].map((name) => [name, tile(name)]));
+  const tiles = Object.fromEntries(["Server", "Requests/s", "Failures/s", "Refused/s", "p99", "Memory", "CPU"].map((name) => [name, tile(name)]));
   const charts = {
     rate: new LineChart("Requests per second"),
     latency: new LineChart("Latency, 99th percentile", milliseconds),
@@ -37,7 +37,7 @@ export function show(main) {
 
   async function loadDay() {
     try {
-      day = range > 900 ? await get("/pages/history?range=day") : null;
+      day = range > 900 && !live.needsToken ? await get("/pages/history?range=day") : null;
     } catch {
       day = null; // the state says that there is no connection
     }
@@ -45,13 +45,17 @@ export function show(main) {
 
   function update() {
     const { sample } = live;
+    if (live.needsToken) put(empty, "The models and their figures need a token. “Try it” lists the models.");
     if (!sample || !main.isConnected) return;
+    put(empty, "No models are loaded.");
     const models = Object.entries(sample.models);
     const sum = (key) => models.reduce((total, [, model]) => total + (model[key] ?? 0), 0);
     const most = (key) => models.reduce((top, [, model]) => (model[key] === null ? top : Math.max(top ?? 0, model[key])), null);
     tiles.Server.set(sample.live ? (sample.ready ? "Ready" : "Not ready") : "Down", sample.live && sample.ready ? "good" : "bad");
     tiles["Requests/s"].set(number(sum("rate")));
     tiles["Failures/s"].set(number(sum("failures")), sum("failures") > 0 ? "bad" : "");
+    const refused = Object.values(sample.refused).reduce((total, rate) => total + rate, 0);
+    tiles["Refused/s"].set(number(refused), refused > 0 ? "bad" : "", Object.entries(sample.refused).map(([status, rate]) => `${status}: ${number(rate)}/s`).join(", "));
     tiles.p99.set(milliseconds(most("p99")));
     tiles.Memory.set(bytes(sample.processes.reduce((total, each) => total + each.memory, 0)));
     tiles.CPU.set(percent(sample.processes.reduce((total, each) => total + (each.cpu ?? 0), 0)));
@@ -97,9 +101,9 @@ export function show(main) {
     h("div", { class: "tiles" }, Object.values(tiles).map((each) => each.element)),
     h("section", { class: "panel" }, h("h2", {}, "Models"), empty,
       h("div", { class: "scroll" }, h("table", { class: "models cards" },
-        h("thead", {}, h("tr", {}, ["Model", "State", "Requests/s", "Last minute", "p50", "p99", "Mean", "Failures/s", "Queued", "Batch", "Workers"].map((text) => h("th", { scope: "col" }, text)))),
+        h("thead", {}, h("tr", {}, ["Model", "State", "Requests/s", "Last minute", "p50", "p99", "Mean", "Failures/s", "Refused/s", "Queued", "Batch", "Workers"].map((text) => h("th", { scope: "col" }, text)))),
         body)),
-      h("p", { class: "hint" }, "p50 and p99 are those of requests over HTTP, where PyTriton's front ends measure them. All other figures are the server's, for requests of every client.")),
+      h("p", { class: "hint" }, "p50 and p99 are those of requests over HTTP, where PyTriton's edge and app measure them. Refused are requests that these answered with a status from 400 to 498: values that do not fit, missing tokens, bodies that are too large; the tile counts those over /v2 and gRPC and those that reach no model, too. All other figures are the server's, for requests of every client.")),
     h("div", { class: "charts" }, charts.rate.element, charts.latency.element, charts.queue.element),
     own,
   );
@@ -124,21 +128,22 @@ function tile(name) {
   const element = h("div", { class: "tile", "data-tile": name }, h("span", {}, name), value);
   return {
     element,
-    set(text, kind = "") {
+    set(text, kind = "", details = "") {
       put(value, text);
       value.className = kind;
+      element.title = details;
     },
   };
 }
 
 function modelRow(name) {
   const text = (label) => h("td", { "data-label": label, "data-figure": label }, "–");
-  const cells = Object.fromEntries(["Requests/s", "p50", "p99", "Mean", "Failures/s", "Queued", "Batch", "Workers"].map((label) => [label, text(label)]));
+  const cells = Object.fromEntries(["Requests/s", "p50", "p99", "Mean", "Failures/s", "Refused/s", "Queued", "Batch", "Workers"].map((label) => [label, text(label)]));
   const spark = sparkline({ time: [], values: [] }, 60, `Requests per second to ${name} in the last minute`);
   const state = cell("State");
   const element = h("tr", { "data-model": name },
     h("th", { scope: "row" }, h("a", { href: `#/try/${encodeURIComponent(name)}` }, name)),
-    state, cells["Requests/s"], cell("Last minute", spark), ["p50", "p99", "Mean", "Failures/s", "Queued", "Batch", "Workers"].map((label) => cells[label]));
+    state, cells["Requests/s"], cell("Last minute", spark), ["p50", "p99", "Mean", "Failures/s", "Refused/s", "Queued", "Batch", "Workers"].map((label) => cells[label]));
   let shown = "";
   return {
     element,
@@ -156,6 +161,8 @@ function modelRow(name) {
       put(cells.Mean, milliseconds(model.mean));
       put(cells["Failures/s"], number(model.failures));
       cells["Failures/s"].classList.toggle("bad", model.failures > 0);
+      put(cells["Refused/s"], number(model.refused));
+      cells["Refused/s"].classList.toggle("bad", model.refused > 0);
       put(cells.Queued, number(model.pending));
       put(cells.Batch, number(model.batch));
       if (history) drawSparkline(spark, { time: history.time, values: history.rate }, 60);
@@ -165,6 +172,7 @@ function modelRow(name) {
 
 function watchWorkers(rows) {
   const ask = async () => {
+    if (live.needsToken) return;
     try {
       const { workers } = await get("/pages/workers");
       for (const [name, row] of rows) {

@@ -35,9 +35,13 @@ export function show(main) {
   }
 
   async function refreshWorkers() {
+    if (live.needsToken) {
+      fill(workers, h("p", { class: "hint" }, "The workers need a token: choose “Token” above."));
+      return;
+    }
     const found = await get("/pages/workers");
     if (found.workers === null) {
-      fill(workers, h("p", { class: "hint" }, "The workers run elsewhere: this front knows the server's endpoints alone."));
+      fill(workers, h("p", { class: "hint" }, "The workers run elsewhere: this app knows the server's endpoints alone."));
       tellModels([]);
       return;
     }
@@ -102,7 +106,7 @@ export function show(main) {
 
   async function refreshLog() {
     if (!live.about?.operator) {
-      put(logState, live.about?.hasOperatorToken === false ? "The log needs an access token, and neither the server nor the front has one." : "The log needs the server's access token: choose “Token” above.");
+      put(logState, live.about?.hasOperatorToken === false ? "The log needs an access token, and neither the server nor the app has one." : "The log needs the server's access token: choose “Token” above.");
       return;
     }
     try {

@@ -1,0 +1,49 @@
+"""Parameters and annotations of functions, in every version of Python.
+
+Since Python 3.14, annotations are evaluated when they are asked for: then a name that is not defined, such as one that
+is imported under ``TYPE_CHECKING``, is a NameError. The functions of this module give a ``ForwardRef`` in its place.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if sys.version_info >= (3, 14):
+    import annotationlib
+
+if TYPE_CHECKING:
+    from typing_extensions import override
+else:
+
+    def override(method):
+        """``typing.override`` of Python 3.12: the method is one of the class above, which documents it."""
+        return method
+
+
+__all__ = ["annotations_of", "override", "signature_of"]
+
+
+def signature_of(function: Callable[..., Any], *, follow_wrapped: bool = True) -> inspect.Signature:
+    """As :func:`inspect.signature`, which raises TypeError and ValueError."""
+    if sys.version_info >= (3, 14):
+        form = annotationlib.Format.FORWARDREF
+        return inspect.signature(function, follow_wrapped=follow_wrapped, annotation_format=form)
+    return inspect.signature(function, follow_wrapped=follow_wrapped)
+
+
+def annotations_of(function: Any, *, as_written: bool = False) -> dict[str, Any]:
+    """The annotations of a function; empty if it has none.
+
+    Args:
+        as_written: As texts, where they are evaluated later; else as far as they can be evaluated.
+    """
+    if sys.version_info >= (3, 14):
+        form = annotationlib.Format.STRING if as_written else annotationlib.Format.FORWARDREF
+        try:
+            return annotationlib.get_annotations(function, format=form)
+        except TypeError:  # an object of another kind
+            return {}
+    return dict(getattr(function, "__annotations__", None) or {})

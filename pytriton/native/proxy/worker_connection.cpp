@@ -1,0 +1,65 @@
+#include "worker_connection.h"
+
+#include "../frames/failure.h"
+#include "../frames/json.h"
+
+namespace pytriton {
+
+namespace {
+constexpr double kConnectTimeoutS = 10, kReconnectTimeoutS = 0.05;
+constexpr double kPatienceS = 60;  // for a worker process that starts again
+
+std::string greeting(const std::string& model, const std::string& instance) {
+  std::string hello = ",\"model\":";
+  append_json(hello, model);
+  hello += ",\"instance\":";
+  append_json(hello, instance);
+  return hello;
+}
+}  // namespace
+
+WorkerConnection::WorkerConnection(std::string path, const std::string& model, const std::string& instance)
+    : path_(std::move(path)), hello_(greeting(model, instance)), channel_(connect(path_, hello_, kConnectTimeoutS)) {}
+
+void WorkerConnection::deliver_to(ReplyHandler& handler) {
+  handler_ = std::make_shared<ReplyHandlerGuard>(handler);
+  channel_->deliver_to(handler_);
+}
+
+void WorkerConnection::close() {
+  channel_->say_goodbye();
+  if (handler_) handler_->close();
+}
+
+const std::shared_ptr<Channel>& WorkerConnection::send(Outgoing& frame, const Before& before) {
+  before(channel_);
+  try {
+    channel_->send(frame);
+  } catch (const PeerGone&) {
+    send_anew(frame, before);
+  }
+  return channel_;
+}
+
+const std::shared_ptr<Channel>& WorkerConnection::send_anew(Outgoing& frame, const Before& before) {
+  renew(kReconnectTimeoutS);
+  frame.region = kNoRegion;
+  before(channel_);
+  channel_->send(frame);
+  return channel_;
+}
+
+void WorkerConnection::restore() noexcept {
+  try {
+    renew(0);
+  } catch (const std::exception&) {  // the next batch tries again, and tells
+  }
+}
+
+// A worker that is about to end may still answer what it has, so the old connection is left to whoever reads it.
+void WorkerConnection::renew(double timeout_s) {
+  channel_ = connect(path_, hello_, timeout_s, kPatienceS);
+  channel_->deliver_to(handler_);
+}
+
+}  // namespace pytriton

@@ -1,0 +1,127 @@
+"""When a worker process is restarted, and what ends the wait for one that hangs. There is no server here."""
+
+import errno
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pytriton.exceptions import PyTritonWorkerError
+from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.pool.messages import WorkerSpec
+from pytriton.pool.resources import WorkerResources
+from pytriton.pool.supervisor import Supervisor
+from pytriton.restarts import RestartPolicy
+from pytriton.worker.inference import Options
+from pytriton.worker.observation import Observation
+from tests.server.processes import is_alive, wait_for
+
+DEADLINE_S = 60.0
+
+
+def ignoring(requests):
+    return []
+
+
+def hanging():
+    threading.Event().wait()
+
+
+@pytest.fixture
+def supervise(tmp_path):
+    """Supervises a worker whose factory is given, until the end of the test."""
+    supervisors = []
+
+    def start(factory, start_timeout_s=300.0):
+        config, path = TritonModelConfig("model"), str(tmp_path / "socket")
+        spec = WorkerSpec("model-0", factory, False, WorkerResources(), path, config, Options(), None, None)
+        limits = {"start_timeout_s": start_timeout_s, "stop_timeout_s": 0.1}
+        supervisors.append(
+            Supervisor(spec, RestartPolicy(), Observation(), lambda: None, lambda: None, **limits),
+        )
+        return supervisors[-1]
+
+    yield start
+    for supervisor in supervisors:
+        supervisor.stop()
+        supervisor.join()
+
+
+def test_a_process_that_cannot_be_followed_is_killed_and_followed_by_another(supervise, monkeypatch, caplog):
+    supervisor = supervise(lambda: ignoring)
+    supervisor.wait_ready(time.monotonic() + DEADLINE_S)
+    first, refused, open_pidfd = supervisor.status().pid, [], os.pidfd_open
+
+    def out_of_descriptors(pid, *flags):
+        if not refused:
+            refused.append(pid)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return open_pidfd(pid, *flags)
+
+    monkeypatch.setattr(os, "pidfd_open", out_of_descriptors)
+    os.kill(first, signal.SIGKILL)
+    wait_for(
+        lambda: supervisor.status().state == "ready" and supervisor.status().pid not in (first, *refused), "another"
+    )
+    assert not is_alive(refused[0])
+    assert "cannot be followed, and is killed" in caplog.text
+    assert supervisor.is_alive()
+
+
+def test_a_rebind_whose_factory_hangs_fails_at_its_deadline(supervise):
+    supervisor = supervise(lambda: ignoring)
+    supervisor.wait_ready(time.monotonic() + DEADLINE_S)
+    supervisor._start_timeout_s = 0.1
+    with pytest.raises(PyTritonWorkerError, match="could not replace its callable: it did not answer"):
+        supervisor.rebind(hanging, False)
+    assert supervisor.is_alive()
+
+
+def test_an_interrupt_ends_a_rebind_whose_factory_hangs(supervise, tmp_path):
+    entered = tmp_path / "entered"
+
+    def factory():
+        entered.touch()
+        hanging()
+
+    supervisor = supervise(lambda: ignoring)
+    supervisor.wait_ready(time.monotonic() + DEADLINE_S)
+    with ThreadPoolExecutor(1) as pool:
+        rebinding = pool.submit(supervisor.rebind, factory, False)
+        wait_for(entered.exists, "the new factory to be called")
+        supervisor.interrupt()
+        assert "it did not answer" in str(rebinding.exception(DEADLINE_S))
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_rebind_of_a_worker_that_reads_nothing_can_be_ended(supervise, tmp_path, interrupted):
+    def factory():
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        return ignoring
+
+    large = bytes(10_000_000)  # more than a pipe takes
+    supervisor = supervise(factory)
+    supervisor.wait_ready(time.monotonic() + DEADLINE_S)
+    worker = int((tmp_path / "pid").read_text())
+    os.kill(worker, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        rebinding = pool.submit(supervisor.rebind, lambda: large and ignoring, False)
+        wait_for(rebinding.running, "the rebind to begin")
+        if interrupted:
+            supervisor.interrupt()
+            rebinding.exception(DEADLINE_S)  # waits for its end, whatever that is
+        supervisor.stop()
+        supervisor.join()
+        rebinding.exception(DEADLINE_S)
+    assert not is_alive(worker)
+
+
+def test_an_interrupt_ends_the_wait_for_a_first_start(supervise):
+    supervisor = supervise(hanging)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(supervisor.wait_ready, time.monotonic() + DEADLINE_S)
+        supervisor.interrupt()
+        assert "it was stopped" in str(waiting.exception(DEADLINE_S))
