@@ -99,7 +99,7 @@ def test_the_exposure_of_a_program_is_shown_and_nothing_is_launched(tmp_path):
         done = run("check", "--exposure", *arguments, **environment)
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
-        assert "[4] app 127.0.0.1:8123           no TLS" in lines
+        assert "[4] app        127.0.0.1:8123           no TLS" in lines
         (statistics,) = [line.split() for line in lines if line.startswith("statistics")]
         assert statistics == ["statistics", "token", "token", "-", "token", "token"]
     done = run("check", "models", **environment)

@@ -26,7 +26,7 @@ MODELS = str(FOLDER / "models")
 OPTIONS = {  # what stands before the folder of models on the command line
     "api_unittest": "--models",
     "async_clients": "-m",
-    "http_app": "--repository",
+    "http_front": "--repository",
     "model_control": "--models",
     "zero_copy": "--model-repository",
 }

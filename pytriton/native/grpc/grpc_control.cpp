@@ -27,8 +27,7 @@ namespace pytriton::http {
 
 namespace {
 
-constexpr unsigned kEntries = 1;          // of all answers with a map
-constexpr unsigned kKey = 1, kValue = 2;  // of an entry
+constexpr unsigned kEntries = 1;  // of all answers with a map
 
 struct ParameterDeleter {
   void operator()(TRITONSERVER_Parameter* parameter) const { TRITONSERVER_ParameterDelete(parameter); }
@@ -76,8 +75,8 @@ Json checked_answer(const ServerAnswer& answer) {
 void append_entry(std::string& to, std::string_view key, std::string_view value) {
   std::string entry;
   ProtoWriter writer(entry);
-  writer.bytes(kKey, key);
-  writer.bytes(kValue, value);
+  writer.bytes(kEntryKey, key);
+  writer.bytes(kEntryValue, value);
   ProtoWriter(to).bytes(kEntries, entry);
 }
 

@@ -12,8 +12,6 @@ namespace {
 
 constexpr size_t kMostEntries = 1024;
 
-[[noreturn]] void refuse(const std::string& message) { throw Failure(Code::invalid_argument, message); }
-
 // An entry of a map: its key, and its value's bytes.
 struct Entry {
   std::string key;

@@ -13,17 +13,15 @@ namespace {
 
 constexpr size_t kMostParameters = 1024, kMostTensors = 16384, kMostAxes = 1024;
 
-[[noreturn]] void refuse(const std::string& message) { throw Failure(Code::invalid_argument, message); }
-
-enum class Kind { none, flag, integer, natural, text, number };
+enum class ValueKind { none, flag, integer, natural, text, number };
 
 struct Value {
-  Kind kind = Kind::none;
+  ValueKind kind = ValueKind::none;
   Parameter parameter;
 };
 
 // An entry of a map of parameters.
-Value read_entry(std::string_view entry) {
+Value read_value(std::string_view entry) {
   Value value;
   Parameter& parameter = value.parameter;
   std::string_view content;
@@ -41,23 +39,23 @@ Value read_entry(std::string_view entry) {
   while (const unsigned field = of.next()) {
     switch (field) {
       case 1:
-        value.kind = Kind::flag;
+        value.kind = ValueKind::flag;
         parameter.type = TRITONSERVER_PARAMETER_BOOL;
         parameter.flag = of.varint() != 0;
         break;
       case 2:
       case 5:
-        value.kind = field == 2 ? Kind::integer : Kind::natural;
+        value.kind = field == 2 ? ValueKind::integer : ValueKind::natural;
         parameter.type = TRITONSERVER_PARAMETER_INT;
         parameter.integer = static_cast<int64_t>(of.varint());
         break;
       case 3:
-        value.kind = Kind::text;
+        value.kind = ValueKind::text;
         parameter.type = TRITONSERVER_PARAMETER_STRING;
         parameter.text = of.text();
         break;
       case 4:
-        value.kind = Kind::number;
+        value.kind = ValueKind::number;
         parameter.type = TRITONSERVER_PARAMETER_DOUBLE;
         parameter.number = of.number();
         break;
@@ -68,7 +66,7 @@ Value read_entry(std::string_view entry) {
   return value;
 }
 
-void expect(const Value& value, Kind kind, const char* expected, const std::string& tensor = {}) {
+void expect(const Value& value, ValueKind kind, const char* expected, const std::string& tensor = {}) {
   if (value.kind == kind) return;
   refuse("invalid value type for '" + value.parameter.name + "' parameter" +
          (tensor.empty() ? ", expected " : " for tensor '" + tensor + "', expected ") + expected);
@@ -80,15 +78,15 @@ class PartReader {
   bool take(const Value& value, const std::string& tensor) {
     const std::string& name = value.parameter.name;
     if (name == "shared_memory_region") {
-      expect(value, Kind::text, "string_param.", tensor);
+      expect(value, ValueKind::text, "string_param.", tensor);
       has_region_ = true;
       part_.name = value.parameter.text;
     } else if (name == "shared_memory_offset") {
-      expect(value, Kind::integer, "int64_param.", tensor);
+      expect(value, ValueKind::integer, "int64_param.", tensor);
       has_offset_ = true;
       part_.offset = static_cast<uint64_t>(value.parameter.integer);
     } else if (name == "shared_memory_byte_size") {
-      expect(value, Kind::integer, "int64_param.", tensor);
+      expect(value, ValueKind::integer, "int64_param.", tensor);
       has_size_ = true;
       part_.size = static_cast<uint64_t>(value.parameter.integer);
     } else {
@@ -233,37 +231,37 @@ class RequestReader {
 
  private:
   void read_parameter(std::string_view entry) {
-    Value value = read_entry(entry);
+    Value value = read_value(entry);
     Parameter& parameter = value.parameter;
     const std::string& name = parameter.name;
     if (name == "sequence_id") {
-      if (value.kind == Kind::text) {
+      if (value.kind == ValueKind::text) {
         request_.sequence_name = parameter.text;
       } else {
-        expect(value, Kind::integer, "int64_param or string_param.");
+        expect(value, ValueKind::integer, "int64_param or string_param.");
         request_.sequence = static_cast<uint64_t>(parameter.integer);
       }
     } else if (name == "sequence_start") {
-      expect(value, Kind::flag, "bool_param.");
+      expect(value, ValueKind::flag, "bool_param.");
       request_.sequence_start = parameter.flag;
     } else if (name == "sequence_end") {
-      expect(value, Kind::flag, "bool_param.");
+      expect(value, ValueKind::flag, "bool_param.");
       request_.sequence_end = parameter.flag;
     } else if (name == "priority") {
-      if (value.kind != Kind::natural) expect(value, Kind::integer, "uint64_param.");
-      if (value.kind == Kind::integer && parameter.integer < 0) refuse("invalid value for 'priority' parameter");
+      if (value.kind != ValueKind::natural) expect(value, ValueKind::integer, "uint64_param.");
+      if (value.kind == ValueKind::integer && parameter.integer < 0) refuse("invalid value for 'priority' parameter");
       request_.priority = static_cast<uint64_t>(parameter.integer);
     } else if (name == "timeout") {
-      if (value.kind != Kind::natural) expect(value, Kind::integer, "int64_param.");
+      if (value.kind != ValueKind::natural) expect(value, ValueKind::integer, "int64_param.");
       request_.timeout_us = static_cast<uint64_t>(parameter.integer);
     } else if (name == "triton_enable_empty_final_response") {
-      expect(value, Kind::flag, "bool_param.");
+      expect(value, ValueKind::flag, "bool_param.");
       to_.wants_final = parameter.flag;
     } else if (name.compare(0, 7, "triton_") == 0) {
       refuse(
           "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys starting "
           "with 'triton_' are allowed: triton_enable_empty_final_response ");
-    } else if (value.kind == Kind::none) {
+    } else if (value.kind == ValueKind::none) {
       refuse("invalid value type for '" + name +
              "' parameter, expected int64_param, bool_param, string_param or "
              "double_param.");
@@ -294,7 +292,7 @@ class RequestReader {
           });
           break;
         case 4:
-          parameters.push_back(read_entry(reader.bytes()));
+          parameters.push_back(read_value(reader.bytes()));
           if (parameters.size() > kMostParameters) refuse("an input has too many parameters");
           break;
         case 5:
@@ -354,7 +352,7 @@ class RequestReader {
       if (field == 1) {
         output.name = reader.text();
       } else if (field == 2) {
-        parameters.push_back(read_entry(reader.bytes()));
+        parameters.push_back(read_value(reader.bytes()));
         if (parameters.size() > kMostParameters) refuse("an output has too many parameters");
       } else {
         reader.skip();
@@ -363,7 +361,8 @@ class RequestReader {
     bool has_classes = false;
     for (const Value& each : parameters) {
       if (part.take(each, output.name) || each.parameter.name != "classification") continue;
-      if (each.kind != Kind::integer) refuse("invalid value type for 'classification' parameter, expected int64_param");
+      if (each.kind != ValueKind::integer)
+        refuse("invalid value type for 'classification' parameter, expected int64_param");
       if (each.parameter.integer < 0) refuse("invalid value for 'classification' parameter, expected >= 0");
       has_classes = true;
       output.classes = static_cast<uint32_t>(std::min<int64_t>(each.parameter.integer, UINT32_MAX));

@@ -13,8 +13,7 @@ namespace {
 using simdjson::ondemand::json_type;
 using Kind = MessageField::Kind;
 
-constexpr unsigned kKey = 1, kValue = 2;  // of an entry of a map
-constexpr unsigned kUnknownLevels = 32;   // of a member that no table has
+constexpr unsigned kUnknownLevels = 32;  // of a member that no table has
 
 // A number, which may be a text: protocol buffers write those of 64 bits so, NaN and infinities.
 template <typename Number>
@@ -54,14 +53,14 @@ void append_map(std::string& to, const MessageField& field, JsonValue value) {
     std::string entry;
     ProtoWriter writer(entry);
     if (field.kind == Kind::numbered_map) {
-      writer.varint(kKey, number_of<uint64_t>(key));
+      writer.varint(kEntryKey, number_of<uint64_t>(key));
     } else {
-      writer.bytes(kKey, key);
+      writer.bytes(kEntryKey, key);
     }
     if (field.fields) {
-      append_message(entry, kValue, member.value(), field.fields);
+      append_message(entry, kEntryValue, member.value(), field.fields);
     } else {
-      writer.bytes(kValue, checked(member.value().get_string()));
+      writer.bytes(kEntryValue, checked(member.value().get_string()));
     }
     ProtoWriter(to).bytes(field.number, entry);
   }

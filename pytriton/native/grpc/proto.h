@@ -10,6 +10,10 @@
 
 namespace pytriton::http {
 
+constexpr unsigned kEntryKey = 1, kEntryValue = 2;  // of an entry of a map
+
+[[noreturn]] inline void refuse(const std::string& message) { throw Failure(Code::invalid_argument, message); }
+
 // The fields of one message. Throws Failure if it is none; a group, which no message here has, makes it none.
 class ProtoReader {
  public:
@@ -41,8 +45,7 @@ class ProtoReader {
   // Text without NUL, which the server's functions cannot take.
   std::string text() {
     const std::string_view value = bytes();
-    if (value.find('\0') != std::string_view::npos)
-      throw Failure(Code::invalid_argument, "a text of the request has a NUL character");
+    if (value.find('\0') != std::string_view::npos) refuse("a text of the request has a NUL character");
     return std::string(value);
   }
 
