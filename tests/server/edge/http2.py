@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import select
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
+import threading
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 from tests.server.processes import DEADLINE_S
 
@@ -18,6 +20,7 @@ NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, REFUSED_STREAM, CANCEL, ENHANCE_YO
 TABLE_SIZE, WINDOW, MOST_FRAME = 1, 4, 5  # settings
 # "grpc-status" in Huffman's code, with its length before it; the status itself is shorter without a code.
 _STATUS = re.compile(rb"\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f[\x01\x02](\d+)")
+Result = TypeVar("Result")
 SERVICE = "/inference.GRPCInferenceService/"
 
 
@@ -94,7 +97,10 @@ class Http2Client:
     def __init__(self, port: int, context: ssl.SSLContext | None = None, begins: bool = True) -> None:
         plain = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
         self.socket = context.wrap_socket(plain, server_hostname="127.0.0.1") if context else plain
+        self.socket.setblocking(False)
+        self.timeout_s = DEADLINE_S
         self._received = b""
+        self._lock = threading.Lock()  # of the socket, as TLS is for one thread at a time and tests use two
         if begins:
             self.send(PREFACE + settings(table_size=0) + frame(SETTINGS, ACK, 0))
 
@@ -106,11 +112,29 @@ class Http2Client:
 
     def send(self, data: bytes) -> bool:
         """Send bytes; false if the server has closed the connection."""
+        rest = memoryview(data)
         try:
-            self.socket.sendall(data)
+            while rest:
+                rest = rest[self._wait_for(select.POLLOUT, self.socket.send, rest[: 1 << 14]) :]
         except (ConnectionError, ssl.SSLError):
             return False
         return True
+
+    def _wait_for(self, event: int, operation: Callable[..., Result], *arguments: object) -> Result:
+        """What an operation of the socket returns when it would not block.
+
+        Raises:
+            TimeoutError: The other side does nothing for so long.
+        """
+        poll = select.poll()
+        poll.register(self.socket, event)
+        while True:
+            try:
+                with self._lock:
+                    return operation(*arguments)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                if not poll.poll(self.timeout_s * 1000):
+                    raise TimeoutError("the server neither sends nor receives") from None
 
     def send_all(self, kind: int, stream: int, data: bytes, end: bool = True) -> bool:
         """Send bytes in frames of 16 KiB, whatever the server's window."""
@@ -132,7 +156,7 @@ class Http2Client:
     def _take(self, size: int) -> bytes | None:
         try:
             while len(self._received) < size:
-                if not (received := self.socket.recv(1 << 16)):
+                if not (received := self._wait_for(select.POLLIN, self.socket.recv, 1 << 16)):
                     return None
                 self._received += received
         except (ConnectionError, ssl.SSLError):

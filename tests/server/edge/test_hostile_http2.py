@@ -576,10 +576,10 @@ def test_a_connection_without_streams_is_told_to_go(client):
 def test_streams_without_requests_stay(client):
     """They are the client's to end, like a chat whose user thinks."""
     client.send(frame(HEADERS, END_HEADERS, 1, head("ModelStreamInfer")) + frame(DATA, 0, 1, message(GOOD)))
-    client.socket.settimeout(3 * TIMEOUT_S)
+    client.timeout_s = 3 * TIMEOUT_S
     with pytest.raises(TimeoutError):
         client.ending(1)
-    client.socket.settimeout(DEADLINE_S)
+    client.timeout_s = DEADLINE_S
     client.send(frame(DATA, END_STREAM, 1, message(GOOD)))
     assert client.ending(1) == "status 0"
 
