@@ -114,16 +114,22 @@ def _table(family: str, title: str, found: list[Entry]) -> str:
     others = [entry for entry in found if entry.state != "works"]
     if others:
         lines += ["| name | here |", "|---|---|"]
-        for (_, reason), group in groupby(others, lambda entry: (entry.module, _reason(entry))):
-            lines.append(f"| {_named([*group])} | {reason} |")
+        rows: dict[tuple[str, ...], list[str]] = {}
+        for (module, reason), group in groupby(others, lambda entry: (entry.module, _reason(entry))):
+            first, *more = _names([*group])
+            rows.setdefault((reason, first, *more), []).append(f"`{module}.{first}`")
+        lines += [
+            f"| {', '.join([*named, *(f'`{name}`' for name in more)])} | {reason} |"
+            for (reason, _, *more), named in rows.items()
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _named(found: list[Entry]) -> str:
+def _names(found: list[Entry]) -> list[str]:
     """Names of one module; those of the first one's class without the class."""
     first, *others = (entry.name.removesuffix(".__init__") for entry in found)
     owner = first.rpartition(".")[0] + "."
-    return ", ".join(f"`{name}`" for name in [f"{found[0].module}.{first}", *(o.removeprefix(owner) for o in others)])
+    return [first, *(name.removeprefix(owner) for name in others)]
 
 
 def _reason(entry: Entry) -> str:
