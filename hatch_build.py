@@ -168,7 +168,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
         replaced = sorted(path.name for path in libraries.iterdir() if path.name.startswith(REPLACED))
         folder = Path(self.root, OBJECTS)
         given = [f"-DPYTRITON_SERVER_LIBRARY={server}", f"-DPYTRITON_REPLACED={';'.join(replaced)}"]
-        given.append("-DPYTRITON_PRECOMPILED_HEADERS=ON")
+        given.append("-DPYTRITON_UNITY_BUILD=ON")
         # That of the last build may have been in an environment that is no more.
         given.append(f"-DCMAKE_MAKE_PROGRAM={shutil.which('ninja')}")
         configure = ["cmake", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *given, "-S", str(source), "-B", str(folder)]

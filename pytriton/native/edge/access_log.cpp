@@ -15,8 +15,8 @@ namespace pytriton::http {
 
 namespace {
 
-constexpr size_t kMostBytes = 1 << 20;  // that wait to be written
-constexpr size_t kLongestTarget = 2048;
+constexpr size_t kMostWaitingBytes = 1 << 20;  // that wait to be written
+constexpr size_t kLongestLoggedTarget = 2048;
 
 void append_time(std::string& line) {
   timespec time{};
@@ -73,7 +73,7 @@ void AccessLog::add(const Request& request, std::string_view route, uint64_t rec
   line += '"';
   append_member(line, "peer", request.peer);
   append_member(line, "method", request.method);
-  append_member(line, "target", request.target.substr(0, kLongestTarget));
+  append_member(line, "target", request.target.substr(0, kLongestLoggedTarget));
   append_member(line, "route", route);
   append_member(line, "status", status);
   append_member(line, "received", static_cast<int64_t>(received));
@@ -81,7 +81,7 @@ void AccessLog::add(const Request& request, std::string_view route, uint64_t rec
   append_member(line, "duration_us", duration_ns / 1000);
   line += "}\n";
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (lines_.size() + line.size() > kMostBytes) {
+  if (lines_.size() + line.size() > kMostWaitingBytes) {
     ++left_out_;
     return;
   }

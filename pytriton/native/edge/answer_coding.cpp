@@ -14,8 +14,8 @@ namespace {
 
 constexpr unsigned kMostElements = 32;           // of Accept-Encoding: who names more gets the answer as it is
 constexpr int kAbsent = -1, kMostWeight = 1000;  // thousandths
-constexpr size_t kMostAtOnce = 64 << 10;         // bytes that are compressed in about a millisecond
-constexpr size_t kFirstRoom = 16 << 10;
+constexpr size_t kCompressedAtOnce = 64 << 10;         // bytes that are compressed in about a millisecond
+constexpr size_t kFirstAnswerRoom = 16 << 10;
 constexpr int kLevel = 1;  // the fastest
 
 bool is_digit(char letter) { return letter >= '0' && letter <= '9'; }
@@ -114,7 +114,7 @@ class Deflater {
 
  private:
   int step(int flush) {
-    if (size_ == text_.size()) text_.resize(size_ + std::max(kFirstRoom, size_ / 2));
+    if (size_ == text_.size()) text_.resize(size_ + std::max(kFirstAnswerRoom, size_ / 2));
     const auto room = static_cast<unsigned>(std::min<size_t>(text_.size() - size_, UINT_MAX));
     stream_.next_out = text_.data() + size_;
     stream_.available_out = room;
@@ -143,7 +143,7 @@ class Compression {
   bool step() {
     if (!deflater_) return false;
     try {
-      for (size_t left = kMostAtOnce; left && part_ < parts_.size();) {
+      for (size_t left = kCompressedAtOnce; left && part_ < parts_.size();) {
         const iovec& part = parts_[part_];
         const size_t size = std::min(left, part.iov_len - offset_);
         deflater_.add(static_cast<const char*>(part.iov_base) + offset_, size);
@@ -209,7 +209,7 @@ void send_as_accepted(Exchange& exchange, Response&& response) {
     reference->send(compression->take());
     return false;
   };
-  if (size > kMostAtOnce) return run_in_steps(exchange.request().peer, step);
+  if (size > kCompressedAtOnce) return run_in_steps(exchange.request().peer, step);
   step();
 }
 

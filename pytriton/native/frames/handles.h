@@ -26,6 +26,11 @@ struct FactoryDeleter {
 };
 using FactoryPointer = std::unique_ptr<TRITONBACKEND_ResponseFactory, FactoryDeleter>;
 
+struct MessageDeleter {
+  void operator()(TRITONSERVER_Message* message) const { ErrorPointer{TRITONSERVER_MessageDelete(message)}; }
+};
+using MessagePointer = std::unique_ptr<TRITONSERVER_Message, MessageDeleter>;
+
 // Throws Failure if the server refused.
 inline void check(TRITONSERVER_Error* error) {
   if (!error) return;

@@ -15,10 +15,6 @@ namespace pytriton::http {
 
 namespace {
 
-struct MessageDeleter {
-  void operator()(TRITONSERVER_Message* message) const { ignore(TRITONSERVER_MessageDelete(message)); }
-};
-
 TRITONSERVER_Message* fetch(TRITONSERVER_Server* server, Action action, const Target& target, bool ready_alone) {
   const char* const model = target.model.c_str();
   TRITONSERVER_Message* message = nullptr;
@@ -104,7 +100,7 @@ void answer(TRITONSERVER_Server* server, Exchange& exchange, const V2Path& path)
 }  // namespace
 
 std::string describe(TRITONSERVER_Server* server, Action action, const Target& target, bool ready_alone) {
-  const std::unique_ptr<TRITONSERVER_Message, MessageDeleter> message(fetch(server, action, target, ready_alone));
+  const MessagePointer message(fetch(server, action, target, ready_alone));
   const char* base = nullptr;
   size_t size = 0;
   check(TRITONSERVER_MessageSerializeToJson(message.get(), &base, &size));

@@ -50,10 +50,6 @@ const Tensor* find_tensor(const std::vector<Tensor>& tensors, std::string_view n
   return found == tensors.end() ? nullptr : &*found;
 }
 
-struct MessageDeleter {
-  void operator()(TRITONSERVER_Message* message) const { ignore(TRITONSERVER_MessageDelete(message)); }
-};
-
 }  // namespace
 
 const Tensor* Model::input(std::string_view input_name) const { return find_tensor(inputs, input_name); }
@@ -102,7 +98,7 @@ std::shared_ptr<const Model> Models::find(const std::string& name, int64_t versi
 std::shared_ptr<const Model> Models::fetch(const std::string& name, int64_t version) const {
   TRITONSERVER_Message* message = nullptr;
   check(TRITONSERVER_ServerModelConfig(server_, name.c_str(), version, 1, &message));
-  const std::unique_ptr<TRITONSERVER_Message, MessageDeleter> owner(message);
+  const MessagePointer owner(message);
   const char* base = nullptr;
   size_t size = 0;
   check(TRITONSERVER_MessageSerializeToJson(message, &base, &size));

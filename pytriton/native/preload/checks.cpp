@@ -23,6 +23,7 @@ namespace {
 
 using pytriton::is_on;
 using pytriton::next;
+using pytriton::refuse;
 using Error = TRITONSERVER_Error*;
 using Request = TRITONSERVER_InferenceRequest*;
 
@@ -40,11 +41,6 @@ Error start_request() {
   counts.parameters = 0;
   if (!counts.outputs.empty()) counts.outputs.clear();
   return nullptr;
-}
-
-Error refuse(const std::string& message) {
-  static const auto new_error = next<decltype(TRITONSERVER_ErrorNew)>("TRITONSERVER_ErrorNew");
-  return new_error(TRITONSERVER_ERROR_INVALID_ARG, message.c_str());
 }
 
 // A parameter is looked for among those before it, so the time that they take grows with the square of their number.

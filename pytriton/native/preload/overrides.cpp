@@ -49,18 +49,13 @@ void note(const TRITONSERVER_Parameter* parameter, const char* name, const std::
   if (!reason.empty()) wrong[parameter] = std::move(reason);
 }
 
-Error refuse(const std::string& message) {
-  static const auto new_error = pytriton::next<decltype(TRITONSERVER_ErrorNew)>("TRITONSERVER_ErrorNew");
-  return new_error(TRITONSERVER_ERROR_INVALID_ARG, message.c_str());
-}
-
 // The error that refuses a load; null if it is not refused.
 Error refusal(const char* model, const TRITONSERVER_Parameter** parameters, uint64_t count) {
   if (!pytriton::is_on()) return nullptr;
   std::string reason = pytriton::wrong_model_name(model);
   for (uint64_t index = 0; reason.empty() && index < count; ++index)
     if (const auto found = wrong.find(parameters[index]); found != wrong.end()) reason = found->second;
-  return reason.empty() ? nullptr : refuse(reason);
+  return reason.empty() ? nullptr : pytriton::refuse(reason);
 }
 
 std::string snake_case(std::string_view name) {

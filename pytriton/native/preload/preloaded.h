@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "../frames/triton.h"
+
 namespace pytriton {
 
 // Whether they do more than to call the server's, which whoever launches the server decides.
@@ -21,6 +23,12 @@ inline bool is_on() {
 template <typename Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+// The error that refuses a request or a load.
+inline TRITONSERVER_Error* refuse(const std::string& message) {
+  static const auto new_error = next<decltype(TRITONSERVER_ErrorNew)>("TRITONSERVER_ErrorNew");
+  return new_error(TRITONSERVER_ERROR_INVALID_ARG, message.c_str());
 }
 
 }  // namespace pytriton

@@ -21,8 +21,7 @@ struct InstanceName {
 Json server_config(TRITONBACKEND_Model* model) {
   TRITONSERVER_Message* message = nullptr;
   check(TRITONBACKEND_ModelConfig(model, 1, &message));
-  const auto remove = [](TRITONSERVER_Message* each) { ignore(TRITONSERVER_MessageDelete(each)); };
-  const std::unique_ptr<TRITONSERVER_Message, decltype(remove)> owned(message, remove);
+  const MessagePointer owned(message);
   const char* text = nullptr;
   size_t size = 0;
   check(TRITONSERVER_MessageSerializeToJson(message, &text, &size));
