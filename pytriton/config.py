@@ -239,7 +239,7 @@ class TritonConfig:
     grpc_address: str | None = _option(
         _to_str, "address of the gRPC endpoint; with the edge also `unix:/path/of/socket`; 0.0.0.0"
     )
-    grpc_port: int | None = _option(_to_port, "port of the gRPC endpoint; 8001")
+    grpc_port: int | None = _option(_to_port, "port of the gRPC endpoint; with the edge also that of HTTP; 8001")
     grpc_header_forward_pattern: str | None = _option(
         _to_str, "regular expression: matching gRPC metadata become request parameters; off"
     )

@@ -33,7 +33,7 @@ from pytriton.security import (
 )
 from pytriton.server.access import Restrictions, beside_application, check_metrics_rule
 from pytriton.server.edge import Edge, serves_grpc, uses_edge
-from pytriton.server.endpoints import Exposure, ServerEndpoints, exposures
+from pytriton.server.endpoints import Exposure, ServerEndpoints, check_one_port, exposures
 from pytriton.server.installation import find_installation
 from pytriton.server.launch import (
     ANY_ADDRESS,
@@ -161,6 +161,7 @@ class Triton(TritonBase):
                 security = beside_application(config, security)
         restrictions, is_native = Restrictions.merge(config, security), uses_edge(config)
         serves_grpc(config)  # which says why it cannot be so, if it was asked for
+        check_one_port(config, restrictions)
         check_metrics_rule(restrictions, is_native=is_native)
         installation = find_installation()
         default = VertextAILifecyclePolicy if config.allow_vertex_ai else DefaultTritonLifecyclePolicy

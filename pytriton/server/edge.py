@@ -45,6 +45,7 @@ from pytriton.server.launch import (
     SAGEMAKER_MODEL,
     UNIX,
     endpoints,
+    has_one_port,
     names_of_machine,
     socket_path,
 )
@@ -133,16 +134,23 @@ def serves_grpc(config: TritonConfig, library: Path = LIBRARY) -> bool:
         library: As for :func:`uses_edge`.
 
     Raises:
-        PyTritonValidationError: It was asked for, or a Unix socket, and the edge is not used, or lacks one of the
-            options.
+        PyTritonValidationError: It was asked for, or a Unix socket, or the port of HTTP, and the edge is not used, or
+            lacks one of the options.
     """
-    if config.allow_grpc is False or config.grpc_frontend == "triton":
+    if config.allow_grpc is False:
         return False
-    reason = _lacks_for_grpc(config, library)
-    if reason and config.grpc_frontend:
+    if config.grpc_frontend == "triton":
+        reason = "the server's own gRPC endpoint was chosen"
+    else:
+        reason = _lacks_for_grpc(config, library)
+    if reason and config.grpc_frontend == "edge":
         raise PyTritonValidationError(f"grpc_frontend='edge' cannot be used: {reason}")
     if reason and socket_path(config.grpc_address or ""):
         raise PyTritonValidationError(f"grpc_address cannot be a Unix socket: {reason}")
+    if reason and has_one_port(config):
+        raise PyTritonValidationError(
+            f"only the edge serves HTTP and gRPC at one port, and it does not: {reason}. Choose another grpc_port"
+        )
     return not reason
 
 
@@ -393,8 +401,9 @@ class Edge:
         return EdgeDrain(self._control)
 
     def remove_public_socket(self) -> None:
-        """Remove what the edge leaves at its address if that is a path."""
-        if path := socket_path(self._config.http_address or ""):
+        """Remove what the edge leaves at its addresses if they are paths."""
+        names = ("http_port", "grpc_port") if self.serves_grpc else ("http_port",)
+        for path in {socket_path(endpoints(self._config)[name][0]) for name in names} - {""}:
             with suppress(OSError):
                 os.unlink(path)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pytriton.client.auth import TritonUrl
 from pytriton.config import TritonConfig
+from pytriton.exceptions import PyTritonValidationError
 from pytriton.security import (
     APPLICATION_ROUTES,
     DEFAULT_PROTECTED_ENDPOINTS,
@@ -16,7 +17,7 @@ from pytriton.security import (
     TRITON_ACCESS_HEADER,
 )
 from pytriton.server.access import Access, Restrictions, Rule
-from pytriton.server.launch import ANY_ADDRESS, UNIX, endpoints, local_host
+from pytriton.server.launch import ANY_ADDRESS, UNIX, endpoints, has_one_port, local_host, socket_path
 from pytriton.server.tls import uses_tls
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Exposure",
     "ServerEndpoints",
     "application_is_everywhere",
+    "check_one_port",
     "exposures",
     "table",
 ]
@@ -40,7 +42,8 @@ class ServerEndpoints:
 
     Attributes:
         http: URL of HTTP, such as ``http://127.0.0.1:8000``; None if it is off.
-        grpc: URL of gRPC, such as ``grpc://127.0.0.1:8001``; None if it is off, or encrypted.
+        grpc: URL of gRPC, such as ``grpc://127.0.0.1:8001``; None if it is off, encrypted, or at a
+            Unix socket.
         metrics: URL of the metrics' page; None if it is off, or not known.
         http_headers: Headers of requests over HTTP.
         grpc_headers: Metadata of requests over gRPC.
@@ -78,7 +81,10 @@ class ServerEndpoints:
         urls = {
             name: f"{'grpc' if name == 'grpc_port' else 'http'}://{local_host(address)}:{port}"
             for name, (address, port) in endpoints(config).items()
+            if not socket_path(address)
         }
+        if path := socket_path(config.http_address or ""):
+            urls["http_port"] = TritonUrl.of_socket(path).with_scheme
         metrics = urls.get("metrics_port")
         return cls(
             private_url or urls.get("http_port"),
@@ -188,6 +194,40 @@ def exposures(
             places.append((_shown(*http), http_tls))
         found += [Exposure(APPLICATION, place, tls, _with_certificate(own, tls)) for place, tls in places]
     return found
+
+
+def check_one_port(config: TritonConfig, restrictions: Restrictions) -> None:
+    """Check that HTTP and gRPC ask for the same where they come to one port.
+
+    Raises:
+        PyTritonValidationError: One of them is encrypted otherwise, or asks for another header.
+    """
+    if not has_one_port(config):
+        return
+    what = f"HTTP and gRPC are both at {_shown(*endpoints(config)['http_port'])}"
+    http, grpc = _tls_of(config, "http"), _tls_of(config, "grpc")
+    if http != grpc:
+        raise PyTritonValidationError(
+            f"{what}, where HTTP has {http or 'no TLS'} and gRPC {grpc or 'no TLS'}: set http_use_ssl and "
+            "http_use_ssl_mutual as grpc_use_ssl and grpc_use_ssl_mutual, or choose another grpc_port"
+        )
+    files = ["server_cert", "server_key"] if http else []
+    files += ["root_cert"] if http == "mutual TLS" else []
+    for name in files:
+        if getattr(config, f"http_{name}") != getattr(config, f"grpc_{name}"):
+            raise PyTritonValidationError(
+                f"{what}, which has one certificate: give http_{name} and grpc_{name} the same file, or choose another "
+                "grpc_port"
+            )
+    for group in sorted({*GRPC_CALLS.values()}):
+        rule, other = restrictions.rule_of(group, "http"), restrictions.rule_of(group, "grpc")
+        if rule is not other and (rule is None or other is None or not rule.has_header_of(other)):
+            needs = _need(restrictions, group, "http"), _need(restrictions, group, "grpc")
+            raise PyTritonValidationError(
+                f"{what}, where {group} is restricted otherwise over HTTP ({needs[0]}) than over gRPC ({needs[1]}"
+                f"{', with another value' if needs[0] == needs[1] else ''}): set http_restricted_api and "
+                "grpc_restricted_protocol alike, or choose another grpc_port"
+            )
 
 
 def _need(restrictions: Restrictions, group: str, protocol: str) -> str:

@@ -32,6 +32,7 @@ __all__ = [
     "flag_value",
     "flags",
     "has_gpu_driver",
+    "has_one_port",
     "is_for_this_machine",
     "local_host",
     "local_url",
@@ -115,6 +116,15 @@ def endpoints(config: TritonConfig) -> dict[str, tuple[str, int]]:
     return result
 
 
+def has_one_port(config: TritonConfig) -> bool:
+    """Whether HTTP and gRPC are to come to one port, or to one Unix socket."""
+    where = endpoints(config)
+    if "http_port" not in where or "grpc_port" not in where:
+        return False
+    (http_address, http_port), (grpc_address, grpc_port) = where["http_port"], where["grpc_port"]
+    return http_address == grpc_address and (bool(socket_path(http_address)) or http_port == grpc_port)
+
+
 def metrics_address(config: TritonConfig) -> str:
     """The address on which the server's metrics endpoint listens: for this machine alone if HTTP has a Unix socket."""
     address = config.metrics_address or config.http_address or ANY_ADDRESS
@@ -166,15 +176,20 @@ def check_ports(config: TritonConfig) -> None:
     """Check that every endpoint can listen, so that another server on a port is not taken for ours.
 
     Raises:
-        PyTritonServerError: A port is in use, or two endpoints have the same.
+        PyTritonServerError: A port is in use, or two endpoints have the same, which are not HTTP and gRPC at one
+            address.
     """
     taken: dict[int, str] = {}
-    for name, (address, port) in endpoints(config).items():
+    where = endpoints(config)
+    if has_one_port(config):
+        del where["grpc_port"]
+    for name, (address, port) in where.items():
         if path := socket_path(address):
             check_path(path)
             continue
         if port in taken:
-            raise PyTritonServerError(f"{name} and {taken[port]} are both {port}; give each its own port")
+            own = "give each its own port" + (", or both one address" if name == "grpc_port" else "")
+            raise PyTritonServerError(f"{name} and {taken[port]} are both {port}; {own}")
         taken[port] = name
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with closing(socket.socket(family)) as probe:

@@ -26,7 +26,7 @@ using namespace pytriton::http;
 namespace {
 
 constexpr int kClients = 24;  // so many that the loops send answers of other threads
-constexpr const char *kSocket = "grpc.sock", *kHttp = "grpc_http.sock", *kControl = "grpc_control.sock";
+constexpr const char *kSocket = "grpc.sock", *kControl = "grpc_control.sock";
 constexpr int kTimeout_ms = 60'000;
 constexpr int kPending = -1;
 
@@ -251,12 +251,11 @@ int main(int count, char** arguments) {
   require(count == 2, "usage: grpc_edge <connections of each client>");
   has_threads = true;
   Config config;
-  config.address = std::string("unix:") + kHttp;
+  config.address = config.grpc.address = std::string("unix:") + kSocket;  // all connections are handed over
   config.threads = 2;
   config.control = kControl;
   config.access_log = "grpc_access.log";
   config.max_buffered_bytes = 256 << 20;
-  config.grpc.address = std::string("unix:") + kSocket;
   auto edge = std::make_unique<Edge>(nullptr, config);
   std::vector<std::thread> clients;
   clients.reserve(kClients);

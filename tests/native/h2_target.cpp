@@ -154,7 +154,6 @@ struct Endpoint {
     const std::string folder = "/tmp/h2_target." + std::to_string(::getpid());
     config.address = "unix:" + folder;
     config.grpc.address = "unix:" + folder + ".grpc";
-    config.grpc.upstream = folder + ".upstream";  // nobody is there
     config.limits.max_body_bytes = 1 << 20;
     config.max_json_bytes = 1 << 18;
     config.max_buffered_bytes = 64 << 20;
@@ -173,7 +172,7 @@ class Conversation {
     require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) == 0,
             "there are descriptors");
     client_ = Descriptor(sockets[0]);
-    auto connection = make_grpc_connection(endpoint.loop, Transport(Descriptor(sockets[1]), nullptr), "peer");
+    auto connection = make_grpc_connection(endpoint.loop, Transport(Descriptor(sockets[1]), nullptr), "peer", "");
     connection_ = connection;
     endpoint.loop.add(std::move(connection));
     first_ = in_parts ? bytes.size() / 2 : bytes.size();

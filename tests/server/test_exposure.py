@@ -6,7 +6,7 @@ import hashlib
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import grpc
@@ -85,6 +85,12 @@ REDIRECT = "X-Vertex-Ai-Triton-Redirect"
 CONFIGURATIONS: dict[str, tuple[dict[str, Any], TritonSecurityConfig, dict[str, Any]]] = {
     "default": ({}, TritonSecurityConfig(SERVERS), {}),
     "metrics at the HTTP port": ({"http_metrics": True}, TritonSecurityConfig(SERVERS), {}),
+    "one port": ({"has_one_port": True}, TritonSecurityConfig(SERVERS), {}),
+    "one port where everything is protected": (
+        {"has_one_port": True},
+        TritonSecurityConfig(SERVERS, VALID_TRITON_ENDPOINTS),
+        {},
+    ),
     "open": ({}, TritonSecurityConfig(restricted_endpoints=[]), {}),
     "inference": ({}, TritonSecurityConfig(SERVERS, ["inference", "metadata"]), {}),
     "everything": ({"http_metrics": True}, TritonSecurityConfig(SERVERS, ENDPOINT_GROUPS), {}),
@@ -114,7 +120,11 @@ def serving(name: str, **options: Any) -> Iterator[Triton]:
             patch = stack.enter_context(pytest.MonkeyPatch.context())
             for variable, value in ENVIRONMENT.items():
                 patch.setenv(variable, value)
-        config = stack.enter_context(local_config(**{"http_frontend": "native", **given, **options}))
+        given = {"http_frontend": "native", **given, **options}
+        has_one_port = given.pop("has_one_port", False)
+        config = stack.enter_context(local_config(**given))
+        if has_one_port:
+            config = replace(config, grpc_port=config.http_port)
         app = RestConfig(port=port, mcp=True, **rest)
         triton = stack.enter_context(Triton(config=config, security_config=security, rest=app))
         triton.bind(shout)

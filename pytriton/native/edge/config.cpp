@@ -10,6 +10,7 @@
 #include "../frames/failure.h"
 #include "../frames/json.h"
 #include "../frames/memory.h"
+#include "listener.h"
 
 namespace pytriton::http {
 
@@ -63,6 +64,10 @@ RouteOptions Config::route_options() const {
   options.is_traced = is_traced;
   options.predict = predict_options;
   return options;
+}
+
+bool Config::has_one_port() const {
+  return !grpc.address.empty() && grpc.address == address && (is_path(address) || grpc.port == port);
 }
 
 Config read_config(const std::string& path) {
@@ -122,7 +127,6 @@ Config read_config(const std::string& path) {
   add("sagemaker_model", config.sagemaker.model);
   add("grpc_address", config.grpc.address);
   add("grpc_port", config.grpc.port);
-  add("grpc_upstream", config.grpc.upstream);
   add("grpc_access", config.grpc.access);
   add("grpc_tls_certificate", config.grpc.tls_certificate);
   add("grpc_tls_key", config.grpc.tls_key);

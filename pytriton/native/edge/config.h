@@ -33,7 +33,6 @@ struct CloudOptions {
 struct GrpcOptions {
   std::string address;  // as that of HTTP; empty: there is none
   int port = 8001;
-  std::string upstream;  // path of the socket of the server's own gRPC endpoint
   std::vector<Restriction> access;
   std::string tls_certificate, tls_key, tls_authorities;  // paths of PEM files
   std::string header_forward_pattern;
@@ -88,6 +87,9 @@ struct Config {
   bool is_traced = false;
 
   RouteOptions route_options() const;
+
+  // Whether HTTP and gRPC come to one socket, whose restrictions and certificate are the same for both.
+  bool has_one_port() const;
 };
 
 // Throws Failure if the file cannot be read, is not JSON, or has another member or type.

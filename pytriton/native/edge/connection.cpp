@@ -2,7 +2,9 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "edge.h"
 #include "error_response.h"
@@ -21,6 +23,17 @@ constexpr int64_t kLinger_ns = 2 * kSecond_ns;
 constexpr size_t kLingerBytes = 64 << 20;
 constexpr int64_t kReleased_ns = kSecond_ns;  // idle connections keep their buffers as long
 
+// Whether a connection is one of HTTP/2, by what was agreed on with TLS, or by its first bytes; none: these do not
+// tell yet.
+std::optional<bool> is_http_2(std::string_view agreed, std::string_view received) {
+  constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  if (!agreed.empty()) return agreed == "h2";
+  const size_t size = std::min(received.size(), kPreface.size());
+  if (received.substr(0, size) != kPreface.substr(0, size)) return false;
+  if (size < kPreface.size()) return std::nullopt;
+  return true;
+}
+
 }  // namespace
 
 Connection::Connection(Loop& loop, Transport transport, std::string peer, Entrance entrance)
@@ -29,6 +42,7 @@ Connection::Connection(Loop& loop, Transport transport, std::string peer, Entran
       peer_(std::move(peer)),
       entrance_(entrance),
       share_(loop.edge().account().share_of(peer_)),
+      may_be_http_2_(entrance == Entrance::server && loop.edge().config().has_one_port()),
       since_(loop.coarse_now()) {}
 
 Connection::~Connection() {
@@ -143,6 +157,12 @@ Refusal Connection::make_room() {
 Connection::Step Connection::parse() {
   has_unparsed_ = false;
   HttpExchange& exchange = *exchange_;
+  if (may_be_http_2_) {
+    const auto found = is_http_2(transport_.agreed_protocol(), {exchange.buffer.data(), exchange.size});
+    if (!found) return Step::go_on;
+    may_be_http_2_ = false;
+    if (*found) return hand_over();
+  }
   const bool had_head = exchange.parser.has_head();
   switch (exchange.parser.parse(exchange.buffer.data(), exchange.size)) {
     case RequestParser::Progress::head:
@@ -161,6 +181,19 @@ Connection::Step Connection::parse() {
       return dispatch();
   }
   return Step::wait;
+}
+
+Connection::Step Connection::hand_over() {
+  is_removed_ = true;
+  const std::shared_ptr<Served> connection =
+      make_grpc_connection(loop_, std::move(transport_), peer_, std::string(exchange_->buffer.data(), exchange_->size));
+  loop_.give_back(std::exchange(exchange_, nullptr));
+  loop_.replace(*this, connection);
+  if (loop_.is_draining()) {
+    connection->drain();
+    loop_.drain_later();
+  }
+  return Step::closed;
 }
 
 // What a large body is for decides whether it is received: before it has come.

@@ -41,6 +41,7 @@ class Connection final : public Served {
   void serve();
   Step receive();
   Step parse();
+  Step hand_over();  // to a connection of HTTP/2
   Step dispatch();
   Step complete();
   Step refuse(Response&& response);
@@ -58,6 +59,7 @@ class Connection final : public Served {
   const Entrance entrance_;
   const std::shared_ptr<Share> share_;
   HttpExchange* exchange_ = nullptr;  // nullptr while nothing comes
+  bool may_be_http_2_;                // nothing has been parsed, and gRPC comes to this port, too
   bool is_dispatched_ = false;
   bool has_unparsed_ = false;  // bytes in the buffer that the parser has not seen
   bool is_readable_ = false, is_half_closed_ = false, is_broken_ = false, is_leaving_ = false;

@@ -32,6 +32,12 @@ void raise_descriptor_limit() {
 constexpr int kSpareDescriptors = 24;
 constexpr size_t kClosedAtOnce = 16;
 
+// At one port, a client that speaks both, such as a browser, gets all of it by HTTP/1.1; HTTP/2 has gRPC alone.
+std::vector<std::string> protocols_of_grpc(const Config& config) {
+  if (config.has_one_port()) return {"http/1.1", "h2"};
+  return {"h2"};
+}
+
 // The server's own threads handle signals.
 class BlockedSignals {
  public:
@@ -53,9 +59,9 @@ class BlockedSignals {
 Edge::Edge(TRITONSERVER_Server* server, Config config)
     : server_(server),
       config_(std::move(config)),
-      tls_(TlsContext::make(config_.tls_certificate, config_.tls_key, config_.tls_authorities, "http/1.1")),
-      grpc_tls_(
-          TlsContext::make(config_.grpc.tls_certificate, config_.grpc.tls_key, config_.grpc.tls_authorities, "h2")),
+      tls_(TlsContext::make(config_.tls_certificate, config_.tls_key, config_.tls_authorities, {"http/1.1"})),
+      grpc_tls_(TlsContext::make(config_.grpc.tls_certificate, config_.grpc.tls_key, config_.grpc.tls_authorities,
+                                 protocols_of_grpc(config_))),
       access_log_(config_.access_log.empty() ? nullptr : std::make_unique<AccessLog>(config_.access_log)),
       counters_(config_.counters.empty() ? nullptr
                                          : std::make_unique<SharedCounters>(config_.counters, config_.buckets)),
@@ -67,7 +73,7 @@ Edge::Edge(TRITONSERVER_Server* server, Config config)
   for (unsigned count = 0; count < config_.threads; ++count) loops_.push_back(std::make_unique<Loop>(*this));
   listen(listen_on(config_.address, config_.port), Entrance::server);
   if (config_.metrics_port) listen(listen_on(config_.metrics_address, config_.metrics_port), Entrance::metrics);
-  if (const GrpcOptions& grpc = config_.grpc; !grpc.address.empty())
+  if (const GrpcOptions& grpc = config_.grpc; !grpc.address.empty() && !config_.has_one_port())
     listen(listen_on(grpc.address, grpc.port), Entrance::grpc);
   constexpr const char* kOfClouds = "0.0.0.0";
   if (config_.vertex_ai.port) listen(listen_on(kOfClouds, config_.vertex_ai.port), Entrance::vertex_ai);
@@ -119,19 +125,30 @@ void Edge::accept(Descriptor socket, std::string peer, Entrance entrance) {
   }
   spare_descriptors(socket.get());
   loop.metrics().accepted.add();
-  const bool is_encrypted =
-      entrance == Entrance::server || (entrance == Entrance::application && config_.application_tls);
-  TlsContext* const tls = is_encrypted ? tls_.get() : nullptr;
+  Transport transport(std::move(socket), tls_of(entrance));
   std::shared_ptr<Served> connection;
   if (entrance == Entrance::grpc) {
-    connection = make_grpc_connection(loop, Transport(std::move(socket), grpc_tls_.get()), std::move(peer));
+    connection = make_grpc_connection(loop, std::move(transport), std::move(peer), {});
   } else {
-    connection = std::make_shared<Connection>(loop, Transport(std::move(socket), tls), std::move(peer), entrance);
+    connection = std::make_shared<Connection>(loop, std::move(transport), std::move(peer), entrance);
   }
   if (&loop == loops_.front().get()) {
     loop.add(std::move(connection));
   } else {
     loop.post([&loop, connection = std::move(connection)] { loop.add(connection); });
+  }
+}
+
+const TlsContext* Edge::tls_of(Entrance entrance) const {
+  switch (entrance) {
+    case Entrance::server:
+      return config_.has_one_port() ? grpc_tls_.get() : tls_.get();
+    case Entrance::grpc:
+      return grpc_tls_.get();
+    case Entrance::application:
+      return config_.application_tls ? tls_.get() : nullptr;
+    default:
+      return nullptr;
   }
 }
 

@@ -62,6 +62,7 @@ class Edge {
  private:
   void listen(Descriptor socket, Entrance entrance);
   void accept(Descriptor socket, std::string peer, Entrance entrance);
+  const TlsContext* tls_of(Entrance entrance) const;  // nullptr: not encrypted
   bool is_too_many(const std::string& peer);
   bool is_refused(const std::string& peer) const;  // its requests preceded several crashes
 

@@ -64,6 +64,8 @@ std::string name_of(const sockaddr_storage& address) {
 
 }  // namespace
 
+bool is_path(std::string_view address) { return address.substr(0, kUnix.size()) == kUnix; }
+
 void remove_unused(const std::string& path) {
   struct stat status{};
   if (::lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
@@ -74,7 +76,7 @@ void remove_unused(const std::string& path) {
 }
 
 Descriptor listen_on(const std::string& address, int port) {
-  if (address.compare(0, kUnix.size(), kUnix) == 0) return listen_on_path(address.substr(kUnix.size()));
+  if (is_path(address)) return listen_on_path(address.substr(kUnix.size()));
   const std::string where = address + ":" + std::to_string(port);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -3,11 +3,15 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "../frames/descriptor.h"
 #include "loop.h"
 
 namespace pytriton::http {
+
+// Whether an address is "unix:" and a path, which has no port.
+bool is_path(std::string_view address);
 
 // Throws Failure, with the address and the reason, if it cannot listen. An address "unix:PATH" replaces a socket that
 // nobody listens on.

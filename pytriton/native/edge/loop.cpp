@@ -161,6 +161,15 @@ void Loop::add(std::shared_ptr<Served> connection) {
   if (!watch(added.descriptor(), added, kConnectionEvents)) remove(added);  // the kernel has no memory for it
 }
 
+void Loop::replace(Served& connection, std::shared_ptr<Served> by) {
+  again_.erase(std::remove(again_.begin(), again_.end(), &connection), again_.end());
+  Served& added = *by;
+  added.index = connection.index;
+  change(added.descriptor(), added, kConnectionEvents);  // which tells of what has come again
+  retired_.push_back(std::exchange(connections_[added.index], std::move(by)));
+  again(added);
+}
+
 void Loop::remove(Served& connection) {
   unwatch(connection.descriptor());
   again_.erase(std::remove(again_.begin(), again_.end(), &connection), again_.end());

@@ -86,7 +86,8 @@ class Loop {
   void call_together();                       // now
 
   void add(std::shared_ptr<Served> connection);
-  void remove(Served& connection);  // drops it after the events of this turn
+  void replace(Served& connection, std::shared_ptr<Served> by);  // which has its socket
+  void remove(Served& connection);                               // drops it after the events of this turn
   HttpExchange* take_exchange(const std::shared_ptr<Share>& share);
   void give_back(HttpExchange* exchange);
   size_t close_idle(size_t most);  // those that have been idle for the longest time; how many

@@ -50,6 +50,7 @@ struct OpenSsl {
   void (*SSL_set_bio)(Session*, bio_st* in, bio_st* out);
   void (*SSL_set_accept_state)(Session*);
   int (*SSL_is_init_finished)(const Session*);
+  void (*SSL_get0_alpn_selected)(const Session*, const unsigned char** name, unsigned* size);
   int (*SSL_read)(Session*, void* data, int size);
   int (*SSL_write)(Session*, const void* data, int size);
   int (*SSL_shutdown)(Session*);

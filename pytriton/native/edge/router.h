@@ -25,7 +25,7 @@ struct Admission {
 // What is known from the head of a request whose body is large, before that has come.
 Admission admit(const Loop& loop, const Request& head, Entrance entrance);
 
-// A connection of gRPC, which answers its requests itself.
-std::shared_ptr<Served> make_grpc_connection(Loop& loop, Transport transport, std::string peer);
+// A connection of gRPC, which answers its requests itself. `received`: what has come on it.
+std::shared_ptr<Served> make_grpc_connection(Loop& loop, Transport transport, std::string peer, std::string received);
 
 }  // namespace pytriton::http

@@ -31,24 +31,25 @@ bool find_all(void* library, OpenSsl& to) {
          PYTRITON_FIND(SSL_CTX_set_verify) && PYTRITON_FIND(SSL_CTX_set_session_id_context) &&
          PYTRITON_FIND(SSL_CTX_set_alpn_select_cb) && PYTRITON_FIND(SSL_CTX_set_options) &&
          PYTRITON_FIND(SSL_CTX_ctrl) && PYTRITON_FIND(SSL_new) && PYTRITON_FIND(SSL_free) &&
-         PYTRITON_FIND(SSL_set_bio) && PYTRITON_FIND(SSL_set_accept_state) && PYTRITON_FIND(SSL_is_init_finished) &&
-         PYTRITON_FIND(SSL_read) && PYTRITON_FIND(SSL_write) && PYTRITON_FIND(SSL_shutdown) &&
-         PYTRITON_FIND(SSL_get_error) && PYTRITON_FIND(BIO_new) && PYTRITON_FIND(BIO_s_mem) &&
-         PYTRITON_FIND(BIO_read) && PYTRITON_FIND(BIO_write) && PYTRITON_FIND(BIO_ctrl) &&
+         PYTRITON_FIND(SSL_get0_alpn_selected) && PYTRITON_FIND(SSL_set_bio) && PYTRITON_FIND(SSL_set_accept_state) &&
+         PYTRITON_FIND(SSL_is_init_finished) && PYTRITON_FIND(SSL_read) && PYTRITON_FIND(SSL_write) &&
+         PYTRITON_FIND(SSL_shutdown) && PYTRITON_FIND(SSL_get_error) && PYTRITON_FIND(BIO_new) &&
+         PYTRITON_FIND(BIO_s_mem) && PYTRITON_FIND(BIO_read) && PYTRITON_FIND(BIO_write) && PYTRITON_FIND(BIO_ctrl) &&
          PYTRITON_FIND(ERR_get_error) && PYTRITON_FIND(ERR_error_string_n) && PYTRITON_FIND(ERR_clear_error);
 #undef PYTRITON_FIND
 }
 
-// Ours if the client offers it; one that offers only others goes without an agreement.
+// The first of ours that the client offers; one that offers only others goes without an agreement.
 int select_protocol(OpenSsl::Session*, const unsigned char** out, unsigned char* out_size, const unsigned char* in,
-                    unsigned in_size, void* protocol) {
+                    unsigned in_size, void* protocols) {
   constexpr int kSelected = 0, kNone = 3;
-  const std::string_view wanted(static_cast<const char*>(protocol));
-  for (unsigned at = 0; at < in_size && in[at] < in_size - at; at += in[at] + 1U) {
-    if (std::string_view(reinterpret_cast<const char*>(in + at + 1), in[at]) != wanted) continue;
-    *out = in + at + 1;
-    *out_size = in[at];
-    return kSelected;
+  for (const std::string& wanted : *static_cast<const std::vector<std::string>*>(protocols)) {
+    for (unsigned at = 0; at < in_size && in[at] < in_size - at; at += in[at] + 1U) {
+      if (std::string_view(reinterpret_cast<const char*>(in + at + 1), in[at]) != wanted) continue;
+      *out = in + at + 1;
+      *out_size = in[at];
+      return kSelected;
+    }
   }
   return kNone;
 }
@@ -67,20 +68,22 @@ const OpenSsl& OpenSsl::get() {
 }
 
 std::unique_ptr<TlsContext> TlsContext::make(const std::string& certificate, const std::string& key,
-                                             const std::string& authorities, const char* protocol) {
+                                             const std::string& authorities, std::vector<std::string> protocols) {
   if (certificate.empty()) return nullptr;
-  return std::unique_ptr<TlsContext>(new TlsContext(certificate, key, authorities, protocol));
+  return std::unique_ptr<TlsContext>(new TlsContext(certificate, key, authorities, std::move(protocols)));
 }
 
 TlsContext::TlsContext(const std::string& certificate, const std::string& key, const std::string& authorities,
-                       const char* protocol)
-    : library_(OpenSsl::get()), context_(library_.SSL_CTX_new(library_.TLS_server_method()), Deleter{&library_}) {
+                       std::vector<std::string> protocols)
+    : library_(OpenSsl::get()),
+      protocols_(std::move(protocols)),
+      context_(library_.SSL_CTX_new(library_.TLS_server_method()), Deleter{&library_}) {
   OpenSsl::Context* const context = context_.get();
   require(context != nullptr, "TLS");
   library_.SSL_CTX_ctrl(context, OpenSsl::kCtrlMinimalVersion, OpenSsl::kTls12, nullptr);
   library_.SSL_CTX_ctrl(context, OpenSsl::kCtrlMode, OpenSsl::kReleaseBuffers, nullptr);
   library_.SSL_CTX_set_options(context, OpenSsl::kNoRenegotiation);
-  library_.SSL_CTX_set_alpn_select_cb(context, select_protocol, const_cast<char*>(protocol));
+  library_.SSL_CTX_set_alpn_select_cb(context, select_protocol, const_cast<std::vector<std::string>*>(&protocols_));
   constexpr unsigned char kName[] = "pytriton";
   library_.SSL_CTX_set_session_id_context(context, kName, sizeof kName);
   require(library_.SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) == 1, certificate);
@@ -110,6 +113,13 @@ TlsSession::TlsSession(const TlsContext& context)
 }
 
 bool TlsSession::is_handshaking() const { return library_.SSL_is_init_finished(session_.get()) == 0; }
+
+std::string_view TlsSession::agreed_protocol() const {
+  const unsigned char* name = nullptr;
+  unsigned size = 0;
+  library_.SSL_get0_alpn_selected(session_.get(), &name, &size);
+  return {reinterpret_cast<const char*>(name), size};
+}
 
 ssize_t TlsSession::receive(int socket, char* data, size_t size) {
   char received[kRecordBytes];

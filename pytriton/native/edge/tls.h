@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "openssl.h"
 
@@ -12,17 +14,17 @@ namespace pytriton::http {
 
 class TlsContext {
  public:
-  // Of files in PEM; nullptr without a certificate. `protocol`: what clients are to agree on; it is kept. Throws
-  // Failure if a file cannot be used.
+  // Of files in PEM; nullptr without a certificate. `protocols`: what clients may agree on, the first before the
+  // others. Throws Failure if a file cannot be used.
   static std::unique_ptr<TlsContext> make(const std::string& certificate, const std::string& key,
-                                          const std::string& authorities, const char* protocol);
+                                          const std::string& authorities, std::vector<std::string> protocols);
 
   const OpenSsl& library() const { return library_; }
   OpenSsl::Context* get() const { return context_.get(); }
 
  private:
   TlsContext(const std::string& certificate, const std::string& key, const std::string& authorities,
-             const char* protocol);
+             std::vector<std::string> protocols);
   void require(bool is_done, const std::string& path) const;
 
   struct Deleter {
@@ -30,6 +32,7 @@ class TlsContext {
     void operator()(OpenSsl::Context* context) const { library->SSL_CTX_free(context); }
   };
   const OpenSsl& library_;
+  const std::vector<std::string> protocols_;
   std::unique_ptr<OpenSsl::Context, Deleter> context_;
 };
 
@@ -43,6 +46,7 @@ class TlsSession {
   void announce(int socket, std::string_view text);  // as far as there is room
   void shut_down(int socket);
   bool is_handshaking() const;
+  std::string_view agreed_protocol() const;  // empty: none
 
  private:
   bool flush(int socket);  // false: something remains, or the socket is broken, with errno

@@ -33,6 +33,7 @@ class Transport {
 
   int descriptor() const { return socket_.get(); }
   bool is_encrypted() const { return tls_ != nullptr; }
+  std::string_view agreed_protocol() const { return tls_ ? tls_->agreed_protocol() : std::string_view(); }
   bool is_handshaking() const { return tls_ && tls_->is_handshaking(); }
 
   // Bytes received; 0 at the end; -1 with errno, which is EAGAIN if there are none yet.

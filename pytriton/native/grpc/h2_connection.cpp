@@ -57,11 +57,12 @@ int refusal_of(const GrpcStream& stream, int status) {
 
 }  // namespace
 
-H2Connection::H2Connection(Loop& loop, Transport transport, std::string peer)
+H2Connection::H2Connection(Loop& loop, Transport transport, std::string peer, std::string received)
     : loop_(loop),
       transport_(std::move(transport)),
       peer_(std::move(peer)),
       share_(loop.edge().account().share_of(peer_)),
+      received_(std::move(received)),
       began_at_(now_ns()),
       active_at_(began_at_) {
   session_ = make_session(*this);
@@ -103,7 +104,7 @@ bool H2Connection::receive() {
     // With TLS, what is received and what is sent share the session.
     std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
     if (transport_.is_encrypted()) lock.lock();
-    const ssize_t received = transport_.receive(input.data(), input_bytes_);
+    const ssize_t received = take_input(input.data());
     if (received < 0 && errno == EAGAIN) {
       is_readable_ = false;
       break;
@@ -114,7 +115,6 @@ bool H2Connection::receive() {
     }
     if (static_cast<size_t>(received) < input_bytes_ && !transport_.is_encrypted() && !is_broken_) is_readable_ = false;
     active_at_ = loop_.coarse_now();
-    loop_.metrics().received.add(static_cast<uint64_t>(received));
     if (!lock.owns_lock()) lock.lock();
     if (is_closed_ || nghttp2_session_mem_recv2(session_, reinterpret_cast<const uint8_t*>(input.data()),
                                                 static_cast<size_t>(received)) < 0)
@@ -137,6 +137,18 @@ bool H2Connection::receive() {
                                                      : std::min(input_bytes_ * 2, kMostInputBytes);
   if (is_readable_) mark_dirty();
   return is_well;
+}
+
+// Bytes for the session, first those that came before it.
+ssize_t H2Connection::take_input(char* to) {
+  if (received_.empty()) {
+    const ssize_t received = transport_.receive(to, input_bytes_);
+    if (received > 0) loop_.metrics().received.add(static_cast<uint64_t>(received));
+    return received;
+  }
+  const size_t size = received_.copy(to, input_bytes_);
+  received_.erase(0, size);
+  return static_cast<ssize_t>(size);
 }
 
 void H2Connection::dispatch(const Arrival& arrival) {
@@ -664,8 +676,8 @@ void H2Connection::close() {
   cancel(gone);
 }
 
-std::shared_ptr<Served> make_grpc_connection(Loop& loop, Transport transport, std::string peer) {
-  return std::make_shared<H2Connection>(loop, std::move(transport), std::move(peer));
+std::shared_ptr<Served> make_grpc_connection(Loop& loop, Transport transport, std::string peer, std::string received) {
+  return std::make_shared<H2Connection>(loop, std::move(transport), std::move(peer), std::move(received));
 }
 
 }  // namespace pytriton::http

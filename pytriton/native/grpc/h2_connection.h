@@ -25,7 +25,7 @@ namespace pytriton::http {
 
 class H2Connection final : public Served, public std::enable_shared_from_this<H2Connection> {
  public:
-  H2Connection(Loop& loop, Transport transport, std::string peer);
+  H2Connection(Loop& loop, Transport transport, std::string peer, std::string received);
   ~H2Connection() override;
   H2Connection(const H2Connection&) = delete;
   H2Connection& operator=(const H2Connection&) = delete;
@@ -69,7 +69,8 @@ class H2Connection final : public Served, public std::enable_shared_from_this<H2
   };
   using Cancelled = std::vector<GrpcCall*>;  // with a reference each
 
-  bool receive();  // false: the connection is over
+  bool receive();                // false: the connection is over
+  ssize_t take_input(char* to);  // as Transport::receive()
   void dispatch(const Arrival& arrival);
   void begin(const StreamPointer& stream, const ReceivedPointer& message);
   void flush();
@@ -108,6 +109,7 @@ class H2Connection final : public Served, public std::enable_shared_from_this<H2
   // The loop's
   bool is_readable_ = true, is_dirty_ = false, is_leaving_ = false, is_removed_ = false, is_broken_ = false;
   bool has_preface_ = false;
+  std::string received_;                   // before there was this connection
   size_t input_bytes_ = kFirstInputBytes;  // that are read at once
   int64_t began_at_, active_at_, drained_at_ = 0, left_at_ = 0, pinged_at_ = 0;
   size_t left_over_ = 0;  // bytes that were discarded

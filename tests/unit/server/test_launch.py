@@ -20,6 +20,7 @@ from pytriton.server.launch import (
     endpoints,
     flags,
     has_gpu_driver,
+    has_one_port,
     is_for_this_machine,
     local_url,
     warn_unchecked_clouds,
@@ -185,9 +186,20 @@ def test_a_port_whose_last_connection_has_just_ended_is_free(ports):
 
 
 def test_two_endpoints_on_one_port_are_refused(ports):
-    message = f"grpc_port and http_port are both {ports[0]}; give each its own port"
+    message = f"grpc_port and http_port are both {ports[0]}; give each its own port, or both one address"
     with pytest.raises(PyTritonServerError, match=message):
-        check_ports(config_of([ports[0], ports[0], ports[2]]))
+        check_ports(config_of([ports[0], ports[0], ports[2]], grpc_address="127.0.0.2"))
+    with pytest.raises(PyTritonServerError, match=f"metrics_port and grpc_port are both {ports[1]}; give each its own"):
+        check_ports(config_of([ports[0], ports[1], ports[1]]))
+
+
+def test_http_and_grpc_may_have_one_port(ports):
+    config = config_of([ports[0], ports[0], ports[2]])
+    check_ports(config)
+    assert has_one_port(config)
+    assert not has_one_port(config_of(ports))
+    assert has_one_port(config_of(ports, http_address="unix:/s", grpc_address="unix:/s"))
+    assert not has_one_port(config_of([ports[0], ports[0], ports[2]], allow_grpc=False))
 
 
 def test_an_address_of_another_machine_is_refused(ports):
