@@ -36,7 +36,7 @@ LAYERS = {
     "wire": [],
     "python_proxy": ["cluster.proxy", "wire"],
     "proxy": ["model_config"],
-    "config": ["exceptions", "logs"],
+    "config": ["exceptions", "logs", "options"],
     "security": ["exceptions"],
     "utils": ["constants", "exceptions", "forks"],
     "model_config": ["exceptions", "logs", "wire.tensors"],

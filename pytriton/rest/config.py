@@ -90,7 +90,7 @@ class RestConfig:
         Raises:
             PyTritonBadParameterError: A value cannot be understood; the message names the variable.
         """
-        return cls(**options.read(cls, ENVIRONMENT_PREFIX, environment))
+        return cls(**options.read(cls, ENVIRONMENT_PREFIX, environment, PyTritonBadParameterError))
 
     def validate(self) -> None:
         """Check all options.

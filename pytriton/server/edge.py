@@ -59,6 +59,7 @@ LOGGER = get_logger("pytriton.triton")
 FILE_VARIABLE = "PYTRITON_HTTP"  # names the file of options to the library
 MOST_SOCKET_BYTES = 107
 CONTROL_TIMEOUT_S = 5.0
+MOST_HEAD_TIMEOUT_S = 30
 # Options that the edge's file has under the same name, without "http_".
 SAME_NAMES = (
     "max_head_bytes",
@@ -69,10 +70,7 @@ SAME_NAMES = (
     "max_connections",
     "max_connections_per_address",
     "max_requests",
-    "head_timeout_s",
-    "body_timeout_s",
     "least_bytes_per_second",
-    "idle_timeout_s",
     "access_log",
     "metrics",
     "header_forward_pattern",
@@ -290,6 +288,9 @@ class Edge:
             options["tls_key"] = str(config.http_server_key)
             if config.http_use_ssl_mutual:
                 options["tls_authorities"] = str(config.http_root_cert)
+        if (timeout_s := config.http_timeout_s) is not None:
+            options["head_timeout_s"] = min(timeout_s, MOST_HEAD_TIMEOUT_S)
+            options["body_timeout_s"] = options["idle_timeout_s"] = timeout_s
         given = {name: getattr(config, f"http_{name}") for name in SAME_NAMES}
         return options | {name: value for name, value in given.items() if value is not None}
 

@@ -1,12 +1,14 @@
 """What options may be, for each option of each table."""
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from pytriton import options
-from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.options import FLAG, SECONDS, TEXTS, integer, with_none
+from pytriton.config import TritonConfig
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.options import FLAG, ITEMS, PATH, SECONDS, TEXT, TEXTS, choice, integer, with_none
 from pytriton.pool.processes import Processes
 from pytriton.rest import RestConfig
 
@@ -15,7 +17,7 @@ OPTIONS = [(table, each.name) for table in TABLES for each in fields(table) if "
 NUMBERS = [
     (table, name)
     for table, name in OPTIONS
-    if {field.name: field for field in fields(table)}[name].metadata["kind"].written in ("an integer", "a number")
+    if options.kinds_of(table)[name].written.startswith(("an integer", "a positive number"))
 ]
 
 
@@ -28,6 +30,13 @@ def checked(table, **given):
 def test_a_number_is_no_boolean_no_text_and_not_below_0(table, name, value):
     with pytest.raises(PyTritonBadParameterError, match=f"^{name} must be .*, got "):
         checked(table, **{name: value})
+
+
+@pytest.mark.parametrize("name", [name for name, kind in options.kinds_of(TritonConfig).items() if kind.accepts(1)])
+@pytest.mark.parametrize("value", [True, False, -1, 0.5, float("nan"), [1], b"1", "one"])
+def test_a_number_of_the_server_is_no_boolean_and_no_part_of_a_number(name, value):
+    with pytest.raises(PyTritonValidationError, match=f"^{name}: expected an integer .*, got "):
+        TritonConfig(**{name: value})
 
 
 @pytest.mark.parametrize(("table", "name"), OPTIONS)
@@ -45,7 +54,11 @@ def test_a_default_is_of_its_kind_and_an_object_of_none(table, name):
         (with_none(integer()), [None, 1], [0]),
         (SECONDS, [0.001, 1], [0, float("inf"), None]),
         (FLAG, [True, False], [1, 0, "true", None]),
+        (TEXT, ["", "a"], [1, None, b"a", "a\0"]),
+        (PATH, [Path("a")], ["a", None]),
         (TEXTS, [[], ["a"], ("a", "b")], ["a", [1]]),
+        (ITEMS, [[], ["a=1", "b,c=2"]], ["a=1", ("a=1",), [1], None]),
+        (choice("a", "b"), ["a", "b"], ["c", "", None, 1]),
     ],
 )
 def test_a_kind_accepts_its_values_alone(kind, good, bad):

@@ -80,7 +80,7 @@ def config(tmp_path_factory: pytest.TempPathFactory, gate: Gate) -> Iterator[Tri
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory, gate: Gate) -> Iterator[TritonConfig]:
     """Of a server with a short time-out."""
-    with serving(tmp_path_factory.mktemp("models"), gate, http_body_timeout_s=TIMEOUT_S) as config:
+    with serving(tmp_path_factory.mktemp("models"), gate, http_timeout_s=TIMEOUT_S) as config:
         yield config
 
 

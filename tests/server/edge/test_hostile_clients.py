@@ -41,9 +41,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonConfig]:
     options = {
         "http_frontend": "native",
         "http_max_body_bytes": MOST_BYTES,
-        "http_head_timeout_s": 3,
-        "http_body_timeout_s": 3,
-        "http_idle_timeout_s": 5,
+        "http_timeout_s": 3,
     }
     with server_of_models(tmp_path_factory.mktemp("models"), **options) as config:
         yield config

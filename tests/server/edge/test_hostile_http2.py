@@ -67,9 +67,7 @@ OPTIONS = {
     "http_max_body_bytes": MOST_BYTES,
     "http_max_json_bytes": 8 * MIB,
     "http_max_buffered_bytes": MOST_BUFFERED,
-    "http_head_timeout_s": TIMEOUT_S,
-    "http_body_timeout_s": TIMEOUT_S,
-    "http_idle_timeout_s": 2 * TIMEOUT_S,
+    "http_timeout_s": TIMEOUT_S,
     "http_metrics": True,
 }
 

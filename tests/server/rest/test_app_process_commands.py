@@ -114,8 +114,8 @@ def test_workers_are_for_typed_functions(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "variables", "message"),
     [
-        (["--rest-port=0"], {}, "port must be an integer from 1 to 65535, got 0"),
-        ([], {"PYTRITON_REST_PORT": "http"}, "PYTRITON_REST_PORT cannot be 'http'; give an integer"),
+        (["--rest-port=0"], {}, "PYTRITON_REST_PORT: expected an integer from 1 to 65535, got '0'"),
+        ([], {"PYTRITON_REST_PORT": "http"}, "PYTRITON_REST_PORT: expected an integer from 1 to 65535, got 'http'"),
         (["--rest-port=8000"], {}, "RestConfig.port and http_port are both 8000"),
     ],
 )

@@ -29,10 +29,15 @@ def test_options_come_from_the_environment_with_their_types():
 
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
-    [("PORT", "x", "an integer"), ("TIMEOUT_S", "soon", "a number"), ("ACCESS_LOG", "maybe", "true or false")],
+    [
+        ("PORT", "0", "an integer from 1 to 65535"),
+        ("PORT", "x", "an integer"),
+        ("TIMEOUT_S", "soon", "a positive number"),
+        ("ACCESS_LOG", "maybe", "a boolean"),
+    ],
 )
 def test_a_variable_that_cannot_be_understood_is_named(name, value, expected):
-    with pytest.raises(PyTritonBadParameterError, match=f"PYTRITON_REST_{name} cannot be '{value}'; give {expected}"):
+    with pytest.raises(PyTritonBadParameterError, match=f"^PYTRITON_REST_{name}: expected {expected}.*, got '{value}'"):
         RestConfig.from_env({f"PYTRITON_REST_{name}": value})
 
 
