@@ -88,21 +88,25 @@ class Http2Client:
     """A connection of which both sides may do anything.
 
     Args:
-        port: Of the server.
-        context: For TLS; None: without.
+        connection: To the server.
         begins: Whether the preface and settings are sent, and those of the server acknowledged: they give streams a
             larger window, and the server compresses no fields with the table.
     """
 
-    def __init__(self, port: int, context: ssl.SSLContext | None = None, begins: bool = True) -> None:
-        plain = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
-        self.socket = context.wrap_socket(plain, server_hostname="127.0.0.1") if context else plain
+    def __init__(self, connection: socket.socket, begins: bool = True) -> None:
+        self.socket = connection
         self.socket.setblocking(False)
         self.timeout_s = DEADLINE_S
         self._received = b""
         self._lock = threading.Lock()  # of the socket, as TLS is for one thread at a time and tests use two
         if begins:
             self.send(PREFACE + settings(table_size=0) + frame(SETTINGS, ACK, 0))
+
+    @classmethod
+    def at(cls, port: int, context: ssl.SSLContext | None = None, begins: bool = True) -> Http2Client:
+        """A new connection, with TLS if there is a context."""
+        plain = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+        return cls(context.wrap_socket(plain, server_hostname="127.0.0.1") if context else plain, begins)
 
     def __enter__(self) -> Http2Client:
         return self

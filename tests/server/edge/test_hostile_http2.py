@@ -199,7 +199,7 @@ def connect(served: tuple[TritonConfig, Certificates | None]) -> Iterator[Connec
         context = ssl.create_default_context(cafile=str(certificates.root))
         context.set_alpn_protocols(["h2"])
     with ExitStack() as stack:
-        yield lambda **options: stack.enter_context(Http2Client(int(config.grpc_port or 0), context, **options))
+        yield lambda **options: stack.enter_context(Http2Client.at(int(config.grpc_port or 0), context, **options))
 
 
 @pytest.fixture

@@ -229,9 +229,7 @@ def test_a_preface_may_come_with_a_call_in_one_part(place):
 
 
 def ending(connection: Any) -> str:
-    client = Http2Client.__new__(Http2Client)
-    client.socket, client._received = connection, b""
-    return client.ending(1)
+    return Http2Client(connection, begins=False).ending(1)
 
 
 @pytest.mark.parametrize("start", [b"P", b"PR", b"G", b"GET /v2/health/live HTTP/1.1\r\nHo"])
@@ -298,7 +296,7 @@ def tls_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def test_a_slow_preface_ends_with_the_time_for_a_head(tmp_path):
-    with place_of("plain", tmp_path, http_head_timeout_s=1) as place, serving(place.config) as triton:
+    with place_of("plain", tmp_path, http_timeout_s=1) as place, serving(place.config) as triton:
         triton.run()
         with place.connected() as connection:
             connection.sendall(PREFACE[:-1])

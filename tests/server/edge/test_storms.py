@@ -192,7 +192,7 @@ def test_connections_that_close_with_calls_in_flight_leave_nothing(config, model
     with connected(config) as other:
         for _ in range(ROUNDS):
             models.close()
-            clients = [Http2Client(port) for _ in range(CONNECTIONS)]
+            clients = [Http2Client.at(port) for _ in range(CONNECTIONS)]
             for client in clients:
                 assert client.send(calls)
             wait_for(lambda: sample(other, "pytriton_http_requests_in_flight") > CONNECTIONS * CALLS, "all requests")
@@ -200,7 +200,7 @@ def test_connections_that_close_with_calls_in_flight_leave_nothing(config, model
                 if resets:
                     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 client.socket.close()
-            with Http2Client(port) as client:
+            with Http2Client.at(port) as client:
                 client.send(call(1, floats(1, model="other").SerializeToString()))
                 assert client.ending(1) == "status 0"
             models.open()
@@ -229,7 +229,7 @@ def test_deadlines_of_clients_that_have_gone_take_no_memory(config):
     resident = []
     for _ in range(ROUNDS):
         for _ in range(DEADLINES):
-            with Http2Client(int(config.grpc_port or 0)) as client:
+            with Http2Client.at(int(config.grpc_port or 0)) as client:
                 client.send(sent)
                 assert client.ending(3) == "status 0"
         resident.append(resident_bytes(server_of(config)))
