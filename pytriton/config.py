@@ -157,7 +157,9 @@ class TritonConfig:
     grpc_server_cert: Path | None = _option(PATH, "PEM file of the server's certificate, used with TLS")
     grpc_server_key: Path | None = _option(PATH, "PEM file of the server's key, used with TLS")
     grpc_root_cert: Path | None = _option(PATH, "PEM file of the root certificate, used with TLS")
-    grpc_infer_response_compression_level: str | None = _option(TEXT, "none, low, medium or high; none")
+    grpc_infer_response_compression_level: str | None = _option(
+        choice("none", "low", "medium", "high"), "none, low, medium or high; none"
+    )
     grpc_keepalive_time: int | None = _option(_COUNT, "milliseconds between keep-alive pings; 7200000")
     grpc_keepalive_timeout: int | None = _option(_COUNT, "milliseconds to wait for the answer to a ping; 20000")
     grpc_keepalive_permit_without_calls: bool | None = _option(FLAG, "ping without calls in flight; false")

@@ -79,6 +79,7 @@ SAME_NAMES = (
 # Options of gRPC that the edge's file has under the same name.
 GRPC_SAME_NAMES = (
     "grpc_header_forward_pattern",
+    "grpc_infer_response_compression_level",
     "grpc_keepalive_time",
     "grpc_keepalive_timeout",
     "grpc_keepalive_permit_without_calls",
@@ -157,8 +158,6 @@ def _lacks_for_grpc(config: TritonConfig, library: Path) -> str:
         return "the edge serves gRPC beside HTTP, which needs allow_http and http_frontend='native'"
     if config.trace_config:
         return "it makes no traces, for which trace_config asks"
-    if config.grpc_infer_response_compression_level not in (None, "none"):
-        return "it sends responses uncompressed, unlike grpc_infer_response_compression_level"
     return ""
 
 

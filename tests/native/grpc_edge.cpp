@@ -108,13 +108,15 @@ class TestClient {
   TestClient(const TestClient&) = delete;
   TestClient& operator=(const TestClient&) = delete;
 
-  int32_t call(const std::string& path, std::string body, const std::string& timeout = "60S") {
+  int32_t call(const std::string& path, std::string body, const std::string& accepted = "identity") {
     auto rpc = std::make_unique<Rpc>();
     rpc->body = std::move(body);
-    const std::string post = "POST", http = "http", type = "application/grpc", trailers = "trailers", where = "edge";
-    const nghttp2_nv fields[] = {field(":method", post),        field(":scheme", http), field(":path", path),
-                                 field(":authority", where),    field("te", trailers),  field("content-type", type),
-                                 field("grpc-timeout", timeout)};
+    const std::string post = "POST", http = "http", type = "application/grpc", trailers = "trailers", where = "edge",
+                      timeout = "60S";
+    const nghttp2_nv fields[] = {field(":method", post),         field(":scheme", http),
+                                 field(":path", path),           field(":authority", where),
+                                 field("te", trailers),          field("content-type", type),
+                                 field("grpc-timeout", timeout), field("grpc-accept-encoding", accepted)};
     nghttp2_data_provider2 provider{};
     provider.source.ptr = rpc.get();
     provider.read_callback = [](nghttp2_session*, int32_t, uint8_t* to, size_t most, uint32_t* flags,
@@ -201,13 +203,15 @@ void call(uint64_t seed, int rounds) {
       const uint64_t kind = up_to(random, 8);
       const size_t floats = up_to(random, 3) ? 2 : 1 + up_to(random, 100'000);
       const std::string message = prefixed(infer_request("echo", floats, "i"));
+      const std::string accepted = up_to(random, 1) ? "identity,deflate,gzip" : "identity";
       if (kind <= 2) {
-        expected.push_back({client.call(method("ModelInfer"), message), 0, 1});
+        expected.push_back({client.call(method("ModelInfer"), message, accepted), 0, 1});
       } else if (kind == 3) {
-        expected.push_back({client.call(method("ModelStreamInfer"), repeated({message, message, message})), 0, 3});
+        expected.push_back(
+            {client.call(method("ModelStreamInfer"), repeated({message, message, message}), accepted), 0, 3});
       } else if (kind == 4) {
         const std::string streams = prefixed(infer_request("stream", floats, "s"));
-        const int32_t id = client.call(method("ModelStreamInfer"), repeated({streams, message, streams}));
+        const int32_t id = client.call(method("ModelStreamInfer"), repeated({streams, message, streams}), accepted);
         if (up_to(random, 1)) {
           client.turn(damages, false);
           client.reset(id);
@@ -256,6 +260,7 @@ int main(int count, char** arguments) {
   config.control = kControl;
   config.access_log = "grpc_access.log";
   config.max_buffered_bytes = 256 << 20;
+  config.grpc.response_compression = "low";
   auto edge = std::make_unique<Edge>(nullptr, config);
   std::vector<std::thread> clients;
   clients.reserve(kClients);

@@ -278,10 +278,10 @@ def test_a_model_that_the_server_refuses_is_forgotten(free_config, tmp_path):
 
 
 def test_a_flag_that_the_server_refuses_is_reported_in_its_own_words(free_config, tmp_path):
-    config = replace(free_config, grpc_infer_response_compression_level="extreme")
+    config = replace(free_config, rate_limit="extreme")
     workspace = tmp_path / "workspace"
     with (
-        pytest.raises(PyTritonServerError, match=r"(?s)did not start.*compression"),
+        pytest.raises(PyTritonServerError, match=r"(?s)did not start.*rate"),
         Triton(config=config, workspace=workspace),
     ):
         pass

@@ -1,12 +1,11 @@
 #include "answer_coding.h"
 
 #include <algorithm>
-#include <climits>
+#include <new>
 #include <optional>
+#include <vector>
 
-#include "../frames/failure.h"
 #include "background.h"
-#include "zlib.h"
 
 namespace pytriton::http {
 
@@ -14,9 +13,6 @@ namespace {
 
 constexpr unsigned kMostElements = 32;           // of Accept-Encoding: who names more gets the answer as it is
 constexpr int kAbsent = -1, kMostWeight = 1000;  // thousandths
-constexpr size_t kCompressedAtOnce = 64 << 10;         // bytes that are compressed in about a millisecond
-constexpr size_t kFirstAnswerRoom = 16 << 10;
-constexpr int kLevel = 1;  // the fastest
 
 bool is_digit(char letter) { return letter >= '0' && letter <= '9'; }
 
@@ -83,79 +79,18 @@ size_t size_of(const Response& response) {
   return size;
 }
 
-class Deflater {
- public:
-  explicit Deflater(Coding coding) : zlib_(Zlib::get()) {
-    const int bits = Zlib::kWindowBits + (coding == Coding::gzip ? Zlib::kGzip : 0);
-    is_open_ = zlib_ && zlib_->deflate_init(&stream_, kLevel, Zlib::kDeflated, bits, Zlib::kMemoryLevel,
-                                            Zlib::kDefaultStrategy, Zlib::kVersion, sizeof stream_) == Zlib::kOk;
-  }
-  ~Deflater() {
-    if (is_open_) zlib_->deflate_end(&stream_);
-  }
-  Deflater(const Deflater&) = delete;
-  Deflater& operator=(const Deflater&) = delete;
-
-  explicit operator bool() const { return is_open_; }
-
-  // At most UINT_MAX bytes.
-  void add(const char* data, size_t size) {
-    stream_.next_in = data;
-    stream_.available_in = static_cast<unsigned>(size);
-    while (stream_.available_in) step(Zlib::kNoFlush);
-  }
-
-  std::string finish() {
-    while (step(Zlib::kFinish) != Zlib::kStreamEnd) {
-    }
-    text_.resize(size_);
-    return std::move(text_);
-  }
-
- private:
-  int step(int flush) {
-    if (size_ == text_.size()) text_.resize(size_ + std::max(kFirstAnswerRoom, size_ / 2));
-    const auto room = static_cast<unsigned>(std::min<size_t>(text_.size() - size_, UINT_MAX));
-    stream_.next_out = text_.data() + size_;
-    stream_.available_out = room;
-    const int result = zlib_->deflate(&stream_, flush);
-    size_ += room - stream_.available_out;
-    if (result < 0 && result != Zlib::kBufferError) throw Failure(Code::internal, "zlib has failed");
-    return result;
-  }
-
-  const Zlib* zlib_;
-  ZlibStream stream_{};
-  bool is_open_ = false;
-  std::string text_;
-  size_t size_ = 0;
-};
-
 // Compresses an answer, a part at a time. Leaves it as it is if there is no zlib, or no memory.
 class Compression {
  public:
-  Compression(Response&& response, Coding coding) : response_(std::move(response)), coding_(coding), deflater_(coding) {
-    if (!response_.body.empty()) parts_.push_back({response_.body.data(), response_.body.size()});
-    parts_.insert(parts_.end(), response_.parts.begin(), response_.parts.end());
-  }
+  Compression(Response&& response, Coding coding)
+      : response_(std::move(response)), coding_(coding), deflater_(coding, parts_of(response_)) {}
 
   // False: it is done.
   bool step() {
-    if (!deflater_) return false;
+    if (deflater_.step()) return true;
     try {
-      for (size_t left = kCompressedAtOnce; left && part_ < parts_.size();) {
-        const iovec& part = parts_[part_];
-        const size_t size = std::min(left, part.iov_len - offset_);
-        deflater_.add(static_cast<const char*>(part.iov_base) + offset_, size);
-        left -= size;
-        offset_ += size;
-        if (offset_ < part.iov_len) continue;
-        ++part_;
-        offset_ = 0;
-      }
-      if (part_ < parts_.size()) return true;
-      finish();
-    } catch (const std::exception&) {  // nothing of the answer was changed
+      if (deflater_.is_complete()) finish();
+    } catch (const std::bad_alloc&) {  // nothing of the answer was changed
     }
     return false;
   }
@@ -165,10 +100,17 @@ class Compression {
   Charge charge;  // for what it becomes
 
  private:
+  static std::vector<iovec> parts_of(Response& response) {
+    std::vector<iovec> parts;
+    if (!response.body.empty()) parts.push_back({response.body.data(), response.body.size()});
+    parts.insert(parts.end(), response.parts.begin(), response.parts.end());
+    return parts;
+  }
+
   void finish() {
     std::string headers = response_.headers;
     headers += coding_ == Coding::gzip ? "Content-Encoding: gzip\r\n" : "Content-Encoding: deflate\r\n";
-    response_.body = deflater_.finish();
+    response_.body = deflater_.take();
     response_.headers = std::move(headers);
     response_.parts.clear();
     response_.owner.reset();
@@ -177,8 +119,6 @@ class Compression {
   Response response_;
   const Coding coding_;
   Deflater deflater_;
-  std::vector<iovec> parts_;
-  size_t part_ = 0, offset_ = 0;
 };
 
 }  // namespace
@@ -209,7 +149,7 @@ void send_as_accepted(Exchange& exchange, Response&& response) {
     reference->send(compression->take());
     return false;
   };
-  if (size > kCompressedAtOnce) return run_in_steps(exchange.request().peer, step);
+  if (size > Deflater::kAtOnce) return run_in_steps(exchange.request().peer, step);
   step();
 }
 

@@ -3,11 +3,10 @@
 
 #include <string_view>
 
+#include "deflate.h"
 #include "exchange.h"
 
 namespace pytriton::http {
-
-enum class Coding { identity, gzip, deflate };
 
 // The coding that Accept-Encoding asks for. A client that names several, such as "gzip, deflate", merely says what it
 // can read, and gets its answer sooner as it is: a coding is used if it is the only one that is acceptable beside

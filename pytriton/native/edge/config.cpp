@@ -132,6 +132,7 @@ Config read_config(const std::string& path) {
   add("grpc_tls_key", config.grpc.tls_key);
   add("grpc_tls_authorities", config.grpc.tls_authorities);
   add("grpc_header_forward_pattern", config.grpc.header_forward_pattern);
+  add("grpc_infer_response_compression_level", config.grpc.response_compression);
   add("grpc_keepalive_time", config.grpc.keepalive_time_ms);
   add("grpc_keepalive_timeout", config.grpc.keepalive_timeout_ms);
   add("grpc_keepalive_permit_without_calls", config.grpc.permits_pings_without_calls);

@@ -36,6 +36,7 @@ struct GrpcOptions {
   std::vector<Restriction> access;
   std::string tls_certificate, tls_key, tls_authorities;  // paths of PEM files
   std::string header_forward_pattern;
+  std::string response_compression = "none";  // of inferences: low, medium or high
   bool permits_pings_without_calls = false;
   int64_t keepalive_time_ms = 7'200'000, keepalive_timeout_ms = 20'000, min_ping_interval_ms = 300'000;
   int max_ping_strikes = 2;  // 0: any

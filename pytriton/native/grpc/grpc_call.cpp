@@ -1,7 +1,9 @@
 #include "grpc_call.h"
 
 #include <algorithm>
+#include <new>
 
+#include "../edge/background.h"
 #include "grpc_answer.h"
 
 namespace pytriton::http {
@@ -113,7 +115,45 @@ void GrpcCall::answer(MessagePointer message, bool is_last, bool finishes, int s
   reply->finishes = finishes;
   reply->status = status;
   reply->reason = std::move(reason);
-  connection().deliver(std::move(reply));
+  send(std::move(reply));
+}
+
+void GrpcCall::send(std::unique_ptr<Reply> reply) {
+  const Coding coding = stream_->coding;
+  if (coding == Coding::identity) return connection().deliver(std::move(reply));
+  const bool is_large = reply->message && reply->message->left() > Deflater::kAtOnce;
+  {
+    const std::lock_guard<std::mutex> lock(replies_mutex_);
+    replies_.push_back(std::move(reply));
+    if (std::exchange(is_compressing_, true)) return;
+  }
+  if (is_large)
+    return run_in_steps(connection().peer(), [this, reference = Reference<GrpcCall>(*this)] { return compress(); });
+  while (compress()) {
+  }
+}
+
+bool GrpcCall::compress() {
+  if (!compression_) {
+    const std::lock_guard<std::mutex> lock(replies_mutex_);
+    try {
+      if (const MessagePointer& message = replies_.front()->message)
+        compression_ = std::make_unique<MessageCompression>(message, stream_->coding, connection().share());
+    } catch (const std::bad_alloc&) {  // it is sent as it is
+    }
+  }
+  if (compression_ && compression_->step()) return true;
+  compression_.reset();
+  std::unique_ptr<Reply> done;
+  {
+    const std::lock_guard<std::mutex> lock(replies_mutex_);
+    done = std::move(replies_.front());
+    replies_.pop_front();
+  }
+  connection().deliver(std::move(done));
+  const std::lock_guard<std::mutex> lock(replies_mutex_);
+  is_compressing_ = !replies_.empty();
+  return is_compressing_;
 }
 
 void GrpcCall::fail(const Failure& failure, std::string_view id) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 
 #include "grpc_stream.h"
 #include "h2_connection.h"
+#include "message_coding.h"
 
 namespace pytriton::http {
 
@@ -52,6 +54,8 @@ class GrpcCall final : public Caller {
   ~GrpcCall() = default;
   void give_up() noexcept;
   void end();
+  void send(std::unique_ptr<Reply> reply);
+  bool compress();  // a step of the first reply; false: none is left
 
   std::atomic<int> references_{0};
   const StreamPointer stream_;
@@ -61,7 +65,11 @@ class GrpcCall final : public Caller {
   std::shared_ptr<Turn> turn_;
   uint64_t number_ = 0;  // of RecentRequests
   std::atomic<bool> is_over_{false};
-  std::recursive_mutex cancel_mutex_;  // of the following; held during the call
+  std::mutex replies_mutex_;                         // of the following two
+  std::deque<std::unique_ptr<Reply>> replies_;       // that are to be compressed and sent, in their order
+  bool is_compressing_ = false;                      // one thread is
+  std::unique_ptr<MessageCompression> compression_;  // of the first of them; that thread's
+  std::recursive_mutex cancel_mutex_;                // of the following; held during the call
   std::function<void()> cancel_;
   bool is_cancelled_ = false;
 };

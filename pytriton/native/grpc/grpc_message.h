@@ -30,6 +30,10 @@ class GrpcMessage {
 
   size_t left() const { return left_; }  // bytes to send
 
+  // After finish(): what is compressed, and what is sent in its place.
+  std::vector<iovec> content() const;
+  void replace_content(std::string compressed, Charge&& charge);
+
   // Appends some of those that are left to `text`, as long as they are short, or gives them; returns how many.
   size_t take(size_t most, std::string& to, iovec& part);
 
@@ -41,6 +45,7 @@ class GrpcMessage {
   std::vector<Insert> inserts_;
   std::vector<OutputMemory> owners_;
   std::vector<iovec> parts_;
+  Charge charge_;  // of what was compressed
   size_t left_ = 0, part_ = 0, of_part_ = 0;
 };
 using MessagePointer = std::shared_ptr<GrpcMessage>;

@@ -16,6 +16,7 @@
 #include "../edge/progress.h"
 #include "grpc_message.h"
 #include "grpc_methods.h"
+#include "message_coding.h"
 
 namespace pytriton::http {
 
@@ -58,6 +59,8 @@ struct GrpcStream : std::enable_shared_from_this<GrpcStream> {
   const MethodEntry* method = nullptr;
   bool is_grpc = false, has_bad_head = false, has_head = false;
   Compression compression = Compression::none;
+  AcceptedCodings accepted;
+  Coding coding = Coding::identity;  // of the messages that are sent
   std::string path;
   std::deque<std::pair<std::string, std::string>> metadata;
   size_t head_bytes = 0;

@@ -101,6 +101,8 @@ struct H2Callbacks {
       stream->compression = text == "identity"                    ? Compression::none
                             : text == "gzip" || text == "deflate" ? Compression::known
                                                                   : Compression::unknown;
+    } else if (key == "grpc-accept-encoding") {
+      stream->accepted.add(text);
     } else if (key.front() != ':' && key != "te") {
       stream->metadata.emplace_back(key, text);
     }
@@ -132,6 +134,8 @@ struct H2Callbacks {
       return connection.finish(stream, grpc::kUnavailable,
                                "This protocol is restricted, expecting header '" + rule->header + "'");
     }
+    if (stream.method->action == Action::infer)
+      stream.coding = stream.accepted.best(connection.loop_.edge().config().grpc.response_compression);
     if (stream.timeout_ns < 0) return;
     stream.deadline = connection.deadlines_.emplace(stream.began_at + stream.timeout_ns, &stream);
     stream.has_deadline = true;
@@ -332,6 +336,8 @@ void submit_headers(nghttp2_session* session, GrpcStream& stream) {
     nghttp2_submit_response2(session, stream.id, fields.data(), fields.size(), nullptr);
     return;
   }
+  if (stream.coding != Coding::identity)
+    fields.push_back(field("grpc-encoding", stream.coding == Coding::gzip ? "gzip" : "deflate"));
   nghttp2_data_provider2 provider{};
   provider.read_callback = H2Callbacks::on_read;
   nghttp2_submit_response2(session, stream.id, fields.data(), fields.size(), &provider);

@@ -414,9 +414,8 @@ def test_a_model_client_is_served(configs, edge):
 
 @pytest.mark.parametrize(
     "options",
-    [{"allow_http": False}, {"http_frontend": "triton"}, {"trace_config": ["level=TIMESTAMPS"]},
-     {"grpc_infer_response_compression_level": "low"}],
-)  # fmt: skip
+    [{"allow_http": False}, {"http_frontend": "triton"}, {"trace_config": ["level=TIMESTAMPS"]}],
+)
 def test_what_the_edge_lacks_is_refused(free_config, options):
     with pytest.raises(PyTritonValidationError, match="grpc_frontend='edge' cannot be used"):
         Triton(config=replace(free_config, grpc_frontend="edge", **options))

@@ -57,7 +57,6 @@ LACKING = [
     {"http_frontend": "triton"},
     {"allow_http": False},
     {"trace_config": ["level=TIMESTAMPS"]},
-    {"grpc_infer_response_compression_level": "low"},
 ]
 
 
