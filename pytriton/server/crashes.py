@@ -1,7 +1,7 @@
 """What is known of the requests before a server's death, and clients whose requests preceded several of them.
 
 The edge writes the last requests that came to a file which outlives it
-(``pytriton/native/edge/recent_requests.h`` has its format). Requests over gRPC are not known.
+(``pytriton/native/edge/recent_requests.h`` has its format), over gRPC as well where it serves that.
 """
 
 from __future__ import annotations

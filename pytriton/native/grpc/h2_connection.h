@@ -57,6 +57,7 @@ class H2Connection final : public Served, public std::enable_shared_from_this<H2
  private:
   friend struct H2Callbacks;
   static constexpr size_t kFirstInputBytes = 64 << 10;
+  static constexpr size_t kMostCalls = 1024;  // in flight on a stream
   static constexpr int64_t kBurst = 1000, kAbandonedPerSecond = 200, kSettingsPerSecond = 10;
   struct Segment {
     std::string own;

@@ -1,7 +1,8 @@
-// ConcurrentExecutor whose clients have gone, until the server may be told that no response follows. For any thread.
+// Streams of a ConcurrentExecutor whose clients have gone, until the server may be told that no response follows. For
+// any thread.
 //
 // Triton 2.51 crashes, or keeps the model for ever, if it learns that while its gRPC endpoint still handles the
-// cancellation: it finishes the stream twice. The edge needs a millisecond, and does not say when it is done.
+// cancellation: it finishes the stream twice. That endpoint needs a millisecond, and does not say when it is done.
 #pragma once
 
 #include <chrono>
@@ -15,8 +16,8 @@ namespace pytriton {
 
 class CancelledStreams {
  public:
-  // In the user's process there is no edge: streams end at once.
-  explicit CancelledStreams(bool has_edge) : delay_(has_edge ? 50 : 0) {}
+  // Without an endpoint, in the user's process, streams end at once.
+  explicit CancelledStreams(bool has_endpoint) : delay_(has_endpoint ? 50 : 0) {}
   ~CancelledStreams() {
     for (const auto& [due, request] : streams_) {
       std::this_thread::sleep_until(due);

@@ -1,4 +1,4 @@
-"""A server with each of the edges, which serve the same models."""
+"""A server with the edge and one with Triton's own endpoint, which serve the same models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, TritonConfig]]:
-    """Configurations of two servers, ``native`` and ``triton``, after their edges."""
+    """Configurations of two servers, ``native`` and ``triton``, after who serves their HTTP."""
     with ExitStack() as stack:
         configs = {}
         for name in ("native", "triton"):
