@@ -11,8 +11,10 @@ SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 SOURCES := $(wildcard pytriton/native/*/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)
 
-# The tests start hundreds of interpreters, which find what the first one has compiled.
-test unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
+# pip would compile all modules of a package, and few of them are used: an interpreter compiles what it imports. The tests
+# start hundreds, which find what the first one has compiled.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile
+demo test unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test test-cluster unit coverage interpreters newer lint types docs fuzz fuzz-service wheel bench clean
 
@@ -47,7 +49,7 @@ newer:
 
 # Workers on the nodes of a Ray cluster, which this machine plays.
 test-cluster: $(VENV)/.with-test
-	$(BIN)/pip install --quiet --editable '.[ray]'
+	$(INSTALL) --editable '.[ray]'
 	$(BIN)/python -m pytest tests/cluster tests/server/test_remote_networks.py
 
 lint: $(VENV)/.with-lint
@@ -90,15 +92,15 @@ clean:
 	rm -rf $(VENV) pytriton/tritonserver pytriton/native/*.so pytriton/native/stamp.txt pytriton/native/vendor build dist
 
 $(READY): pyproject.toml hatch_build.py $(wildcard pytriton/native/*/*.cpp pytriton/native/*/*.h pytriton/native/*.map) pytriton/native/CMakeLists.txt | $(CREATED)
-	$(BIN)/python -m pip install --quiet --editable .
+	$(INSTALL) --editable .
 	@touch $@
 
 $(CREATED):
 	@$(PYTHON) -c 'import sys; sys.exit("pytriton needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(INSTALL) --upgrade pip
 	@touch $@
 
 $(VENV)/.with-%: pyproject.toml $(READY)
-	$(BIN)/python -m pip install --quiet --group $*
+	$(INSTALL) --group $*
 	@touch $@
