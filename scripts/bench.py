@@ -18,6 +18,7 @@
     the edge beside the                       bench.py --rounds 5 --sections serving ids --systems ours evhtp raw
     server's own: small, large, ids
     its connections, memory and streams       bench.py --rounds 5 --sections edge --systems ours evhtp
+    gRPC, with h2load                         bench.py --rounds 5 --sections grpc --systems ours evhtp raw
     the limit of the server's edge            bench.py --rounds 5 --sections serving ids --systems ours limit
 
 To add a section:

@@ -44,7 +44,7 @@ __all__ = [
     "find_system",
 ]
 
-EVHTP = "evhtp"  # ours with the server's own HTTP endpoint
+EVHTP = "evhtp"  # ours with the server's own endpoints
 PYTHON_PROXY = "python-proxy"  # ours with the Python proxy
 FRONTEND_VARIABLE = "PYTRITON_TRITON_CONFIG_HTTP_FRONTEND"
 LIMIT = "limit"  # the server's edge with a backend in C++ that copies inputs to outputs

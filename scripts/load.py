@@ -30,7 +30,7 @@ from connections import PROTOCOLS, TIMEOUT_S, HttpConnection, check, connect
 from numpy.typing import ArrayLike
 from payloads import HOST, WORKLOADS, LoadError, Workload
 
-__all__ = ["Tally", "Values", "drive", "figures", "load", "quantiles", "warmed", "wrk"]
+__all__ = ["Tally", "Values", "drive", "figures", "h2load", "load", "quantiles", "warmed", "wrk"]
 
 WRK_SCRIPT = Path(__file__).with_name("wrk.lua")
 Values = dict[str, float]
@@ -189,6 +189,24 @@ def wrk(protocol: str, port: int, workload: Workload, connections: int, seconds:
         answered, duration_us, errors, p50_us, p99_us = map(int, Path(folder, "result").read_text().split())
     times = {"p50 us": p50_us, "p99 us": p99_us}
     return {"requests/s": answered / duration_us * 1e6, **times, "errors": errors, "answered": answered}
+
+
+def h2load(port: int, method: str, message: bytes, connections: int, calls: int, seconds: float) -> Values:
+    """Load over gRPC by h2load, with one message in ``calls`` calls at a time on each connection.
+
+    It sees the status of HTTP and not that of gRPC.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        data, times = Path(folder, "data"), Path(folder, "times")
+        data.write_bytes(b"\0" + len(message).to_bytes(4, "big") + message)
+        size = [f"--clients={connections}", f"--max-concurrent-streams={calls}", f"--duration={math.ceil(seconds)}"]
+        heads = ["--header=content-type: application/grpc", "--header=te: trailers"]
+        url = f"http://{HOST}:{port}/inference.GRPCInferenceService/{method}"
+        command = ["h2load", *size, *heads, f"--data={data}", f"--log-file={times}", url]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        lines = [line.split() for line in times.read_text().splitlines()]
+    latencies_ns = [1000 * int(latency_us) for _, status, latency_us in lines if status == "200"]
+    return figures(latencies_ns, math.ceil(seconds), len(lines) - len(latencies_ns), len(latencies_ns))
 
 
 def main() -> None:

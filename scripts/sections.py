@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import resource
+import shutil
 import socket
 import subprocess
 import threading
@@ -12,8 +13,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 
+from connections import check
 from hosts import (
     APPS,
     CHAT_PEERS,
@@ -30,11 +33,12 @@ from hosts import (
     find_chats,
     find_other,
 )
-from load import Values
-from payloads import BUSY, ENCODER, HOST, MODEL, STREAM, WORKLOADS
+from load import Values, h2load, warmed
+from payloads import BUSY, ENCODER, HOST, MODEL, STREAM, WORKLOADS, LoadError, grpc_request
 from predictions import KINDS
 from processes import command_line, cpu_s, memory, names
 from rounds import Case, Run, Section, order, used_cpu_us
+from tritonclient.grpc import service_pb2
 
 __all__ = ["BARE", "MODELS", "SECTIONS", "cases", "read_events"]
 
@@ -117,6 +121,32 @@ def _streams(run: Run) -> None:
     measure(ours, BARE, run.system.name, f"stream of {RESPONSES} x 64 B to {BARE}")
     for caller in run.plan.callers(run.number) if run.system.name == "ours" else []:
         measure(caller, "pytriton", caller.name, f"stream of {RESPONSES} x 64 B from ours to DecoupledModelClient")
+
+
+def _grpc(run: Run) -> None:
+    """Calls and streams from h2load, which takes less of the cores than clients in Python."""
+    if not shutil.which("h2load"):
+        raise BenchError("h2load is not installed (apt-get install nghttp2-client)")
+    port, workload = run.host.ports["grpc"], WORKLOADS["64 B"]
+    check("grpc", port, workload)
+    one = grpc_request(port, workload, 1)
+    many = service_pb2.ModelInferRequest.FromString(one)
+    many.model_name = STREAM
+    many.inputs.add(name="COUNT", datatype="INT32", shape=[1, 1])
+    many.raw_input_contents.append(RESPONSES.to_bytes(4, "little"))
+    loads = [(f"{count} x 64 B", "ModelInfer", one, count, 1) for count in (1, 16, 64)]
+    loads += [("4 x 16 calls x 64 B", "ModelInfer", one, 4, 16)]
+    loads += [(f"64 streams of {RESPONSES} x 64 B", "ModelStreamInfer", many.SerializeToString(), 64, 1)]
+    for title, method, message, connections, calls in loads:
+        before = cpu_s(run.host.family())
+        load = partial(h2load, port, method, message, connections, calls)
+        try:
+            found = warmed(load, run.plan.warmup_s, run.plan.seconds)
+        except LoadError as error:  # the server's own endpoint leaves some streams unfinished
+            run.own.problems.append(f"{title}: {error}")
+            continue
+        used_us = used_cpu_us(run.host, before, found.pop("answered"))
+        run.put(f"h2load {title}", found | used_us)
 
 
 def _churn(run: Run) -> None:
@@ -393,6 +423,7 @@ SECTIONS = {
     "strings": Section(_load("1000 strings", (1, 16)), SYSTEMS, ("echo", MODEL)),
     "clients": Section(_clients, ["ours"]),
     "edge": Section(_edge, ["ours", EVHTP], (STREAM, MODEL)),
+    "grpc": Section(_grpc, SERVERS, (STREAM, MODEL)),
     "streams": Section(_streams, SERVERS, (STREAM, MODEL)),
     "churn": Section(_churn, ["ours"], (STREAM, MODEL), once=True),
     "workers": Section(_workers, OURS, models=()),
