@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from pytriton import forks
 from pytriton.binding import ModelRegistry
@@ -20,26 +19,23 @@ from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError, PyTritonWorkerError
 from pytriton.lifecycle import Lifecycle, weakly
 from pytriton.logs import get_logger
-from pytriton.model import Model
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_spec import ModelSpec
-from pytriton.operations import Console, show_start
+from pytriton.operations import Console
 from pytriton.pool.pool import Infer, WorkerStatus
 from pytriton.rest.config import EdgeFiles, RestConfig
+from pytriton.rest.hosted import HostedApp
+from pytriton.revival import Revival
 from pytriton.server.endpoints import ServerEndpoints
 from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.model_server import ModelServer, ServerCapabilities
 from pytriton.server.statistics import ModelStatistics
-from pytriton.signals import ending_signals
-from pytriton.systemd import ServiceManager
+from pytriton.serving import Serving
 from pytriton.threads import check_threads
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.metrics import CallableMetrics, load_prometheus
 from pytriton.worker.observation import Observation
-
-if TYPE_CHECKING:
-    from pytriton.rest.launched_app import LaunchedApp
 
 __all__ = ["MONITORING_PERIOD_S", "TritonBase"]
 
@@ -52,7 +48,6 @@ METRICS_PORT = 8003
 MONITORING_PERIOD_S = 10.0
 READY_POLL_S = 0.02
 STANDARD_ERROR = 2
-UNLOAD_TIMEOUT_S = 30.0
 
 
 class TritonBase(ABC):
@@ -75,7 +70,7 @@ class TritonBase(ABC):
         )
         _open_standard_files()
         self._rest = rest
-        self._app: LaunchedApp | None = None
+        self._app = HostedApp(weakly(self._stop_soon))
         self._console: Console | None = None
         self._workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
         self._server: ModelServer | None = None
@@ -83,10 +78,13 @@ class TritonBase(ABC):
         self._observation = Observation()
         self._pages: list[MetricsPage] = []  # of metrics, one at most; a list, as a finalizer closes it
         self._lock = threading.RLock()
-        # The registry's threads must not keep this object, which ends when nothing refers to it, if it may.
-        self._models = ModelRegistry(self._workspace, self._lock, weakly(self._running_server), weakly(self._stop_soon))
+        self._models = ModelRegistry(self._workspace, weakly(self._stop_soon))
+        # Its threads must not keep this object, which ends when nothing refers to it, if it may.
+        self._revival = Revival(self._models, self._lock, weakly(self._running_server))
         self.triton_context = TritonContext()
         self._lifecycle = Lifecycle(type(self).__name__, self._exit_hook())
+        given = self._lifecycle, self._models, self._app
+        self._serving = Serving(*given, weakly(self._current_server), weakly(self._current_console))
         forks.register(self)
 
     def __enter__(self: TritonT) -> TritonT:
@@ -154,18 +152,8 @@ class TritonBase(ABC):
         server = self._capabilities()
         given = model_name, infer_func, inputs, outputs, model_version, config, strict, trace_config, example
         spec = ModelSpec.of(*given, server, self.triton_context, self._observation)
-        described = spec.served.config
-        name = described.model_name
-        with self._changing(f"bind model {name!r}"):
-            replaces = self._models.check_new(described, replace)
-            for ignored in server.ignored_options(described):
-                LOGGER.warning("model %s: %s", name, ignored)
-            model = Model(*spec)
-            if replaces:
-                self.unbind(name, model_version)
-            self._models.add(model)
-            if self._server is not None:
-                self._load(self._server)
+        with self._changing(f"bind model {spec.served.config.model_name!r}"):
+            self._models.bind(spec, server.ignored_options(spec.served.config), replace, self._server)
 
     @overload
     def model(self, infer_func: FunctionT, /) -> FunctionT: ...
@@ -266,19 +254,7 @@ class TritonBase(ABC):
             PyTritonModelControlError: The server refused; the model is forgotten here all the same.
         """
         with self._changing(f"unbind model {model_name!r}", starts_threads=False, needs_server=False):
-            models = self._models.versions(model_name, model_version)
-            served = current_binding.get()
-            if served is not None and served.model_config in [model.config for model in models]:
-                raise PyTritonInvalidOperationError(
-                    f"a callable of model {model_name!r} cannot unbind it: its own request has to be answered first; "
-                    "do it from another thread"
-                )
-            if self._server is None or self._lacks_server():
-                for model in models:
-                    self._models.remove(model)
-            else:
-                is_idle = self._server.wait_received({model_name}, UNLOAD_TIMEOUT_S)
-                self._models.unload(self._server, models, UNLOAD_TIMEOUT_S, is_idle)
+            self._models.unbind(model_name, model_version, None if self._lacks_server() else self._server)
 
     def connect(self) -> None:
         """Start the server or wait for it, unless that has happened, and load the models that are not loaded yet.
@@ -294,20 +270,15 @@ class TritonBase(ABC):
             if self._server is None:
                 try:
                     if self._rest is not None:  # it starts while the server does
-                        from pytriton.rest.launched_app import LaunchedApp
-
-                        self._app = LaunchedApp(
-                            self._rest, self.endpoints(), self._stop_soon, self.console().answer, self._edge_files()
-                        )
+                        self._app.launch(self._rest, self.endpoints(), self.console().answer, self._edge_files())
                     self._server = self._start_server()
                 except BaseException as error:
-                    if self._app is not None:
-                        self._app.close()
+                    self._app.close()
                     if self._lifecycle.is_wanted() or not isinstance(error, Exception):
                         raise
                     raise PyTritonInvalidOperationError("stopped before the server was ready") from error
             try:
-                self._load(self._server)
+                self._models.load(self._server)
             except PyTritonWorkerError as error:
                 if self._lifecycle.is_wanted():
                     raise
@@ -330,25 +301,7 @@ class TritonBase(ABC):
             raise TypeError("give monitoring_period_s or monitoring_period_sec, not both")
         given = monitoring_period_s if monitoring_period_s is not None else monitoring_period_sec
         period = MONITORING_PERIOD_S if given is None else given
-        manager, wake = ServiceManager(), self._lifecycle.wake
-        if manager.watchdog_s is not None:
-            period = min(period, manager.watchdog_s / 3)
-        with ending_signals(self._on_signal, self._on_second_signal):
-            try:
-                self._begin_serving()
-            except PyTritonInvalidOperationError:
-                if not wake.is_set():  # by a signal, before the server was ready
-                    raise
-            if not wake.is_set():
-                show_start([model.config for model in self._models], self._server, self._app)
-                if self._console is not None and self._app is not None and self._app.takes_codes:
-                    self._console.offer_code(self._app.url)
-                manager.ready(f"Serving {', '.join(sorted(self._models.names(loaded=True))) or 'no models'}")
-            while not wake.wait(period) and self.is_alive():
-                if manager.watchdog_s is not None and self._server is not None and self._server.is_responding(period):
-                    manager.alive()
-            manager.stopping(self._server.exit_timeout_s if self._server is not None else 0.0)
-            self.stop()
+        self._serving.serve(self._begin_serving, self.is_alive, self.stop, period)
 
     def stop(self) -> bool:
         """Finish the requests in flight, unload the models and remove the workspace; from any thread.
@@ -375,10 +328,7 @@ class TritonBase(ABC):
             if self._server is not None:
                 deadline = time.monotonic() + self._server.exit_timeout_s
                 self._server.refuse_connections()
-                if self._app is not None:
-                    self._app.end_pages()
-                    self._server.wait_http_answered(deadline)  # some requests go to the app
-                    self._app.drain(deadline - time.monotonic())
+                self._app.drain(self._server.wait_http_answered, deadline)
                 wait_drained = partial(self._models.wait_drained, self._server)
                 self._server.end(self._models.names(loaded=True), wait_drained, deadline)
         finally:  # also after Ctrl+C while waiting
@@ -398,8 +348,7 @@ class TritonBase(ABC):
             parts.callback(self._models.disconnect)
             if self._server is not None:
                 parts.callback(self._server.kill)
-            if self._app is not None:
-                parts.callback(self._app.close)
+            parts.callback(self._app.close)
 
     def after_fork(self) -> None:
         """In a forked child, another thread may have held the lock."""
@@ -407,9 +356,8 @@ class TritonBase(ABC):
 
     def is_alive(self) -> bool:
         """Whether there is a server, and every model that it has loaded for this object can be served."""
-        if self._app is not None and not self._app.is_alive():
-            return False
-        return self._is_running() and all(model.is_alive() for model in self._models if model.loaded)
+        models = [model for model in self._models if model.loaded]
+        return self._app.is_alive() and self._is_running() and all(model.is_alive() for model in models)
 
     def is_connected(self) -> bool:
         """Whether there is a server, and every bound model was loaded."""
@@ -494,7 +442,7 @@ class TritonBase(ABC):
                 self._console = Console(
                     self._models,
                     lambda: None if self._server is None else self._server.pid(),
-                    lambda: [] if self._app is None else self._app.pids(),
+                    self._app.pids,
                     self.scale,
                     self.unbind,
                     self.serve_versions,
@@ -542,6 +490,12 @@ class TritonBase(ABC):
     def _running_server(self) -> ModelServer | None:
         return self._server if self._is_running() else None
 
+    def _current_server(self) -> ModelServer | None:
+        return self._server
+
+    def _current_console(self) -> Console | None:
+        return self._console
+
     def _check_running(self, what: str) -> None:
         """Raise PyTritonInvalidOperationError if this object was stopped or belongs to another process.
 
@@ -551,14 +505,6 @@ class TritonBase(ABC):
         self._lifecycle.check_running(what)
 
     # What is the same for all:
-
-    def _load(self, server: ModelServer) -> None:
-        """Have the server load the models that it has not loaded yet."""
-        try:
-            self._models.load(server)
-            server.load_others(self._models.names())
-        finally:  # those that it refused are forgotten
-            server.announce_models()
 
     @contextmanager
     def _changing(self, what: str, *, starts_threads: bool = True, needs_server: bool = True) -> Iterator[None]:
@@ -575,24 +521,9 @@ class TritonBase(ABC):
                 self._lifecycle.check_threads_start(what)
             yield
 
-    def _on_signal(self, number: signal.Signals) -> None:
-        LOGGER.info("%s received, exiting.", number.name)
-        self._lifecycle.wake.set()
-        # On a thread of its own: the signal may have interrupted the main thread while it held a lock that this needs.
-        threading.Thread(target=self._models.interrupt, name="pytriton-interrupt").start()
-
-    def _on_second_signal(self) -> None:
-        if self._app is not None:
-            self._app.kill()
-        if self._server is not None:
-            self._server.kill()
-        threading.Thread(target=self._models.disconnect, name="pytriton-disconnect").start()
-
     def _announce_app(self) -> None:
         """Log where the app is, if there is one, once it accepts requests; raises as :meth:`connect`."""
-        if self._app is not None:
-            models = [model.config for model in self._models]
-            self._app.announce(models, DEFAULT_TRITON_STARTUP_TIMEOUT_S, self._lifecycle.is_wanted)
+        self._app.announce((model.config for model in self._models), self._lifecycle.is_wanted)
 
     def _exit_hook(self) -> Callable[[], object]:
         """What stops at the interpreter's exit; it keeps this object till then."""

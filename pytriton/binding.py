@@ -14,24 +14,21 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperat
 from pytriton.logs import get_logger
 from pytriton.model import Model
 from pytriton.model_config.model_config import SpecificVersions, VersionPolicy
-from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.restarts import Backoff
+from pytriton.model_spec import ModelSpec
 from pytriton.server.model_server import ModelServer
-from pytriton.threads import keep_running
 from pytriton.utils.workspace import Workspace
+from pytriton.worker.context import current_binding
 
-__all__ = ["ModelRegistry"]
+__all__ = ["ModelRegistry", "call_in_parallel"]
 
 LOGGER = get_logger("pytriton.triton")
 
 PARALLEL_LOADS = 8
+UNLOAD_TIMEOUT_S = 30.0
 QUIET_S = 1.0
 POLL_S = 0.02
 STATE_POLL_S = 0.1
-DEATH_GRACE_S, DISMISSAL_GRACE_S = 0.05, 0.5
 KEPT = "sockets/*", "http/rest.sock", "http/counters"  # what this process has in the workspace beside models' files
-REVIVAL_PAUSE_S, LONGEST_REVIVAL_PAUSE_S, LONGEST_REFUSED_PAUSE_S = 0.1, 5.0, 30.0
-NOT_AGAIN = "model %s cannot be loaded again: %s"
 
 
 class ModelRegistry:
@@ -39,29 +36,26 @@ class ModelRegistry:
 
     Args:
         workspace: For the models' files and sockets.
-        lock: Held by callers of the methods that change something, and by the threads of this object.
-        running_server: The server, while it can be expected to answer.
         on_unrecoverable: Called when a callable asks to stop the server.
 
     Attributes:
         sockets: Folder of the sockets of model instances.
+        on_disconnect: Called when the server's side of an instance has disconnected, with its model.
+        cleared: Set when all models are forgotten, for good.
     """
 
     def __init__(
         self,
         workspace: Workspace,
-        lock: threading.RLock,
-        running_server: Callable[[], ModelServer | None],
         on_unrecoverable: Callable[[], None],
     ) -> None:
         self._workspace = workspace
         self._store = workspace.model_store_path
         self.sockets = workspace.path / "sockets"
         self.sockets.mkdir(mode=0o700)
-        self._lock = lock
-        self._running_server = running_server
         self._on_unrecoverable = on_unrecoverable
-        self._cleared = threading.Event()
+        self.on_disconnect: Callable[[Model], None] = lambda model: None
+        self.cleared = threading.Event()
         self._numbers = count()
         self._models: list[Model] = []
         self._by_name: dict[str, list[Model]] = defaultdict(list)  # the same, by lower-case name
@@ -69,28 +63,56 @@ class ModelRegistry:
     def __iter__(self) -> Iterator[Model]:
         return iter(list(self._models))
 
-    def check_new(self, config: TritonModelConfig, replace: bool) -> bool:
-        """Check that another model can be bound beside these, or in place of the one of its name and version.
+    def bind(self, spec: ModelSpec, ignored: Iterable[str], replace: bool, server: ModelServer | None) -> None:
+        """Take a model in, and have the server load it, if there is one.
 
-        Returns:
-            Whether it takes the place of one.
+        The configuration says again which versions of the model are served.
+
+        Args:
+            ignored: What the server would ignore of its options, for the log.
+            replace: Whether it may take the place of one of its name and version.
 
         Raises:
             PyTritonInvalidOperationError: There is one that it may not replace; letter case does not count.
             PyTritonBadParameterError: It is another version of a model with another configuration.
+            PyTritonModelControlError: The server refused it.
         """
+        config = spec.served.config
         beside = self._by_name[config.model_name.lower()]
-        replaced = {model for model in beside if replace and model.is_same_version(config)}
-        for model in beside:
-            if model not in replaced:
-                model.check_beside(config)
-        return bool(replaced)
-
-    def add(self, model: Model) -> None:
-        """Take a model in; the configuration says again which of its versions are served."""
+        replaced = [model for model in beside if replace and model.is_same_version(config)]
+        for other in beside:
+            if other not in replaced:
+                other.check_beside(config)
+        for option in ignored:
+            LOGGER.warning("model %s: %s", config.model_name, option)
+        model = Model(*spec)
+        if replaced:
+            self.unbind(config.model_name, config.model_version, server)
         self._set_policy(self._by_name[model.name.lower()])
         self._models.append(model)
         self._by_name[model.name.lower()].append(model)
+        if server is not None:
+            self.load(server)
+
+    def unbind(self, name: str, version: int | None, server: ModelServer | None) -> None:
+        """Forget a version of a model, or all, once the server has answered what it has; without one, at once.
+
+        Raises:
+            PyTritonInvalidOperationError: There is none, or its own callable calls this.
+            PyTritonModelControlError: The server refused.
+        """
+        models = self.versions(name, version)
+        served = current_binding.get()
+        if served is not None and served.model_config in [model.config for model in models]:
+            raise PyTritonInvalidOperationError(
+                f"a callable of model {name!r} cannot unbind it: its own request has to be answered first; do it from "
+                "another thread"
+            )
+        if server is not None:
+            is_idle = server.wait_received({name}, UNLOAD_TIMEOUT_S)
+            return self.unload(server, models, UNLOAD_TIMEOUT_S, is_idle)
+        for model in models:
+            self.remove(model)
 
     def versions(self, name: str, version: int | None = None) -> list[Model]:
         """The versions of a model, or the one that is asked for.
@@ -137,10 +159,10 @@ class ModelRegistry:
         for model in self._models if models is None else models:
             if not model.started:
                 sockets = self.sockets / str(next(self._numbers))
-                model.start(self._store, sockets, self._on_disconnect, self._on_unrecoverable)
+                model.start(self._store, sockets, self.on_disconnect, self._on_unrecoverable)
 
     def load(self, server: ModelServer) -> None:
-        """Load the models that are not loaded yet, in parallel; forget those that the server refuses.
+        """Load the models that are not loaded yet, in parallel, and the server's own; forget those that it refuses.
 
         Raises:
             PyTritonModelControlError: The server refused one.
@@ -149,8 +171,12 @@ class ModelRegistry:
         for model in self._models:
             if not model.loaded:
                 by_name[model.name].append(model)
-        _call_in_parallel([partial(self._load_versions, server, versions) for versions in by_name.values()])
-        self._workspace.keep(*KEPT)
+        try:
+            call_in_parallel([partial(self._load_versions, server, versions) for versions in by_name.values()])
+            self._workspace.keep(*KEPT)
+            server.load_others(self.names())
+        finally:
+            server.announce_models()
 
     def repair(self) -> None:
         """Make files again that a cleaner has removed from the workspace."""
@@ -177,49 +203,6 @@ class ModelRegistry:
         for model in models:
             model.loaded = True
             LOGGER.info(server.announcement(model.config))
-
-    def reload(self, server: ModelServer) -> None:
-        """Load all models into a server that has lost them; those that it refuses are tried on in the background.
-
-        Raises:
-            PyTritonModelControlError: It has refused all of them, or has ended.
-        """
-        names, refused = self.names(loaded=True), dict[str, PyTritonModelControlError]()
-
-        def load(name: str) -> None:
-            try:
-                server.load(name)
-            except PyTritonModelControlError as error:
-                refused[name] = error
-            for model in self._by_name[name.lower()]:
-                model.refused = name in refused
-
-        _call_in_parallel([partial(load, name) for name in names])
-        if refused and (len(refused) == len(names) or not server.is_alive()):
-            raise next(iter(refused.values()))
-        for name, error in refused.items():
-            keep_running(partial(self._load_refused, server, name, str(error)), f"pytriton-load-{name}")
-
-    def _load_refused(self, server: ModelServer, name: str, problem: str) -> None:
-        """Try to load a model that the server has refused, until it is loaded, or no longer bound."""
-        LOGGER.warning(NOT_AGAIN, name, problem)
-        backoff = Backoff(REVIVAL_PAUSE_S, LONGEST_REFUSED_PAUSE_S)
-        while not self._cleared.wait(backoff.next_s()):
-            with self._lock:
-                if self._running_server() is not server or not server.is_alive() or name not in self.names(loaded=True):
-                    return
-                before = problem
-                try:
-                    self.repair()
-                    server.load(name)
-                    for model in self.versions(name):
-                        model.refused = False
-                    LOGGER.warning("model %s was loaded again", name)
-                    return
-                except PyTritonModelControlError as error:
-                    problem = str(error)
-            if problem != before:
-                LOGGER.warning(NOT_AGAIN, name, problem)
 
     def scale(self, name: str, count: int, server: ModelServer | None) -> None:
         """Change the number of a model's worker processes; errors as for :meth:`pytriton.base.TritonBase.scale`."""
@@ -250,64 +233,6 @@ class ModelRegistry:
         for model in versions:
             model.version_policy = policy or model.config.version_policy
             model.write_files()
-
-    def _on_disconnect(self, model: Model) -> None:
-        if model.loaded and self._running_server() is not None:
-            _start_thread("pytriton-revive", self._revive_if_lost, model)
-
-    def _revive_if_lost(self, model: Model) -> None:
-        """Have the server load a model again whose proxies have gone by themselves: its requests fail."""
-        time.sleep(DISMISSAL_GRACE_S if model.was_dismissed() else DEATH_GRACE_S)
-        backoff, problem = Backoff(REVIVAL_PAUSE_S, LONGEST_REVIVAL_PAUSE_S), ""
-        while (server := self._running_server()) is not None and self.is_lost(model):
-            if server.is_alive():
-                before, problem = problem, self._revive(server, model)
-                if problem and problem != before:
-                    LOGGER.warning(NOT_AGAIN, model.name, problem)
-                if not problem:
-                    backoff.reset()
-            if not server.is_shared:
-                return
-            self._cleared.wait(backoff.next_s())
-
-    def _revive(self, server: ModelServer, model: Model) -> str:
-        """Load a lost model again; forget it if another process has replaced it in the server.
-
-        A model that was unloaded, or is being loaded again, is only loaded into a server that others share.
-
-        Returns:
-            Why that was not possible, or nothing.
-        """
-        with self._lock:
-            if self._running_server() is not server or not self.is_lost(model):
-                return ""
-            try:
-                if server.is_model_ready(model.name, model.version):
-                    if not server.is_own(model.name):
-                        self._forget_replaced(server, model)
-                        return ""
-                    if model.was_dismissed() and not server.is_shared:
-                        return ""
-                    server.unload(model.name)
-                elif not server.is_shared:
-                    return ""
-                lost_by = f"the server at {server.url} lost it" if server.is_shared else "its proxy in the server died"
-                LOGGER.warning("model %s: %s; loading it again", model.name, lost_by)
-                self.repair()
-                server.load(model.name)
-            except PyTritonModelControlError as error:
-                return str(error) if server.is_ready() else ""  # else the server has gone, or is going
-        return ""
-
-    def _forget_replaced(self, server: ModelServer, model: Model) -> None:
-        LOGGER.warning(
-            "model %s: another process has loaded a model of this name into the server at %s; it is not bound here any "
-            "more",
-            model.name,
-            server.url,
-        )
-        for version in self.versions(model.name):
-            self.remove(version)
 
     def unload(
         self, server: ModelServer, models: Sequence[Model], timeout_s: float, is_idle: Callable[[], bool]
@@ -403,14 +328,10 @@ class ModelRegistry:
         """Forget the models."""
         self._models.clear()
         self._by_name.clear()
-        self._cleared.set()
+        self.cleared.set()
 
 
-def _start_thread(name: str, target: Callable[[Model], None], model: Model) -> None:
-    keep_running(lambda: target(model), name)
-
-
-def _call_in_parallel(calls: Sequence[Callable[[], object]]) -> None:
+def call_in_parallel(calls: Sequence[Callable[[], object]]) -> None:
     """Make calls on up to PARALLEL_LOADS threads, and return when all have ended.
 
     The executors of :mod:`concurrent.futures` take no work once the main thread has ended, though others go on.

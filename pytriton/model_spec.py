@@ -17,7 +17,6 @@ from pytriton.pool.pool import Infer, ServedModel, Workers
 from pytriton.pool.threads import workers_of
 from pytriton.server.backends import uses_native
 from pytriton.server.model_server import ServerCapabilities
-from pytriton.signature.functions import name_of
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation, traces
@@ -99,9 +98,8 @@ class ModelSpec(NamedTuple):
             server: The server that shall serve it.
             context: Shared by the callables of all models.
         """
-        name, infer_func = _named(model_name, infer_func)
+        name, workers = _named(model_name, infer_func)
         config = ModelConfig() if config is None else checked_copy(config)
-        workers = workers_of(infer_func)
         instances = workers.instance_count()
         derived = tensors_of(name, model_version, workers, inputs, outputs, config, example)
         config = derived.config
@@ -124,15 +122,11 @@ class ModelSpec(NamedTuple):
         return cls(workers, served, traced, native)
 
 
-def _named(model_name: Any, infer_func: Any) -> tuple[str, Infer]:
+def _named(model_name: Any, infer_func: Any) -> tuple[str, Workers]:
     """The name and the callable that ``bind`` was given, of which the one may be in the other's place or missing."""
     if infer_func is None and not isinstance(model_name, str):
         model_name, infer_func = None, model_name
     if infer_func is None:
         raise PyTritonValidationError(f"model {model_name!r} has no infer_func; give bind() a callable")
-    if model_name is None:
-        if isinstance(infer_func, Workers):
-            kind = type(infer_func).__name__
-            raise PyTritonValidationError(f"{kind} have no name for a model; give bind() a model_name too")
-        model_name = name_of(infer_func)
-    return model_name, infer_func
+    workers = workers_of(infer_func)
+    return workers.model_name() if model_name is None else model_name, workers

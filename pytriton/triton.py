@@ -246,8 +246,8 @@ class Triton(TritonBase):
             self._models.start()
         if self._edge is not None:
             self._edge.waits_for_models = bool(self._models.names()) and self._config.strict_readiness is not False
-            if self._app is not None and self._edge.application is not None:
-                self._edge.listener = self._app.port[0].fileno()
+            if self._app.launched is not None and self._edge.application is not None:
+                self._edge.listener = self._app.launched.port[0].fileno()
         return LaunchedServer(
             self._config,
             self._installation,
@@ -344,8 +344,8 @@ class Triton(TritonBase):
                 self._wait_for_ports()
             self._models.repair()
             server = self._server = self._start_server()
-            self._models.reload(server)
-            self._load(server)
+            self._revival.reload(server)
+            self._models.load(server)
         except BaseException as error:  # whatever it is, the next attempt may succeed
             self._launch_failed = True
             if server is not None and server.ends_within(DEATH_NOTICE_S):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from pytriton.decorators.batching import whole_batch_form
-from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import ModelConfig
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.signature.derive import Derived
@@ -38,6 +38,14 @@ InferFunc = Callable[..., Any]
 
 class Workers(ABC):
     """What a pool is made of: callables, or what ``bind`` takes in place of them."""
+
+    def model_name(self) -> str:
+        """The name of a model that is bound without one.
+
+        Raises:
+            PyTritonValidationError: There is none that says anything.
+        """
+        raise PyTritonValidationError(f"{type(self).__name__} have no name for a model; give bind() a model_name too")
 
     @abstractmethod
     def instance_count(self) -> int:

@@ -14,6 +14,7 @@ from pytriton.pool.inspection import call_example
 from pytriton.pool.pool import Infer, InferFunc, ServedCallable, ServedModel, WorkerPool, Workers, WorkerStatus
 from pytriton.signature.derive import Derived, derive
 from pytriton.signature.examples import Example
+from pytriton.signature.functions import name_of
 from pytriton.signature.served import served_form
 from pytriton.worker.context import attach
 from pytriton.worker.instance import Instance
@@ -41,6 +42,10 @@ class Callables(Workers):
 
     def __init__(self, functions: Sequence[InferFunc]) -> None:
         self.functions = functions
+
+    @override
+    def model_name(self) -> str:
+        return name_of(self.functions[0])
 
     @override
     def instance_count(self) -> int:

@@ -310,7 +310,7 @@ def test_a_stop_ends_the_wait_between_two_attempts(free_config, caplog, monkeypa
             if way == "stop":
                 assert triton.stop()
             else:
-                triton._on_signal(signal.SIGTERM)
+                triton._serving.on_signal(signal.SIGTERM)
                 wait_for(lambda: not triton.is_alive(), "the stop")
 
 
