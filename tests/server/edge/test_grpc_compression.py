@@ -133,9 +133,7 @@ def test_tritonclient_reads_compressed_responses_to_compressed_requests(low, alg
         assert (len(passed.to_server) < values.nbytes / 4) == (algorithm is not None)
 
 
-@pytest.mark.parametrize(
-    "compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip]
-)
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
 def test_asynchronous_calls_read_compressed_responses(low, compression):
     sizes = [1, 100, 20_000, 200_000] * 8
 
