@@ -53,6 +53,9 @@ STANDARD_ERROR = 2
 class TritonBase(ABC):
     """Binds callables as models of a server, and connects, serves and stops.
 
+    Methods that change or ask something raise PyTritonInvalidOperationError after :meth:`stop`, in a forked process and
+    for a model or version that is not bound, and PyTritonModelControlError if the server refuses.
+
     Args:
         rest: Options of an app, which were checked; None for no app.
     """
@@ -144,9 +147,8 @@ class TritonBase(ABC):
             PyTritonValidationError: The name, callable, tensors or config are wrong, or the callable's parameters are
                 not what it would be called with.
             PyTritonBadParameterError: A value in the configuration is out of range.
-            PyTritonInvalidOperationError: The name and version are bound, or this object was stopped.
+            PyTritonInvalidOperationError: The name and version are bound.
             PyTritonServerError: The model needs the server's Python backend, which cannot run in this interpreter.
-            PyTritonModelControlError: The server refused the model.
             PyTritonWorkerError: A worker process could not be started.
         """
         server = self._capabilities()
@@ -196,10 +198,10 @@ class TritonBase(ABC):
 
         Args:
             infer_func: One callable, or as many as the model has instances; Processes in place of Processes.
-            model_version: Of the model; None if it has only one.
+            model_version: None if the model has only one.
 
         Raises:
-            PyTritonInvalidOperationError: There is no such model, or several versions of it.
+            PyTritonInvalidOperationError: There are several versions of the model.
             PyTritonValidationError: There are more or fewer callables than instances, or ones of another kind (plain,
                 ``async def``), which need other proxies; use ``bind(..., replace=True)`` instead. Or the parameters of
                 one are not what it would be called with.
@@ -218,7 +220,7 @@ class TritonBase(ABC):
             count: How many workers there shall be.
 
         Raises:
-            PyTritonInvalidOperationError: There is no such model, it has threads, or several versions.
+            PyTritonInvalidOperationError: The model has threads, or several versions.
             PyTritonBadParameterError: ``count`` is not a positive integer.
             PyTritonModelControlError: The server refused; all stays as it was.
             PyTritonWorkerError: A worker could not be started; all stays as it was.
@@ -236,7 +238,6 @@ class TritonBase(ABC):
             versions: The versions to serve; None for those of its ``ModelConfig.version_policy``.
 
         Raises:
-            PyTritonInvalidOperationError: There is no such model or version.
             PyTritonBadParameterError: ``versions`` is empty.
             PyTritonModelControlError: The server refused; all stays as it was.
         """
@@ -250,7 +251,7 @@ class TritonBase(ABC):
             model_version: None unbinds all versions.
 
         Raises:
-            PyTritonInvalidOperationError: There is no such model, or its own callable calls this.
+            PyTritonInvalidOperationError: The model's own callable calls this.
             PyTritonModelControlError: The server refused; the model is forgotten here all the same.
         """
         with self._changing(f"unbind model {model_name!r}", starts_threads=False, needs_server=False):
@@ -262,8 +263,6 @@ class TritonBase(ABC):
         Raises:
             PyTritonServerError: The server did not start; the message has its last lines.
             PyTritonClientTimeoutError: It was not ready in 120 s; also a TimeoutError.
-            PyTritonInvalidOperationError: This object was stopped before, or meanwhile.
-            PyTritonModelControlError: The server refused a model.
         """
         with self._changing("connect"):
             self._lifecycle.started = True
@@ -368,7 +367,6 @@ class TritonBase(ABC):
 
         Raises:
             PyTritonClientTimeoutError: They could not within ``timeout_s`` seconds; also a TimeoutError.
-            PyTritonInvalidOperationError: This object was stopped.
         """
         deadline = time.monotonic() + timeout_s
         while not (self.is_connected() and self._models.are_connected() and self._server and self._server.is_ready()):
@@ -397,9 +395,6 @@ class TritonBase(ABC):
 
         Args:
             model_name: Only of this model; default: of all.
-
-        Raises:
-            PyTritonInvalidOperationError: There is no such model.
         """
         models = [*self._models] if model_name is None else self._models.versions(model_name)
         return [status for model in models for status in model.worker_statuses()]
@@ -420,7 +415,7 @@ class TritonBase(ABC):
 
         Raises:
             ImportError: ``prometheus_client`` is not installed.
-            PyTritonInvalidOperationError: There is such a page already, or this object was stopped.
+            PyTritonInvalidOperationError: There is such a page already.
             PyTritonServerError: It cannot listen there.
         """
         prometheus = load_prometheus()

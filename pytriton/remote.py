@@ -169,7 +169,7 @@ class RemoteTriton(TritonBase):
     :meth:`unbind`, :meth:`stop`, on leaving the context and at the interpreter's exit.
 
     Args:
-        url: Of the server, as :meth:`pytriton.client.utils.TritonUrl.from_url` reads it.
+        url: As :meth:`pytriton.client.utils.TritonUrl.from_url` reads it.
         workspace: Folder for the sockets over which the server's proxies reach this process. It must not exist, and
             must be below a folder that both see under the same path. It is removed at the end.
         access_token: Of the server, if its model-repository endpoint is restricted. None takes that in the environment

@@ -22,7 +22,7 @@ def show_dashboard(
     """Serve the pages until SIGINT or SIGTERM.
 
     Args:
-        url: Of the server, over HTTP or gRPC.
+        url: For HTTP or gRPC.
         metrics: URL of the server's metrics, if they shall be read.
         grpc: URL of the server's gRPC beside ``url``, for models that stream.
         token: The server's access token; None takes that in the environment, if there is one.

@@ -26,7 +26,6 @@ class InputTensor(NamedTuple):
     """One input of a request.
 
     Attributes:
-        name: Of the input.
         datatype: E.g. ``FP32``.
         shape: With the batch axis, if the model has one.
         array: The values; BYTES are ``bytes`` objects or a dtype such as ``S8``. None if they are in shared memory.
@@ -56,7 +55,6 @@ class OutputRequest(NamedTuple):
     """One output that a request asks for.
 
     Attributes:
-        name: Of the output.
         class_count: The number of best classes to send; 0 sends all values.
         region: Name of the region of shared memory that the server writes the values to; empty sends them.
         region_bytes: Size of that region.

@@ -154,7 +154,6 @@ class RemoteModel(Service):
     """The batches and workers of one model version.
 
     Attributes:
-        config: Of the model.
         options: As ``bind`` was given them.
         welcome: What a worker has to know of the model.
         observation: Counts the batches that workers report.

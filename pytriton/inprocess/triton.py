@@ -24,6 +24,7 @@ from pytriton.inprocess.exceptions import InvalidArgumentError, TritonError
 from pytriton.inprocess.local_channel import native_proxy
 from pytriton.inprocess.options import Options
 from pytriton.inprocess.server import Server
+from pytriton.introspection import override
 from pytriton.lifecycle import weakly
 from pytriton.logs import get_logger
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -175,12 +176,13 @@ class InprocessServer(ModelServer):
     def _connect(self) -> InprocessTransport:
         return InprocessTransport(ProtocolAdapter(self._server))
 
+    @override
     def announcement(self, config: TritonModelConfig) -> str:
-        """As :meth:`ModelServer.announcement`; other processes cannot call the model."""
         return f"Infer function available as model {config.model_name!r} of the server in this process"
 
+    @override
     def end(self, models: Sequence[str], wait_drained: WaitDrained, deadline: float) -> None:
-        """As :meth:`ModelServer.end`; the server itself waits for the requests."""
+        # The server itself waits for the requests.
         poll_end = time.monotonic() + SERVER_POLL_S
         try:
             for name in models:

@@ -55,8 +55,6 @@ class Usage:
     """How many tokens a request and its answer have. The last one that is yielded counts.
 
     Attributes:
-        prompt_tokens: Of the request.
-        completion_tokens: Of the answer.
         prompt_tokens_details: Such as ``{"cached_tokens": 3}``.
         completion_tokens_details: Such as ``{"reasoning_tokens": 7}``.
     """

@@ -80,8 +80,8 @@ class BatchReporter(BatchObserver):
         if not again:
             self._report(self._number, FAILED, type(error).__name__, request)
 
+    @override
     def end(self, cancelled: bool = False) -> None:
-        """No reply follows."""
         self._report(self._number, ENDED, cancelled, time.perf_counter())
 
 

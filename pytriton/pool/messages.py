@@ -28,7 +28,7 @@ class WorkerSpec:
     Attributes:
         takes_device: Whether the factory has a parameter ``device``.
         path: Of the instance's socket, on which the launching process listens.
-        trace_config: Of the server, if the worker exports traces.
+        trace_config: Given if the worker exports traces.
         max_requests: The worker reports when it has been sent this many; None is never.
         log_levels: Of the launching process's loggers, by name.
     """

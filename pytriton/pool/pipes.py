@@ -121,7 +121,6 @@ def run_child(
     Args:
         serve: The program; gets the file with what it was given, and the pipe.
         spec: Descriptor of the file.
-        pipe: Of the pipe.
         parent: Id of the launching process.
         descriptors: Others that the program inherits.
     """

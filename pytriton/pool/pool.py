@@ -73,7 +73,6 @@ class WorkerStatus:
     """What operators see of a worker.
 
     Attributes:
-        name: Of the worker.
         kind: ``thread``, ``process`` or ``remote``.
         state: ``starting``, ``ready``, ``restarting``, ``leaving``, ``failed`` or ``stopped``.
         pid: Of its process on its host; None if there is none at the moment.
@@ -85,7 +84,6 @@ class WorkerStatus:
         host: Its machine, as it calls itself.
         package: Version of pytriton there.
         model: Name of its model.
-        version: Of the model.
     """
 
     name: str
@@ -222,7 +220,7 @@ class ServedModel:
     """The data that the callables of one model share.
 
     Attributes:
-        trace_config: Of the server, for worker processes that export traces.
+        trace_config: For worker processes that export traces.
         listen_locally: Connects proxies that run in this process without a socket.
         failures: Logs errors of the callables.
     """

@@ -23,7 +23,8 @@ class TritonResultsValidator:
     """Checks the responses of one model.
 
     Always checked are the types, and that an output of a batching model has one row per row of its request: the server
-    would send a malformed response. Which of the declared outputs are present is never checked.
+    would send a malformed response. Which of the declared outputs are present is never checked. What is wrong is a
+    ValueError that names the request and the output, what was got and what was expected.
 
     Args:
         strict: Also refuse undeclared outputs, dtypes that are no subtype of the declared one, and other shapes.
@@ -44,9 +45,6 @@ class TritonResultsValidator:
             requests: The requests of the call: Request objects or other mappings from input name to array.
             responses: A list with one mapping from output name to array per request, in their order. An exception in
                 place of a mapping fails that request alone, and passes.
-
-        Raises:
-            ValueError: Something is wrong; the message names the request and the output, what was got and expected.
         """
         for index, rows in enumerate(self.validate_list(requests, responses)):
             if not isinstance(responses[index], BaseException):  # asyncio.gather() may give a CancelledError
@@ -60,9 +58,6 @@ class TritonResultsValidator:
 
         Returns:
             Rows of each request; None where the inputs do not tell, or there is no batch axis.
-
-        Raises:
-            ValueError: As :meth:`validate_responses`.
         """
         if not isinstance(responses, list):
             raise ValueError(
@@ -81,9 +76,6 @@ class TritonResultsValidator:
         Args:
             outputs: A response, or the outputs of a whole batch.
             where: Names it in errors.
-
-        Raises:
-            ValueError: As :meth:`validate_responses`.
         """
         if not isinstance(outputs, Mapping):
             raise ValueError(f"{where} is a {_type_name(outputs)}; return a dict from output name to array")
@@ -95,9 +87,6 @@ class TritonResultsValidator:
             array: Of shape ``(rows, ...)`` if the model has a batch axis.
             rows: None if that is not known, or there is no batch axis.
             where: Names the response in errors.
-
-        Raises:
-            ValueError: As :meth:`validate_responses`.
         """
         if not isinstance(name, str):
             raise ValueError(f"{where} has the key {name!r}, a {_type_name(name)}; name each output with a str")

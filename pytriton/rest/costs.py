@@ -232,11 +232,7 @@ class Charges:
 
 
 class Unread:
-    """What a client has not read of a stream: charged from ``SMALL_BYTES`` on, and bounded.
-
-    Args:
-        charges: Of the request.
-    """
+    """What a client has not read of a stream: charged from ``SMALL_BYTES`` on, and bounded."""
 
     def __init__(self, charges: Charges) -> None:
         self._charges = charges

@@ -143,7 +143,6 @@ def value_of(schema: Schema | None, parts: list[Part], path: Path) -> Any:
     Args:
         schema: Of the input; None if there is no such input, of which others complain.
         parts: All of its name.
-        path: Of the input.
 
     Returns:
         A value of JSON, ``bytes``, or an array.

@@ -22,7 +22,6 @@ class Framing:
     """How the results of a stream become its body.
 
     Attributes:
-        media_type: Of the body.
         item: The bytes of a result.
         error: Those of the error that ends the stream.
         end: Those that end it without an error.

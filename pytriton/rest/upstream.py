@@ -72,7 +72,7 @@ class Upstream:
         texts: For streams of models that take and return texts alone; None if those use ``streams``, too.
         metrics: Reads the server's metrics.
         is_local: Whether the server is in this process. Errors of streams have their code then.
-        url: Of the server, for people; empty if it is in this process.
+        url: For people; empty if the server is in this process.
         token: The server's access token, which operators have; None if there is none.
         rules: What the server asks for over HTTP, which the app has to ask for as well.
         is_encrypted: Whether ``url`` needs TLS.

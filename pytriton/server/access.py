@@ -92,7 +92,7 @@ class Access:
         """Access to a server that another process launched.
 
         Args:
-            access_token: Of the server; without one, that in ``PYTRITON_ACCESS_TOKEN``, if there is one.
+            access_token: Without one, that in ``PYTRITON_ACCESS_TOKEN``, if there is one.
 
         Raises:
             PyTritonClientInvalidUrlError: The URL cannot be understood.

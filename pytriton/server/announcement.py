@@ -26,7 +26,7 @@ def announcement(url: str, config: TritonModelConfig, header: str | None) -> str
     """Where a model is served, as lines for the log.
 
     Args:
-        url: Of the server, for HTTP or gRPC.
+        url: For HTTP or gRPC.
         header: Of the access token, if inference needs it.
     """
     path = f"/v2/models/{config.model_name}"

@@ -51,7 +51,7 @@ class Drain:
     connection carries many requests, so the kernel can only tell whether it is silent.
 
     Args:
-        pid: Of the server; None if it is not known.
+        pid: None if it is not known.
         http_ports: Of endpoints that speak HTTP/1.
         grpc_port: Of the endpoint that speaks gRPC; None if there is none.
     """

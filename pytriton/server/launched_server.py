@@ -253,8 +253,8 @@ class LaunchedServer(ModelServer):
         return lambda: drain.has_parsed() and not self.pending(models)
 
     @property
+    @override
     def exit_timeout_s(self) -> float:
-        """As :attr:`ModelServer.exit_timeout_s`."""
         return super().exit_timeout_s if self._config.exit_timeout_secs is None else self._config.exit_timeout_secs
 
     @override

@@ -127,7 +127,6 @@ class ModelServer(ABC):
     All methods raise PyTritonModelControlError if the server refuses or cannot be reached.
 
     Attributes:
-        url: Of the server.
         id: Marks the models that this object loads, among those of others.
         is_shared: Whether others restart it and unload models, so that models which it has lost are loaded again until
             that works.

@@ -52,8 +52,6 @@ class ModelStatistics:
     :meth:`~pytriton.triton.Triton.serve_metrics` does).
 
     Attributes:
-        name: Of the model.
-        version: Of the model.
         last_inference: When a request came last, in UTC; None if none has come.
         inference_count: Rows that were inferred, without those that came from the cache.
         execution_count: Calls of the model; with batching fewer than requests.

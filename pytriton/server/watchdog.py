@@ -33,7 +33,7 @@ class Watchdog:
     Args:
         questions: By the name of the endpoint: waits so many seconds for an answer; False if there was none.
         timeout_s: The server hangs if an endpoint does not answer for about so long.
-        pid: Of the server. While a debugger holds it, it does not hang.
+        pid: While a debugger holds it, it does not hang.
         on_change: Called with whether the server answers, when that has changed.
         on_hang: Called at most once, with the names of the endpoints that do not answer.
     """

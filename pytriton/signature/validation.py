@@ -300,7 +300,6 @@ class _Context(NamedTuple):
     """What does not change from one part of a value to the next.
 
     Attributes:
-        definitions: Of the signature.
         inside: Whether the value is a part of a JSON text.
         fitting: Whether the parts at some paths fit the options that they were compared with: records may hold each
             other, and to compare each part with each option of all that are around it would take for ever.

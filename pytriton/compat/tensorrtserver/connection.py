@@ -93,8 +93,6 @@ class Connection:
         """Perform a :class:`~pytriton.client.conversations.Call`.
 
         Args:
-            method: Of the call.
-            arguments: Of the call.
             timeout_s: The call ends after that many seconds.
 
         Returns:

@@ -35,7 +35,6 @@ class CudaSharedMemoryRegion:
 
     Args:
         name: To the server.
-        byte_size: Of the region.
         device_id: Of the GPU.
         pointer: Where it is in this process.
         raw_handle: By which other processes open it, in base64.
@@ -73,7 +72,6 @@ def create_shared_memory_region(trtis_shm_name: str, byte_size: int, device_id: 
 
     Args:
         trtis_shm_name: Name of the region to the server.
-        byte_size: Of the region.
         device_id: Of the GPU.
 
     Raises:
@@ -117,7 +115,6 @@ def get_contents_as_numpy(cuda_shm_handle: CudaSharedMemoryRegion, datatype: Any
     Args:
         cuda_shm_handle: From :func:`create_shared_memory_region`.
         datatype: A dtype of NumPy; ``object`` and ``np.bytes_`` mean strings, which come as ``bytes``.
-        shape: Of the array.
 
     Raises:
         CudaSharedMemoryException: The region is too small, or does not hold that.

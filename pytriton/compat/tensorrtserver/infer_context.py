@@ -54,7 +54,6 @@ class InferContext(Context):
     Args:
         url: As for :class:`Context`, like the arguments without an explanation here.
         protocol: 0 is HTTP, and 1 is gRPC.
-        model_name: Of the model.
         model_version: None and -1 are the highest.
         verbose: Print every call and its result.
         correlation_id: Of the sequence that the requests belong to; 0 is none.

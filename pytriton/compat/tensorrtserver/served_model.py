@@ -69,11 +69,7 @@ class ServedModel:
 
     Args:
         connection: To the server.
-        name: Of the model.
         version: None, and any below 0, is the highest.
-
-    Attributes:
-        counters: Of the answers.
 
     Raises:
         InferenceServerException: The server cannot be reached, or has no such model.
@@ -100,7 +96,6 @@ class ServedModel:
             number: Among those of its context.
             inputs: As of :meth:`Tensors.encode`.
             outputs: As of :meth:`Tensors.wanted`.
-            batch_size: Of the inputs.
             sequence: ``sequence_id``, ``sequence_start`` and ``sequence_end``; empty for none.
             options: ``priority`` and ``timeout``; absent for the model's defaults.
 

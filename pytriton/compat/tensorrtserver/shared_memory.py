@@ -87,7 +87,6 @@ def create_shared_memory_region(trtis_shm_name: str, shm_key: str, byte_size: in
     Args:
         trtis_shm_name: Name of the region to the server.
         shm_key: Name of the memory, such as ``/input_simple``.
-        byte_size: Of the region.
 
     Raises:
         SharedMemoryException: A program of another user has that key, or there is not enough memory.
@@ -122,7 +121,6 @@ def get_contents_as_numpy(shm_handle: Any, datatype: Any, shape: Any, offset: in
     Args:
         shm_handle: As for :func:`set_shared_memory_region`.
         datatype: A dtype of NumPy; ``object`` and ``np.bytes_`` mean strings.
-        shape: Of the array.
         offset: Where it begins in the region, in bytes; v1 did not have it.
 
     Returns:
@@ -188,7 +186,6 @@ class SharedMemoryHandle:
 
     Args:
         name: To the server.
-        byte_size: Of the region.
         key: Of system memory.
         offset: Where the region begins in system memory, in bytes.
         raw_handle: Of CUDA memory, in base64; None is system memory.
@@ -285,7 +282,6 @@ def as_array(memory: Any, datatype: Any, shape: Any, offset: int) -> NDArray[Any
     Args:
         memory: A buffer.
         datatype: A dtype of NumPy; ``object``, ``bytes`` and ``str`` mean strings.
-        shape: Of the array.
         offset: Where it begins in memory, in bytes.
 
     Returns:

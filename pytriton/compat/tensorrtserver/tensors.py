@@ -38,7 +38,6 @@ class RequestedOutput:
     """One output that a request asks for.
 
     Args:
-        name: Of the output.
         class_count: How many of the best classes; 0 is all values.
         region: Where the server puts the values instead of the response.
         handle: Of the region, as the program passed it.
@@ -146,7 +145,6 @@ class Tensors:
         Args:
             response: To the request.
             outputs: What was wanted.
-            batch_size: Of the request.
 
         Returns:
             Name to a list with one value for each entry of the batch. In the raw form, a new array without batch axis;

@@ -37,7 +37,6 @@ class Form:
 
     Attributes:
         prefix: Of ids.
-        name: Of the object.
         chunk_name: Of the object of an event.
         begin: What an answer's first event has; empty for no such event.
         is_chat: Whether answers are messages.
@@ -70,7 +69,6 @@ class Events:
     """Makes the events of a stream.
 
     Args:
-        form: Of the answers.
         model: As the client called it.
         tells_usage: Whether the last event has the number of tokens.
     """
@@ -136,8 +134,6 @@ class Answer:
     """Puts the chunks of one answer together.
 
     Args:
-        form: Of the answer.
-        index: Of the choice.
         begin: Text before that of the chunks.
 
     Attributes:
