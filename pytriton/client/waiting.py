@@ -136,14 +136,14 @@ def wait_for_model(
     """
     model = f"model {model_name!r} (version {model_version or LATEST_MODEL_VERSION})"
     arguments = model_arguments(model_name, model_version)
-    wait = _Wait(model, deadline)
+    wait = _Wait(model, deadline, unreachable_s=unreachable_s)
     absence = _Absence(model_name, model_version, deadline)
     # Reserve time before the deadline to find out why the model is not there.
     reserve_s = min(0.2 * deadline.timeout_s, 0.5)
     while deadline.left_s(reserve_s):
         if (yield from wait.ask("is_model_ready", arguments)):
             return
-        wait.check_reached(unreachable_s)
+        wait.check_reached()
         if (yield from absence.lasts(wait)) and fail_if_missing:
             raise PyTritonClientModelUnavailableError(
                 f"{model} is not available on the server: {(yield from absence.verdict())}. To wait for a model that "
@@ -176,15 +176,19 @@ class _Wait:
     Args:
         what: The server or model, for messages.
         interval_s: Pause between two attempts; None starts with a short one.
+        unreachable_s: How long a server that was never reached is waited for.
 
     Attributes:
         error: Of the last attempt; None if the server answered.
         no: What the answer "no" means, for the log.
     """
 
-    def __init__(self, what: str, deadline: Deadline, interval_s: float | None = None) -> None:
+    def __init__(
+        self, what: str, deadline: Deadline, interval_s: float | None = None, unreachable_s: float = math.inf
+    ) -> None:
         self._what = what
         self._deadline = deadline
+        self._unreachable_s = unreachable_s
         self._interval_s = interval_s or 0.0
         self._grows = interval_s is None
         self._next_report_s = _FIRST_REPORT_S
@@ -214,11 +218,12 @@ class _Wait:
             self._is_reached = self._is_reached or not isinstance(error, PyTritonClientConnectionError)
         return False
 
-    def check_reached(self, timeout_s: float) -> None:
-        """Raise PyTritonClientUnreachableError if every attempt in the first ``timeout_s`` has failed to connect.
+    def check_reached(self) -> None:
+        """Raise PyTritonClientUnreachableError if every attempt in the first ``unreachable_s`` has failed to connect.
 
-        Where another program answers, the first one suffices, unless ``timeout_s`` is infinite.
+        Where another program answers, the first one suffices, unless ``unreachable_s`` is infinite.
         """
+        timeout_s = self._unreachable_s
         if self.error is None or self._is_reached or math.isinf(timeout_s):
             return
         is_other = isinstance(self.error, PyTritonClientConnectionError) and self.error.is_other_program
@@ -235,6 +240,8 @@ class _Wait:
         elapsed_s, left_s = self._deadline.elapsed_s(), self._deadline.left_s()
         if elapsed_s >= self._next_report_s and left_s:
             self._next_report_s = elapsed_s + _REPORT_S - (elapsed_s - self._next_report_s) % _REPORT_S
+            if not self._is_reached:
+                left_s = min(left_s, self._unreachable_s - elapsed_s)
             limit = "" if math.isinf(left_s) else f", for up to {left_s:.0f} s more"
             reason = f"the last attempt failed with: {self.error}" if self.error else self.no
             LOGGER.warning("still waiting for %s after %.0f s%s: %s", self._what, elapsed_s, limit, reason)

@@ -156,7 +156,7 @@ class Converter:
     def _one_of(self, name: str) -> str:
         listed = ", ".join(json.dumps(each, ensure_ascii=False) for each in self._inputs)
         near = get_close_matches(name[:LONGEST], self._inputs, 1)
-        hint = f"; did you mean {json.dumps(near[0], ensure_ascii=False)}?" if near else ""
+        hint = f" (did you mean {json.dumps(near[0], ensure_ascii=False)}?)" if near else ""
         return f"one of the inputs {listed}{hint}" if listed else "no inputs"
 
 

@@ -283,6 +283,14 @@ def test_the_log_says_why_a_server_is_waited_for(caplog):
     assert caplog.messages == ["still waiting for the server after 5 s: the last attempt failed with: refused"]
 
 
+def test_the_log_tells_how_long_a_server_that_was_not_reached_is_waited_for(caplog):
+    server = Script(is_model_ready=lambda call: raising(REFUSED))
+    with pytest.raises(PyTritonClientUnreachableError):
+        drive(wait_for_model("m", None, server.deadline(300), unreachable_s=10), server)
+    (told,) = caplog.messages
+    assert told.endswith(" after 5 s, for up to 5 s more: the last attempt failed with: refused")
+
+
 def test_a_short_wait_is_not_logged(caplog):
     drive(wait_for_model("m", None, (server := Script(*[False] * 5, True)).deadline(10)), server)
     assert caplog.messages == []
