@@ -160,7 +160,7 @@ void GrpcCall::fail(const Failure& failure, std::string_view id) {
   // The models of a server that stops go one by one.
   if (failure.code == Code::not_found && loop().is_draining())
     return answer(nullptr, true, true, grpc::kUnavailable, "the server is stopping");
-  if (is_of_stream()) return answer(make_error_message(failure.what(), id), true, false);
+  if (method().method == Method::stream_infer) return answer(make_error_message(failure.what(), id), true, false);
   answer(nullptr, true, true, grpc::status_of(failure.code), failure.what());
 }
 

@@ -15,6 +15,8 @@ constexpr MethodEntry kMethods[] = {
     {PYTRITON_SERVICE "ServerReady", Method::ready, Action::ready},
     {PYTRITON_SERVICE "ModelReady", Method::ready, Action::model_ready},
     {"/grpc.health.v1.Health/Check", Method::health, Action::ready},
+    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Method::reflection, Action::metadata},
+    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Method::reflection, Action::metadata},
     {PYTRITON_SERVICE "ServerMetadata", Method::described, Action::metadata},
     {PYTRITON_SERVICE "ModelMetadata", Method::described, Action::model},
     {PYTRITON_SERVICE "ModelConfig", Method::described, Action::config},

@@ -7,7 +7,7 @@
 
 namespace pytriton::http {
 
-enum class Method { infer, stream_infer, ready, health, described, model_control, memory, settings };
+enum class Method { infer, stream_infer, reflection, ready, health, described, model_control, memory, settings };
 
 struct MethodEntry {
   const char* path;

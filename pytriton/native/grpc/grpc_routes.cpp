@@ -114,6 +114,8 @@ void answer_call(GrpcCall& call) {
       case Method::health:
         ProtoWriter(text).varint(1, is_server_ready(call.edge(), call.loop()) ? kServing : kNotServing);
         return call.answer(message_of(std::move(text)), true, true);
+      case Method::reflection:
+        return call.answer(message_of(reflect(call.body())), true, false);
       case Method::described:
         return send_description(call);
       case Method::infer:

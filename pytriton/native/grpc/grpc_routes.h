@@ -2,12 +2,17 @@
 #pragma once
 
 #include <new>
+#include <string>
+#include <string_view>
 
 #include "grpc_call.h"
 
 namespace pytriton::http {
 
 void infer_grpc(GrpcCall& call);
+
+// The answer of reflection to a request. Throws Failure.
+std::string reflect(std::string_view request);
 
 // Control of models, shared memory, and settings: on another thread.
 void control_grpc(GrpcCall& call);

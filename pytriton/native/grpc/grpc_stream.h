@@ -100,7 +100,10 @@ struct GrpcStream : std::enable_shared_from_this<GrpcStream> {
   Progress progress;
   bool is_watched = false;
 
-  bool is_of_stream() const { return method && method->method == Method::stream_infer; }
+  // Whether there may be any number of messages.
+  bool is_of_stream() const {
+    return method && (method->method == Method::stream_infer || method->method == Method::reflection);
+  }
 };
 
 // What a thread has for a stream: a message, the end of a call, or that of the stream.
