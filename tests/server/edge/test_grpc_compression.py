@@ -77,7 +77,7 @@ def answer(config: TritonConfig, method: str, sent: Any, accepted: str | None) -
     """Whether the one message of a response is compressed, and its bytes."""
     more = [] if accepted is None else [(b"grpc-accept-encoding", accepted.encode())]
     received = b""
-    with Http2Client(int(config.grpc_port or 0)) as client:
+    with Http2Client.at(int(config.grpc_port or 0)) as client:
         client.send(call(1, sent.SerializeToString(), method, *more))
         for frame in client.frames():
             received += frame.content if frame.kind == DATA else b""
