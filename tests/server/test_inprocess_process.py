@@ -96,8 +96,7 @@ def test_shared_memory_of_a_killed_process_is_removed_by_the_next_one(tmp_path: 
         assert process.stdout
         regions = ast.literal_eval(process.stdout.readline())
         process.wait(DEADLINE_S)  # without it, the model's process finds its parent and goes on
-    assert regions
-    assert {*regions} <= {*os.listdir("/dev/shm")}
+    assert regions  # which the servers of other tests may remove as well
     Workspace().clean()
     assert not {*regions} & {*os.listdir("/dev/shm")}
 
