@@ -23,6 +23,8 @@
 
 namespace pytriton::http {
 
+constexpr size_t kUnchargedStreams = 64;  // of a connection: while it has no more, little of each costs nothing
+
 class H2Connection final : public Served, public std::enable_shared_from_this<H2Connection> {
  public:
   H2Connection(Loop& loop, Transport transport, std::string peer, std::string received);

@@ -7,8 +7,8 @@ namespace pytriton::http {
 
 namespace {
 
-constexpr size_t kUnchargedStreams = 64, kUnchargedHead = 4 << 10;  // of a connection; bytes of a stream
-constexpr size_t kStreamCost = 1 << 10, kFieldCost = 64;            // bytes beside those of a head
+constexpr size_t kUnchargedHead = 4 << 10;                // bytes of a stream
+constexpr size_t kStreamCost = 1 << 10, kFieldCost = 64;  // bytes beside those of a head
 constexpr int64_t kLinger_ns = 2 * kSecond_ns;
 constexpr int64_t kMostDrain_s = 5;  // for which a drain waits for a client that reads and sends nothing
 

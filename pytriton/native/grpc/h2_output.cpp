@@ -113,8 +113,9 @@ void H2Connection::add_message(GrpcStream& stream, MessagePointer&& message) {
   stream.replies.push_back(std::move(message));
   if (stream.is_of_stream()) {
     if (!stream.unsent_charge.bytes()) stream.unsent_charge = Charge(share_);
+    const size_t uncharged = streams_.size() <= kUnchargedStreams ? kUnchargedUnsent : 0;
     const bool is_too_much =
-        unread > kMostUnsent || (stream.unsent > kUnchargedUnsent && stream.unsent > stream.unsent_charge.bytes() &&
+        unread > kMostUnsent || (stream.unsent > uncharged && stream.unsent > stream.unsent_charge.bytes() &&
                                  stream.unsent_charge.resize(2 * stream.unsent) != Refusal::none);
     if (is_too_much) {  // clients know it as RESOURCE_EXHAUSTED
       stream.is_finished = true;

@@ -29,6 +29,7 @@ from tests.server.edge.http2 import (
     DATA,
     END_HEADERS,
     END_STREAM,
+    GOAWAY,
     HEADERS,
     PADDED,
     PING,
@@ -583,6 +584,21 @@ def test_streams_without_requests_stay(client):
 
 
 # Memory
+
+
+def test_responses_that_nobody_reads_of_many_streams_are_of_the_account(config, connect):
+    """A request of a few bytes is answered with the files of a service."""
+    before, sent = memory_bytes(config), message(bytes([0x22, 30]) + b"inference.GRPCInferenceService") * 3
+    path = field(b":path", b"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+    block = head().replace(field(b":path", f"{SERVICE}ModelInfer".encode()), path)
+    for _ in range(12):
+        client = connect(begins=False)
+        client.send(PREFACE + settings(table_size=0, window=0) + frame(SETTINGS, ACK, 0))
+        for stream in range(1, 2000, 2):
+            client.send(frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, 0, stream, sent))
+        client.send(frame(PING, 0, 0, bytes(8)))
+        next(each for each in client.frames() if each.kind in (PING, GOAWAY))
+    assert memory_bytes(config) < before + MOST_BUFFERED + 128 * MIB
 
 
 def test_what_is_announced_takes_no_memory_before_it_comes(config, connect):
