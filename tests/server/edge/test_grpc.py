@@ -23,7 +23,7 @@ from pytriton.triton import Triton, TritonConfig, TritonSecurityConfig
 from tests.server.conftest import LOCALHOST
 from tests.server.edge.models import DTYPES, server_of_models
 from tests.server.own_server import server_of, serving
-from tests.server.processes import DEADLINE_S
+from tests.server.processes import DEADLINE_S, wait_for
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HOSTILE_CONNECTIONS = 300
@@ -239,13 +239,17 @@ def test_other_methods_have_the_answers_of_tritons_endpoint(edge, stubs, method,
     assert answers[0] == answers[1]
 
 
-def test_the_repository_is_told_of_and_statistics_count(edge):
+def test_the_repository_index_names_the_models_and_statistics_count(edge):
     names = {model.name for model in edge.RepositoryIndex(pb.RepositoryIndexRequest()).models}
     assert names >= {"pair", "stream"}
-    before = edge.ModelStatistics(pb.ModelStatisticsRequest(name="pair")).model_stats[0].inference_count
+
+    def counted() -> int:
+        """Inferences of the model, which the server counts when it has sent their answers."""
+        return edge.ModelStatistics(pb.ModelStatisticsRequest(name="pair")).model_stats[0].inference_count
+
+    before = counted()
     edge.ModelInfer(CASES["a requested output"]())
-    after = edge.ModelStatistics(pb.ModelStatisticsRequest(name="pair")).model_stats[0].inference_count
-    assert after == before + 1
+    wait_for(lambda: counted() >= before + 1, "the request to be counted")
 
 
 def test_a_method_that_does_not_exist_is_unimplemented(configs, edge):
