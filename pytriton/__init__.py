@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from pytriton.model_config import (
         DynamicBatcher,
+        LatencyTarget,
         ModelConfig,
         ModelWarmup,
         QueuePolicy,
@@ -61,6 +62,7 @@ __all__ = [
     "DecoupledModelClient",
     "DynamicBatcher",
     "FuturesModelClient",
+    "LatencyTarget",
     "ModelClient",
     "ModelConfig",
     "ModelWarmup",
@@ -101,8 +103,8 @@ _HOMES = {
     "client": "AsyncioDecoupledModelClient AsyncioModelClient DecoupledModelClient FuturesModelClient ModelClient",
     "decorators": """ConstantPadder PerSequence batch fill_optionals first_value group_by_keys group_by_values pad_batch
         sample sequence_states triton_context with_requests""",
-    "model_config": """DynamicBatcher ModelConfig ModelWarmup QueuePolicy SequenceBatcher Tensor TimeoutAction
-        WarmupInput""",
+    "model_config": """DynamicBatcher LatencyTarget ModelConfig ModelWarmup QueuePolicy SequenceBatcher Tensor
+        TimeoutAction WarmupInput""",
     "rest": "RestConfig",
     "triton": "RemoteTriton Triton TritonConfig TritonContext TritonSecurityConfig",
     "workers": "Processes RayWorkers RemoteWorkers",

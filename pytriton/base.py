@@ -356,7 +356,8 @@ class TritonBase(ABC):
     def is_alive(self) -> bool:
         """Whether there is a server, and every model that it has loaded for this object can be served."""
         models = [model for model in self._models if model.loaded]
-        return self._app.is_alive() and self._is_running() and all(model.is_alive() for model in models)
+        are_alive = all(model.is_alive() or not model.loaded for model in models)  # one may be unbound meanwhile
+        return self._app.is_alive() and self._is_running() and are_alive
 
     def is_connected(self) -> bool:
         """Whether there is a server, and every bound model was loaded."""
@@ -397,7 +398,7 @@ class TritonBase(ABC):
             model_name: Only of this model; default: of all.
         """
         models = [*self._models] if model_name is None else self._models.versions(model_name)
-        return [status for model in models for status in model.worker_statuses()]
+        return [status.with_memory() for model in models for status in model.worker_statuses()]
 
     def serve_metrics(self, port: int = METRICS_PORT, address: str | None = None, registry: Any = None) -> str:
         """Serve metrics of the callables, and those that they make themselves, for Prometheus, until :meth:`stop`.

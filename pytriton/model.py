@@ -14,7 +14,7 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperat
 from pytriton.model_config import DirectStrategy, InstanceGroup, SequenceBatcher
 from pytriton.model_config.model_config import VersionPolicy
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.model_config.validation import groups_of_callables
+from pytriton.model_config.validation import check_batcher_of_proxy, groups_of_callables
 from pytriton.pool.pool import Infer, ServedModel, Workers, WorkerStatus
 from pytriton.server.repository import remove_model, write_model
 
@@ -122,6 +122,8 @@ class Model:
         if in_flight is not None and isinstance(self.config.batcher, SequenceBatcher):
             in_flight = 1  # else the server sends the next request of a sequence before the one before it is answered
         config = replace(self.config, version_policy=self.version_policy)
+        if in_flight is not None:
+            check_batcher_of_proxy(config, "coroutine functions, decoupled models and remote workers")
         in_place = self._scales_in_place()
         write_model(store, config, sockets, in_flight, self._traced, self._native, in_place, self._loads)
 
@@ -212,8 +214,8 @@ class Model:
         return self.version in self.version_policy.served(versions)
 
     def is_alive(self) -> bool:
-        """Whether every instance can serve."""
-        return all(instance.is_alive() for instance in self._instances)
+        """Whether every instance can serve. Thread-safe: one that is removed leaves the list before it ends."""
+        return all(instance.is_alive() or instance not in self._instances for instance in [*self._instances])
 
     def is_connected(self) -> bool:
         """Whether every instance has its proxy."""

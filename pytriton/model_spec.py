@@ -7,10 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
-from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config import LatencyTarget, ModelConfig, Tensor
 from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
-from pytriton.model_config.validation import check_integer, checked_copy, groups_of_callables, validate_for_bind
+from pytriton.model_config.validation import (
+    check_batcher_of_proxy,
+    check_integer,
+    checked_copy,
+    groups_of_callables,
+    validate_for_bind,
+)
 from pytriton.options import integer
 from pytriton.pool.inspection import tensors_of
 from pytriton.pool.pool import Infer, ServedModel, Workers
@@ -24,6 +30,7 @@ from pytriton.worker.observation import Observation, traces
 __all__ = ["ModelSpec", "describe"]
 
 MAX_BATCHES_IN_FLIGHT = 2**16  # each is a thread's or a task's worth of memory
+MAX_RANK = 64
 MAX_NAME = 200  # it is a folder's name, with additions
 MODEL_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_NAME}}}")
 
@@ -50,6 +57,8 @@ def describe(
         raise PyTritonValidationError(f"model {name!r} has an optional output; only inputs may be optional")
     if not integer().accepts(version):
         raise PyTritonBadParameterError(f"model_version of model {name!r} is {version!r}; give an integer above 0")
+    if isinstance(config.batcher, LatencyTarget) and not config.batching:
+        raise PyTritonBadParameterError(f"model {name!r} has a LatencyTarget, which needs batching=True")
     check_integer("max_batches_in_flight", config.max_batches_in_flight, 1, MAX_BATCHES_IN_FLIGHT)
     described = TritonModelConfig(
         model_name=name,
@@ -63,9 +72,22 @@ def describe(
         inputs=name_tensors(inputs, "INPUT"),
         outputs=name_tensors(outputs, "OUTPUT"),
         response_cache=ResponseCache(True) if config.response_cache else None,
+        batch_cost=_batch_cost(name, config.batch_cost),
+        max_batch_cost=config.max_batch_cost,
     )
     validate_for_bind(described, instances, config.model_warmup)
     return described
+
+
+def _batch_cost(model: str, cost: object) -> tuple[str, int | None] | None:
+    if cost is None or isinstance(cost, str):
+        return None if cost is None else (cost, None)
+    if isinstance(cost, (tuple, list)) and len(cost) == 2 and isinstance(cost[0], str):
+        check_integer("the axis of batch_cost", cost[1], 0, MAX_RANK)
+        return (cost[0], int(cost[1]))
+    raise PyTritonBadParameterError(
+        f'batch_cost of model {model!r} is {cost!r}; give the name of an input, or a pair such as ("input_ids", 1)'
+    )
 
 
 class ModelSpec(NamedTuple):
@@ -107,6 +129,7 @@ class ModelSpec(NamedTuple):
         described.backend_parameters |= derived.parameters
         native = uses_native(config.proxy, ours=server.has_native_backend)
         if not native:
+            check_batcher_of_proxy(described, "the Python proxy")
             server.check_python_backend()
         options = Options(
             strict,

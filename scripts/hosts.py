@@ -46,9 +46,11 @@ __all__ = [
 
 EVHTP = "evhtp"  # ours with the server's own endpoints
 PYTHON_PROXY = "python-proxy"  # ours with the Python proxy
+SERVER_BATCHER = "server-batcher"  # ours with batches that the server makes
+BATCHER_VARIABLE = "BENCH_BATCHER"  # hosts/served.py reads it
 FRONTEND_VARIABLE = "PYTRITON_TRITON_CONFIG_HTTP_FRONTEND"
 LIMIT = "limit"  # the server's edge with a backend in C++ that copies inputs to outputs
-SYSTEMS = ["ours", EVHTP, PYTHON_PROXY, "raw", LIMIT, "peer"]
+SYSTEMS = ["ours", EVHTP, PYTHON_PROXY, SERVER_BATCHER, "raw", LIMIT, "peer"]
 APPS = {"ours": "own", EVHTP: "own", "mounted": "mounted"}  # of the section rest
 OTHERS = ["fastapi", "fastapi-1"]  # of the section rest, under our interpreter
 PEERS = ["litserve", "bentoml"]  # of the section rest, each under an interpreter of its own
@@ -121,6 +123,8 @@ def find_system(name: str, peer_python: str | None = None) -> System:
         return System(name, raw, environment, versions)
     if name == PYTHON_PROXY:
         environment["PYTRITON_PROXY"] = "python"
+    if name == SERVER_BATCHER:
+        environment[BATCHER_VARIABLE] = "server"
     environment[FRONTEND_VARIABLE] = versions["http"] = "triton" if name == EVHTP else "native"
     try:
         versions["proxy"] = "native" if uses_native("auto", ours=True, environment=environment) else "python"

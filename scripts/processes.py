@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import select
 import signal
 import time
@@ -24,7 +25,7 @@ __all__ += [
     "read_memory",
     "resident_bytes",
 ]
-__all__ += ["shared_memory", "threads", "wait_gone"]
+__all__ += ["shared_memory", "sleeps", "threads", "wait_gone"]
 
 KILL_TIMEOUT_S = 1.0
 _GONE = (FileNotFoundError, ProcessLookupError)
@@ -32,6 +33,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PRCTL = ctypes.CDLL(None).prctl
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_SLEEPS = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -90,6 +92,12 @@ def read_cpu_s(stat: str) -> float:
     """CPU seconds in the text of ``/proc/<pid>/stat``, whatever the process calls itself; 0 of an empty one."""
     fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S if fields else 0.0
+
+
+def sleeps(pids: Iterable[int]) -> int:
+    """How often threads have gone to sleep so far (voluntary context switches)."""
+    statuses = [_read(pid, f"task/{thread}/status") for pid in pids for thread in _listed(pid, "task")]
+    return sum(int(found) for status in statuses for found in _SLEEPS.findall(status))
 
 
 def memory(pid: int) -> Memory:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hosts import BenchError, Host, System
 from load import Values
 from payloads import MODEL
-from processes import cpu_s, end_with_parent, names
+from processes import cpu_s, end_with_parent, names, sleeps
 
 __all__ = ["IDLE_S", "Case", "Plan", "Round", "Run", "Section", "cpu_us", "order", "read_program", "start_program"]
 
@@ -109,9 +109,11 @@ class Run:
         """Put loads on the host's server, one after the other; ``name``: of another system than the run's own."""
         for case in cases:
             if self.plan.only in case.title:
-                before = cpu_s(self.host.family())
+                before, slept = cpu_s(self.host.family()), sleeps(self.host.family())
                 found = self.measure(self.host, case)
-                used_us = used_cpu_us(self.host, before, found.pop("answered"))
+                answered = found.pop("answered")
+                used_us = used_cpu_us(self.host, before, answered)
+                used_us["sleeps"] = (sleeps(self.host.family()) - slept) / answered
                 self.put(case.title, found | used_us, name)
 
     def measure(self, host: Host, case: Case) -> Values:

@@ -250,6 +250,7 @@ LAYERS = {
         "utils",
         "worker",
     ],
+    "saved": ["decorators.batching", "exceptions", "logs", "model_config", "signature"],
     "cli": [
         "base",
         "client",
@@ -263,6 +264,7 @@ LAYERS = {
         "model_config",
         "pool.resources",
         "rest",
+        "saved",
         "security",
         "server",
         "signals",
@@ -352,6 +354,8 @@ LAZY_IMPORTS = {
     },
     "pytriton.python_proxy.model": {"pytriton.cluster.proxy": "tells what to install if pyzmq is absent"},
     "pytriton.remote": {"pytriton.cluster.relay": OPTIONAL},
+    "pytriton.saved.model": {"f'pytriton.saved.{file_format.module}'": "the library of one format comes with an extra"},
+    "pytriton.saved.sklearn": {"pandas": OPTIONAL, "skops": OPTIONAL},
     "pytriton.python_proxy.abi": {"numpy.core.multiarray": "must be looked up by the name that pybind11 uses"},
     "pytriton.server.guard": {
         "glob": "the server starts before the guard needs it",
@@ -437,6 +441,8 @@ GLOBAL_STATE = {
 
 # Private members of other packages: the module that uses them. Each has a test that fails when they change.
 PRIVATE = {
+    # As multiprocessing does; tests/unit/pool/test_template.py
+    "atexit": {"pytriton.pool.template_main": ["_clear", "_run_exitfuncs"]},
     "numpy": {"pytriton.python_proxy.abi": ["_ARRAY_API"]},  # tests/unit/python_proxy/test_abi.py
     "tritonclient": {
         "pytriton.client.tritonclients": [  # tests/unit/client/test_client_tritonclients.py
@@ -462,7 +468,9 @@ COMMAND_LINE = {"rich", "typer", "watchfiles"}
 APP = {"orjson", "pydantic", "python_multipart", "simdjson", "starlette", "uvicorn"}
 # Of the extra "llm"; pydantic brings the others.
 MODELS_OF_LANGUAGE = {"pydantic", "pydantic_core", "typing_extensions"}
-BY_LAYER = {"cli": COMMAND_LINE, "cluster": {"zmq"}, "llm": MODELS_OF_LANGUAGE, "rest": APP}
+# Of the extras with the names of formats.
+FORMATS = {"joblib", "lightgbm", "mlflow", "onnxruntime", "pandas", "sklearn", "xgboost"}
+BY_LAYER = {"cli": COMMAND_LINE, "cluster": {"zmq"}, "llm": MODELS_OF_LANGUAGE, "rest": APP, "saved": FORMATS}
 PUBLIC = [
     "pytriton",
     "pytriton.client",
@@ -471,6 +479,7 @@ PUBLIC = [
     "pytriton.llm",
     "pytriton.model_config",
     "pytriton.rest",
+    "pytriton.saved",
     "pytriton.triton",
     "pytriton.workers",
 ]

@@ -24,16 +24,22 @@ from pytriton.cli.dashboard import show_dashboard
 from pytriton.cli.examples import list_examples, run_add_sub, run_add_sub_script
 from pytriton.cli.load import InputError, LoadOptions, parse_shapes
 from pytriton.cli.options import (
+    Batch,
     Certificate,
     Compress,
+    Inputs,
     Key,
+    MaxBatchSize,
+    Method,
     Roots,
     Secured,
     Token,
+    Trust,
     Url,
     Workspace,
     trust,
 )
+from pytriton.cli.saved import LoadArguments, inspect_file, target_of
 from pytriton.cli.serve import ServeOptions
 from pytriton.cli.status import CODE_PATH, LiveDisplay, ask_server, render_status, unlock
 from pytriton.cli.target import ProgramError, TargetError
@@ -169,7 +175,12 @@ def example_add_sub_script() -> None:
 
 @app.command(rich_help_panel="Servers")
 def serve(
-    target: Annotated[str, typer.Argument(metavar="MODULE:OBJECT", help="What to serve, e.g. models:bind_all.")],
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODULE:OBJECT | [NAME=]FILE...", help="What to serve, e.g. models:bind_all, or iris.onnx."
+        ),
+    ],
     reload: Annotated[bool, typer.Option("--reload", help="Start again when the source changes.")] = False,
     app_dir: Annotated[Path, typer.Option(help="Folder that the module is imported from.")] = Path("."),
     reload_dir: Annotated[
@@ -179,7 +190,10 @@ def serve(
     grpc_port: Annotated[int | None, typer.Option(help="Port of gRPC.", show_default="8001")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port of the metrics.", show_default="8002")] = None,
     rest_port: Annotated[
-        int | None, typer.Option(help="Port of an app, which serves the models as JSON.", show_default="none")
+        int | None,
+        typer.Option(
+            help="Port of an app, which serves the models as JSON.", show_default="none; 8080 for files of models"
+        ),
     ] = None,
     address: Annotated[
         str | None,
@@ -205,14 +219,22 @@ def serve(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Worker processes for each function.", show_default="none: a thread for each"),
+        typer.Option(min=1, help="Worker processes for each function or file.", show_default="none: a thread for each"),
     ] = None,
     log_level: Annotated[str, typer.Option(help="Of Python's logging: debug, info, warning, error.")] = "info",
+    method: Method = None,
+    trust_files: Trust = False,
+    inputs: Inputs = None,
+    batch: Batch = None,
+    max_batch_size: MaxBatchSize = None,
 ) -> None:
-    """Serve the models of a module, until Ctrl+C or SIGTERM.
+    """Serve the models of a module, or saved models, until Ctrl+C or SIGTERM.
 
     OBJECT is a function that takes a Triton and binds models to it, a function that returns a Triton, a Triton, or a
     function with annotations, which becomes a model of its name. Without OBJECT, as in models.py, all of these do.
+
+    FILE is a model that ONNX, skops, joblib, pickle, XGBoost, LightGBM or MLflow has saved; **pytriton inspect FILE**
+    shows what would be served. Such models are served as JSON too.
 
     The options are fields of TritonConfig; a program that sets them itself wins. Those without an option here can be
     given with -o, or in the environment, as in PYTRITON_TRITON_CONFIG_LOG_VERBOSE=1. Other options of the app
@@ -229,12 +251,29 @@ def serve(
         "log_file": log_file,
     }
     with exit_on_error():
+        target = target_of(targets, LoadArguments(method, trust_files, inputs or (), batch, max_batch_size))
         served = ServeOptions.parse(target, app_dir, fields, option or [], access_token, log_level, rest_port, workers)
     with exit_on_error((TargetError, ProgramError, PyTritonServerError)):
         if reload:
             served.serve_reloading(reload_dir or [], lambda text: typer.echo(text, err=True))
         else:
             served.serve()
+
+
+@app.command(rich_help_panel="Servers")
+def inspect(
+    file: Annotated[str, typer.Argument(metavar="[NAME=]FILE", help="A saved model, e.g. iris.onnx.")],
+    method: Method = None,
+    trust_files: Trust = False,
+    inputs: Inputs = None,
+    batch: Batch = None,
+    max_batch_size: MaxBatchSize = None,
+    write: Annotated[Path | None, typer.Option(help="Write a program that serves it, e.g. server.py.")] = None,
+) -> None:
+    """Show what a saved model has, and what **pytriton serve FILE** would bind."""
+    with exit_on_error((TargetError, FileExistsError)):
+        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size)
+        inspect_file(file, arguments, write, typer.echo)
 
 
 @app.command(rich_help_panel="Servers")

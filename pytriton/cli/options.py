@@ -10,18 +10,24 @@ import typer
 from pytriton.client.auth import TOKEN_VARIABLE, Tls
 
 __all__ = [
+    "Batch",
     "Certificate",
     "Compress",
+    "Inputs",
     "Key",
+    "MaxBatchSize",
+    "Method",
     "Roots",
     "Secured",
     "Token",
+    "Trust",
     "Url",
     "Workspace",
     "trust",
 ]
 
 CONNECTION = "Connection"
+FILES = "Files of saved models"
 
 Url = Annotated[
     str,
@@ -58,6 +64,38 @@ Workspace = Annotated[
 Compress = Annotated[
     bool,
     typer.Option("--zip", help="Compress report and logs to a .zip file, beside the workspace or in this folder."),
+]
+Method = Annotated[
+    str | None,
+    typer.Option(help="Of the model in the file, e.g. predict_proba.", show_default="predict", rich_help_panel=FILES),
+]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Let the files run code, as pickles do; only if you know their origin.", rich_help_panel=FILES
+    ),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME:DTYPE[:SHAPE]",
+        help="Type of an input in place of the file's, e.g. city:string or x:float32:3,-1; may be repeated.",
+        rich_help_panel=FILES,
+    ),
+]
+Batch = Annotated[
+    bool | None,
+    typer.Option(
+        "--batch/--no-batch",
+        help="Whether the first axis of an ONNX file's tensors is the batch's.",
+        show_default="found out",
+        rich_help_panel=FILES,
+    ),
+]
+MaxBatchSize = Annotated[
+    int | None,
+    typer.Option(min=1, help="Most rows in one call of a file's model.", show_default="128", rich_help_panel=FILES),
 ]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from watchfiles import Change, PythonFilter, watch
 
+from pytriton.cli.saved import SavedTarget
 from pytriton.cli.target import Target, TargetError
 from pytriton.client.auth import TOKEN_VARIABLE, token_or_environment
 from pytriton.client.exceptions import PyTritonClientValueError
@@ -42,10 +43,10 @@ class ServeOptions:
         app_dir: The folder that its module is imported from.
         access_token: The server's access token; None makes a random one.
         log_level: A level name of the module ``logging``.
-        workers: Worker processes for each function; None calls it in this process.
+        workers: Worker processes for each function or file; None calls it in this process.
     """
 
-    target: Target
+    target: Target | SavedTarget
     app_dir: Path
     access_token: str | None
     log_level: str
@@ -54,7 +55,7 @@ class ServeOptions:
     @classmethod
     def parse(
         cls,
-        target: str,
+        target: Target | SavedTarget,
         app_dir: Path,
         options: Mapping[str, Any],
         assignments: Iterable[str],
@@ -66,7 +67,7 @@ class ServeOptions:
         """Read the command line, and put the server's options into the environment.
 
         Args:
-            target: ``module:object``.
+            target: An object in a module, or files.
             app_dir: The folder that the module is imported from.
             options: Fields of TritonConfig; None stands for a field that was not given.
             assignments: More fields, as ``field=value``.
@@ -94,7 +95,7 @@ class ServeOptions:
             access_token = token_or_environment(access_token)  # the command line has the variable's already
         except (ImportError, PyTritonClientValueError) as error:
             raise TargetError(str(error)) from error
-        return cls(Target.parse(target), app_dir.resolve(), access_token, log_level.lower(), workers)
+        return cls(target, app_dir.resolve(), access_token, log_level.lower(), workers)
 
     def serve(self) -> None:
         """Serve in this process until a signal comes or the server ends.

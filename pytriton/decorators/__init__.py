@@ -4,6 +4,7 @@ They work on functions, methods, callable objects, partials, coroutine functions
 order, outermost first::
 
     list -> list         @fill_optionals   add inputs that a request lacks
+                         @pad_batch        pad inputs to equal shapes
                          @group_by_keys    one call per set of inputs
                          @sequence_states  the state of each request's sequence
                          @with_requests    the requests behind the arrays

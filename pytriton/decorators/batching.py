@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.decorators.function_kinds import BATCH_SPAN, in_span, then
+from pytriton.decorators.grouping import ConstantPadder
 from pytriton.decorators.inputs_and_outputs import (
     batched_inputs,
     batched_outputs,
     convert_output,
     get_inference_request_batch_size,
+    replaced,
     requests_in,
     row_count,
     tensors,
@@ -97,17 +99,24 @@ def sample(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[
 
 @decorator
 def pad_batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Fill the batch up to a size that the model prefers, by repeating its last row.
+    """Fill the batch up to a size that the model prefers, by repeating its last row; or pad requests to equal shapes.
 
-    The size is the smallest sufficient one of the model's ``preferred_batch_size`` and ``max_batch_size``; a larger
-    batch is not changed. The function returns one row per input row, and the added rows are removed. Goes below
-    ``@batch``.
+    Below ``@batch``, the size is the smallest sufficient one of the model's ``preferred_batch_size`` and
+    ``max_batch_size``; a larger batch is not changed. The function returns one row per input row, and the added rows
+    are removed.
+
+    Above ``@batch``, the inputs of all requests get the extents of the longest along each axis but the first, with
+    zeros or empty texts at the end, so that they can be joined. Requests of different shapes are merged only with a
+    ``batch_cost``.
 
     Raises:
-        PyTritonRuntimeError: There are no keyword arrays, or they differ in rows.
+        PyTritonRuntimeError: There are neither requests nor keyword arrays, or arrays that differ in rows, or in dtype
+            or rank between requests.
         PyTritonValidationError: The batch has no rows to repeat, or an output has another number of rows than the
             padded batch.
     """
+    if args and isinstance(args[0], (list, tuple)):
+        return wrapped(_with_equal_shapes(args[0]), *args[1:], **kwargs)
     inputs, rows = batched_inputs(kwargs, "pad_batch")
     padded = _padded_size(rows, wrapped, instance)
     if padded == rows:
@@ -121,6 +130,17 @@ def pad_batch(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: di
 
     longer = {name: _repeat_last(array, padded - rows) for name, array in inputs.items()}
     return then(wrapped(*args, **{**kwargs, **longer}), trim)
+
+
+def _with_equal_shapes(requests: Sequence[Any]) -> Sequence[Any]:
+    if isinstance(requests, RequestBatch) and requests.columns() is not None:
+        return requests
+    given = [tensors(request) for request in requests]
+    padded = ConstantPadder(0)([dict(inputs) for inputs in given])
+    return [
+        request if all(longer[name] is inputs[name] for name in longer) else replaced(request, longer)
+        for request, inputs, longer in zip(requests, given, padded, strict=True)
+    ]
 
 
 def _joined(requests: Sequence[Any]) -> tuple[Arrays, Sequence[int]]:
@@ -159,7 +179,7 @@ def _concatenated(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
     except (TypeError, ValueError) as error:
         raise PyTritonValidationError(
             f"input {name!r} cannot be joined, its requests have shapes {[array.shape for array in arrays]}; give it a "
-            "fixed shape, or turn the batcher off"
+            "fixed shape, put @pad_batch above @batch, or turn the batcher off"
         ) from error
 
 

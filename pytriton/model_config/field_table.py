@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pytriton.exceptions import PyTritonModelConfigError
 from pytriton.model_config.dtypes import config_name, from_config_name
 from pytriton.model_config.json_codec import (
     BOOLEAN,
@@ -29,6 +31,7 @@ from pytriton.model_config.model_config import (
     DirectStrategy,
     DynamicBatcher,
     InstanceGroup,
+    LatencyTarget,
     LatestVersions,
     OldestStrategy,
     QueuePolicy,
@@ -39,10 +42,12 @@ from pytriton.model_config.model_config import (
     TimeoutAction,
 )
 from pytriton.model_config.tensor import TensorSpec, checked_format
-from pytriton.model_config.triton_model_config import ResponseCache
+from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup, WarmupInput
 
-__all__ = ["MODEL"]
+__all__ = ["MODEL", "can_have_own_batcher", "option_of_own_batcher", "read_own_batcher", "with_own_batcher"]
+
+OWN_BATCHER = "pytriton_batcher"  # the parameter of models that the native proxy makes batches for
 
 
 def _read_filled(codec: Codec, data: Any) -> Any:
@@ -223,3 +228,82 @@ MODEL = (
     Field("model_warmup", "model_warmup", list_of(_WARMUP), omit=None),
 )
 """The fields of :class:`pytriton.model_config.triton_model_config.TritonModelConfig`, in the order of writing."""
+
+
+def _write_microseconds(ms: float) -> int:
+    return max(1, round(ms * 1000))
+
+
+_LATENCY_TARGET = (
+    Field("ms", "latencyTargetMicroseconds", Codec(_write_microseconds, lambda data: INTEGER.read(data) / 1000)),
+    Field("percentile", "percentile", NUMBER),
+)
+
+
+def option_of_own_batcher(config: TritonModelConfig) -> str:
+    """The option that only the native proxy's batcher has, for messages; empty without one."""
+    if isinstance(config.batcher, LatencyTarget):
+        return "a LatencyTarget"
+    return "" if config.batch_cost is None else "a batch_cost"
+
+
+def can_have_own_batcher(config: TritonModelConfig) -> bool:
+    """Whether the native proxy can make the batches of a plain function in place of the server.
+
+    It cannot where the server has to know which requests wait: priorities, limits of a queue, an order of responses,
+    resources of the rate limiter, and its cache.
+    """
+    batcher = config.batcher
+    is_limited = any(group.rate_limiter for group in config.instance_groups or ())
+    is_cached = config.response_cache is not None and config.response_cache.enable
+    if not config.batching or config.decoupled or is_limited or is_cached:
+        return False
+    if isinstance(batcher, LatencyTarget):
+        return True
+    if not isinstance(batcher, DynamicBatcher) or batcher.preserve_ordering:
+        return False
+    return not (batcher.priority_levels or batcher.default_queue_policy or batcher.priority_queue_policy)
+
+
+def with_own_batcher(config: TritonModelConfig) -> TritonModelConfig:
+    """The configuration with which the native proxy makes the batches, if it can, in place of the server."""
+    if not can_have_own_batcher(config):
+        return config
+    if isinstance(config.batcher, LatencyTarget):
+        options = write_fields(_LATENCY_TARGET, config.batcher)
+    else:
+        options = _DYNAMIC_BATCHER.write(config.batcher)
+    if config.batch_cost is not None:
+        options["batchCostInput"], axis = config.batch_cost
+        options |= {} if axis is None else {"batchCostAxis": axis}
+    options |= {} if config.max_batch_cost is None else {"maxBatchCost": config.max_batch_cost}
+    parameters = {**config.backend_parameters, OWN_BATCHER: json.dumps(options)}
+    return replace(config, batcher=None, batch_cost=None, max_batch_cost=None, backend_parameters=parameters)
+
+
+def read_own_batcher(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of a configuration that was read, with the options that :func:`with_own_batcher` wrote.
+
+    Raises:
+        PyTritonModelConfigError: They are not as that wrote them.
+    """
+    parameters = attributes.get("backend_parameters", {})
+    if OWN_BATCHER not in parameters:
+        return attributes
+    others = {name: text for name, text in parameters.items() if name != OWN_BATCHER}
+    try:
+        options = json.loads(parameters[OWN_BATCHER])
+        batcher = _read_batcher(options)
+        cost, axis, most = map(options.get, ("batchCostInput", "batchCostAxis", "maxBatchCost"))
+        read = {
+            "batch_cost": None if cost is None else (TEXT.read(cost), None if axis is None else INTEGER.read(axis)),
+            "max_batch_cost": None if most is None else INTEGER.read(most),
+        }
+    except (ValueError, TypeError, RecursionError) as error:
+        raise PyTritonModelConfigError(f"the parameter {OWN_BATCHER} of a model is not a batcher: {error}") from error
+    return {**attributes, **read, "batcher": attributes.get("batcher") or batcher, "backend_parameters": others}
+
+
+def _read_batcher(options: Any) -> DynamicBatcher | LatencyTarget:
+    target = read_fields(_LATENCY_TARGET, options)
+    return LatencyTarget(**target) if "ms" in target else _DYNAMIC_BATCHER.read(options)

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytriton.model_config.field_table import MODEL
+from pytriton.model_config.field_table import MODEL, option_of_own_batcher, with_own_batcher
 from pytriton.model_config.json_codec import write_fields
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.validation import checked_copy, validate
@@ -33,7 +33,7 @@ class ModelConfigGenerator:
     """
 
     def __init__(self, config: TritonModelConfig, backend: str | None = None) -> None:
-        self._config = config
+        self._config = with_own_batcher(config) if option_of_own_batcher(config) else config
         self._backend = backend or config.backend
 
     def get_config(self) -> dict[str, Any]:

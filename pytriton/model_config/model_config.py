@@ -18,6 +18,7 @@ __all__ = [
     "DirectStrategy",
     "DynamicBatcher",
     "InstanceGroup",
+    "LatencyTarget",
     "LatestVersions",
     "ModelConfig",
     "OldestStrategy",
@@ -106,6 +107,34 @@ class DynamicBatcher:
             raise PyTritonBadParameterError(f"priority_queue_policy must be a dict by level, got {policies!r}")
         self.preferred_batch_size = _list_or_none("preferred_batch_size", self.preferred_batch_size, "[4, 8]")
         self.priority_queue_policy = dict(policies or {}) or None
+
+
+@dataclass
+class LatencyTarget:
+    """Merges waiting requests as a :class:`DynamicBatcher` does, so that answers come within a time.
+
+    The proxy learns how long the callable takes for batches of each size, and chooses the sizes from that. A request
+    that could not be answered in time fails at once with UNAVAILABLE, over HTTP 503 with ``Retry-After``, as long as
+    the callable can meet the target at all. Times count in the server: from when a request is in the model's queue
+    until its answer is there. Needs a plain function and the native proxy.
+
+    Args:
+        ms: Milliseconds within which requests are to be answered, above 0.
+        percentile: Share of the answers that are in time, from 0.5 to 0.999.
+    """
+
+    ms: float
+    percentile: float = 0.99
+
+    @property
+    def preferred_batch_size(self) -> list[int] | None:
+        """None, as of a :class:`DynamicBatcher` without preferences."""
+        return None
+
+    @property
+    def max_queue_delay_microseconds(self) -> int:
+        """0: no request waits while a callable is free."""
+        return 0
 
 
 @dataclass(kw_only=True)
@@ -305,8 +334,9 @@ class ModelConfig:
         batching: Tensors have a batch axis. False: no batch axis, and ``max_batch_size`` and a DynamicBatcher have no
             effect.
         max_batch_size: Most rows in one call.
-        batcher: How the server merges waiting requests; None is one request per call. A SequenceBatcher keeps requests
-            of a sequence together and in order.
+        batcher: How the server merges waiting requests; None is one request per call. A LatencyTarget chooses the
+            sizes of batches so that answers come in time. A SequenceBatcher keeps requests of a sequence together and
+            in order.
         response_cache: The server answers repeated requests from its cache; needs ``TritonConfig.cache_config``.
         decoupled: A request may get zero to many responses: the callable is a generator or async generator that yields
             them. Streaming clients call the model, and plain HTTP through ``generate_stream``.
@@ -324,6 +354,11 @@ class ModelConfig:
         version_policy: Which of the bound versions the server serves; the same for all versions of a model.
         proxy: What passes requests from the server to the callable: ``"native"``, a backend of this package, or
             ``"python"``, a model of Triton's Python backend. ``"auto"`` is native wherever it is available.
+        batch_cost: What a row costs: the name of an input, whose elements count (of texts, the bytes), or a pair of an
+            input and an axis from 1, whose extent counts, such as ``("input_ids", 1)`` for tokens. Requests of
+            different shapes are merged then. Needs a plain function and the native proxy.
+        max_batch_cost: Most cost of a batch: its rows times the cost of its most costly row, which is what a padded
+            batch computes. A request that costs more is a batch of its own.
 
     Raises:
         PyTritonBadParameterError: A number is no integer.
@@ -331,7 +366,7 @@ class ModelConfig:
 
     batching: bool = True
     max_batch_size: int = 4
-    batcher: DynamicBatcher | SequenceBatcher | None = field(default_factory=DynamicBatcher)
+    batcher: DynamicBatcher | LatencyTarget | SequenceBatcher | None = field(default_factory=DynamicBatcher)
     response_cache: bool = False
     decoupled: bool = False
     model_warmup: list[ModelWarmup] | None = None
@@ -341,6 +376,8 @@ class ModelConfig:
     instance_groups: list[InstanceGroup] | None = field(default=None, kw_only=True)
     version_policy: VersionPolicy = field(default_factory=AllVersions, kw_only=True)
     proxy: str = field(default="auto", kw_only=True)
+    batch_cost: str | tuple[str, int] | None = field(default=None, kw_only=True)
+    max_batch_cost: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("max_batch_size", "max_batches_in_flight"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytriton.exceptions import PyTritonModelConfigError
-from pytriton.model_config.field_table import MODEL
+from pytriton.model_config.field_table import MODEL, read_own_batcher
 from pytriton.model_config.json_codec import look_up, read_fields
 from pytriton.model_config.tensor import TensorSpec, checked_labels
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -44,7 +44,7 @@ class ModelConfigParser:
         parameters = look_up(model_config_dict, "parameters")
         if not isinstance(parameters, (Mapping, list, type(None))):
             raise TypeError(f"parameters must be a dict or a list of names, got {parameters!r}")
-        attributes = {"max_batch_size": 0, **read_fields(MODEL, model_config_dict)}
+        attributes = {"max_batch_size": 0, **read_own_batcher(read_fields(MODEL, model_config_dict))}
         return TritonModelConfig(**attributes, batching=attributes["max_batch_size"] > 0)
 
     @classmethod

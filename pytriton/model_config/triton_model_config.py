@@ -10,6 +10,7 @@ from pytriton.model_config.model_config import (
     DeviceKind,
     DynamicBatcher,
     InstanceGroup,
+    LatencyTarget,
     SequenceBatcher,
     VersionPolicy,
 )
@@ -42,7 +43,7 @@ class TritonModelConfig:
         max_batch_size: Most rows in one call; becomes 0 without batching.
         batching: Tensors have a batch axis.
         batcher: How the server merges waiting requests; None is one request per call. A DynamicBatcher becomes None
-            without batching.
+            without batching, as does a LatencyTarget.
         instance_group: Number of instances by device; None is the server's default. Computed from ``instance_groups``
             if they are given.
         decoupled: A request may get zero to many responses.
@@ -54,13 +55,15 @@ class TritonModelConfig:
             leaves this None.
         version_policy: Which versions the server serves.
         instance_groups: Instances in the server's order; None when empty. Computed from ``instance_group`` if absent.
+        batch_cost: As of :class:`pytriton.model_config.ModelConfig`; a pair, whose axis may be None.
+        max_batch_cost: Likewise.
     """
 
     model_name: str
     model_version: int = 1
     max_batch_size: int = 4
     batching: bool = True
-    batcher: DynamicBatcher | SequenceBatcher | None = None
+    batcher: DynamicBatcher | LatencyTarget | SequenceBatcher | None = None
     instance_group: dict[DeviceKind, int | None] = field(default_factory=dict)
     decoupled: bool = False
     backend_parameters: dict[str, str] = field(default_factory=dict)
@@ -70,6 +73,8 @@ class TritonModelConfig:
     model_warmup: list[ModelWarmup] | None = None
     version_policy: VersionPolicy = field(default_factory=AllVersions)
     instance_groups: list[InstanceGroup] | None = None
+    batch_cost: tuple[str, int | None] | None = None
+    max_batch_cost: int | None = None
 
     def __post_init__(self) -> None:
         self.backend_parameters = {key: str(value) for key, value in self.backend_parameters.items()}

@@ -12,12 +12,14 @@ import numpy as np
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.logs import get_logger
+from pytriton.model_config.field_table import can_have_own_batcher, option_of_own_batcher
 from pytriton.model_config.model_config import (
     AllVersions,
     DeviceKind,
     DirectStrategy,
     DynamicBatcher,
     InstanceGroup,
+    LatencyTarget,
     LatestVersions,
     OldestStrategy,
     QueuePolicy,
@@ -31,7 +33,14 @@ from pytriton.model_config.tensor import TensorSpec
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup, WarmupInput
 
-__all__ = ["check_integer", "checked_copy", "groups_of_callables", "validate", "validate_for_bind"]
+__all__ = [
+    "check_batcher_of_proxy",
+    "check_integer",
+    "checked_copy",
+    "groups_of_callables",
+    "validate",
+    "validate_for_bind",
+]
 
 LOGGER = get_logger(__name__)
 
@@ -45,6 +54,9 @@ _UINT32_MAX = 2**32 - 1
 _INT64_MAX = 2**63 - 1
 _UINT64_MAX = 2**64 - 1
 
+_MOST_COST = 2**62
+_LEAST_TARGET_MS, _MOST_TARGET_MS = 0.1, 3_600_000
+
 
 def validate(config: TritonModelConfig) -> None:
     """Check that the server accepts the configuration and reads it as it is meant.
@@ -56,6 +68,8 @@ def validate(config: TritonModelConfig) -> None:
         check_integer("max_batch_size", config.max_batch_size, 1, _INT32_MAX)
     if isinstance(config.batcher, SequenceBatcher):
         _check_sequence_batcher(config.batcher, config.max_batch_size)
+    elif isinstance(config.batcher, LatencyTarget):
+        _check_target(config.batcher)
     elif config.batcher is not None:
         _check_batcher(config.batcher, config.max_batch_size)
     _check_version_policy(config.version_policy)
@@ -91,6 +105,22 @@ def validate_for_bind(config: TritonModelConfig, callables: int, model_warmup: S
     _check_combination(config)
     _check_callables(config, callables)
     _check_warmup(model_warmup or (), config)
+
+
+def check_batcher_of_proxy(config: TritonModelConfig, without: str) -> None:
+    """Refuse options of batches that only the native proxy makes, from the requests of plain functions.
+
+    Args:
+        without: What makes no such batches.
+
+    Raises:
+        PyTritonBadParameterError: It has such an option.
+    """
+    if option := option_of_own_batcher(config):
+        raise PyTritonBadParameterError(
+            f"model {config.model_name!r} has {option}, which {without} cannot keep; bind a plain function without it, "
+            "with the native proxy, or use a DynamicBatcher"
+        )
 
 
 def groups_of_callables(groups: Sequence[InstanceGroup] | None, callables: int) -> list[InstanceGroup]:
@@ -148,11 +178,39 @@ def _check_combination(config: TritonModelConfig) -> None:
             "response_cache does not go with a SequenceBatcher or with decoupled=True; turn one of them off"
         )
 
+    _check_cost(config)
+    if (option := option_of_own_batcher(config)) and not can_have_own_batcher(config):
+        raise PyTritonBadParameterError(
+            f"{option} does not go with a SequenceBatcher, batcher=None, batching=False, decoupled=True, "
+            "response_cache, a rate limiter, preserve_ordering, priorities or a QueuePolicy; turn one of them off"
+        )
+
     batcher = config.batcher
     if isinstance(batcher, DynamicBatcher) and batcher.preserve_ordering and batcher.priority_levels > 1:
         raise PyTritonBadParameterError(
             f"preserve_ordering does not go with {batcher.priority_levels} priority_levels, as requests of a higher "
             "priority overtake others; turn one of them off"
+        )
+
+
+def _check_cost(config: TritonModelConfig) -> None:
+    if config.max_batch_cost is not None:
+        check_integer("max_batch_cost", config.max_batch_cost, 1, _MOST_COST)
+    if config.batch_cost is None:
+        if config.max_batch_cost is not None:
+            raise PyTritonBadParameterError("max_batch_cost needs a batch_cost: the input that a row's cost comes from")
+        return
+    if config.max_batch_cost is None and not isinstance(config.batcher, LatencyTarget):
+        raise PyTritonBadParameterError("batch_cost has no effect without max_batch_cost or a LatencyTarget; give one")
+    name, axis = config.batch_cost
+    found = [spec for spec in config.inputs or () if spec.name == name]
+    if not found:
+        names = [spec.name for spec in config.inputs or ()]
+        raise PyTritonBadParameterError(f"batch_cost names the input {name!r}; the model has {names}")
+    if axis is not None and not 1 <= axis <= len(found[0].shape):
+        raise PyTritonBadParameterError(
+            f"batch_cost names axis {axis} of input {name!r}, whose axes below that of the batch are 1 to "
+            f"{len(found[0].shape)}"
         )
 
 
@@ -297,6 +355,20 @@ def _check_batcher(batcher: DynamicBatcher, max_batch_size: int) -> None:
     for level, policy in (batcher.priority_queue_policy or {}).items():
         check_integer("each level of priority_queue_policy", level, 1, levels)
         _check_policy(f"priority_queue_policy of level {level}", policy)
+
+
+def _check_target(target: LatencyTarget) -> None:
+    for name, value in (("ms", target.ms), ("percentile", target.percentile)):
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+            raise PyTritonBadParameterError(f"{name} of a LatencyTarget must be a number, got {value!r}")
+    if not _LEAST_TARGET_MS <= target.ms <= _MOST_TARGET_MS:
+        raise PyTritonBadParameterError(
+            f"ms of a LatencyTarget must be from {_LEAST_TARGET_MS} to {_MOST_TARGET_MS}, got {target.ms!r}"
+        )
+    if not 0.5 <= target.percentile <= 0.999:
+        raise PyTritonBadParameterError(
+            f"percentile of a LatencyTarget must be from 0.5 to 0.999, as a share, got {target.percentile!r}"
+        )
 
 
 def _check_policy(place: str, policy: QueuePolicy) -> None:

@@ -14,11 +14,12 @@ import cloudpickle
 import wrapt
 
 from pytriton.decorators.signatures import wrapper_of
+from pytriton.exceptions import PyTritonWorkerError
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.resources import WorkerResources
 from pytriton.worker.inference import Options
 
-__all__ = ["WorkerSpec", "dumps"]
+__all__ = ["WorkerSpec", "dumps", "pickled"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,17 @@ def dumps(value: Any) -> bytes:
     buffer = io.BytesIO()
     _Pickler(buffer).dump(value)
     return buffer.getvalue()
+
+
+def pickled(spec: Any) -> bytes:
+    """Pickle what a worker process is told; raises PyTritonWorkerError if its factory cannot be pickled."""
+    try:
+        return dumps(spec)
+    except Exception as error:
+        raise PyTritonWorkerError(
+            f"the factory cannot be pickled, {type(error).__name__}: {error}; create the objects that it needs "
+            "within it"
+        ) from error
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types

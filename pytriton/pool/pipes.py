@@ -54,6 +54,17 @@ class MessagePipe:
         except (EOFError, OSError):
             return None
 
+    def send_descriptors(self, message: bytes, descriptors: Sequence[int]) -> None:
+        """As :meth:`send`, with descriptors that the other process gets copies of."""
+        with self._sending, suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as copy:
+            self._connection.send((message,))
+            socket.send_fds(copy, [b"\0"], descriptors)
+
+    def receive_descriptors(self, most: int) -> list[int]:
+        """What came with the message that was just received."""
+        with socket.socket(fileno=os.dup(self._connection.fileno())) as copy:
+            return socket.recv_fds(copy, 1, most, socket.MSG_CMSG_CLOEXEC)[1]
+
     def fileno(self) -> int:
         """Readable when there is a message."""
         return self._connection.fileno()
@@ -106,11 +117,17 @@ def log_levels() -> dict[str, int]:
     return {**{name: level for name, level in levels.items() if level}, "": logging.root.level}
 
 
-def log_through(pipe: MessagePipe, levels: dict[str, int]) -> None:
-    """Have what is logged here logged by the process that launched this one, whose levels these are."""
-    logging.root.addHandler(_LogHandler(pipe))
+def log_through(pipe: MessagePipe, levels: dict[str, int]) -> logging.Handler:
+    """Have what is logged here logged by the process that launched this one, whose levels these are.
+
+    Returns:
+        The handler, which was added to the root logger.
+    """
+    handler = _LogHandler(pipe)
+    logging.root.addHandler(handler)
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
+    return handler
 
 
 def run_child(

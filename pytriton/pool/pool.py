@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -13,6 +13,7 @@ from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import ModelConfig
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.pool.resources import memory_of
 from pytriton.signature.derive import Derived
 from pytriton.signature.examples import Example
 from pytriton.worker.context import Binding, TritonContext
@@ -73,7 +74,7 @@ class WorkerStatus:
     """What operators see of a worker.
 
     Attributes:
-        kind: ``thread``, ``process`` or ``remote``.
+        kind: ``thread``, ``process`` or ``remote``; ``template`` is none, but forks those that share memory.
         state: ``starting``, ``ready``, ``restarting``, ``leaving``, ``failed`` or ``stopped``.
         pid: Of its process on its host; None if there is none at the moment.
         restarts: How often its process was started again.
@@ -84,6 +85,8 @@ class WorkerStatus:
         host: Its machine, as it calls itself.
         package: Version of pytriton there.
         model: Name of its model.
+        private_bytes: Memory that its process alone has (USS); None for threads and remote workers.
+        pss_bytes: The same, and its part of memory that several processes share: the sum is what all take together.
     """
 
     name: str
@@ -99,6 +102,13 @@ class WorkerStatus:
     package: str = ""
     model: str = ""
     version: int = 1
+    private_bytes: int | None = None
+    pss_bytes: int | None = None
+
+    def with_memory(self) -> WorkerStatus:
+        """The same, with the memory of its process, if it has one of its own that has not ended."""
+        memory = None if self.pid is None or self.kind not in ("process", "template") else memory_of(self.pid)
+        return self if memory is None else replace(self, private_bytes=memory[0], pss_bytes=memory[1])
 
 
 class Worker(Protocol):

@@ -15,16 +15,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from multiprocessing.connection import Pipe
-from typing import Any
+from typing import IO, Any, Protocol
 
 from pytriton import forks
 from pytriton.logs import get_logger
 from pytriton.pool.pipes import MessagePipe, log_child_record
 from pytriton.wire.control import ANSWER, LOG, READY
 
-__all__ = ["ChildProcess"]
+__all__ = ["ChildProcess", "Launch", "Program", "RunningProcess"]
 
 LOGGER = get_logger("pytriton.workers")
 
@@ -39,12 +40,70 @@ importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:-1]))
 """
 
 
+class RunningProcess(Protocol):
+    """A process that was started, as :class:`subprocess.Popen` shows it."""
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """What it writes."""
+
+    @property
+    def stderr(self) -> IO[bytes] | None:
+        """What it writes as errors, if that is apart."""
+
+    def kill(self) -> None:
+        """Kill it; does nothing after its end."""
+
+    def poll(self) -> int | None:
+        """Its exit status, as :meth:`wait` tells it; None before its end."""
+
+    def wait(self) -> int | None:
+        """Wait for its end; returns its exit status, negative for a signal, and None if nobody knows it."""
+
+
+Launch = Callable[[str, int, int, Sequence[int], bool], RunningProcess]
+"""Starts a process: its name, the descriptors of its spec and of its pipe, others, and whether its output is logged."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Starts an interpreter.
+
+    Attributes:
+        module: Its ``main`` gets four or more integers, see :func:`pytriton.pool.pipes.run_child`.
+    """
+
+    module: str
+    environment: dict[str, str]
+
+    def __call__(
+        self, name: str, spec: int, pipe: int, descriptors: Sequence[int], logs_output: bool
+    ) -> subprocess.Popen[bytes]:
+        """Start it; the arguments are those of :data:`Launch`."""
+        paths = json.dumps([path for path in sys.path if isinstance(path, str)])
+        warnings = [f"-W{option}" for option in sys.warnoptions]
+        numbers = map(str, (spec, pipe, os.getpid(), *descriptors))
+        return subprocess.Popen(
+            [sys.executable, *warnings, "-c", BOOTSTRAP, paths, self.module, *numbers, name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if logs_output else None,
+            stderr=subprocess.STDOUT if logs_output else subprocess.PIPE,
+            env=self.environment,
+            pass_fds=(spec, pipe, *descriptors),
+            start_new_session=True,  # Ctrl+C in a terminal reaches the launching process alone; see wait()
+        )
+
+
 class ChildProcess:
-    """Starts a process. The kernel kills it when the thread that made this object ends.
+    """Starts a process. The kernel kills an interpreter when the thread that made this object ends.
 
     Args:
         name: For the log, and for ``ps``.
-        program: Name of a module, whose ``main`` gets four or more integers, see :func:`pytriton.pool.pipes.run_child`.
+        launch: Starts it.
         spec: What the program is given. It is passed in a memory file, as a pipe would block while it is full.
         descriptors: That the process inherits.
         changed: Notified of answers and of the end, with its lock held. :meth:`ask` waits for it.
@@ -59,9 +118,8 @@ class ChildProcess:
     def __init__(
         self,
         name: str,
-        program: str,
+        launch: Launch,
         spec: bytes,
-        environment: dict[str, str],
         descriptors: Sequence[int] = (),
         changed: threading.Condition | None = None,
         logger: logging.Logger = LOGGER,
@@ -76,22 +134,11 @@ class ChildProcess:
         self._has_ended = False
         ours, theirs = Pipe()
         self._pipe = MessagePipe(ours)
-        paths = json.dumps([path for path in sys.path if isinstance(path, str)])
-        warnings = [f"-W{option}" for option in sys.warnoptions]
         try:
             with open(os.memfd_create("pytriton-child"), "wb") as spec_file:
                 spec_file.write(spec)
                 spec_file.seek(0)
-                numbers = spec_file.fileno(), theirs.fileno(), os.getpid(), *descriptors
-                self._process = subprocess.Popen(
-                    [sys.executable, *warnings, "-c", BOOTSTRAP, paths, program, *map(str, numbers), name],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE if logs_output else None,
-                    stderr=subprocess.STDOUT if logs_output else subprocess.PIPE,
-                    env=environment,
-                    pass_fds=(spec_file.fileno(), theirs.fileno(), *descriptors),
-                    start_new_session=True,  # Ctrl+C in a terminal reaches the launching process alone; see wait()
-                )
+                self._process = launch(name, spec_file.fileno(), theirs.fileno(), descriptors, logs_output)
         except BaseException:
             self._pipe.close()
             raise
@@ -113,6 +160,10 @@ class ChildProcess:
     def send(self, command: bytes, *details: Any) -> None:
         """Send a command. Thread-safe; blocks while the pipe is full."""
         self._pipe.send(command, *details)
+
+    def send_descriptors(self, command: bytes, descriptors: Sequence[int]) -> None:
+        """Send a command with copies of descriptors. Thread-safe."""
+        self._pipe.send_descriptors(command, descriptors)
 
     def ask(
         self, question: bytes, value: Any, timeout_s: float, is_cancelled: Callable[[], bool] = lambda: False
@@ -207,7 +258,8 @@ class ChildProcess:
         self._output.flush()
         self._pipe.close()
         self._stream.close()
-        how = f"exit status {status}" if status >= 0 else f"signal {_signal_name(-status)}"
+        how = "an unknown exit status" if status is None else f"exit status {status}"
+        how = f"signal {_signal_name(-status)}" if status is not None and status < 0 else how
         return f"{how}; its last lines:\n" + "\n".join(self._output.tail) if self._output.tail else how
 
 

@@ -16,14 +16,16 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationErr
 from pytriton.introspection import override
 from pytriton.logs import get_logger
 from pytriton.model_config import ModelConfig
-from pytriton.options import SECONDS, check, integer, option, with_none
+from pytriton.options import FLAG, SECONDS, check, integer, option, with_none
 from pytriton.pool.inspection import Inspection
-from pytriton.pool.messages import WorkerSpec
+from pytriton.pool.messages import WorkerSpec, pickled
 from pytriton.pool.pipes import log_levels
 from pytriton.pool.pool import Infer, ServedModel, WorkerPool, Workers, WorkerStatus
-from pytriton.pool.process import ChildProcess
+from pytriton.pool.process import ChildProcess, Program
+from pytriton.pool.process_supervisor import ProcessSupervisor
 from pytriton.pool.resources import WorkerResources, all_gpus, takes_device
-from pytriton.pool.supervisor import PROGRAM, Supervisor, pickled
+from pytriton.pool.supervisor import PROGRAM, Supervisor
+from pytriton.pool.template import Template
 from pytriton.restarts import RestartPolicy
 from pytriton.signature.derive import Derived
 from pytriton.signature.examples import Example
@@ -57,6 +59,9 @@ class Processes(Workers):
             ``"auto"`` is every GPU of the machine. None is no device.
         threads: Value of ``OMP_NUM_THREADS`` and similar variables in a worker, unless this process has them in its
             environment; ``"auto"`` divides the cores among the workers; None sets nothing.
+        share: Whether workers share the memory of what ``factory`` loads: a process of its own, the template, calls it,
+            and forks the workers, which start within milliseconds. Before a worker serves, it calls the callable's
+            method ``after_fork(worker)``, if there is one, with a :class:`pytriton.workers.ForkedWorker`.
         max_requests: A worker that has answered this many is replaced, between two batches; None is never.
         max_restarts: If a worker dies more often within a minute, the model counts as dead. None: it is started again
             for ever, after 10 s at most.
@@ -64,7 +69,8 @@ class Processes(Workers):
         stop_timeout_s: Longest time for a worker to end before it is killed.
 
     Raises:
-        PyTritonValidationError: ``factory`` cannot be called, or ``devices`` are not names.
+        PyTritonValidationError: ``factory`` cannot be called, or takes a device, although it is called once for all
+            workers; ``devices`` are not names.
         PyTritonBadParameterError: A number is out of range.
     """
 
@@ -73,6 +79,7 @@ class Processes(Workers):
     count: int | str = option(AUTO, integer(1, MAX_WORKERS, AUTO))
     devices: Sequence[str] | str | None = None
     threads: int | str | None = option(AUTO, with_none(integer(1, None, AUTO)))
+    share: bool = option(False, FLAG)
     max_requests: int | None = option(None, with_none(integer()))
     max_restarts: int | None = option(None, with_none(integer(0)))
     start_timeout_s: float = option(300.0, SECONDS)
@@ -86,6 +93,11 @@ class Processes(Workers):
                 f'devices are {self.devices!r}; give a list such as ["cuda:0", "cuda:1"], or "auto"'
             )
         check(self)
+        if self.share and self.takes_device():
+            raise PyTritonValidationError(
+                f"factory {self.factory!r} has a parameter device, but with share=True it is called once for all "
+                "workers; choose the device in the callable's method after_fork(worker)"
+            )
 
     def resources(self, cores: int | None = None) -> list[WorkerResources]:
         """The share of each worker; their number is the number of workers.
@@ -126,7 +138,8 @@ class Processes(Workers):
         failure = ""
         with socket.socket(socket.AF_UNIX) as unused:  # no proxy connects
             descriptors = (unused.fileno(),)
-            process = ChildProcess("inspection", PROGRAM, pickled(spec), resources.environment(), descriptors)
+            launch = Program(PROGRAM, resources.environment())
+            process = ChildProcess("inspection", launch, pickled(spec), descriptors)
             for report, value in process.reports(self.start_timeout_s):
                 if report == DERIVED:
                     process.wait()
@@ -167,6 +180,7 @@ class ProcessWorkerPool(WorkerPool):
         self.processes = processes
         self.workers: list[Supervisor] = []
         self._supervisors: list[Supervisor] = []  # of all workers
+        self._templates: list[Template] = []  # the last one forks; there are two during a rebind
         self._supervise: Callable[[int, WorkerResources], Supervisor] | None = None
         self._interrupted = False
 
@@ -175,22 +189,42 @@ class ProcessWorkerPool(WorkerPool):
         processes = self.processes
 
         def supervise(index: int, resources: WorkerResources) -> Supervisor:
-            spec = self._spec(index, resources, f"{sockets}.{index}")
-            restarts = RestartPolicy(processes.max_restarts, FIRST_BACKOFF_S, MAX_BACKOFF_S)
             return Supervisor(
-                spec,
-                restarts,
+                self._spec(index, resources, f"{sockets}.{index}"),
+                self._restarts(),
                 self.model.observation,
                 on_disconnect,
                 on_unrecoverable,
+                self._templates[-1] if self._templates else None,
                 start_timeout_s=processes.start_timeout_s,
                 stop_timeout_s=processes.stop_timeout_s,
             )
 
+        if processes.share:
+            self._make_template(processes)
         self._supervise = supervise
         self._start_missing()
         self._add_ready(len(self._supervisors))
         return self.model.config.decoupled or self._supervisors[0].is_async
+
+    def _restarts(self) -> RestartPolicy:
+        return RestartPolicy(self.processes.max_restarts, FIRST_BACKOFF_S, MAX_BACKOFF_S)
+
+    def _make_template(self, processes: Processes) -> Template:
+        """Start a template, from which workers are forked from now on, and wait until it is ready.
+
+        Raises:
+            PyTritonWorkerError: The factory failed, or workers cannot be forked from its process; the template stays.
+        """
+        resources = replace(self.processes.resources()[0], device=None)
+        spec = replace(self._spec(0, resources, ""), factory=processes.factory)
+        limits = {"start_timeout_s": processes.start_timeout_s, "stop_timeout_s": processes.stop_timeout_s}
+        template = Template(self._title(), spec, self._restarts(), **limits)
+        self._templates.append(template)
+        if self._interrupted:
+            template.interrupt()
+        template.wait_ready(time.monotonic() + processes.start_timeout_s)
+        return template
 
     def _start_missing(self) -> None:
         """Start workers until there are as many as ``processes`` says; none before :meth:`start`."""
@@ -218,7 +252,11 @@ class ProcessWorkerPool(WorkerPool):
 
     @override
     def statuses(self) -> list[WorkerStatus]:
-        return [supervisor.status() for supervisor in list(self._supervisors)]
+        return [each.status() for each in self._processes()]
+
+    def _processes(self) -> list[ProcessSupervisor]:
+        """Of all workers and templates; a copy."""
+        return [*self._templates, *self._supervisors]
 
     @override
     def restart(self) -> None:
@@ -284,16 +322,19 @@ class ProcessWorkerPool(WorkerPool):
         for supervisor in stopped:
             supervisor.join()
 
-    def _spec(self, index: int, resources: WorkerResources, path: str) -> WorkerSpec:
+    def _title(self) -> str:
+        """The model's name in those of its processes."""
         config = self.model.config
-        version = f"-v{config.model_version}" if config.model_version != 1 else ""
+        return config.model_name if config.model_version == 1 else f"{config.model_name}-v{config.model_version}"
+
+    def _spec(self, index: int, resources: WorkerResources, path: str) -> WorkerSpec:
         return WorkerSpec(
-            name=f"{config.model_name}{version}-{index}",
+            name=f"{self._title()}-{index}",
             factory=self.processes.factory,
             takes_device=self.processes.takes_device(),
             resources=resources,
             path=path,
-            config=config,
+            config=self.model.config,
             options=self.model.options,
             trace_config=self.model.trace_config,
             max_requests=self.processes.max_requests,
@@ -308,6 +349,13 @@ class ProcessWorkerPool(WorkerPool):
                 "with another factory, or use bind(..., replace=True) to change that"
             )
         check_factory(infer.factory)
+        if self._templates:
+            self._rebind_template(infer)
+        else:
+            self._rebind_workers(infer)
+        self.processes = replace(self.processes, factory=infer.factory)
+
+    def _rebind_workers(self, infer: Processes) -> None:
         changed: list[Supervisor] = []
         try:
             for supervisor in self._supervisors:
@@ -317,27 +365,50 @@ class ProcessWorkerPool(WorkerPool):
             for supervisor in changed:
                 supervisor.rebind(self.processes.factory, self.processes.takes_device())
             raise
-        self.processes = replace(self.processes, factory=infer.factory)
+
+    def _rebind_template(self, infer: Processes) -> None:
+        """Make another template, and have it fork one worker after the other again, while the others serve."""
+        before = self._templates[-1]
+        try:
+            template = self._make_template(replace(self.processes, factory=infer.factory))
+            if template.is_async != before.is_async:
+                raise PyTritonWorkerError(
+                    "a coroutine function cannot take the place of a plain one, nor the other way round"
+                )
+            for supervisor in self._supervisors:
+                supervisor.fork_from(template)
+        except PyTritonWorkerError:
+            for supervisor in self._supervisors:
+                supervisor.fork_from(before, wait=False)
+            self._end_template(self._templates[-1])
+            raise
+        self._end_template(before)
+
+    def _end_template(self, template: Template) -> None:
+        template.stop()
+        template.join()
+        self._templates.remove(template)
 
     @override
     def interrupt(self) -> None:
         self._interrupted = True
-        for supervisor in list(self._supervisors):
-            supervisor.interrupt()
+        for each in self._processes():
+            each.interrupt()
 
     @override
     def stop(self) -> None:
-        for supervisor in list(self._supervisors):
-            supervisor.stop()
+        for each in self._processes():
+            each.stop()
 
     @override
     def join(self) -> None:
-        for supervisor in list(self._supervisors):
-            supervisor.join()
+        for each in reversed(self._processes()):  # a template ends after its workers
+            each.join()
 
     @override
     def close(self) -> None:
         self.stop()
         self.join()
         self._supervisors.clear()
+        self._templates.clear()
         self.workers.clear()

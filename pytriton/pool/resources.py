@@ -11,7 +11,7 @@ from typing import Any
 
 from pytriton.introspection import signature_of
 
-__all__ = ["THREAD_COUNTS", "WorkerResources", "all_gpus", "takes_device"]
+__all__ = ["THREAD_COUNTS", "WorkerResources", "all_gpus", "memory_of", "takes_device"]
 
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/gpus")  # has one folder per GPU
@@ -75,3 +75,13 @@ def all_gpus(environment: Mapping[str, str] = os.environ, driver: Path = NVIDIA_
 def _visible_gpus(environment: Mapping[str, str]) -> list[str] | None:
     given = environment.get(CUDA_VISIBLE_DEVICES)
     return None if given is None else [item.strip() for item in given.split(",") if item.strip() not in ("", "-1")]
+
+
+def memory_of(pid: int) -> tuple[int, int] | None:
+    """The memory of a process, in bytes: private (USS), and proportional (PSS); None if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return None
+    sizes = {name: 1024 * int(size) for name, size in re.findall(r"(\w+): +(\d+) kB", text)}
+    return sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0), sizes.get("Pss", 0)

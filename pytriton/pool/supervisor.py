@@ -10,24 +10,25 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pytriton import forks
 from pytriton.exceptions import PyTritonWorkerError
+from pytriton.introspection import override
 from pytriton.logs import get_logger
 from pytriton.pool.batch_reports import BatchCounter
-from pytriton.pool.messages import WorkerSpec, dumps
+from pytriton.pool.messages import WorkerSpec, pickled
 from pytriton.pool.pipes import log_levels
 from pytriton.pool.pool import WorkerStatus
-from pytriton.pool.process import ChildProcess
+from pytriton.pool.process import ChildProcess, Launch, Program
+from pytriton.pool.process_supervisor import ANSWER_TIMEOUT_S, ProcessSupervisor
+from pytriton.pool.template import Template
 from pytriton.restarts import RestartPolicy
-from pytriton.threads import keep_running
-from pytriton.wire.arena import limit_of
 from pytriton.wire.control import (
     CONNECTED,
     DISCONNECTED,
     DRAIN,
-    FAILED,
     MAX_REQUESTS,
     OBSERVE,
     QUIET,
@@ -44,7 +45,6 @@ __all__ = ["Supervisor"]
 LOGGER = get_logger("pytriton.workers")
 
 PROGRAM = "pytriton.pool.worker_main"
-ANSWER_TIMEOUT_S = 0.5
 RECONNECT_S = 1.0  # a proxy that waits for a worker is accepted as soon as there is one
 
 
@@ -52,12 +52,11 @@ RECONNECT_S = 1.0  # a proxy that waits for a worker is accepted as soon as ther
 class _Reported:
     """What the present process has reported."""
 
-    ready_since: float | None = None
     is_connected: bool = False
     is_leaving: bool = False  # it answers its last batches, and another process follows
 
 
-class Supervisor:
+class Supervisor(ProcessSupervisor):
     """Runs the worker of one instance in one process after the other. It is the :class:`Worker` of its pool.
 
     This process owns the socket that the proxy connects to, and each worker process inherits it. So a proxy that
@@ -67,11 +66,11 @@ class Supervisor:
         restarts: When a process that has died is started again.
         on_disconnect: Called when a proxy has disconnected.
         on_unrecoverable: Called when the callable asks to stop the server.
+        template: Forks the processes; None: each calls the factory itself.
         start_timeout_s: Longest time until the callable is made and warmed up.
         stop_timeout_s: Longest time for a process to end before it is killed.
 
     Attributes:
-        is_async: Whether the callable is a coroutine function; valid once the worker is ready.
         was_dismissed: Whether the server closed the last proxy that disconnected; False if that proxy died.
     """
 
@@ -82,53 +81,38 @@ class Supervisor:
         observation: Observation,
         on_disconnect: Callable[[], None],
         on_unrecoverable: Callable[[], None],
+        template: Template | None = None,
         *,
         start_timeout_s: float,
         stop_timeout_s: float,
     ) -> None:
-        self.is_async = self.was_dismissed = False
+        super().__init__(
+            spec.name,
+            f"worker {spec.name}",
+            "process",
+            restarts,
+            start_timeout_s=start_timeout_s,
+            stop_timeout_s=stop_timeout_s,
+        )
+        self.was_dismissed = False
         self._spec = spec
-        self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
+        self._template = self._forked_from = template  # of the next process, and of the last one
+        self._died_from: Template | None = None  # of the last process that has died
         self._observation = observation
         self._batches = BatchCounter(observation, spec.config)
         self._on_disconnect = on_disconnect
         self._on_unrecoverable = on_unrecoverable
-        self._restarts = restarts
-        self._changed = threading.Condition()  # guards what follows
-        self._process: ChildProcess | None = None
         self._reported = _Reported()
-        self._has_started = False  # a process was ready once
-        self._started = 0  # how many processes
-        self._last_death = ""
-        self._changed_at = time.time()  # when the state began that status() tells
         self._proxy_waits = False  # the proxy of a process that has ended may wait for the next one, with requests
-        self._failure: str | None = None  # why there are no more restarts
-        self._interrupted = False
-        self._stopped = threading.Event()
-        self._kill_at = 0.0  # in time.monotonic() seconds; set by stop()
         self._listener = listening(spec.path)
         observation.follow(self._observe)
         forks.register(self)
-        self._thread = keep_running(self._supervise, f"pytriton-{spec.name}")
+        self._begin()
 
     def after_fork(self) -> None:
         """In a forked child, do not listen: proxies that connect after the parent's end would wait for ever."""
         self._changed = threading.Condition()
         forks.abandon(self._listener.fileno())
-
-    def wait_ready(self, deadline: float) -> None:
-        """Wait until the callable is made and warmed up, or a deadline in :func:`time.monotonic` seconds.
-
-        Raises:
-            PyTritonWorkerError: The factory failed, the process died, or the deadline has passed.
-        """
-        if not self._wait_for(lambda: self._has_started, deadline):
-            reason = self._failure or ("it was stopped" if self._stopped.is_set() else "it took too long")
-            raise PyTritonWorkerError(f"worker {self._spec.name} could not be started: {reason}")
-
-    def is_alive(self) -> bool:
-        """Whether the instance can answer, now or after a restart."""
-        return not self._stopped.is_set() and self._thread.is_alive() and self._failure is None
 
     def is_connected(self) -> bool:
         """Whether a proxy is connected, or waits for the next process."""
@@ -137,32 +121,18 @@ class Supervisor:
     def _may_reconnect(self) -> bool:
         if not self._proxy_waits or not self.is_alive():
             return False
-        ready_since = self._reported.ready_since
+        ready_since = self._ready_since
         return ready_since is None or time.monotonic() < ready_since + RECONNECT_S
 
+    @override
     def status(self) -> WorkerStatus:
-        """What operators see of it. Thread-safe."""
-        with self._changed:
-            process, reported = self._process, self._reported
-            if self._failure is not None:
-                state = "failed"
-            elif self._stopped.is_set():
-                state = "stopped"
-            elif process is not None and reported.ready_since is not None:
-                state = "ready"
-            else:
-                state = "restarting" if self._has_started else "starting"
-            pid, restarts = None if process is None else process.pid, max(0, self._started - 1)
-            device = self._spec.resources.device or ""
-            return WorkerStatus(
-                self._spec.name, "process", state, pid, restarts, self._last_death, self._changed_at, device=device
-            )
+        return replace(super().status(), device=self._spec.resources.device or "")
 
     def restart(self) -> None:
         """Replace the process by a new one when it has answered its batches. Does not wait for that. Thread-safe."""
         with self._changed:
             process = self._process
-            if process is None or self._reported.ready_since is None:
+            if process is None or self._ready_since is None:
                 return
             self._reported.is_leaving = True
         process.send(DRAIN)
@@ -172,7 +142,7 @@ class Supervisor:
         process = self._process
         if self._may_reconnect():
             return 0.0
-        if process is None or self._reported.ready_since is None:
+        if process is None or self._ready_since is None:
             return math.inf
         return float(process.ask(QUIET, None, ANSWER_TIMEOUT_S) or 0.0)
 
@@ -208,7 +178,7 @@ class Supervisor:
             return not is_over()
 
     def rebind(self, factory: Callable[..., Any], takes_device: bool) -> None:
-        """Serve what another factory makes, in this process and in those that follow it.
+        """Serve what another factory makes, in this process and in those that follow it. There is no template.
 
         Raises:
             PyTritonWorkerError: The present process could not; the factory is unchanged.
@@ -217,7 +187,7 @@ class Supervisor:
         spec = replace(before, factory=factory, takes_device=takes_device)
         new_spec, answer = pickled(spec), None
         self._spec = spec  # for a process that starts from now on
-        while self._wait_for(lambda: self._reported.ready_since is not None, deadline):
+        while self._wait_for(lambda: self._ready_since is not None, deadline):
             process, remaining_s = self._process, deadline - time.monotonic()
             if process is not None:
                 answer = process.ask(REBIND, new_spec, remaining_s, lambda: self._interrupted)
@@ -228,139 +198,86 @@ class Supervisor:
             reason = answer or "it did not answer"
             raise PyTritonWorkerError(f"worker {spec.name} could not replace its callable: {reason}")
 
-    def _wait_for(self, condition: Callable[[], bool], deadline: float) -> bool:
-        """Wait for a condition; False at the deadline, after an interruption, or when the worker has ended."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: condition() or self._interrupted or not self.is_alive(), max(0.0, deadline - time.monotonic())
-            )
-            return condition()
+    def fork_from(self, template: Template, wait: bool = True) -> None:
+        """Replace the process, when it has answered its batches, by one that another template forks.
 
-    def interrupt(self) -> None:
-        """Abort a first start, or a :meth:`rebind`, that another thread waits for. Thread-safe."""
-        with self._changed:
-            self._interrupted = True
-            self._changed.notify_all()
-        if not self._has_started:
-            self.stop()
+        Args:
+            template: Forks the processes that follow.
+            wait: Until the new process is ready.
 
+        Raises:
+            PyTritonWorkerError: The new process could not be started, or was not ready in time.
+        """
+        deadline = time.monotonic() + self._start_timeout_s
+        self._template, self._died_from = template, None
+
+        def is_settled() -> bool:
+            return self._ready_since is not None and not self._reported.is_leaving
+
+        def has_failed() -> bool:
+            return self._died_from is template
+
+        while self._wait_for(lambda: is_settled() or has_failed(), deadline if wait else 0.0) and not has_failed():
+            if self._forked_from is template:
+                return
+            self.restart()
+        if wait and self.is_alive():
+            reason = self._last_death if has_failed() else "it took too long"
+            raise PyTritonWorkerError(f"{self._title} could not be forked again: {reason}")
+
+    @override
     def stop(self) -> None:
-        """End the process when its callable has returned, without a restart. Does not wait for that."""
-        with self._changed:
-            if not self._stopped.is_set():
-                self._kill_at = time.monotonic() + self._stop_timeout_s
-            self._stopped.set()
-            self._changed.notify_all()
-        process = self._process
-        if process is not None:
-            process.stop()
+        super().stop()
+        if self._template is not None:
+            self._template.wake()
 
-    def join(self) -> None:
-        """Wait for the end after :meth:`stop`, and kill the process when it has taken ``stop_timeout_s``."""
-        self._thread.join(max(0.0, self._kill_at - time.monotonic()))
-        while self._thread.is_alive():
-            process = self._process
-            if process is not None:
-                LOGGER.warning(
-                    "worker %s (process %d) did not end within stop_timeout_s; it is killed",
-                    self._spec.name,
-                    process.pid,
-                )
-                process.kill()
-            self._thread.join(ANSWER_TIMEOUT_S)
+    @override
+    def _start(self) -> ChildProcess:
+        template, descriptors = self._template, (self._listener.fileno(),)
+        spec = replace(self._spec, log_levels=log_levels())
+        launch: Launch = Program(PROGRAM, self._spec.resources.environment())
+        if template is not None:
+            launch = partial(template.fork, is_cancelled=self._stopped.is_set)
+            spec = replace(spec, factory=object, takes_device=False)  # the template has called it
+        self._forked_from = template
+        return ChildProcess(self._name, launch, pickled(spec), descriptors, self._changed)
 
-    def _supervise(self) -> None:
-        try:
-            while not self._stopped.is_set():
-                try:
-                    death = self._run_process()
-                except PyTritonWorkerError:
-                    raise
-                except BaseException as error:
-                    death = self._abandon(error)
-                if death is not None and not self._stopped.is_set() and not self._wait_before_restart(death):
-                    return
-        except PyTritonWorkerError as error:
-            self._give_up(str(error))
-        except BaseException as error:
-            LOGGER.exception("worker %s is not supervised any more", self._spec.name)
-            self._give_up(f"{type(error).__name__}: {error}")
-        finally:
-            with suppress(OSError):
-                os.unlink(self._spec.path)
-            self._observation.unfollow(self._observe)
-            with suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)  # also if a child has inherited it
-            self._listener.close()  # which tells a proxy that waits that no process follows
-            with self._changed:
-                self._changed.notify_all()
+    @override
+    def _end_process(self) -> bool:
+        is_leaving = self._reported.is_leaving
+        self._proxy_waits = self._proxy_waits or self._reported.is_connected
+        self._reported = _Reported()
+        return is_leaving
 
-    def _run_process(self) -> str | None:
-        """Start a process and follow it to its end; returns how it died, None if it has reached ``max_requests``."""
-        began = time.monotonic()
-        spec = pickled(replace(self._spec, log_levels=log_levels()))
-        try:
-            environment = self._spec.resources.environment()
-            descriptors = (self._listener.fileno(),)
-            process = ChildProcess(self._spec.name, PROGRAM, spec, environment, descriptors, self._changed)
-        except OSError as error:
-            return f"no process can be started: {error}{limit_of(error)}"
-        LOGGER.info("worker %s is starting: process %d", self._spec.name, process.pid)
-        with self._changed:
-            self._process, self._changed_at = process, time.time()
-            self._started += 1
-        if self._stopped.is_set():  # stop() may have seen no process
-            process.stop()
-        failure = None
-        # wait_ready() has a deadline for the first process.
-        for report, *details in process.reports(self._start_timeout_s if self._has_started else math.inf):
-            if report == READY:
-                LOGGER.info("worker %s is ready after %.1f s", self._spec.name, time.monotonic() - began)
-            if report == FAILED:
-                failure = details[0].rstrip()
-            elif report == REPORT:
-                self._batches.count(*details)
-            else:
-                self._handle(process, report, *details)
-        is_leaving = self._forget_process()
-        ended = process.wait()
-        if is_leaving:
-            LOGGER.info("worker %s has answered its requests, and is replaced", self._spec.name)
-            return None
-        self._last_death = failure or f"process {process.pid} ended with {ended}"
-        return f"\n{failure}" if failure else self._last_death
-
+    @override
     def _forget_process(self) -> bool:
-        """Note that the process has ended; returns whether it was to be replaced."""
-        with self._changed:
-            is_leaving = self._reported.is_leaving
-            self._proxy_waits = self._proxy_waits or self._reported.is_connected
-            self._reported, self._process, self._changed_at = _Reported(), None, time.time()
-            self._changed.notify_all()
+        is_leaving = super()._forget_process()
         self._batches.cancel_all()
         return is_leaving
 
-    def _abandon(self, error: BaseException) -> str:
-        """Kill the process, as it cannot be followed, for instance without a free descriptor; returns why."""
-        LOGGER.exception("worker %s cannot be followed, and is killed", self._spec.name)
-        process = self._process
-        self._forget_process()
-        if process is not None:
-            process.kill()
-            process.wait()
-        self._last_death = f"it could not be followed, {type(error).__name__}: {error}"
-        return self._last_death
+    @override
+    def _note_death(self, how: str) -> None:
+        self._died_from = self._forked_from
+        super()._note_death(how)
 
+    @override
+    def _release(self) -> None:
+        with suppress(OSError):
+            os.unlink(self._spec.path)
+        self._observation.unfollow(self._observe)
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # also if a child has inherited it
+        self._listener.close()  # which tells a proxy that waits that no process follows
+
+    @override
     def _handle(self, process: ChildProcess, report: bytes, *details: Any) -> None:
-        """Note what the process has reported, then act on it."""
+        if report == REPORT:
+            self._batches.count(*details)
+            return
         reported = self._reported
         with self._changed:
             self._changed_at = time.time()
-            if report == READY:
-                reported.ready_since, self._has_started = time.monotonic(), True
-                self._restarts.record_ready(reported.ready_since)
-                (self.is_async,) = details
-            elif report == CONNECTED:
+            if report == CONNECTED:
                 reported.is_connected, self._proxy_waits = True, False
             elif report == DISCONNECTED:
                 reported.is_connected, self.was_dismissed = details
@@ -382,31 +299,3 @@ class Supervisor:
         process = self._process
         if process is not None:
             process.send(OBSERVE)
-
-    def _wait_before_restart(self, death: str) -> bool:
-        """Wait as long as the restart policy says; False if there is no restart, or was no first start."""
-        backoff_s = self._restarts.record_death(time.monotonic())
-        if self._has_started and backoff_s is not None:
-            LOGGER.warning("worker %s died and is started again in %.1f s: %s", self._spec.name, backoff_s, death)
-            self._stopped.wait(backoff_s)
-            return True
-        if self._has_started:
-            LOGGER.error("worker %s died %d times; giving up: %s", self._spec.name, self._restarts.deaths, death)
-        self._give_up(death)
-        return False
-
-    def _give_up(self, reason: str) -> None:
-        with self._changed:
-            self._failure, self._last_death, self._changed_at = reason, reason, time.time()
-            self._changed.notify_all()
-
-
-def pickled(spec: Any) -> bytes:
-    """Pickle what a worker process is told; raises PyTritonWorkerError if its factory cannot be pickled."""
-    try:
-        return dumps(spec)
-    except Exception as error:
-        raise PyTritonWorkerError(
-            f"the factory cannot be pickled, {type(error).__name__}: {error}; create the objects that it needs "
-            "within it"
-        ) from error

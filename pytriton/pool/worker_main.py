@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import socket
 import sys
@@ -42,37 +43,44 @@ from pytriton.worker.interfaces import Channel, Executor
 from pytriton.worker.results import is_async
 from pytriton.worker.warmup import warm_up
 
-__all__ = ["WorkerRunner", "main"]
+__all__ = ["WorkerRunner", "inference_callable", "main", "prepare", "serve_worker"]
 
 LOGGER = get_logger("pytriton.worker")
 
 
 def main(spec: int, pipe: int, parent: int, listener: int) -> None:
     """Run a worker to its end; ``listener`` is the socket that the instance's proxy connects to."""
-    run_child(lambda file, pipe: _serve(file, pipe, listener), spec, pipe, parent, [listener])
+    run_child(lambda file, pipe: serve_worker(file, pipe, listener), spec, pipe, parent, [listener])
 
 
-def _serve(file: IO[bytes], pipe: MessagePipe, listener: int) -> None:
+def serve_worker(
+    file: IO[bytes],
+    pipe: MessagePipe,
+    listener: int,
+    change: Callable[[WorkerSpec], WorkerSpec] = lambda spec: spec,
+) -> None:
+    """Run a worker to its end, whose changed spec the file has, or an :class:`Inspection`."""
     try:
         spec: WorkerSpec | Inspection = pickle.load(file)
-        _prepare(spec, pipe)
+        prepare(spec, pipe)
         if isinstance(spec, Inspection):
             pipe.send(*spec.report())
             return
-        runner = WorkerRunner(spec, pipe, socket.socket(fileno=listener))
+        runner = WorkerRunner(change(spec), pipe, socket.socket(fileno=listener))
     except BaseException:
         pipe.send(FAILED, traceback.format_exc())
         return
     runner.run()
 
 
-def _prepare(spec: WorkerSpec | Inspection, pipe: MessagePipe) -> None:
-    """Set the process up before the user's code runs."""
+def prepare(spec: WorkerSpec | Inspection, pipe: MessagePipe) -> logging.Handler:
+    """Set the process up before the user's code runs; returns what sends log records through the pipe."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # it is a pipe, and its lines are for a log
-    log_through(pipe, spec.log_levels)
+    handler = log_through(pipe, spec.log_levels)
     if spec.trace_config is not None and wants_telemetry(spec.trace_config):
         ensure_telemetry_tracer(spec.trace_config)
+    return handler
 
 
 class WorkerRunner:
@@ -88,7 +96,7 @@ class WorkerRunner:
         self._pipe = pipe
         self._connecting = threading.Lock()
         self._proxies = 0
-        self._function = _inference_callable(spec)
+        self._function = inference_callable(spec)
         self._observation = WorkerObservation(
             spec.max_requests, partial(pipe.send, MAX_REQUESTS), partial(pipe.send, REPORT)
         )
@@ -152,7 +160,7 @@ class WorkerRunner:
     def _rebind(self, pickled: bytes) -> str:
         """Serve what another factory makes; returns an empty text, or why that failed."""
         try:
-            function = _inference_callable(pickle.loads(pickled))
+            function = inference_callable(pickle.loads(pickled))
             if is_async(function) != is_async(self._function):
                 raise PyTritonValidationError(
                     "a coroutine function cannot take the place of a plain one, nor the other way round"
@@ -185,7 +193,8 @@ class _BorrowedExecutor:
         pass
 
 
-def _inference_callable(spec: WorkerSpec) -> Any:
+def inference_callable(spec: WorkerSpec) -> Any:
+    """What the factory makes, as it serves the model; raises as :class:`WorkerRunner`."""
     function = spec.call_factory()
     if not callable(function):
         raise PyTritonValidationError(f"the factory returned {function!r}, which cannot be called")

@@ -18,7 +18,7 @@ from pytriton.exceptions import PyTritonServerError
 from pytriton.logs import get_logger
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.pipes import log_levels
-from pytriton.pool.process import ChildProcess
+from pytriton.pool.process import ChildProcess, Program
 from pytriton.rest.announcement import announcement
 from pytriton.rest.config import AppSpec, EdgeFiles, RestConfig
 from pytriton.rest.host import Answer, serve
@@ -312,9 +312,8 @@ class AppProcess:
             try:
                 process = ChildProcess(
                     f"pytriton-rest:{config.port}",
-                    "pytriton.rest.process",
+                    Program("pytriton.rest.process", {**SETTINGS, **os.environ}),
                     pickle.dumps(spec),
-                    {**SETTINGS, **os.environ},
                     spec.descriptors(),
                     logger=LOGGER,
                     logs_output=False,

@@ -102,7 +102,7 @@ class Spending:
         self._estimate: Estimate | None = None
         self._reserved = 0
         self._produced = 0
-        self._told: int | None = None
+        self._reported: int | None = None
 
     @classmethod
     def of(cls, scope: Any) -> Spending:
@@ -150,8 +150,8 @@ class Spending:
             RestError: As :meth:`produced`.
         """
         if self._estimate is not None:
-            chunks, told = _count_outputs(outputs)
-            self._told = told if self._told is None else self._told + (told or 0)
+            chunks, reported = _count_outputs(outputs)
+            self._reported = reported if self._reported is None else self._reported + (reported or 0)
             self.produced(chunks)
 
     def count_rows(self, rows: Sequence[Arrays]) -> None:
@@ -160,9 +160,9 @@ class Spending:
             for row in rows:
                 self.count_row(row)
 
-    def told(self, tokens: int | None) -> None:
-        """Take the number of all tokens from the model, if it tells."""
-        self._told = tokens
+    def report(self, tokens: int | None) -> None:
+        """Take the number of all tokens that the model reports; None if it does not."""
+        self._reported = tokens
 
     def __enter__(self) -> Spending:
         return self
@@ -170,8 +170,8 @@ class Spending:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._permit is None or self._estimate is None:
             return
-        used = self._estimate.prompt + self._produced if self._told is None else self._told
-        is_refused = isinstance(error, RestError) and not self._produced and self._told is None
+        used = self._estimate.prompt + self._produced if self._reported is None else self._reported
+        is_refused = isinstance(error, RestError) and not self._produced and self._reported is None
         self._permit.settle(self._reserved, 0 if is_refused else used)
 
 

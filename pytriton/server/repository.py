@@ -13,6 +13,7 @@ from pathlib import Path
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.logs import get_logger
+from pytriton.model_config.field_table import with_own_batcher
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.server.backends import BACKEND, NO_PYTHON_BACKEND, PythonBackend
@@ -93,7 +94,8 @@ def write_model(
     file, text = version / ENDPOINT_FILE, json.dumps(endpoint)
     if not in_place or not file.exists() or file.read_text() != text:
         file.write_text(text)
-    ModelConfigGenerator(config, BACKEND if native else None).write(folder / CONFIG_FILE)
+    served = with_own_batcher(config) if native and batches_in_flight is None else config
+    ModelConfigGenerator(served, BACKEND if native else None).write(folder / CONFIG_FILE)
     _touch(folder)
 
 

@@ -200,10 +200,10 @@ class _Derivation:
         if found.passes == LISTS and name not in found.listed and "shape" in schema:
             problem = f"is an array beside lists ({_listed(found.listed)}), one for all rows"
             found.refuse(name, problem, f'{name}: list[Float32[np.ndarray, "3 224 224"]] (of jaxtyping)')
-        told: Schema = {"description": found.told[name]} if name in found.told else {}
+        described: Schema = {"description": found.descriptions[name]} if name in found.descriptions else {}
         if parameter is not None and parameter.default not in (parameter.empty, None) and not self._passes_arrays:
-            told |= default_of(parameter.default)
-        return {**told, **schema}, optional
+            described |= default_of(parameter.default)
+        return {**described, **schema}, optional
 
     def _line(self, name: str) -> str:
         if self.found.passes == BATCH:

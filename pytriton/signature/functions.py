@@ -47,7 +47,7 @@ class Described:
         is_async: Whether it is a coroutine function, or an async generator function.
         streams: Whether it answers a request with several values.
         summary: The first paragraph of its docstring.
-        told: What the docstring says of each parameter.
+        descriptions: What the docstring says of each parameter.
     """
 
     function: Any
@@ -62,7 +62,7 @@ class Described:
     is_async: bool = False
     streams: bool = False
     summary: str = ""
-    told: dict[str, str] = field(default_factory=dict)
+    descriptions: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -153,7 +153,7 @@ def describe(function: Any) -> Described:
         or (get_origin(found.hints.get("return")) or found.hints.get("return")) in ONLY_STREAMS
     )
     docstring = Docstring.of(function)
-    found.summary, found.told = docstring.summary, docstring.parameters
+    found.summary, found.descriptions = docstring.summary, docstring.parameters
     found.passes = passes or (REQUESTS if _takes_requests(found) else VALUES)
     if above and found.passes == VALUES:
         raise PyTritonValidationError(

@@ -20,6 +20,7 @@ leave               worker          it wants to drain: no further batch, please
 bye                 both            the end of a connection is nobody's death
 taken               worker          the callable is about to get this batch
 probe               program         nothing; tells the sender whether the peer is there
+fork                program         to a template: fork a worker with the descriptors that follow
 quiet               program         question: seconds since the last batch; 0 while one is answered
 rebind              program         question: call the factory of this pickled ``WorkerSpec`` and serve its callable;
                                     answered with an empty text, or with the traceback
@@ -38,7 +39,7 @@ HELLO, WELCOME, REFUSED, READY, TAKEN, LEAVE, BYE, PROBE, OBSERVE, REPORT, DERIV
     *(b"hello", b"welcome", b"refused", b"ready", b"taken", b"leave", b"bye", b"probe"),
     *(b"observe", b"report", b"derived"),
 )
-FAILED, DRAIN, QUIET, REBIND, ANSWER, CONNECTED, DISCONNECTED, UNRECOVERABLE, MAX_REQUESTS, LOG, END_PAGES = (
+FAILED, DRAIN, QUIET, REBIND, ANSWER, CONNECTED, DISCONNECTED, UNRECOVERABLE, MAX_REQUESTS, LOG, END_PAGES, FORK = (
     *(b"failed", b"drain", b"quiet", b"rebind", b"answer", b"connected", b"disconnected"),
-    *(b"unrecoverable", b"max_requests", b"log", b"end pages"),
+    *(b"unrecoverable", b"max_requests", b"log", b"end pages", b"fork"),
 )

@@ -80,12 +80,15 @@ class Spans(BatchObserver):
     """
 
     def __init__(self, model: str, version: int, frame: Frame) -> None:
-        attributes = {"pytriton.model": model, "pytriton.version": version, "pytriton.requests": frame.requests}
+        attributes: dict[str, Any] = {"pytriton.model": model, "pytriton.version": version}
+        attributes["pytriton.requests"] = frame.requests
         self._execute: dict[int, Span] = {}
         self._callable: dict[int, Span] = {}
         for index, entry in json.loads(frame.metadata).items():
             trace = entry.get("trace")
             if trace is not None:
+                if "reason" in trace:  # of the native proxy's batcher
+                    attributes["pytriton.batch_reason"] = trace["reason"]
                 span = start_span_from_remote(trace["context"], EXECUTE_SPAN, trace["since_ns"], **attributes)
                 self._execute[int(index)] = span
                 self._callable[int(index)] = start_span_from_span(span, CALLABLE_SPAN, **attributes)

@@ -100,7 +100,10 @@ def bind(triton, name, infer_func, max_batch_size=MAX_BATCH_SIZE):
         outputs = [Tensor(name="result", dtype=np.float32, shape=(WIDTH,))]
     if model == "stream":
         inputs.append(Tensor(name="COUNT", dtype=np.int32, shape=(1,)))
-    config = ModelConfig(max_batch_size=max_batch_size, batcher=DynamicBatcher(), decoupled=model == "stream")
+    batcher = DynamicBatcher(
+        preserve_ordering=os.environ.get("BENCH_BATCHER") == "server"
+    )  # else the proxy makes batches
+    config = ModelConfig(max_batch_size=max_batch_size, batcher=batcher, decoupled=model == "stream")
     triton.bind(model_name=name, infer_func=infer_func, inputs=inputs, outputs=outputs, config=config)
 
 

@@ -236,6 +236,7 @@ bool LocalWorker::reply(Task& task) {
     const bool isolate = up_to(random_, 1);
     frame.kind = Kind::error;
     frame.metadata = std::string(R"({"message":"no","code":"INTERNAL","isolate":)") + (isolate ? "true}" : "false}");
+    if (chance == 11) frame.metadata = "{";  // no error
     more = false;
   } else if (chance < 18 && streams_) {
     frame.kind = Kind::end;

@@ -9,6 +9,7 @@
 #include "chance.h"
 #include "local_worker.h"
 #include "proxy/concurrent_executor.h"
+#include "proxy/scheduled_executor.h"
 #include "server.h"
 #include "worker.h"
 
@@ -37,6 +38,10 @@ void wait_for(const std::atomic<int>& count, const std::string& what) {
     if (std::chrono::steady_clock::now() > deadline) broken(what);
     std::this_thread::sleep_for(kPause);
   }
+}
+
+QueuedRequest queued_request(const TicketPointer& ticket, const Model& model) {
+  return queued(std::make_shared<Request>(make_request(ticket), nullptr, false), model);
 }
 
 // Cancels some requests early, and all at last: a worker may wait for that.
@@ -73,6 +78,57 @@ class Clients {
   std::vector<TicketPointer> tickets_;
   std::thread thread_;
 };
+
+// The life of two instances whose batches a scheduler makes, as the server's threads hand requests over one by one. All
+// that they accept is answered, unless the requests' clients or a worker end it.
+template <typename AnyWorker>
+void live_scheduled(const std::string& path, uint64_t requests, Random& random) {
+  Model model = description(false);
+  model.has_various_shapes = true;
+  BatchPolicy policy;
+  policy.most_rows = kMostRequests;
+  if (up_to(random, 2) == 0) policy.preferred_rows = {2};
+  if (up_to(random, 2) == 0) policy.delay = std::chrono::microseconds(200);
+  const auto arrivals = std::make_shared<Arrivals>();
+  int64_t waiting = 0;
+  auto scheduler = std::make_unique<Scheduler>(
+      policy, arrivals, [&](const Scheduler::Changes& changes) { waiting += changes.waiting; },
+      [](const Request& request) { return request.is_cancelled(); },
+      [](const Requests& requests) { fail(requests, Times(), Code::unavailable, "too late"); });
+  const std::array<std::string, 2> paths = {path, path + "2"};
+  std::array<std::unique_ptr<AnyWorker>, 2> workers;
+  std::array<std::unique_ptr<ScheduledExecutor>, 2> instances;
+  Clients clients(random());
+  for (size_t index = 0; index < paths.size(); ++index) {
+    workers[index] = std::make_unique<AnyWorker>(paths[index], false, random());
+    instances[index] = std::make_unique<ScheduledExecutor>(
+        std::make_unique<WorkerConnection>(paths[index], "model", "instance"), model, nullptr, *scheduler);
+  }
+  const auto hand_over = [&](uint64_t seed) {
+    Random own(seed);
+    for (uint64_t left = requests; left > 0; --left) {
+      const uint64_t columns = kColumns[up_to(own, kColumns.size() - 1)];
+      const auto ticket =
+          std::make_shared<Ticket>(std::vector<float>(columns, static_cast<float>(up_to(own, 1 << 20))));
+      clients.add(ticket);
+      arrivals->announce();
+      if (up_to(own, 20) == 0) arrivals->announce();  // of one that does not come
+      if (up_to(own, 20) == 0) std::this_thread::sleep_for(kPause / 10);
+      std::vector<QueuedRequest> call(1, queued_request(ticket, model));
+      scheduler->enqueue(std::move(call));
+      if (up_to(own, 20) == 0) scheduler->step_aside();
+    }
+  };
+  std::thread other(hand_over, random());
+  hand_over(random());
+  other.join();
+  if (up_to(random, 1) == 0) workers[up_to(random, 1)].reset();  // its requests fail, as there is no other in its place
+  wait_for(Ticket::open, "every request has its last response");
+  for (auto& instance : instances) instance.reset();
+  scheduler.reset();
+  if (waiting) broken("no request is counted as waiting that does not");
+  if (Ticket::open.load() || Ticket::unreleased.load()) broken("no request is left when its instances have ended");
+}
 
 // One instance's life; at times it ends while batches are in flight.
 template <typename AnyWorker>
@@ -116,6 +172,8 @@ int main(int count, char** arguments) {
   for (auto left = std::strtoll(arguments[3], nullptr, 10); left > 0; left -= kBatchesPerLife, ++lives) {
     const auto any_live = lives % 2 ? live<LocalWorker> : live<Worker>;
     any_live(path, lives % 3 != 0, lives % 3 == 1, kBatchesPerLife, random);
+    const auto any_scheduled = lives % 2 ? live_scheduled<LocalWorker> : live_scheduled<Worker>;
+    any_scheduled(path, kBatchesPerLife, random);
   }
   std::printf("%llu lives\n", static_cast<unsigned long long>(lives));
 }

@@ -66,6 +66,14 @@ def test_a_worker_answers_no_batch_that_another_connection_has(folders):
     run(build(folders, "connections", ADDRESSES), ".")
 
 
+def test_batches_leave_as_the_scheduler_says(folders):
+    run(build(folders, "scheduling", THREADS))
+
+
+def test_a_latency_target_is_kept_under_each_load_in_simulated_time(folders):
+    run(build(folders, "latency_target", THREADS))
+
+
 @pytest.mark.parametrize(
     "target",
     ["frame", "json", *(pytest.param(name, marks=needs_simdjson) for name in OF_SIMDJSON)],

@@ -116,6 +116,7 @@ class Conversation {
       const bool isolate = up_to(random_, 1);
       frame.kind = Kind::error;
       frame.metadata = std::string(R"({"message":"no","code":"INTERNAL","isolate":)") + (isolate ? "true}" : "false}");
+      if (chance == 11) frame.metadata = "{";  // no error
     } else if (chance < 18 && streams_) {
       frame.kind = Kind::end;
       more = false;

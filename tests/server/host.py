@@ -67,8 +67,10 @@ triton = Triton(
     triton_lifecycle_policy=TritonLifecyclePolicy(restart_server="final" not in sys.argv),
 )
 if "workers" in sys.argv:  # the functions are the main module's, which has no guard
-    functions = {"double": Processes(lambda: double, count=2), "gated": Processes(lambda: gated, count=1)}
-    functions["fatal"] = Processes(lambda: fatal, count=1)
+    share = "shared" in sys.argv
+    functions = {"double": Processes(lambda: double, count=2, share=share)}
+    functions["gated"] = Processes(lambda: gated, count=1, share=share)
+    functions["fatal"] = Processes(lambda: fatal, count=1, share=share)
 elif "hang" in sys.argv:
     functions = {"double": Processes(hang, count=1, stop_timeout_s=0.5)}
 else:

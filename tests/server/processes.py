@@ -88,8 +88,15 @@ def workers_of(model: str) -> list[int]:
 
 
 def is_worker(pid: int) -> bool:
-    """Whether a process is a worker that runs."""
-    return any("worker_main" in word for word in command_line(pid)) and is_alive(pid)
+    """Whether a process is a worker that runs, started or forked."""
+    programs = ("worker_main", "template_main")
+    is_one = any(program in word for word in command_line(pid) for program in programs) and not is_template(pid)
+    return is_one and is_alive(pid)
+
+
+def is_template(pid: int) -> bool:
+    """Whether a process forks workers."""
+    return any(word.endswith("-template") for word in command_line(pid))
 
 
 class Host:

@@ -1,6 +1,8 @@
 """Requests that wait are merged into one call, and each client gets its own rows back."""
 
+import re
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,9 +11,29 @@ import pytest
 from pytriton.decorators import batch, group_by_values
 from pytriton.model_config import DynamicBatcher, Tensor
 from tests.server.arrays import filled, strings
+from tests.server.proxies import native_proxy_only
 from tests.server.traffic import Gate, batches_of
 
+pytestmark = pytest.mark.parametrize("batcher", ["the proxy's", "the server's"], indirect=True)
+
 A, B = (Tensor(name=name, shape=(-1,), dtype=np.float32) for name in "ab")
+
+
+@pytest.fixture
+def batcher(request):
+    """Who makes the batches: of responses that keep their order, the server does."""
+    return request.param
+
+
+@pytest.fixture
+def bind(bind, batcher):
+    def bind_with(infer, *tensors, **options):
+        given = options.get("batcher", DynamicBatcher())
+        if given is not None:
+            options["batcher"] = replace(given, preserve_ordering=batcher == "the server's")
+        return bind(infer, *tensors, **options)
+
+    return bind_with
 
 
 def calls_of(traffic, model, inputs):
@@ -176,3 +198,18 @@ def test_rows_of_merged_requests_are_grouped_by_value_and_sorted_back(bind, traf
     answers = traffic.merge(model, gate, [partial(traffic.infer, model, *each) for each in inputs])
     assert [answer.result()["y"][0, 0] for answer in answers] == [a * b for a, b in pairs]
     assert calls == [(2.0, [1.0] * 3), (2.0, [6.0]), (3.0, [5.0, 7.0])]
+
+
+@native_proxy_only
+def test_metrics_say_why_the_proxys_batches_left_the_queue(bind, batcher, traffic):
+    gate = Gate()
+
+    def echo(requests):
+        gate.wait()
+        return [{"y": request["x"]} for request in requests]
+
+    model = bind(echo, max_batch_size=8, batcher=batches_of(3))
+    traffic.merge(model, gate, calls_of(traffic, model, [filled(0, rows) for rows in (3, 6, 4, 4, 3)]))
+    label = rf'pytriton_batch_reason_total{{model="{model}",reason="(\w+)",version="1"}} (\d+)'
+    counts = {reason: int(count) for reason, count in re.findall(label, traffic.metrics()) if int(count)}
+    assert counts == ({"preferred_size": 2, "full": 2} if batcher == "the proxy's" else {})

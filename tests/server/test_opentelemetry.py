@@ -30,6 +30,7 @@ from tests.server.gated import Gated
 from tests.server.own_server import address
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S, wait_for
+from tests.server.proxies import IS_NATIVE
 from tests.unit.generators import count_up, count_up_async
 from tests.unit.tracers import no_tracer
 
@@ -103,6 +104,8 @@ def test_a_request_is_one_trace_from_the_client_to_the_callable(bind, http_url, 
     assert spans["InferRequest"].trace == identifier(root)
     assert spans["InferRequest"].parent == trace.format_span_id(root.span_id)
     assert spans[model].parent == spans["InferRequest"].id
+    if IS_NATIVE:
+        assert spans[EXECUTE].attributes["pytriton.batch_reason"] == "worker_idle"
     assert spans[EXECUTE].parent == spans[model].id
     assert spans[CALLABLE].parent == spans[EXECUTE].id
     assert {spans[EXECUTE].status, spans[CALLABLE].status} == {"OK"}

@@ -11,6 +11,7 @@ import pytest
 from tritonclient.utils import InferenceServerException
 
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
+from pytriton.model_config.parser import ModelConfigParser
 from tests.server.arrays import filled
 from tests.server.conftest import LOCALHOST, local_config
 from tests.server.ports import reserved_ports
@@ -112,8 +113,10 @@ def test_the_configuration_is_the_bound_one(api, batching):
     assert [(tensor["name"], tensor["data_type"], tensor["dims"]) for tensor in config["output"]] == [
         ("y", "TYPE_STRING", [-1])
     ]
-    assert config["dynamic_batching"]["preferred_batch_size"] == [2, 4]
-    assert int(config["dynamic_batching"]["max_queue_delay_microseconds"]) == 100
+    batcher = ModelConfigParser.from_dict(config).batcher
+    assert isinstance(batcher, DynamicBatcher)
+    assert batcher.preferred_batch_size == [2, 4]
+    assert batcher.max_queue_delay_microseconds == 100
     assert [(group["count"], group["kind"]) for group in config["instance_group"]] == [(2, "KIND_CPU")]
 
 

@@ -85,9 +85,10 @@ def test_a_closure_takes_along_what_it_refers_to(bind, traffic):
     assert np.array_equal(traffic.infer(model, filled(2))["y"], 2 * weights[None])
 
 
-def test_large_tensors_go_through_the_arenas_of_worker_and_proxy(bind, traffic):
+@pytest.mark.parametrize("share", [False, True])
+def test_large_tensors_go_through_the_arenas_of_worker_and_proxy(bind, traffic, share):
     x = np.random.default_rng(0).random((2, 300_000), np.float32)
-    model = bind(Processes(doubling, count=1))
+    model = bind(Processes(doubling, count=1, share=share))
     for _ in range(3):
         assert np.array_equal(traffic.infer(model, x)["y"], x * 2)
 
@@ -101,7 +102,8 @@ def test_dlpack_takes_large_merged_inputs_from_the_arena_without_a_copy(bind, tr
     assert [answer["y"].tolist() for answer in answers] == [[[2, True, True, True]]] * 2
 
 
-def test_an_object_is_told_its_model_and_keeps_its_state(bind, traffic):
+@pytest.mark.parametrize("share", [False, True])
+def test_an_object_is_told_its_model_and_keeps_its_state(bind, traffic, share):
     class Counting:
         def __init__(self):
             self.calls = 0
@@ -113,12 +115,13 @@ def test_an_object_is_told_its_model_and_keeps_its_state(bind, traffic):
             (config,) = triton_context.model_configs.values()
             return [np.array([[f"{config.model_name} {self.calls}".encode()]] * len(x))]
 
-    model = bind(Processes(Counting, count=1), None, Y_TEXT)
+    model = bind(Processes(Counting, count=1, share=share), None, Y_TEXT)
     for number in (1, 2):
         assert traffic.infer(model, filled(0))["y"][0, 0] == f"{model} {number}".encode()
 
 
-def test_coroutines_of_one_worker_run_at_the_same_time(bind, traffic):
+@pytest.mark.parametrize("share", [False, True])
+def test_coroutines_of_one_worker_run_at_the_same_time(bind, traffic, share):
     def factory():
         inside, both = [], asyncio.Event()
 
@@ -131,15 +134,16 @@ def test_coroutines_of_one_worker_run_at_the_same_time(bind, traffic):
 
         return infer
 
-    model = bind(Processes(factory, count=1), max_batch_size=1)
+    model = bind(Processes(factory, count=1, share=share), max_batch_size=1)
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(partial(traffic.infer, model), [filled(1), filled(2)]))
     assert [answer["y"][0, 0] for answer in answers] == [1, 2]
 
 
+@pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("function", [count_up, count_up_async])
-def test_decoupled_models_stream(bind, grpc_url, function):
-    model = bind(Processes(lambda: function, count=1), decoupled=True, max_batch_size=8, batcher=None)
+def test_decoupled_models_stream(bind, grpc_url, function, share):
+    model = bind(Processes(lambda: function, count=1, share=share), decoupled=True, max_batch_size=8, batcher=None)
     with DecoupledModelClient(grpc_url, model) as client:
         responses = [response["y"].tolist() for response in client.infer_batch(of(100, rows=2))]
     assert responses == [[[number] * 2] * 2 for number in range(100)]
@@ -165,7 +169,8 @@ def test_a_sequence_stays_with_its_worker(bind, api):
         assert len({answer.as_numpy("y")[0, 0] for answer in answers}) == 1
 
 
-def test_errors_reach_the_client_and_the_log_with_the_workers_name(bind, traffic, caplog):
+@pytest.mark.parametrize("share", [False, True])
+def test_errors_reach_the_client_and_the_log_with_the_workers_name(bind, traffic, caplog, share):
     def factory():
         def infer(requests):
             raise PyTritonRequestError("no such user", ErrorCode.NOT_FOUND)
@@ -173,7 +178,7 @@ def test_errors_reach_the_client_and_the_log_with_the_workers_name(bind, traffic
         return infer
 
     caplog.set_level(logging.INFO, "pytriton.worker")
-    model = bind(Processes(factory, count=1))
+    model = bind(Processes(factory, count=1, share=share))
     with pytest.raises(PyTritonClientInferenceServerError, match="no such user"):
         traffic.infer(model, filled(0))
     wait_for(lambda: f"[{model}-0] model {model}: the inference call failed, NOT_FOUND" in caplog.text, "the record")
@@ -196,7 +201,8 @@ def test_what_a_worker_logs_and_prints_is_in_the_log_with_its_name(bind, caplog)
     assert (record.levelno, record.processName) == (logging.INFO, f"{model}-0")
 
 
-def test_each_worker_is_warm_before_it_serves(bind, traffic):
+@pytest.mark.parametrize("share", [False, True])
+def test_each_worker_is_warm_before_it_serves(bind, traffic, share):
     def factory():
         shapes = []
 
@@ -207,7 +213,7 @@ def test_each_worker_is_warm_before_it_serves(bind, traffic):
         return infer
 
     zeros = WarmupInput(np.float32, (3,), zero_data=True)
-    model = bind(Processes(factory, count=1), model_warmup=[ModelWarmup("zeros", 2, {"x": zeros}, 2)])
+    model = bind(Processes(factory, count=1, share=share), model_warmup=[ModelWarmup("zeros", 2, {"x": zeros}, 2)])
     assert traffic.infer(model, filled(0))["y"][0, 0] == 3
 
 

@@ -32,6 +32,12 @@ def protocol():
     return "http"  # it makes no difference to workers
 
 
+@pytest.fixture(params=[False, True], ids=["", "shared"])
+def share(request):
+    """Whether workers are forked from a template."""
+    return request.param
+
+
 def pid_of(traffic, model):
     """The process that answers a request."""
     return int(traffic.infer(model, filled(0))["y"][0, 0])
@@ -57,8 +63,8 @@ def failing(call):
     return str(error.value)
 
 
-def test_a_killed_worker_fails_its_own_requests_and_comes_back(bind, traffic, tmp_path, caplog):
-    model = bind(Processes(gated(tmp_path), count=2), None, PID, max_batch_size=1)
+def test_a_killed_worker_fails_its_own_requests_and_comes_back(bind, traffic, tmp_path, caplog, share):
+    model = bind(Processes(gated(tmp_path), count=2, share=share), None, PID, max_batch_size=1)
     with ThreadPoolExecutor(6) as pool:
         calls = [pool.submit(pid_of, traffic, model) for _ in range(2)]
         wait_for(lambda: len(entered(tmp_path)) == 2, "both workers to be busy")
@@ -97,6 +103,25 @@ def test_while_a_worker_is_away_no_request_waits_for_it(bind, traffic, tmp_path)
     wait_for(lambda: pid_of(traffic, model) != other, "the new worker")
 
 
+@native_proxy_only
+def test_while_a_worker_that_died_idle_is_away_no_request_waits_for_it(bind, traffic, tmp_path):
+    def factory():
+        while (tmp_path / "hold").exists():
+            threading.Event().wait(POLL_S)
+        return telling_pid()
+
+    model = bind(Processes(factory, count=2), None, PID, max_batch_size=1)
+    pids = {pid_of(traffic, model) for _ in range(4)}
+    assert len(pids) == 2
+    for killed in pids:
+        (tmp_path / "hold").touch()
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: not Path(f"/proc/{killed}").exists(), "the worker to end")  # noqa: B023
+        assert len({pid_of(traffic, model) for _ in range(8)}) == 1
+        (tmp_path / "hold").unlink()
+        wait_for(lambda: len({pid_of(traffic, model) for _ in range(4)}) == 2, "the new worker")
+
+
 def states(pid: int) -> list[str]:
     """The letters of a process's threads."""
     texts = []
@@ -106,8 +131,8 @@ def states(pid: int) -> list[str]:
     return [text.rpartition(")")[2].split()[0] for text in texts]
 
 
-def test_a_worker_that_dies_while_it_is_idle_loses_no_request(bind, traffic):
-    model = bind(Processes(telling_pid, count=1), None, PID)
+def test_a_worker_that_dies_while_it_is_idle_loses_no_request(bind, traffic, share):
+    model = bind(Processes(telling_pid, count=1, share=share), None, PID)
     killed = pid_of(traffic, model)
     os.kill(killed, signal.SIGKILL)
     wait_for(lambda: not Path(f"/proc/{killed}").exists(), "the worker to end")
@@ -126,13 +151,13 @@ def test_a_batch_that_a_dying_worker_has_not_read_goes_to_the_next_one(bind, tra
         assert all(call.result() != stopped for call in calls)
 
 
-def test_a_worker_that_keeps_dying_is_given_up_and_the_model_is_no_longer_alive(free_config, caplog):
+def test_a_worker_that_keeps_dying_is_given_up_and_the_model_is_no_longer_alive(free_config, caplog, share):
     def factory():
         return lambda requests: os._exit(7)
 
     with Triton(config=free_config, security_config=TritonSecurityConfig(restricted_endpoints=[])) as triton:
         x, y = (Tensor(name=name, shape=(-1,), dtype=np.float32) for name in "xy")
-        triton.bind("dying", Processes(factory, count=1, max_restarts=1), [x], [y])
+        triton.bind("dying", Processes(factory, count=1, max_restarts=1, share=share), [x], [y])
         traffic = Traffic(f"http://127.0.0.1:{free_config.http_port}", "")
         for _ in range(2):
             assert "process is gone" in failing(partial(traffic.infer, "dying", filled(0)))
@@ -143,8 +168,8 @@ def test_a_worker_that_keeps_dying_is_given_up_and_the_model_is_no_longer_alive(
 
 
 @pytest.mark.either_proxy
-def test_restarts_leave_nothing_in_this_process_and_in_the_server(bind, traffic, triton_config):
-    model = bind(Processes(telling_pid, count=1), None, PID)
+def test_restarts_leave_nothing_in_this_process_and_in_the_server(bind, traffic, triton_config, share):
+    model = bind(Processes(telling_pid, count=1, share=share), None, PID)
     pids = os.getpid(), server_of(triton_config)
 
     def held_after_restart():
@@ -159,13 +184,13 @@ def test_restarts_leave_nothing_in_this_process_and_in_the_server(bind, traffic,
     assert all(now < then + 6 for now, then in zip(after, before, strict=True))  # the server's connections come and go
 
 
-def test_a_worker_is_replaced_after_its_requests_and_loses_none(bind, traffic):
-    model = bind(Processes(telling_pid, count=2, max_requests=3), None, PID, max_batch_size=1)
+def test_a_worker_is_replaced_after_its_requests_and_loses_none(bind, traffic, share):
+    model = bind(Processes(telling_pid, count=2, max_requests=3, share=share), None, PID, max_batch_size=1)
     call_until_replaced(traffic, model, workers=4)
 
 
 @pytest.mark.parametrize("columns", [1, 50_000], ids=["small", "large"])
-def test_a_worker_with_a_coroutine_function_is_replaced_and_loses_no_request(bind, traffic, columns):
+def test_a_worker_with_a_coroutine_function_is_replaced_and_loses_no_request(bind, traffic, columns, share):
     def factory():
         numbers = count()
 
@@ -175,44 +200,44 @@ def test_a_worker_with_a_coroutine_function_is_replaced_and_loses_no_request(bin
 
         return infer
 
-    model = bind(Processes(factory, count=1, max_requests=6), None, PID, max_batch_size=1)
+    model = bind(Processes(factory, count=1, max_requests=6, share=share), None, PID, max_batch_size=1)
     call_until_replaced(traffic, model, workers=4, columns=columns)
 
 
-def test_what_the_factory_raises_is_raised_by_bind_with_its_traceback(bind):
+def test_what_the_factory_raises_is_raised_by_bind_with_its_traceback(bind, share):
     def factory():
         raise LookupError("no such weights")
 
     with pytest.raises(
         PyTritonWorkerError, match=r"(?s)could not be started: .*in factory.*LookupError: no such weights"
     ):
-        bind(Processes(factory, count=2))
+        bind(Processes(factory, count=2, share=share))
 
 
-def test_a_worker_that_dies_in_its_factory_tells_its_last_words(bind):
+def test_a_worker_that_dies_in_its_factory_tells_its_last_words(bind, share):
     def factory():
         print("about to die")
         os.abort()
 
     with pytest.raises(PyTritonWorkerError, match=r"(?s)signal SIGABRT; its last lines:.*about to die"):
-        bind(Processes(factory, count=1))
+        bind(Processes(factory, count=1, share=share))
 
 
-def test_a_factory_must_return_what_can_be_called(bind):
+def test_a_factory_must_return_what_can_be_called(bind, share):
     with pytest.raises(PyTritonWorkerError, match="the factory returned 3, which cannot be called"):
-        bind(Processes(lambda: 3, count=1))
+        bind(Processes(lambda: 3, count=1, share=share))
 
 
-def test_a_factory_that_takes_too_long_is_not_waited_for(bind, tmp_path):
+def test_a_factory_that_takes_too_long_is_not_waited_for(bind, tmp_path, share):
     before = {pid for pid in descendants(os.getpid()) if is_worker(pid)}
     slow = partial(wait_for_file, tmp_path / "never")
     with pytest.raises(PyTritonWorkerError, match="it took too long"):
-        bind(Processes(slow, count=1, start_timeout_s=0.5, stop_timeout_s=0.1))
+        bind(Processes(slow, count=1, start_timeout_s=0.5, stop_timeout_s=0.1, share=share))
     assert {pid for pid in descendants(os.getpid()) if is_worker(pid)} <= before
 
 
-def test_a_callable_that_does_not_return_is_killed_with_its_worker(bind, traffic, triton, tmp_path):
-    model = bind(Processes(gated(tmp_path), count=1, stop_timeout_s=0.2), None, PID)
+def test_a_callable_that_does_not_return_is_killed_with_its_worker(bind, traffic, triton, tmp_path, share):
+    model = bind(Processes(gated(tmp_path), count=1, stop_timeout_s=0.2, share=share), None, PID)
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(pid_of, traffic, model)
         wait_for(lambda: entered(tmp_path), "the worker to be busy")
@@ -225,7 +250,7 @@ def test_a_callable_that_does_not_return_is_killed_with_its_worker(bind, traffic
         assert "process is gone" in str(call.exception())
 
 
-def test_unbinding_ends_the_workers_after_they_have_closed_their_callables(bind, triton, tmp_path):
+def test_unbinding_ends_the_workers_after_they_have_closed_their_callables(bind, triton, tmp_path, share):
     class Model:
         def __call__(self, requests):
             return [{"y": request["x"]} for request in requests]
@@ -233,7 +258,7 @@ def test_unbinding_ends_the_workers_after_they_have_closed_their_callables(bind,
         def close(self):
             (tmp_path / f"closed-{os.getpid()}").touch()
 
-    model = bind(Processes(Model, count=2))
+    model = bind(Processes(Model, count=2, share=share))
     workers = workers_of(model)
     assert len(workers) == 2
     triton.unbind(model)
@@ -242,8 +267,8 @@ def test_unbinding_ends_the_workers_after_they_have_closed_their_callables(bind,
 
 
 @pytest.fixture
-def host(tmp_path, free_config):
-    host = Host(tmp_path, free_config, "workers")
+def host(tmp_path, free_config, share):
+    host = Host(tmp_path, free_config, "workers", *(["shared"] if share else []))
     yield host
     host.kill()
 

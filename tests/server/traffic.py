@@ -101,6 +101,11 @@ class Traffic:
                 gate.open()
         return made
 
+    def metrics(self) -> str:
+        """The server's metrics."""
+        with urlopen(self._metrics_url, timeout=DEADLINE_S) as answer:
+            return str(answer.read().decode())
+
     def _pending(self, model: str) -> int:
         return pending_requests(self._metrics_url, model)
 

@@ -4,6 +4,10 @@
 
 namespace pytriton::http {
 
+namespace {
+constexpr const char* kRetryAfter = "Retry-After: 1\r\n";
+}  // namespace
+
 int status_of(Code code) {
   switch (code) {
     case Code::not_found:
@@ -33,13 +37,15 @@ Response busy_response(Refusal refusal) {
   Response response =
       error_response(is_share ? 429 : 503, is_share ? "the requests of this address have all memory that it may have"
                                                     : "there is no memory for more requests");
-  response.headers = "Retry-After: 1\r\n";
+  response.headers = kRetryAfter;
   return response;
 }
 
 Response make_error(const Failure& failure) {
-  return error_response(status_of(failure.code),
-                        is_utf8(failure.what()) ? failure.what() : "the model's message is not UTF-8");
+  Response response = error_response(status_of(failure.code),
+                                     is_utf8(failure.what()) ? failure.what() : "the model's message is not UTF-8");
+  if (failure.code == Code::unavailable) response.headers = kRetryAfter;
+  return response;
 }
 
 }  // namespace pytriton::http

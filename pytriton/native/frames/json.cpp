@@ -202,6 +202,11 @@ int64_t Json::integer() const {
   return static_cast<int64_t>(number_);
 }
 
+double Json::number() const {
+  expect(Kind::number);
+  return number_;
+}
+
 const std::string& Json::text() const {
   expect(Kind::text);
   return text_;

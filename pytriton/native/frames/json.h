@@ -22,6 +22,7 @@ class Json {
   // Each throws FrameError if the value is of another kind, or the number has no place in the type.
   bool boolean() const;
   int64_t integer() const;
+  double number() const;
   const std::string& text() const;
   const std::vector<Json>& list() const;
   const std::map<std::string, Json, std::less<>>& object() const;

@@ -12,10 +12,7 @@
 #include "proto.h"
 
 extern "C" {
-struct TRITONSERVER_Parameter;
-TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name, TRITONSERVER_ParameterType type, const void* value);
 TRITONSERVER_Parameter* TRITONSERVER_ParameterBytesNew(const char* name, const void* data, uint64_t size);
-void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter);
 TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Server* server, const char* model,
                                                                const TRITONSERVER_Parameter** parameters,
                                                                uint64_t count);

@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "../frames/arrivals.h"
 #include "../frames/python_call.h"
 
 namespace pytriton {
@@ -83,6 +84,7 @@ TRITONSERVER_Error* PendingRequest::make(const char* model, const char* text) {
   if (!entered_)
     return server_api.ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "the server is not started; call start() first");
   if (auto* error = server_api.InferenceRequestNew(&request_, handle_->server(), model, header_.version)) return error;
+  arrivals_ = find_arrivals(model);
   if (header_.id_size) {
     if (auto* error = server_api.InferenceRequestSetId(request_, text)) return error;
     text += header_.id_size;
@@ -115,9 +117,13 @@ TRITONSERVER_Error* PendingRequest::make(const char* model, const char* text) {
 }
 
 TRITONSERVER_Error* PendingRequest::send() {
-  sent_ = true;  // before the server server_api back
+  sent_ = true;  // before the server answers
+  Arrivals* const arrivals = arrivals_;
+  if (arrivals) arrivals->announce();
   auto* error = server_api.ServerInferAsync(handle_->server(), request_, nullptr);
-  if (error) sent_ = false;
+  if (!error) return nullptr;
+  if (arrivals) arrivals->withdraw();
+  sent_ = false;
   return error;
 }
 

@@ -16,6 +16,8 @@
 
 namespace pytriton {
 
+class Arrivals;
+
 // A server, and the number of requests and of calls from Python that use it. Python and the requests own it together.
 class ServerHandle {
  public:
@@ -112,6 +114,7 @@ class PendingRequest {
   std::deque<EncodedResponse> responses_;
   int holders_ = 2;  // the server holds the request, and the last response; cancel() holds it for a moment
   bool entered_ = false, sent_ = false, dropped_ = false, asked_ = false;
+  Arrivals* arrivals_ = nullptr;  // of the model; null if nobody asks for them
 };
 
 }  // namespace pytriton

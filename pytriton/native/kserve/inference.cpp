@@ -219,6 +219,7 @@ void Inference::submit(TRITONSERVER_Server* server) noexcept {
       watch([this] { cancel(); });
       return drop();
     } catch (const Failure& failure) {
+      if (arrivals_) arrivals_->withdraw();
       refuse(failure);
     }
   } catch (const std::exception&) {
@@ -260,6 +261,8 @@ void infer(TRITONSERVER_Server* server, InferenceRequest&& request, std::unique_
   inference->storage_ = std::move(request.storage);
   inference->charge_ = std::move(request.charge);
   inference->make(server, request);
+  inference->arrivals_ = find_arrivals(request.model.c_str());
+  if (inference->arrivals_) inference->arrivals_->announce();
   Inference* const made = inference.release();
   made->caller_->together([made, server] { made->submit(server); });
 }

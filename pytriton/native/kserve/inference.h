@@ -13,6 +13,7 @@
 
 #include "../edge/exchange.h"
 #include "../edge/server_functions.h"
+#include "../frames/arrivals.h"
 #include "../frames/spinning_mutex.h"
 
 namespace pytriton::http {
@@ -155,7 +156,8 @@ class Inference {
   Charge charge_;        // of that
   SpinningMutex mutex_;  // of respond() and fail()
   TRITONSERVER_InferenceRequest* request_ = nullptr;
-  std::atomic<int> holders_{3};  // the server for the request, the server for its responses, infer() until it returns
+  Arrivals* arrivals_ = nullptr;  // of the model; null if nobody asks for them
+  std::atomic<int> holders_{3};   // the server for the request, the server for its responses, infer() until it returns
 };
 
 // One that answers a request of HTTP.

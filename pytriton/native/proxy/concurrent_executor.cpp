@@ -12,8 +12,6 @@ constexpr double kWatchS = 0.1, kWatchShare = 0.1;
 double seconds_since(Clock::time_point moment) { return std::chrono::duration<double>(Clock::now() - moment).count(); }
 }  // namespace
 
-std::string gone(const std::string& reason) { return "the inference callable's process is gone: " + reason; }
-
 ConcurrentExecutor::ConcurrentExecutor(std::unique_ptr<WorkerConnection> connection, const Model& model,
                                        TRITONBACKEND_ModelInstance* instance, int64_t limit)
     : worker_(std::move(connection)),
@@ -42,6 +40,7 @@ void ConcurrentExecutor::close() {
     current_->say_goodbye();
   }
   changed_.notify_all();
+  to_watch_.notify_all();
   if (watcher_.joinable()) watcher_.join();
   for (Reading& reading : readers_) reading.thread.join();
   worker_->close();
@@ -164,7 +163,7 @@ void ConcurrentExecutor::watch() {
   double pause_s = kWatchS;
   std::unique_lock lock(mutex_);
   while (!closing_) {
-    changed_.wait_for(lock, std::chrono::duration<double>(pause_s), [this] { return closing_ || !failed_.empty(); });
+    to_watch_.wait_for(lock, std::chrono::duration<double>(pause_s), [this] { return closing_ || !failed_.empty(); });
     const std::deque<BatchPointer> failed = std::move(failed_);
     failed_.clear();
     lock.unlock();

@@ -66,8 +66,9 @@ class ConcurrentExecutor : public Executor, private ReplyHandler {
   std::mutex sending_;  // not for a reader at work: the worker may be waiting for it to read
   std::list<Reading> readers_;
 
-  std::mutex mutex_;  // for what follows
-  std::condition_variable changed_;
+  std::mutex mutex_;                  // for what follows
+  std::condition_variable changed_;   // slots_ or closing_
+  std::condition_variable to_watch_;  // closing_ or failed_
   int64_t limit_;
   int64_t slots_;  // below 0 after the limit was lowered
   std::unordered_map<uint32_t, BatchPointer> batches_;
@@ -81,7 +82,5 @@ class ConcurrentExecutor : public Executor, private ReplyHandler {
   uint64_t unchecked_bytes_ = 0;
   std::thread watcher_;
 };
-
-std::string gone(const std::string& reason);
 
 }  // namespace pytriton

@@ -107,7 +107,7 @@ void ConcurrentExecutor::pass_error_on(const Reply& reply, const BatchPointer& b
     const std::lock_guard lock(mutex_);
     failed_.push_back(batch);
   }
-  changed_.notify_all();
+  to_watch_.notify_all();
 }
 
 // Waits until memory is not short, if it is time to look; false if that takes too long, or the model ends.

@@ -125,19 +125,21 @@ void add_deadline(std::string& fields, TRITONBACKEND_Request* request) {
   fields += shown(monotonic_s() + static_cast<double>(timeout_us) / 1e6);
 }
 
-bool add_trace(std::string& fields, TRITONBACKEND_Request* request) {
+bool add_trace(std::string& fields, TRITONBACKEND_Request* request, const char* reason) {
   TRITONSERVER_InferenceTrace* trace = nullptr;
   const char* context = nullptr;
   if (!ignore(TRITONBACKEND_RequestTrace(request, &trace)) || !trace) return false;
   if (!ignore(TRITONSERVER_InferenceTraceContext(trace, &context)) || !context || !*context) return false;
   begin(fields, "trace");
-  fields += std::string("{\"context\":") + context + ",\"since_ns\":" + std::to_string(since_epoch_ns()) + "}";
+  fields += std::string("{\"context\":") + context + ",\"since_ns\":" + std::to_string(since_epoch_ns());
+  if (reason) fields += std::string(R"(,"reason":")") + reason + '"';
+  fields += '}';
   return true;
 }
 
 }  // namespace
 
-Details details_of(TRITONBACKEND_Request* request, const Model& model) {
+Details details_of(TRITONBACKEND_Request* request, const Model& model, const char* reason) {
   Details details;
   std::string& fields = details.fields;
   add_parameters(fields, request);
@@ -145,7 +147,7 @@ Details details_of(TRITONBACKEND_Request* request, const Model& model) {
   add_id(fields, request);
   add_sequence(fields, request);
   add_deadline(fields, request);
-  if (model.traced) details.apart |= add_trace(fields, request);
+  if (model.traced) details.apart |= add_trace(fields, request, reason);
   return details;
 }
 

@@ -14,8 +14,9 @@ struct Details {
   bool apart = false;  // it wants only a part of the outputs, or is traced
 };
 
-// Throws BadRequest for parameters that are no UTF-8, which the server takes from HTTP.
-Details details_of(TRITONBACKEND_Request* request, const Model& model);
+// With the reason why its batch left, if that is known, for its span. Throws BadRequest for parameters that are no
+// UTF-8, which the server takes from HTTP.
+Details details_of(TRITONBACKEND_Request* request, const Model& model, const char* reason);
 
 // Adds the details of a request, by its number, to those of a batch.
 void add_details(std::string& metadata, size_t number, const Details& details);

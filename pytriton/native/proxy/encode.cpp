@@ -108,13 +108,13 @@ void add_each(const std::vector<Inputs>& batch, Outgoing& frame) {
 
 }  // namespace
 
-Outgoing encode(Requests& requests, const Model& model, Requests& refused) {
+Outgoing encode(Requests& requests, const Model& model, Requests& refused, const char* reason) {
   Outgoing frame;
   frame.encoded.reserve(2 * model.inputs.size() * requests.size());  // parts point into it
   std::vector<Inputs> batch;
   for (auto request = requests.begin(); request != requests.end();) {
     try {
-      const Details details = details_of((*request)->request(), model);
+      const Details details = details_of((*request)->request(), model, reason);
       batch.push_back(read_inputs((*request)->request(), model, frame));
       add_details(frame.metadata, batch.size() - 1, details);
       frame.apart |= details.apart;
@@ -152,6 +152,19 @@ uint64_t batch_size(const Requests& requests, const Model& model) noexcept {
   return rows;
 }
 
+QueuedRequest queued(const std::shared_ptr<Request>& request, const Model& model) {
+  QueuedRequest entry;
+  entry.request = request;
+  entry.rows = batch_size({request}, model);
+  if (model.has_various_shapes) entry.shapes = shapes_of(request->request(), model.inputs, !model.merges_shapes);
+  if (model.cost) {
+    const RowCost found = row_cost(request->request(), *model.cost, entry.rows);
+    entry.row_cost = found.cost;
+    if (model.merges_shapes) entry.row_bytes = found.bytes;
+  }
+  return entry;
+}
+
 Outgoing cancellation(uint32_t number, size_t requests, const std::vector<size_t>& cancelled, bool all_done) {
   Outgoing frame;
   frame.kind = Kind::cancel;
@@ -160,6 +173,14 @@ Outgoing cancellation(uint32_t number, size_t requests, const std::vector<size_t
   for (const size_t index : cancelled) frame.metadata += (frame.metadata.empty() ? "" : ",") + std::to_string(index);
   frame.metadata = "{\"requests\":[" + frame.metadata + "],\"all\":" + (all_done ? "true" : "false") + "}";
   return frame;
+}
+
+Outgoing cancellation(uint32_t number, const Requests& requests) {
+  std::vector<size_t> cancelled;
+  for (size_t index = 0; index < requests.size(); ++index) {
+    if (requests[index]->is_cancelled()) cancelled.push_back(index);
+  }
+  return cancellation(number, requests.size(), cancelled, cancelled.size() == requests.size());
 }
 
 }  // namespace pytriton

@@ -30,6 +30,16 @@ using Inputs = std::vector<std::optional<Input>>;
 // to overflow, and drops the batch axis of requests whose number of rows is 0 modulo 2^32.
 Inputs inputs_of(TRITONBACKEND_Request* request, const std::vector<ExpectedInput>& expected);
 
+// Text that is equal for requests with the same inputs, whose shapes are equal below the batch axis, with or without
+// the last axis of each whose size the model leaves open.
+std::string shapes_of(TRITONBACKEND_Request* request, const std::vector<ExpectedInput>& expected, bool with_last_open);
+
+// What the most costly row of the request costs, at least 1, and the mean bytes of a row; each at most 2^32 - 1.
+struct RowCost {
+  uint64_t cost, bytes;
+};
+RowCost row_cost(TRITONBACKEND_Request* request, const RequestCost& cost, uint64_t rows);
+
 // The buffers of an input; throws BadRequest if they are not in the CPU's memory.
 void append_parts(const Input& input, std::vector<Part>& parts);
 

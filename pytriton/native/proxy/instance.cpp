@@ -42,14 +42,31 @@ Instance::Instance(TRITONBACKEND_ModelInstance* handle, const Model& model)
     : handle_(handle), model_(model), place_(handle, model) {
   auto connection = std::make_unique<WorkerConnection>(model.sockets + "." + std::to_string(place_.number()),
                                                        model.name, name_of(handle));
-  if (model.in_flight) {
+  if (model.scheduler) {
+    scheduled_ = std::make_unique<ScheduledExecutor>(std::move(connection), model, handle, *model.scheduler);
+  } else if (model.in_flight) {
     batches_ = std::make_unique<ConcurrentExecutor>(std::move(connection), model, handle, *model.in_flight);
   } else {
     batches_ = std::make_unique<SerialExecutor>(std::move(connection), model, handle);
   }
 }
 
+void Instance::schedule(TRITONBACKEND_Request** handles, uint32_t count) {
+  try {
+    std::vector<QueuedRequest> requests;
+    requests.reserve(count);
+    for (uint32_t index = 0; index < count; ++index) {
+      requests.push_back(queued(std::make_shared<Request>(handles[index], handle_, false), model_));
+    }
+    model_.scheduler->enqueue(std::move(requests));
+  } catch (const std::exception& error) {  // the requests fail as they are left
+    log_warning(error.what());
+  }
+  model_.scheduler->step_aside();
+}
+
 void Instance::execute(TRITONBACKEND_Request** handles, uint32_t count) {
+  if (model_.scheduler) return schedule(handles, count);
   Requests requests, placeholders;
   requests.reserve(count);
   placeholders.reserve(count);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "model.h"
+#include "scheduled_executor.h"
 #include "serial_executor.h"
 
 namespace pytriton {
@@ -32,10 +33,13 @@ class Instance {
   void execute(TRITONBACKEND_Request** handles, uint32_t count);
 
  private:
+  void schedule(TRITONBACKEND_Request** handles, uint32_t count);
+
   TRITONBACKEND_ModelInstance* handle_;
   const Model& model_;
-  Place place_;  // given back when the connection has ended
-  std::unique_ptr<Executor> batches_;
+  Place place_;                                   // given back when the connection has ended
+  std::unique_ptr<Executor> batches_;             // that the server makes, ...
+  std::unique_ptr<ScheduledExecutor> scheduled_;  // ... or the model's scheduler
 };
 
 }  // namespace pytriton

@@ -2,12 +2,18 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <sstream>
 
 #include "../frames/handles.h"
 #include "../frames/tensors.h"
+#include "arrivals.h"
+#include "model_metrics.h"
+#include "request.h"
+#include "scheduler.h"
 
 namespace pytriton {
 
@@ -28,13 +34,17 @@ Json server_config(TRITONBACKEND_Model* model) {
   return Json::parse({text, size});
 }
 
+uint64_t version_of(TRITONBACKEND_Model* model) {
+  uint64_t version = 0;
+  check(TRITONBACKEND_ModelVersion(model, &version));
+  return version;
+}
+
 Json endpoint(TRITONBACKEND_Model* model) {
   TRITONBACKEND_ArtifactType type{};
   const char* folder = nullptr;
-  uint64_t version = 0;
   check(TRITONBACKEND_ModelRepository(model, &type, &folder));
-  check(TRITONBACKEND_ModelVersion(model, &version));
-  const std::string path = std::string(folder) + "/" + std::to_string(version) + "/endpoint.json";
+  const std::string path = std::string(folder) + "/" + std::to_string(version_of(model)) + "/endpoint.json";
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Failure(Code::unavailable, path + " cannot be read");
   return Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
@@ -63,6 +73,12 @@ std::string shown(const std::vector<std::string>& names) {
 }
 
 std::string shown(bool value) { return value ? "True" : "False"; }
+
+std::string shown(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
 
 std::vector<std::string> texts(const Json& list) {
   std::vector<std::string> found;
@@ -112,6 +128,96 @@ ExpectedInput expected_input(const Json& config, bool batching) {
   if (!dims) return input;
   for (const Json& extent : dims->list()) input.shape.push_back(extent.integer());
   return input;
+}
+
+// The options of the batches that the proxy makes; none if the server makes them, or nobody.
+std::optional<Json> batcher_options(const Json& config) {
+  const Json* parameters = config.find("parameters");
+  const Json* batcher = parameters ? parameters->find("pytriton_batcher") : nullptr;
+  if (!batcher || config.find("dynamic_batching") || config.find("sequence_batching")) return {};
+  Json options = Json::parse((*batcher)["string_value"].text());
+  options.object();
+  return options;
+}
+
+int64_t limited(const Json& options, const char* key, int64_t least, int64_t most) {
+  const int64_t value = options[key].integer();
+  if (value >= least && value <= most) return value;
+  throw FrameError(std::string(key) + " is not from " + std::to_string(least) + " to " + std::to_string(most));
+}
+
+BatchPolicy batch_policy(const Json& options, int64_t most_rows) {
+  constexpr int64_t kLongest = int64_t{366} * 24 * 3600 * 1'000'000, kMostCost = int64_t{1} << 62;
+  BatchPolicy policy;
+  policy.most_rows = static_cast<uint64_t>(most_rows);
+  if (const Json* sizes = options.find("preferredBatchSize")) {
+    for (const Json& size : sizes->list()) {
+      if (size.integer() < 1 || size.integer() > most_rows)
+        throw FrameError("a preferred size is beyond max_batch_size");
+      policy.preferred_rows.push_back(static_cast<uint64_t>(size.integer()));
+    }
+  }
+  const auto has = [&](const char* key) { return options.find(key) != nullptr; };
+  if (has("maxQueueDelayMicroseconds")) {
+    const int64_t delay = limited(options, "maxQueueDelayMicroseconds", 0, INT64_MAX);
+    policy.delay = std::chrono::microseconds(std::min(delay, kLongest));
+  }
+  if (has("latencyTargetMicroseconds")) {
+    policy.target = std::chrono::microseconds(limited(options, "latencyTargetMicroseconds", 1, kLongest));
+    policy.share = options["percentile"].number();
+    if (!(policy.share > 0 && policy.share < 1)) throw FrameError("percentile is not between 0 and 1");
+  }
+  if (has("maxBatchCost")) policy.most_cost = static_cast<uint64_t>(limited(options, "maxBatchCost", 1, kMostCost));
+  return policy;
+}
+
+std::optional<RequestCost> request_cost(const Json& options, const Model& model, bool is_needed) {
+  const Json* name = options.find("batchCostInput");
+  if (!name) return is_needed ? std::make_optional<RequestCost>() : std::nullopt;
+  const auto input = std::find_if(model.inputs.begin(), model.inputs.end(),
+                                  [&](const ExpectedInput& each) { return each.name == name->text(); });
+  if (input == model.inputs.end()) throw FrameError("the model has no input " + name->text());
+  RequestCost cost{name->text(), {}};
+  if (options.find("batchCostAxis")) {
+    cost.axis = limited(options, "batchCostAxis", 1, static_cast<int64_t>(input->shape.size()) - 1);
+  }
+  return cost;
+}
+
+bool has_various_shapes(const Json& config, const std::vector<ExpectedInput>& inputs) {
+  const auto varies = [](const ExpectedInput& input) {
+    return std::find(input.shape.begin() + 1, input.shape.end(), -1) != input.shape.end();
+  };
+  const auto is_optional = [](const Json& input) {
+    const Json* optional = input.find("optional");
+    return optional && optional->boolean();
+  };
+  const std::vector<Json>& listed = config["input"].list();
+  return std::any_of(inputs.begin(), inputs.end(), varies) || std::any_of(listed.begin(), listed.end(), is_optional);
+}
+
+void add_scheduler(Model& model, const Json& options, uint64_t version) {
+  const BatchPolicy policy = batch_policy(options, model.config["max_batch_size"].integer());
+  model.has_various_shapes = has_various_shapes(model.config, model.inputs);
+  model.merges_shapes = policy.most_cost != UINT64_MAX;
+  model.cost = request_cost(options, model, model.merges_shapes || policy.target.count() > 0);
+  const double milliseconds = std::chrono::duration<double, std::milli>(policy.target).count();
+  const std::string too_late = "model '" + model.name + "' has too many requests to answer this one within " +
+                               shown(milliseconds) + " ms; try again later";
+  const auto metrics = std::make_shared<ModelMetrics>(model.config, version, policy);
+  model.scheduler = std::make_shared<Scheduler>(
+      policy, register_arrivals(model.name), [metrics](const Scheduler::Changes& changes) { metrics->add(changes); },
+      [](const Request& request) { return request.is_cancelled(); },
+      [too_late](const Requests& requests) { fail(requests, Times(), Code::unavailable, too_late); });
+}
+
+// A client may send another configuration along with a load.
+void add_batcher(Model& model, uint64_t version) {
+  try {
+    if (const auto options = batcher_options(model.config)) add_scheduler(model, *options, version);
+  } catch (const FrameError& error) {
+    throw Failure(Code::invalid_argument, std::string("the parameter pytriton_batcher is wrong: ") + error.what());
+  }
 }
 
 std::string ready_input(const Json& config) {
@@ -166,6 +272,7 @@ Model describe(TRITONBACKEND_Model* model) {
   result.sockets = told["folder"].text() + "/" + told["prefix"].text();
   if (!told["batches_in_flight"].is(Json::Kind::null)) result.in_flight = told["batches_in_flight"].integer();
   result.traced = told["traced"].boolean();
+  if (result.batching && !result.in_flight) add_batcher(result, version_of(model));
   if (told["scales"].boolean()) result.places = std::make_shared<Places>();
   return result;
 }
@@ -175,8 +282,10 @@ size_t instance_number(const Json& config, const std::string& name, int32_t devi
   for (size_t number = 0; number < all.size(); ++number) {
     if (all[number].name == name && (!all[number].gpu || *all[number].gpu == device)) return number;
   }
-  throw Failure(Code::invalid_argument, "instance '" + name + "' on device " + std::to_string(device) +
-                                            " is in no instance group of the configuration");
+  throw Failure(Code::invalid_argument,
+                "instance '" + name + "' on device " + std::to_string(device) +
+                    " is in no instance group of the bound configuration; give bind() a list of "
+                    "callables, one per instance");
 }
 
 }  // namespace pytriton

@@ -12,6 +12,8 @@
 
 namespace pytriton {
 
+class Scheduler;
+
 struct Output {
   std::string name;
   uint8_t dtype;
@@ -35,17 +37,28 @@ class Places {
   std::vector<bool> taken_;
 };
 
+// What a row costs: its elements of an input, or the extent along an axis; of texts, the bytes. Without an input, the
+// bytes of all.
+struct RequestCost {
+  std::string input;
+  std::optional<int64_t> axis;
+};
+
 struct Model {
   std::string name;
   std::vector<ExpectedInput> inputs;  // in the order of frames' indices
   std::vector<Output> outputs;        // likewise
   bool batching = false, decoupled = false;
+  bool has_various_shapes = false;   // below the batch axis, or of requests without an input
+  bool merges_shapes = false;        // that differ in the last open axis of inputs
   bool has_sequences = false;        // batches of one may not lack a request
   bool traced = false;               // whether the server may trace requests with OpenTelemetry
   std::string ready;                 // input that tells real requests from those that the server made; empty if all are
   std::string sockets;               // path less the ".<instance>" suffix
   std::optional<int64_t> in_flight;  // most batches at once; none is one, answered before the next
-  std::shared_ptr<Places> places;    // if the server may add and remove instances while others stay
+  std::shared_ptr<Scheduler> scheduler;  // makes the batches, if the server does not
+  std::optional<RequestCost> cost;       // if batches are limited by it, or a target learns from it
+  std::shared_ptr<Places> places;        // if the server may add and remove instances while others stay
   Json config;
 };
 

@@ -124,4 +124,14 @@ void Request::count(const Times& times) noexcept {
                                                      compute_end, end));
 }
 
+void finish(const Requests& requests, const Times& times) {
+  for (const auto& request : requests) request->count(times);
+  for (const auto& request : requests) request->send(true);
+}
+
+void fail(const Requests& requests, const Times& times, Code code, const std::string& message) {
+  for (const auto& request : requests) request->fail(code, message);
+  finish(requests, times);
+}
+
 }  // namespace pytriton

@@ -1,6 +1,7 @@
 // One inference request, from when the server hands it over until it is answered, counted and given back.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,9 @@ class Request {
   Request& operator=(const Request&) = delete;
 
   TRITONBACKEND_Request* request() const { return request_; }
+  // Another instance than the one that was handed the request answers it.
+  void assign(TRITONBACKEND_ModelInstance* instance) { instance_ = instance; }
+  std::chrono::steady_clock::time_point arrived() const { return arrived_; }
   bool is_done() const { return done_; }  // whether the last response was sent, or none is to be any more
   bool is_cancelled() const;
   bool wants(const Output& output, size_t outputs) const;
@@ -50,6 +54,7 @@ class Request {
  private:
   TRITONBACKEND_Request* request_;
   TRITONBACKEND_ModelInstance* instance_;
+  const std::chrono::steady_clock::time_point arrived_ = std::chrono::steady_clock::now();
   FactoryPointer factory_;
   ResponsePointer response_;
   ErrorPointer error_;
@@ -57,5 +62,10 @@ class Request {
 };
 
 using Requests = std::vector<std::shared_ptr<Request>>;
+
+// Counts the requests of a batch, and sends what they were given as their last responses.
+void finish(const Requests& requests, const Times& times);
+// Answers them with an error.
+void fail(const Requests& requests, const Times& times, Code code, const std::string& message);
 
 }  // namespace pytriton

@@ -25,8 +25,7 @@ void SerialExecutor::execute(Requests requests) {
     ignore(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, batch_size(waiting, model_), times.start,
                                                             times.compute_start, times.compute_end, now_ns()));
   }
-  for (const auto& request : requests) request->count(times);
-  for (const auto& request : requests) request->send(true);
+  finish(requests, times);
   if (!worker_died_) return;
   worker_died_ = false;
   waiting.clear();
@@ -40,7 +39,7 @@ void SerialExecutor::answer(Requests& requests, Times& times) {
     exchange(requests, times);
   } catch (const PeerGone& error) {
     worker_died_ = true;
-    fail_all(requests, error.code, std::string("the inference callable's process is gone: ") + error.what());
+    fail_all(requests, error.code, gone(error.what()));
   } catch (const ArenaFull& error) {
     fail_all(requests, error.code, error.what());
   } catch (const std::exception& error) {  // a reply that makes no sense: the next batch starts on a new connection
@@ -116,12 +115,7 @@ void SerialExecutor::read(Channel& channel, const Reply& reply, Exchange& exchan
 }
 
 void SerialExecutor::tell_cancelled(Channel& channel, const Exchange& exchange) {
-  std::vector<size_t> cancelled;
-  for (size_t index = 0; index < exchange.batch.size(); ++index) {
-    if (exchange.batch[index]->is_cancelled()) cancelled.push_back(index);
-  }
-  Outgoing frame =
-      cancellation(exchange.number, exchange.batch.size(), cancelled, cancelled.size() == exchange.batch.size());
+  Outgoing frame = cancellation(exchange.number, exchange.batch);
   channel.send(frame);
 }
 

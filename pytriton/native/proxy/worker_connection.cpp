@@ -18,6 +18,8 @@ std::string greeting(const std::string& model, const std::string& instance) {
 }
 }  // namespace
 
+std::string gone(const std::string& reason) { return "the inference callable's process is gone: " + reason; }
+
 WorkerConnection::WorkerConnection(std::string path, const std::string& model, const std::string& instance)
     : path_(std::move(path)), hello_(greeting(model, instance)), channel_(connect(path_, hello_, kConnectTimeoutS)) {}
 

@@ -10,6 +10,9 @@
 
 namespace pytriton {
 
+// What clients are told when the worker that had their requests has gone.
+std::string gone(const std::string& reason);
+
 class WorkerConnection {
  public:
   // Throws PeerGone if no worker answers in time.

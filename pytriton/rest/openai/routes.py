@@ -137,7 +137,7 @@ class ChatCompletions(_Endpoint):
                     collected[index].add(chunks)
                     spending.produced(len(chunks))
             found = whole(self._form, request.model, collected, request.n or 1)
-            spending.told(_total_tokens(found.get("usage")))
+            spending.report(_total_tokens(found.get("usage")))
         await _send(send, 200, orjson.dumps(found), [JSON_HEADER])
 
     def _begins(self, request: Any) -> list[str]:
@@ -179,7 +179,7 @@ class ChatCompletions(_Endpoint):
                     begins[index] = ""
                 yield events.of(index, chunks)
         usage = total(usages, request.n or 1)
-        spending.told(_total_tokens(usage))
+        spending.report(_total_tokens(usage))
         if request.stream_usage and usage is not None:
             yield events.usage(usage)
 
@@ -220,7 +220,7 @@ class Embeddings(_Endpoint):
                     request.model, "", lambda served: read_inputs(served, request), details
                 )
             found = embedded(request, rows)
-            spending.told(_total_tokens(found.get("usage")))
+            spending.report(_total_tokens(found.get("usage")))
         await _send(send, 200, orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY), [JSON_HEADER])
 
 

@@ -64,6 +64,19 @@ class Live:
         """Calls of a model so far by number of rows, ascending: how many, and seconds of compute of all."""
         return sorted(self._sampler.batches.get(model, {}).items())
 
+    def reasons(self, model: str) -> dict[str, int]:
+        """Why how many batches of a model left its queue, the most frequent first; empty if the server makes them."""
+        found = self._sampler.queues.reasons.get(model, {})
+        return {reason: found[reason] for reason in sorted(found, key=lambda each: -found[each]) if found[reason]}
+
+    def learned(self, model: str) -> list[tuple[int, float]]:
+        """Seconds that batches of so many rows take, ascending, as its latency target has learned."""
+        return sorted(self._sampler.queues.learned.get(model, {}).items())
+
+    def refused(self, model: str) -> int:
+        """How many requests its latency target has refused."""
+        return self._sampler.queues.refused.get(model, 0)
+
     def recent(self, model: str) -> list[dict[str, Any]]:
         """As :meth:`Sampler.recent`."""
         return self._sampler.recent(model)

@@ -34,6 +34,7 @@ from starlette.routing import Route
 
 from pytriton.exceptions import PyTritonError
 from pytriton.llm.kinds import Kind
+from pytriton.model_config import LatencyTarget
 from pytriton.rest.authorization import Access, has_token
 from pytriton.rest.bodies import SSE, read_body
 from pytriton.rest.config import RestConfig
@@ -185,6 +186,9 @@ class Pages:
         return _json(
             {
                 "sizes": [{"rows": rows, "count": count, "seconds": total} for rows, (count, total) in sizes],
+                "reasons": self._live.reasons(model),
+                "learned": [{"rows": rows, "seconds": seconds} for rows, seconds in self._live.learned(model)],
+                "refused": self._live.refused(model),
                 "requests": self._live.recent(model),
             }
         )
@@ -303,6 +307,8 @@ def _description(model: Model) -> dict[str, Any]:
         "max_batch_size": config.max_batch_size if config.batching else 0,
         "queue_delay_us": getattr(batcher, "max_queue_delay_microseconds", None),
         "preferred": list(getattr(batcher, "preferred_batch_size", None) or ()),
+        "latency_target": [batcher.ms, batcher.percentile] if isinstance(batcher, LatencyTarget) else None,
+        "max_batch_cost": config.max_batch_cost,
     }
 
 

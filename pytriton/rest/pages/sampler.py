@@ -26,8 +26,12 @@ __all__ = ["MODEL_COLUMNS", "Sampler", "quantile_s"]
 LOGGER = get_logger("pytriton.rest")
 
 MODEL_COLUMNS = ("rate", "failures", "refused", "p50", "p99", "mean", "queue", "compute", "batch", "pending")
-PENDING = re.compile(r"^nv_inference_pending_request_count\{(.*)\} (\S+)$", re.MULTILINE)
-MODEL_LABEL = re.compile(r'(?:^|,)model="([^"]*)"')
+COUNTED = re.compile(
+    r"^(nv_inference_pending_request_count|pytriton_batch_reason_total|pytriton_batch_seconds"
+    r"|pytriton_requests_refused_total)\{(.*)\} (\S+)$",
+    re.MULTILINE,
+)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
 RESTRICTED = "is restricted"
 ADVICE = "the server's statistics need its access token, which the app does not have"
 MS = 1000.0
@@ -59,6 +63,41 @@ class _Counted:
             self.batches[size] = count + batch.compute_infer.count, total_s + sum(each.total_s for each in phases)
 
 
+@dataclass
+class Queues:
+    """The queues of all models, for each the sum of its versions.
+
+    Attributes:
+        pending: Requests that wait.
+        reasons: Why how many batches have left; of models whose batches the native proxy makes.
+        learned: Seconds that batches of so many rows take; of models with a latency target.
+        refused: Requests that were refused, as their answers would have been late.
+    """
+
+    pending: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    reasons: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    learned: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    refused: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    @classmethod
+    def of(cls, metrics: str) -> Queues:
+        """Those that the text of the server's metrics tells of."""
+        queues = cls()
+        for name, text, value in COUNTED.findall(metrics):
+            labels = dict(LABEL.findall(text))
+            model = labels.get("model", "")
+            match name:
+                case "pytriton_batch_reason_total":
+                    queues.reasons[model][labels.get("reason", "")] += int(float(value))
+                case "pytriton_batch_seconds":
+                    queues.learned[model][int(labels.get("rows", 0))] = float(value)
+                case "pytriton_requests_refused_total":
+                    queues.refused[model] += int(float(value))
+                case _:
+                    queues.pending[model] += float(value)
+        return queues
+
+
 class Sampler:
     """Takes samples.
 
@@ -67,10 +106,12 @@ class Sampler:
 
     Attributes:
         batches: For each model ``{rows: [executions, seconds of compute]}`` since it was loaded, in the last sample.
+        queues: In the last sample.
     """
 
     def __init__(self, upstream: Upstream, metrics: AppMetrics, host: Host | None) -> None:
         self.batches: dict[str, dict[int, tuple[int, float]]] = {}
+        self.queues = Queues()
         self._upstream = upstream
         self._metrics = metrics
         self._host = host
@@ -91,13 +132,13 @@ class Sampler:
         live = await _in_time(self._upstream.is_live())
         index: Iterable[Mapping[str, Any]] = ()
         statistics: list[ModelStatistics] = []
-        pending: dict[str, float] = {}
+        queues = Queues()
         problem = ""
         if live:
             try:
                 index = await self._upstream.index()
                 statistics = parse_statistics(await self._upstream.statistics())
-                pending = _pending(await self._upstream.metrics())
+                queues = self.queues = Queues.of(await self._upstream.metrics())
             except (PyTritonError, OSError, TimeoutError) as error:
                 problem = ADVICE if RESTRICTED in str(error) else str(error)
         now = time.monotonic()
@@ -113,7 +154,7 @@ class Sampler:
             "ready": live and await _in_time(self._upstream.is_ready()),
             "problem": problem,
             "refused": by_status,
-            "models": self._models(index, statistics, pending, interval_s, refusals),
+            "models": self._models(index, statistics, queues.pending, interval_s, refusals),
             "processes": self._processes.sample(await self._process_list()),
         }
 
@@ -230,13 +271,3 @@ def _ms(seconds: float | None) -> float | None:
 
 def _sum(one: Duration, other: Duration) -> Duration:
     return Duration(one.count + other.count, one.total_s + other.total_s)
-
-
-def _pending(metrics: str) -> dict[str, float]:
-    """How many requests wait in the queue of each model, from the text of the server's metrics."""
-    found: dict[str, float] = defaultdict(float)
-    for labels, count in PENDING.findall(metrics):
-        model = MODEL_LABEL.search(labels)
-        if model is not None:
-            found[model[1]] += float(count)
-    return found

@@ -110,7 +110,13 @@ def test_batches_and_the_last_requests_of_a_model_are_told(app):
     found = app.get("/pages/batches?model=shout", headers=token_of(app)).json()
     assert found["sizes"][0]["rows"] == 1
     assert {each["status"] for each in found["requests"]} == {200}
-    assert app.get("/pages/batches?model=other", headers=token_of(app)).json() == {"sizes": [], "requests": []}
+    assert app.get("/pages/batches?model=other", headers=token_of(app)).json() == {
+        "sizes": [],
+        "reasons": {},
+        "learned": [],
+        "refused": 0,
+        "requests": [],
+    }
 
 
 @pytest.mark.parametrize("app", ["native"], indirect=True, scope="module")

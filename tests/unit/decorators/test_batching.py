@@ -304,6 +304,37 @@ def test_pad_batch_trims_lists_and_leaves_other_keywords_alone(bind):
         assert function.calls[-1][1]["scale"] is scale
 
 
+def test_pad_batch_above_batch_pads_requests_to_the_longest():
+    seen = []
+
+    @pad_batch
+    @batch
+    def lengths(ids, text):
+        seen.append((ids.tolist(), text.tolist()))
+        return {"y": (ids != 0).sum(axis=1, keepdims=True)}
+
+    ids = [np.array([[1, 2]]), np.array([[3, 4, 5], [6, 7, 0]]), np.array([[8]])]
+    text = [np.array([[b"a"]], object), np.array([[b"b", b"c"], [b"d", b"e"]], object), np.array([[b"f"]], object)]
+    answers = lengths([Request({"ids": i, "text": t}, {}) for i, t in zip(ids, text, strict=True)])
+    assert [answer["y"].tolist() for answer in answers] == [[[2]], [[3], [2]], [[1]]]
+    assert seen == [
+        (
+            [[1, 2, 0], [3, 4, 5], [6, 7, 0], [8, 0, 0]],
+            [[b"a", b""], [b"b", b"c"], [b"d", b"e"], [b"f", b""]],
+        )
+    ]
+    assert ids[0].shape == (1, 2)
+
+
+def test_pad_batch_above_batch_does_not_copy_requests_of_equal_shapes():
+    @pad_batch
+    def same(requests):
+        return requests
+
+    requests = [Request({"x": np.ones((1, 3))}, {}), Request({"x": np.ones((2, 3))}, {})]
+    assert all(each is request for each, request in zip(same(requests), requests, strict=True))
+
+
 def test_pad_batch_repeats_strings(bind):
     function, decorated = padded(bind, lambda a: {"o": a})
     [result] = decorated([{"a": np.array([[b"p"], [b"q"], [b""]], object)}])
@@ -323,11 +354,11 @@ def test_pad_batch_refuses_outputs_that_lack_the_padded_rows(bind):
         decorated([{"a": np.arange(3)}])
 
 
-def test_pad_batch_outside_batch_is_misuse(bind):
+def test_pad_batch_without_requests_and_arrays_is_misuse(bind):
     decorated = pad_batch(lambda requests: requests)
     bind(decorated)
     with pytest.raises(PyTritonRuntimeError, match="@pad_batch got no keyword arrays; put it below @batch"):
-        decorated([{"a": A}])
+        decorated(requests={"a": A})
 
 
 def test_pad_batch_refuses_inputs_of_different_sizes(bind):

@@ -27,7 +27,7 @@ from pytriton.model_config.validation import checked_copy
 
 def test_every_public_name_is_there():
     names = {"DeviceKind", "DynamicBatcher", "ModelConfig", "QueuePolicy", "Tensor", "TimeoutAction"}
-    names |= {"DirectStrategy", "OldestStrategy", "SequenceBatcher", "ModelWarmup", "WarmupInput"}
+    names |= {"DirectStrategy", "LatencyTarget", "OldestStrategy", "SequenceBatcher", "ModelWarmup", "WarmupInput"}
     names |= {"AllVersions", "LatestVersions", "SpecificVersions"}
     names |= {"InstanceGroup", "RateLimiter", "RateLimiterResource"}
     assert set(pytriton.model_config.__all__) == names

@@ -1,5 +1,7 @@
 """What ``bind`` refuses of sequences, instances, versions and warm-ups, before the server sees it."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from pytriton.model_config import (
     DirectStrategy,
     DynamicBatcher,
     InstanceGroup,
+    LatencyTarget,
     LatestVersions,
     ModelConfig,
     ModelWarmup,
@@ -24,6 +27,8 @@ from pytriton.model_spec import describe
 
 X, Y = Tensor(name="x", shape=(-1, 2), dtype=np.float32), Tensor(name="y", shape=(-1,), dtype=np.float32)
 TEXT = Tensor(name="text", shape=(), dtype=bytes, optional=True)
+LIMITED = InstanceGroup(rate_limiter=RateLimiter())
+COST = {"batch_cost": "x", "max_batch_cost": 10}
 ZEROS = WarmupInput(np.float32, (5, 2), zero_data=True)
 
 
@@ -62,6 +67,41 @@ def test_sequence_batchers_have_limits(batcher, message):
     refuse(message, batcher=batcher)
 
 
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (LatencyTarget(0), "ms of a LatencyTarget must be from 0.1 to 3600000, got 0"),
+        (LatencyTarget(-5), "got -5"),
+        (LatencyTarget(math.nan), "got nan"),
+        (LatencyTarget(math.inf), "got inf"),
+        (LatencyTarget("fast"), "ms of a LatencyTarget must be a number, got 'fast'"),
+        (LatencyTarget(50, 99), "percentile of a LatencyTarget must be from 0.5 to 0.999, as a share, got 99"),
+        (LatencyTarget(50, True), "percentile of a LatencyTarget must be a number"),
+    ],
+    ids=repr,
+)
+def test_a_latency_target_has_limits(target, message):
+    refuse(message, batcher=target)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_batch_cost": 10}, "max_batch_cost needs a batch_cost"),
+        ({"batch_cost": "x"}, "batch_cost has no effect without max_batch_cost or a LatencyTarget"),
+        ({"batch_cost": "z", "max_batch_cost": 10}, r"batch_cost names the input 'z'; the model has \['x'\]"),
+        ({"batch_cost": ("x", 0), "max_batch_cost": 10}, "batch_cost names axis 0 of input 'x', .* are 1 to 2"),
+        ({"batch_cost": ("x", 3), "max_batch_cost": 10}, "batch_cost names axis 3"),
+        ({"batch_cost": ("x",), "max_batch_cost": 10}, "give the name of an input, or a pair such as"),
+        ({"batch_cost": len, "max_batch_cost": 10}, "give the name of an input, or a pair such as"),
+        ({"batch_cost": "x", "max_batch_cost": 0}, "max_batch_cost must be an integer from 1"),
+    ],
+    ids=repr,
+)
+def test_costs_name_an_input_and_have_limits(options, message):
+    refuse(message, **options)
+
+
 def test_sizes_of_sequence_batches_must_be_a_list():
     with pytest.raises(PyTritonBadParameterError, match=r"must be a list such as \[4, 8\]"):
         OldestStrategy(max_candidate_sequences=1, preferred_batch_size=4)
@@ -74,6 +114,14 @@ def test_sizes_of_sequence_batches_must_be_a_list():
         ({"batcher": SequenceBatcher(), "response_cache": True}, "response_cache does not go with"),
         ({"decoupled": True, "response_cache": True}, "response_cache does not go with"),
         ({"batcher": DynamicBatcher(0, None, True, 2, 1)}, "preserve_ordering does not go with 2 priority_levels"),
+        ({"batcher": LatencyTarget(50), "decoupled": True}, "a LatencyTarget does not go with"),
+        ({"batcher": LatencyTarget(50), "response_cache": True}, "a LatencyTarget does not go with"),
+        ({"batcher": LatencyTarget(50), "instance_groups": [LIMITED]}, "a LatencyTarget does not go with"),
+        ({"batcher": LatencyTarget(50), "batching": False}, "a LatencyTarget, which needs batching=True"),
+        ({**COST, "batching": False}, "a batch_cost does not go with"),
+        ({**COST, "batcher": None}, "a batch_cost does not go with"),
+        ({**COST, "batcher": SequenceBatcher()}, "a batch_cost does not go with"),
+        ({**COST, "batcher": DynamicBatcher(priority_levels=2, default_priority_level=1)}, "a batch_cost does not go"),
     ],
 )
 def test_options_that_exclude_each_other_are_refused(options, message):

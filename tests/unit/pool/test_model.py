@@ -204,6 +204,19 @@ def test_a_model_whose_instance_has_died_is_not_alive(bound):
     assert not bound.model.is_alive()
 
 
+def test_an_instance_that_is_removed_does_not_make_its_model_look_dead(bound):
+    class Leaving:
+        """Is removed by another thread while it is asked."""
+
+        def is_alive(self):
+            bound.model._instances.remove(self)
+            return False
+
+    bound.start()
+    bound.model._instances.append(Leaving())
+    assert bound.model.is_alive()
+
+
 def test_the_queue_delay_is_that_of_the_batcher(tmp_path):
     config = described(config=ModelConfig(batcher=DynamicBatcher(max_queue_delay_microseconds=250_000)))
     assert Bound(tmp_path, identity, config=config).model.queue_delay_s() == 0.25

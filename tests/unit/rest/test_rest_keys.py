@@ -223,7 +223,7 @@ def test_a_request_without_a_limit_reserves_as_its_answer_goes_on_and_what_the_m
         assert spent(permit) == 10 + 2 * STEP
         spending.produced(1)
         assert spent(permit) == 10 + 3 * STEP
-        spending.told(17)
+        spending.report(17)
     assert spent(permit) == 17
 
 

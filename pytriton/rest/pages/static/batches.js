@@ -10,11 +10,15 @@ const ROW = 7;
 const SPARSE = 20; // times the median duration: over a longer time, bars of its length are too short to read
 const SAMPLE_S = 11; // the longest time from a request to the sample that counts it
 
+const REASONS = { worker_idle: "a worker was free", full: "full", latency_target: "more would be late", preferred_size: "preferred size", shape_changed: "the next has another shape", delay: "delay is over", repeated: "alone, after a failure" };
+
 export function show(main, name) {
   const picker = h("select", { "aria-label": "Model", onchange: () => (location.hash = `#/batches/${encodeURIComponent(picker.value)}`) });
   const settings = h("p", { class: "lead" });
   const sizes = h("div");
   const sizesHint = h("p", { class: "hint" });
+  const reasons = h("div");
+  const learned = h("div");
   const since = h("input", { type: "checkbox", id: "since" });
   const times = new LineChart("Time of a request in the server, mean", milliseconds);
   const batch = new LineChart("Rows in a batch, mean");
@@ -62,13 +66,17 @@ export function show(main, name) {
     tellSettings(described.find((each) => each.name === model));
     start ??= new Map(since.checked ? found.sizes.map((each) => [each.rows, each]) : []);
     tellSizes(found.sizes.map((each) => minus(each, start.get(each.rows))).filter((each) => each.count > 0));
+    tellReasons(found.reasons);
+    tellLearned(found.learned, found.refused);
     tellRequests(found.requests);
   }
 
   function tellSettings(each) {
     if (!each) return;
     const parts = [!each.batching ? "This model has no batching: the server calls it once for each request." : `Batches of up to ${each.max_batch_size} rows`,
-      each.batching && (each.queue_delay_us === null ? "no dynamic batcher" : `max_queue_delay_microseconds ${each.queue_delay_us}`),
+      each.batching && !each.latency_target && (each.queue_delay_us === null ? "no dynamic batcher" : `max_queue_delay_microseconds ${each.queue_delay_us}`),
+      each.latency_target && `latency target ${milliseconds(each.latency_target[0])} for ${number(100 * each.latency_target[1])} % of the answers; a batch may take half of that`,
+      each.max_batch_cost !== null && `max_batch_cost ${each.max_batch_cost}`,
       each.preferred.length > 0 && `preferred_batch_size ${each.preferred.join(", ")}`];
     put(settings, parts.filter(Boolean).join(" · "));
   }
@@ -85,6 +93,18 @@ export function show(main, name) {
     put(sizesHint, calls ? text : "");
   }
 
+  function tellReasons(found) {
+    const rows = Object.entries(found).map(([reason, count]) => ({ label: REASONS[reason] ?? reason, value: count, text: count.toLocaleString("en") }));
+    fill(reasons, rows.length ? [h("h2", {}, "Why batches left the queue"), bars(rows, Math.max(...rows.map((each) => each.value)), "Reasons")] : []);
+  }
+
+  function tellLearned(points, refused) {
+    const most = Math.max(...points.map((each) => each.seconds));
+    const rows = points.map((each) => ({ label: `${each.rows}`, value: each.seconds, text: milliseconds(1000 * each.seconds) }));
+    fill(learned, rows.length ? [h("h2", {}, "Learned times"), bars(rows, most, "Learned times"),
+      h("p", { class: "hint" }, `Time of a batch of so many rows, and less than twice as many, as the latency target has learned it. ${refused.toLocaleString("en")} requests were refused, as their answers would have been late.`)] : []);
+  }
+
   function tellRequests(requests) {
     requested = requests;
     const isByTime = byTime ?? isDense(requests);
@@ -96,7 +116,7 @@ export function show(main, name) {
   fill(main,
     h("div", { class: "head" }, h("h1", {}, "Batches"), picker), settings,
     h("div", { class: "charts two" },
-      h("section", { class: "panel" }, h("h2", {}, "Batch sizes"), h("div", { class: "row" }, since, h("label", { for: "since" }, "only from now on")), sizes, sizesHint),
+      h("section", { class: "panel" }, h("h2", {}, "Batch sizes"), h("div", { class: "row" }, since, h("label", { for: "since" }, "only from now on")), sizes, sizesHint, reasons, learned),
       h("div", {}, times.element, batch.element)),
     h("section", { class: "panel" }, h("div", { class: "head" }, h("h2", {}, "The last hundred requests"), h("div", { class: "choice", role: "group", "aria-label": "Order" }, asTime)), fallsHint, falls,
       h("p", { class: "legend" }, h("span", {}, h("i", { class: "key c1" }), "queue"), h("span", {}, h("i", { class: "key c0" }), "compute"), h("span", {}, h("i", { class: "key rest" }), "around the server: HTTP, JSON, network"), h("span", {}, h("i", { class: "key failed" }), "failed")),

@@ -61,7 +61,8 @@ export function show(main) {
     fill(models, names.map((name) => modelCommands(name, counts.get(name) ?? [], live.about?.hasHost)));
   }
 
-  function modelCommands(name, own, hasHost) {
+  function modelCommands(name, processes, hasHost) {
+    const own = processes.filter((each) => each.kind !== "template");
     const count = h("input", { type: "number", min: "1", max: "64", step: "1", class: "short", value: String(own.length), "aria-label": `Workers of ${name}` });
     const does = (text, action) => h("button", { type: "button", "data-command": `${text} ${name}`, onclick: action }, text);
     const versions = [...new Set(own.map((each) => each.version))].sort((a, b) => a - b);
@@ -168,7 +169,7 @@ function workerTable(found, used) {
   const cell = (label, ...content) => h("td", { "data-label": label }, content);
   const several = new Set(found.filter((each) => found.some((other) => other.model === each.model && other.version !== each.version)).map(({ model }) => model));
   const rows = found.map((each) => {
-    const own = each.kind === "process" ? used[each.pid] : null;
+    const own = ["process", "template"].includes(each.kind) ? used[each.pid] : null;
     const state = GOOD.includes(each.state) ? "good" : BAD.includes(each.state) ? "bad" : "busy";
     const error = each.last_error === null ? h("span", { class: "hint" }, "needs the token") : each.last_error && h("details", {}, h("summary", {}, each.last_error.trim().split("\n").at(-1).slice(0, 80)), h("pre", { tabindex: "0" }, each.last_error));
     return h("tr", { "data-worker": each.name }, h("th", { scope: "row" }, each.name, several.has(each.model) && ` v${each.version}`), cell("State", h("span", { class: `badge ${state}` }, each.state)),

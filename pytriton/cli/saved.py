@@ -1,0 +1,183 @@
+"""Files of saved models as the target of ``pytriton serve``, and ``pytriton inspect``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pytriton.base import TritonBase
+from pytriton.cli.target import Target, TargetError
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config import ModelConfig
+from pytriton.rest.config import DEFAULT_PORT
+from pytriton.rest.config import ENVIRONMENT_PREFIX as REST_PREFIX
+from pytriton.saved.formats import FORMATS, format_of
+from pytriton.saved.model import load, name_of
+from pytriton.saved.report import program_of, report_of
+from pytriton.security import TritonSecurityConfig
+from pytriton.triton import Triton
+from pytriton.workers import Processes
+
+__all__ = ["DEFAULT_BATCH", "LoadArguments", "SavedTarget", "inspect_file", "target_of"]
+
+DEFAULT_BATCH = 128
+PREFIX = "mlflow:"
+SUFFIXES = {suffix for each in FORMATS for suffix in each.suffixes} - {".txt", ".json"}
+
+
+@dataclass(frozen=True)
+class LoadArguments:
+    """Arguments of ``load`` on the command line; None, and an empty list, were not given.
+
+    Args:
+        inputs: Each as ``name:dtype`` or ``name:dtype:shape``.
+        max_batch_size: Most rows in one call.
+    """
+
+    method: str | None = None
+    trust: bool = False
+    inputs: Sequence[str] = ()
+    batch: bool | None = None
+    max_batch_size: int | None = None
+
+    def of_load(self) -> dict[str, Any]:
+        """The arguments of :func:`pytriton.saved.load`.
+
+        Raises:
+            TargetError: An input has another form.
+        """
+        given = {}
+        for text in self.inputs:
+            name, separator, rest = text.partition(":")
+            if not separator:
+                raise TargetError(f"--input {text!r} is not NAME:DTYPE or NAME:DTYPE:SHAPE, such as age:int64")
+            given[name] = rest
+        return {"method": self.method, "trust": self.trust, "inputs": given, "batch": self.batch}
+
+    def flags(self) -> list[str]:
+        """The options that give these arguments."""
+        batch = {None: [], True: ["--batch"], False: ["--no-batch"]}[self.batch]
+        method = ["--method", self.method] if self.method else []
+        inputs = [part for text in self.inputs for part in ("--input", text)]
+        return [*method, *["--trust"] * self.trust, *inputs, *batch]
+
+
+@dataclass(frozen=True)
+class SavedTarget:
+    """Files of saved models, each under a name."""
+
+    files: Mapping[str, Path]
+    arguments: LoadArguments
+
+    def folder(self) -> Path:
+        """There is none: a file of a model is no source."""
+        raise TargetError("--reload is for modules; start again to serve a new file")
+
+    def load(self, access_token: str | None = None, workers: int | None = None) -> TritonBase:
+        """A server of the models in the files.
+
+        Args:
+            access_token: Of the ``Triton``; None makes a random one.
+            workers: Worker processes for each file; None calls it in this process.
+
+        Raises:
+            TargetError: A file cannot be served.
+        """
+        config = ModelConfig(max_batch_size=self.arguments.max_batch_size or DEFAULT_BATCH)
+        os.environ.setdefault(f"{REST_PREFIX}PORT", str(DEFAULT_PORT))
+        with errors_of_target():
+            triton = Triton(security_config=TritonSecurityConfig(access_token=access_token))
+            for name, path in self.files.items():
+                load_it = partial(load, path.resolve(), **self.arguments.of_load())
+                triton.bind(name, load_it() if workers is None else Processes(load_it, count=workers), config=config)
+        return triton
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={path}" for name, path in self.files.items())
+
+
+def target_of(texts: Sequence[str], arguments: LoadArguments) -> Target | SavedTarget:
+    """What the command line names: an object in a module, or files.
+
+    Raises:
+        TargetError: It names something else, or has options that do not fit.
+    """
+    files = [each for each in texts if is_file(each)]
+    if not files:
+        if len(texts) > 1:
+            raise TargetError("give one MODULE:OBJECT, or files of models")
+        if arguments != LoadArguments():
+            raise TargetError("--method, --trust, --input, --batch and --max-batch-size are for files of models")
+        return Target.parse(texts[0])
+    if len(files) < len(texts):
+        (other, *_) = (each for each in texts if each not in files)
+        raise TargetError(f"{other!r} is no file of a model; serve files and a module by two commands")
+    if len(files) > 1 and (arguments.method or arguments.inputs or arguments.batch is not None):
+        raise TargetError(
+            "--method, --input and --batch are for one file; for several, write a program: pytriton inspect FILE "
+            "--write server.py"
+        )
+    named = [split_name(each) for each in files]
+    if len(dict(named)) < len(named):
+        raise TargetError("two files have the same name; name them: pytriton serve one=PATH two=PATH")
+    return SavedTarget(dict(named), arguments)
+
+
+def is_file(text: str) -> bool:
+    """Whether an argument of ``serve`` is the file or folder of a model, and not a module."""
+    if text.startswith(PREFIX):
+        return True
+    path = Path(split_name(text)[1])
+    return path.suffix != ".py" and (path.exists() or path.suffix.lower() in SUFFIXES or "=" in text)
+
+
+def split_name(text: str) -> tuple[str, Path]:
+    """The name of the model and the path in ``path``, ``name=path`` and ``mlflow:path``."""
+    name, separator, path = text.partition("=")
+    if not separator or Path(text.removeprefix(PREFIX)).exists():
+        name, path = "", text
+    found = Path(path.removeprefix(PREFIX))
+    return name or name_of(found), found
+
+
+def inspect_file(text: str, arguments: LoadArguments, write: Path | None, say: Callable[[str], None]) -> None:
+    """Show what a file has and what would be bound; write a program that serves it.
+
+    Args:
+        write: The file for the program; it must not exist.
+        say: Shows a line to the user.
+
+    Raises:
+        TargetError: The file cannot be served.
+        FileExistsError: There is such a file.
+    """
+    name, path = split_name(text)
+    if write is not None and write.exists():
+        raise FileExistsError(f"{write} exists; name a file that does not exist yet")
+    with errors_of_target():
+        model = load(path, **arguments.of_load())
+        for line in report_of(name, path, format_of(path), model):
+            say(line)
+    if write is not None:
+        command = shlex.join(["pytriton", "serve", text, *arguments.flags()])
+        rows = arguments.max_batch_size or DEFAULT_BATCH
+        source = program_of(name, path, arguments.of_load(), command, rows)
+        with write.open("x", encoding="utf-8") as file:
+            file.write(source)
+        say(f"{write} serves it: {shlex.join([Path(sys.executable).name, str(write)])}")
+
+
+@contextmanager
+def errors_of_target() -> Iterator[None]:
+    """Tell what is wrong with a file in one line."""
+    try:
+        yield
+    except (PyTritonValidationError, ImportError, OSError) as error:
+        raise TargetError(str(error)) from error

@@ -1,0 +1,173 @@
+#include "batch_queue.h"
+
+#include <algorithm>
+
+namespace pytriton {
+
+namespace {
+constexpr uint64_t kMostPadding = 64 << 20;  // bytes of a batch
+constexpr size_t kSimilarFrom = 1024;        // requests at the front of the queue
+
+template <typename Values>
+bool contains(const Values& values, uint64_t value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+uint64_t most_of(const std::vector<uint64_t>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+// Requests as one batch, padded to the largest of them.
+struct Padded {
+  uint64_t rows = 0, row_cost = 0, row_bytes = 0, bytes = 0;
+
+  void add(const QueuedRequest& request) {
+    rows += request.rows;
+    row_cost = std::max(row_cost, request.row_cost);
+    row_bytes = std::max(row_bytes, request.row_bytes);
+    bytes += request.rows * request.row_bytes;
+  }
+  BatchSize size() const { return {rows, rows * row_cost}; }
+  bool fits(const BatchPolicy& policy) const {
+    return rows <= policy.most_rows && rows * row_cost <= policy.most_cost && rows * row_bytes - bytes <= kMostPadding;
+  }
+};
+
+}  // namespace
+
+BatchSize size_of(const QueuedRequest& request) { return {request.rows, request.rows * request.row_cost}; }
+
+double seconds(std::chrono::steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+BatchQueue::BatchQueue(BatchPolicy policy, IsCancelled is_cancelled)
+    : policy_(std::move(policy)),
+      most_preferred_rows_(most_of(policy_.preferred_rows)),
+      is_cancelled_(std::move(is_cancelled)) {}
+
+void BatchQueue::put(const Queue::iterator& place, QueuedRequest request) {
+  const BatchSize size = size_of(request);
+  waiting_ = {waiting_.rows + size.rows, waiting_.cost + size.cost};
+  queue_.insert(place, std::move(request));
+}
+
+QueuedRequest BatchQueue::take_first() {
+  QueuedRequest first = std::move(queue_.front());
+  queue_.pop_front();
+  forget(first);
+  return first;
+}
+
+void BatchQueue::forget(const QueuedRequest& request) {
+  const BatchSize size = size_of(request);
+  waiting_ = {waiting_.rows - size.rows, waiting_.cost - size.cost};
+}
+
+BatchQueue::Choice BatchQueue::choose(TimePoint now, const LatencyTarget* target) {
+  Choice choice, preferred;
+  if (queue_.empty()) return choice;
+  if (policy_.most_cost != UINT64_MAX) bring_similar_forward();
+  const QueuedRequest& first = queue_.front();
+  Padded padded;
+  for (const QueuedRequest& next : queue_) {
+    padded.add(next);
+    const bool is_first = choice.requests == 0;
+    if (!is_first && !padded.fits(policy_)) {
+      choice.reason = Reason::full;
+      break;
+    }
+    if (!is_first && (next.is_repeated || next.is_unread != first.is_unread || next.shapes != first.shapes)) {
+      choice.reason = Reason::shape;
+      break;
+    }
+    if (!is_first && target && !target->allows(padded.size())) {
+      choice.reason = Reason::target;
+      break;
+    }
+    ++choice.requests;
+    choice.size = padded.size();
+    if (contains(policy_.preferred_rows, choice.size.rows)) preferred = {choice.requests, choice.size};
+    if (next.is_repeated) choice.reason = Reason::repeated;
+    if (choice.size.rows >= policy_.most_rows) choice.reason = Reason::full;
+    if (choice.reason != Reason::idle) break;
+  }
+  const bool is_overdue = policy_.delay.count() && (first.is_unread || now >= first.since + policy_.delay);
+  if (preferred.requests && !is_overdue) {
+    preferred.reason = Reason::preferred;
+    return preferred;
+  }
+  if (choice.reason != Reason::idle) return choice;
+  if (is_overdue) {
+    choice.reason = Reason::delay;
+  } else if (most_preferred_rows_ && choice.size.rows >= most_preferred_rows_) {
+    choice.reason = Reason::preferred;
+  } else {
+    choice.can_wait = true;
+  }
+  return choice;
+}
+
+// Moves the requests whose costs are the most similar to the first one's behind that, as many as fit into a batch. All
+// others keep their order, so each becomes the first in time.
+void BatchQueue::bring_similar_forward() {
+  const QueuedRequest& first = queue_.front();
+  const size_t looked_at = std::min(queue_.size(), kSimilarFrom);
+  std::vector<size_t> nearest;
+  for (size_t index = 1; index < looked_at; ++index) {
+    const QueuedRequest& each = queue_[index];
+    if (each.is_repeated || each.is_unread != first.is_unread) break;
+    if (each.shapes == first.shapes) nearest.push_back(index);
+  }
+  const auto distance = [&](size_t index) {
+    const uint64_t one = queue_[index].row_cost, other = first.row_cost;
+    return std::pair(one > other ? one - other : other - one, index);
+  };
+  std::sort(nearest.begin(), nearest.end(), [&](size_t a, size_t b) { return distance(a) < distance(b); });
+  Padded padded;
+  padded.add(first);
+  std::vector<bool> is_chosen(looked_at, false);
+  size_t end = 1;  // of what moves
+  for (const size_t index : nearest) {
+    padded.add(queue_[index]);
+    if (!padded.fits(policy_)) break;
+    is_chosen[index] = true;
+    end = std::max(end, index + 1);
+  }
+  std::vector<QueuedRequest> others;
+  size_t place = 1;
+  for (size_t index = 1; index < end; ++index) {
+    if (!is_chosen[index]) {
+      others.push_back(std::move(queue_[index]));
+    } else {
+      if (index != place) queue_[place] = std::move(queue_[index]);
+      ++place;
+    }
+  }
+  std::move(others.begin(), others.end(), queue_.begin() + static_cast<ptrdiff_t>(place));
+}
+
+void BatchQueue::take_cancelled(const Choice& choice, RequestPointers& cancelled) {
+  const auto is_cancelled = [this](const QueuedRequest& each) { return is_cancelled_(*each.request); };
+  const auto end = queue_.begin() + static_cast<ptrdiff_t>(choice.requests);
+  if (std::none_of(queue_.begin(), end, is_cancelled)) return;
+  const auto is_taken = [&](QueuedRequest& each) {
+    if (!is_cancelled(each)) return false;
+    forget(each);
+    cancelled.push_back(std::move(each.request));
+    return true;
+  };
+  queue_.erase(std::remove_if(queue_.begin(), queue_.end(), is_taken), queue_.end());
+}
+
+void BatchQueue::take_late(const Choice& choice, TimePoint now, const LatencyTarget& target, RequestPointers& late) {
+  size_t left = queue_.size();
+  const auto is_late = [&](QueuedRequest& each) {
+    if (left <= choice.requests || !target.is_late(seconds(now - each.since), choice.size)) return false;
+    --left;
+    forget(each);
+    late.push_back(std::move(each.request));
+    return true;
+  };
+  queue_.erase(std::remove_if(queue_.begin(), queue_.end(), is_late), queue_.end());
+}
+
+}  // namespace pytriton

@@ -1,0 +1,148 @@
+#include "batch_times.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace pytriton {
+
+namespace {
+constexpr double kFaster = 0.8, kSlower = 1.25;     // changes below are noise
+constexpr double kBetter = 0.5;                     // of the error with rows; then cost explains the times
+constexpr double kShortest = 1e-7, kLongest = 1e5;  // seconds
+
+size_t bin_of(uint64_t cost) {
+  size_t bin = 0;
+  while (cost >>= 1U) ++bin;
+  return bin;
+}
+
+double lower_median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+}  // namespace
+
+void BatchTimes::add(const BatchSize& size, double seconds) {
+  seconds = std::clamp(seconds, kShortest, kLongest);
+  if (is_known() && units(size) <= most_units_) note(seconds, typical(size));  // what is larger was a guess
+  Bin& bin = bins_[bin_of(size.cost)];
+  const Sample sample{static_cast<double>(size.rows), static_cast<double>(size.cost), seconds, ++batches_};
+  if (bin.samples.size() < kSamples) {
+    bin.samples.push_back(sample);
+  } else {
+    bin.samples[bin.next] = sample;
+    bin.next = (bin.next + 1) % kSamples;
+  }
+  summarize(bin);
+  draw();
+}
+
+double BatchTimes::excess(double share) const {
+  if (excesses_.empty()) return 0;
+  std::vector<double> sorted = excesses_;
+  const auto rank = static_cast<ptrdiff_t>(std::ceil(share * static_cast<double>(sorted.size()))) - 1;
+  const auto found = sorted.begin() + std::max<ptrdiff_t>(rank, 0);
+  std::nth_element(sorted.begin(), found, sorted.end());
+  return std::max(*found, 0.0);
+}
+
+std::vector<BatchTimes::Point> BatchTimes::points() const {
+  std::vector<Point> points;
+  points.reserve(line_points_.size());
+  for (const Sample* each : line_points_) points.push_back({each->rows, each->seconds});
+  return points;
+}
+
+// What the time of a batch says of the line as it was.
+void BatchTimes::note(double seconds, double expected) {
+  if (excesses_.size() < kExcesses) {
+    excesses_.push_back(seconds - expected);
+  } else {
+    excesses_[next_excess_] = seconds - expected;
+    next_excess_ = (next_excess_ + 1) % kExcesses;
+  }
+  ratios_.push_back(seconds / std::max(expected, kShortest));
+  if (ratios_.size() < kLast) return;
+  const double change = lower_median(ratios_);
+  if (change < kFaster || change > kSlower) {
+    rescale(change);
+    ratios_.clear();
+  } else {
+    ratios_.erase(ratios_.begin());
+  }
+}
+
+// The last batches were as they are now; those before are taken to have changed as they did.
+void BatchTimes::rescale(double factor) {
+  for (Bin& bin : bins_) {
+    const auto is_known = [this](const Sample& each) { return each.number > rescaled_at_; };
+    if (std::none_of(bin.samples.begin(), bin.samples.end(), is_known)) bin = {};
+    for (Sample& each : bin.samples) {
+      if (each.number + kLast > batches_ + 1) continue;
+      each.seconds = std::clamp(each.seconds * factor, kShortest, kLongest);
+    }
+    if (!bin.samples.empty()) summarize(bin);
+  }
+  rescaled_at_ = batches_;
+  // What these batches exceeded was the change.
+  for (size_t last = 1; last <= std::min(kLast, excesses_.size()); ++last) {
+    excesses_[(next_excess_ + excesses_.size() - last) % excesses_.size()] = 0;
+  }
+  draw();
+}
+
+void BatchTimes::summarize(Bin& bin) {
+  std::vector<double> values(bin.samples.size());
+  for (double Sample::* const field : {&Sample::rows, &Sample::cost, &Sample::seconds}) {
+    std::transform(bin.samples.begin(), bin.samples.end(), values.begin(),
+                   [field](const Sample& sample) { return sample.*field; });
+    bin.median.*field = lower_median(values);
+  }
+}
+
+// The line with the least squares of relative errors that does not fall, and does not begin below 0. Of a single point
+// it is level: a batch of another size tells more.
+BatchTimes::Line BatchTimes::fit(double Sample::* units) const {
+  double w = 0, wx = 0, wxx = 0, wt = 0, wxt = 0;
+  for (const Sample* point : line_points_) {
+    const double weight = 1 / (point->seconds * point->seconds), x = point->*units;
+    w += weight;
+    wx += weight * x;
+    wxx += weight * x * x;
+    wt += weight * point->seconds;
+    wxt += weight * x * point->seconds;
+  }
+  const double spread = w * wxx - wx * wx;
+  Line line{wt / w, 0, 0};
+  if (line_points_.size() > 1 && spread > 1e-9 * w * wxx) {
+    line.each = (w * wxt - wx * wt) / spread;
+    line.fixed = (wt - line.each * wx) / w;
+    if (line.each < 0) line = {wt / w, 0, 0};
+    if (line.fixed < 0) line = {0, wxt / wxx, 0};
+  }
+  for (const Sample* point : line_points_) {
+    const double error = (line.fixed + line.each * (point->*units) - point->seconds) / point->seconds;
+    line.error += error * error;
+  }
+  return line;
+}
+
+void BatchTimes::draw() {
+  line_points_.clear();
+  for (const Bin& bin : bins_) {
+    if (!bin.samples.empty()) line_points_.push_back(&bin.median);
+  }
+  const Line by_rows = fit(&Sample::rows), by_cost = fit(&Sample::cost);
+  is_by_cost_ = by_cost.error < kBetter * by_rows.error;
+  fixed_ = (is_by_cost_ ? by_cost : by_rows).fixed;
+  each_ = (is_by_cost_ ? by_cost : by_rows).each;
+  double Sample::* const field = is_by_cost_ ? &Sample::cost : &Sample::rows;
+  least_units_ = most_units_ = line_points_.front()->*field;
+  for (const Sample* point : line_points_) {
+    least_units_ = std::min(least_units_, point->*field);
+    most_units_ = std::max(most_units_, point->*field);
+  }
+}
+
+}  // namespace pytriton

@@ -1,0 +1,260 @@
+"""Keeps one process running: starts it, follows it, and starts it again when it has died."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from pytriton.exceptions import PyTritonWorkerError
+from pytriton.logs import get_logger
+from pytriton.pool.pool import WorkerStatus
+from pytriton.pool.process import ChildProcess
+from pytriton.restarts import RestartPolicy
+from pytriton.threads import keep_running
+from pytriton.wire.arena import limit_of
+from pytriton.wire.control import FAILED, READY
+
+__all__ = ["ANSWER_TIMEOUT_S", "ProcessSupervisor"]
+
+LOGGER = get_logger("pytriton.workers")
+
+ANSWER_TIMEOUT_S = 0.5
+
+
+class ProcessSupervisor(ABC):
+    """Runs one process after the other, on a thread of its own, from :meth:`_begin` on.
+
+    Args:
+        name: Of the process.
+        title: Of the process, in messages.
+        kind: Of the process, for :class:`WorkerStatus`.
+        restarts: When a process that has died is started again.
+        start_timeout_s: Longest time until the process is ready.
+        stop_timeout_s: Longest time for a process to end before it is killed.
+
+    Attributes:
+        is_async: Whether the callable is a coroutine function; valid once a process is ready.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        kind: str,
+        restarts: RestartPolicy,
+        *,
+        start_timeout_s: float,
+        stop_timeout_s: float,
+    ) -> None:
+        self.is_async = False
+        self._name, self._title, self._kind = name, title, kind
+        self._restarts = restarts
+        self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
+        self._changed = threading.Condition()  # guards what follows
+        self._process: ChildProcess | None = None
+        self._ready_since: float | None = None  # of the present process
+        self._has_started = False  # a process was ready once
+        self._started = 0  # how many processes
+        self._last_death = ""
+        self._changed_at = time.time()  # when the state began that status() tells
+        self._failure: str | None = None  # why there are no more restarts
+        self._interrupted = False
+        self._stopped = threading.Event()
+        self._kill_at = 0.0  # in time.monotonic() seconds; set by stop()
+
+    def _begin(self) -> None:
+        self._thread = keep_running(self._supervise, f"pytriton-{self._name}")
+
+    @abstractmethod
+    def _start(self) -> ChildProcess:
+        """Start a process.
+
+        Raises:
+            OSError: None can be started now.
+            PyTritonWorkerError: None can be started ever.
+        """
+
+    @abstractmethod
+    def _handle(self, process: ChildProcess, report: bytes, *details: Any) -> None:
+        """Act on a report of the process."""
+
+    def _end_process(self) -> bool:
+        """Note that the process has ended; returns whether it was to be replaced. Called with the lock held."""
+        return False
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Release what the processes have used, after the last one."""
+
+    def wait_ready(self, deadline: float) -> None:
+        """Wait until the first process is ready, or a deadline in :func:`time.monotonic` seconds.
+
+        Raises:
+            PyTritonWorkerError: The factory failed, the process died, or the deadline has passed.
+        """
+        if not self._wait_for(lambda: self._has_started, deadline):
+            reason = self._failure or ("it was stopped" if self._stopped.is_set() else "it took too long")
+            raise PyTritonWorkerError(f"{self._title} could not be started: {reason}")
+
+    def is_alive(self) -> bool:
+        """Whether there is a process, or another one follows."""
+        return not self._stopped.is_set() and self._thread.is_alive() and self._failure is None
+
+    def status(self) -> WorkerStatus:
+        """What operators see of it. Thread-safe."""
+        with self._changed:
+            process = self._process
+            if self._failure is not None:
+                state = "failed"
+            elif self._stopped.is_set():
+                state = "stopped"
+            elif process is not None and self._ready_since is not None:
+                state = "ready"
+            else:
+                state = "restarting" if self._has_started else "starting"
+            pid, restarts = None if process is None else process.pid, max(0, self._started - 1)
+            return WorkerStatus(self._name, self._kind, state, pid, restarts, self._last_death, self._changed_at)
+
+    def _wait_for(self, condition: Callable[[], bool], deadline: float) -> bool:
+        """Wait for a condition; False at the deadline, after an interruption, or after the last process."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: condition() or self._interrupted or not self.is_alive(), max(0.0, deadline - time.monotonic())
+            )
+            return condition()
+
+    def interrupt(self) -> None:
+        """Abort a first start, or a rebind, that another thread waits for. Thread-safe."""
+        with self._changed:
+            self._interrupted = True
+            self._changed.notify_all()
+        if not self._has_started:
+            self.stop()
+
+    def stop(self) -> None:
+        """End the process when its callable has returned, without a restart. Does not wait for that."""
+        with self._changed:
+            if not self._stopped.is_set():
+                self._kill_at = time.monotonic() + self._stop_timeout_s
+            self._stopped.set()
+            self._changed.notify_all()
+        process = self._process
+        if process is not None:
+            process.stop()
+
+    def join(self) -> None:
+        """Wait for the end after :meth:`stop`, and kill the process when it has taken ``stop_timeout_s``."""
+        self._thread.join(max(0.0, self._kill_at - time.monotonic()))
+        while self._thread.is_alive():
+            process = self._process
+            if process is not None:
+                LOGGER.warning(
+                    "%s (process %d) did not end within stop_timeout_s; it is killed",
+                    *(self._title, process.pid),
+                )
+                process.kill()
+            self._thread.join(ANSWER_TIMEOUT_S)
+
+    def _supervise(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                try:
+                    death = self._run_process()
+                except PyTritonWorkerError:
+                    raise
+                except BaseException as error:
+                    death = self._abandon(error)
+                if death is not None and not self._stopped.is_set() and not self._wait_before_restart(death):
+                    return
+        except PyTritonWorkerError as error:
+            self._give_up(str(error))
+        except BaseException as error:
+            LOGGER.exception("%s is not supervised any more", self._title)
+            self._give_up(f"{type(error).__name__}: {error}")
+        finally:
+            self._release()
+            with self._changed:
+                self._changed.notify_all()
+
+    def _run_process(self) -> str | None:
+        """Start a process and follow it to its end; returns how it died, None if it was to be replaced."""
+        try:
+            process = self._start()
+        except OSError as error:
+            return f"no process can be started: {error}{limit_of(error)}"
+        began = time.monotonic()
+        LOGGER.info("%s is starting: process %d", self._title, process.pid)
+        with self._changed:
+            self._process, self._changed_at = process, time.time()
+            self._started += 1
+        if self._stopped.is_set():  # stop() may have seen no process
+            process.stop()
+        failure = None
+        # wait_ready() has a deadline for the first process.
+        for report, *details in process.reports(self._start_timeout_s if self._has_started else math.inf):
+            if report == READY:
+                LOGGER.info("%s is ready after %.1f s", self._title, time.monotonic() - began)
+                self._note_ready(*details)
+            if report == FAILED:
+                failure = details[0].rstrip()
+            else:
+                self._handle(process, report, *details)
+        is_leaving = self._forget_process()
+        ended = process.wait()
+        if is_leaving:
+            LOGGER.info("%s has answered its requests, and is replaced", self._title)
+            return None
+        self._note_death(failure or f"process {process.pid} ended with {ended}")
+        return f"\n{failure}" if failure else self._last_death
+
+    def _note_ready(self, is_async: bool) -> None:
+        with self._changed:
+            self._changed_at, self._ready_since, self._has_started = time.time(), time.monotonic(), True
+            self._restarts.record_ready(self._ready_since)
+            self.is_async = is_async
+            self._changed.notify_all()
+
+    def _note_death(self, how: str) -> None:
+        with self._changed:
+            self._last_death = how
+            self._changed.notify_all()
+
+    def _forget_process(self) -> bool:
+        """Note that the process has ended; returns whether it was to be replaced."""
+        with self._changed:
+            is_leaving = self._end_process()
+            self._process, self._ready_since, self._changed_at = None, None, time.time()
+            self._changed.notify_all()
+        return is_leaving
+
+    def _abandon(self, error: BaseException) -> str:
+        """Kill the process, as it cannot be followed, for instance without a free descriptor; returns why."""
+        LOGGER.exception("%s cannot be followed, and is killed", self._title)
+        process = self._process
+        self._forget_process()
+        if process is not None:
+            process.kill()
+            process.wait()
+        self._note_death(f"it could not be followed, {type(error).__name__}: {error}")
+        return self._last_death
+
+    def _wait_before_restart(self, death: str) -> bool:
+        """Wait as long as the restart policy says; False if there is no restart, or was no first start."""
+        backoff_s = self._restarts.record_death(time.monotonic())
+        if self._has_started and backoff_s is not None:
+            LOGGER.warning("%s died and is started again in %.1f s: %s", self._title, backoff_s, death)
+            self._stopped.wait(backoff_s)
+            return True
+        if self._has_started:
+            LOGGER.error("%s died %d times; giving up: %s", self._title, self._restarts.deaths, death)
+        self._give_up(death)
+        return False
+
+    def _give_up(self, reason: str) -> None:
+        with self._changed:
+            self._failure, self._last_death, self._changed_at = reason, reason, time.time()
+            self._changed.notify_all()

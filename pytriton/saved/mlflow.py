@@ -1,0 +1,99 @@
+"""Folders of MLflow, by its ``pyfunc``. Loading one may run any code: it names the module that loads it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.dtypes import triton_name
+from pytriton.saved.contents import FEATURES, Arrays, Contents, LoadOptions, damaged, tensor_schema
+from pytriton.signature.schema import Schema
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # which it would send from its import on
+from mlflow import pyfunc
+
+__all__ = ["read"]
+
+# The types of columns, and what makes a column of an array of shape (rows,).
+TYPES: dict[str, tuple[Schema, Callable[[Any], Any]]] = {
+    "boolean": ({"type": "boolean"}, np.asarray),
+    "integer": ({"type": "integer", "dtype": "INT32"}, np.asarray),
+    "long": ({"type": "integer"}, np.asarray),
+    "float": ({"type": "number", "dtype": "FP32"}, np.asarray),
+    "double": ({"type": "number"}, np.asarray),
+    "string": ({"type": "string"}, lambda texts: [text.decode() for text in texts]),
+    "binary": ({"type": "string", "contentEncoding": "base64"}, list),
+    "datetime": (
+        {"type": "string", "format": "date-time"},
+        lambda texts: pandas.to_datetime([*map(bytes.decode, texts)]),
+    ),
+}
+OTHERS: tuple[Schema, Callable[[Any], Any]] = ({"encoding": "json"}, lambda texts: [*map(json.loads, texts)])
+OF_NUMPY = {"str": "BYTES", "object": "BYTES"}
+
+
+def read(path: Path, options: LoadOptions) -> Contents:
+    """Load a model.
+
+    Raises:
+        PyTritonValidationError: The folder is damaged, needs modules that are not installed, or has no signature.
+    """
+    if options.method is not None:
+        raise PyTritonValidationError(f"{path} is served through MLflow's pyfunc; leave method (--method) out")
+    try:
+        model = pyfunc.load_model(str(path))
+        signature = model.metadata.signature
+    except ModuleNotFoundError as error:
+        raise PyTritonValidationError(
+            f"{path} needs the module {error.name!r}, which is not installed: pip install -r {path}/requirements.txt"
+        ) from error
+    except Exception as error:  # of MLflow, or of the model's own library
+        raise damaged(path, "an MLflow model", error) from error
+    flavors = [name for name in model.metadata.flavors if name != pyfunc.FLAVOR_NAME]
+    kind = f"MLflow {', '.join(flavors) or 'pyfunc'}"
+    if signature is None or signature.inputs is None:
+        raise PyTritonValidationError(f"{path} has no signature; log the model with signature= or input_example=")
+    if signature.inputs.is_tensor_spec():
+        return _of_tensors(kind, model, signature.inputs.inputs)
+    columns = {
+        each.name or FEATURES: TYPES.get(each.type.name.lower() if hasattr(each.type, "name") else "", OTHERS)
+        for each in signature.inputs.inputs
+    }
+
+    def predict(arrays: Arrays) -> Any:
+        table = {name: make(arrays[name][:, 0]) for name, (_, make) in columns.items()}
+        return model.predict(pandas.DataFrame(table))
+
+    inputs = {name: schema for name, (schema, _) in columns.items()}
+    return Contents(kind, inputs, predict, example=_example(model, inputs))
+
+
+def _of_tensors(kind: str, model: Any, specs: Any) -> Contents:
+    inputs = {}
+    for spec in specs:
+        dtype = OF_NUMPY.get(spec.type.name) or triton_name(spec.type)
+        inputs[spec.name or FEATURES] = tensor_schema(dtype, spec.shape[1:])
+
+    def predict(arrays: Arrays) -> Any:
+        return model.predict(arrays[FEATURES] if [*arrays] == [FEATURES] else arrays)
+
+    return Contents(kind, inputs, predict)
+
+
+def _example(model: Any, inputs: dict[str, Schema]) -> dict[str, Any]:
+    """The first row of the model's own example, if it has a table with all columns."""
+    try:
+        table = model.input_example
+    except Exception:  # it may be missing, though the folder names it
+        return {}
+    if not isinstance(table, pandas.DataFrame) or not len(table) or not {*inputs} <= {*map(str, table.columns)}:
+        return {}
+    row = table.iloc[0].to_dict()
+    return {str(name): value for name, value in row.items() if value == value}  # without NaN

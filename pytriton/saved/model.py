@@ -1,0 +1,243 @@
+"""``load``: a saved model as a callable for ``bind``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytriton.decorators.batching import batch as with_batch_axis
+from pytriton.decorators.batching import sample
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.logs import get_logger
+from pytriton.model_config import ModelConfig
+from pytriton.saved.contents import Arrays, Contents, LoadOptions, parse_input
+from pytriton.saved.formats import Format, format_of
+from pytriton.saved.results import encoder_of, outputs_of, schema_of_output
+from pytriton.signature.derive import Derived
+from pytriton.signature.examples import warmed
+from pytriton.signature.schema import OBJECT, RESULT, VALUE, Schema, Signature, tensor_of
+from pytriton.signature.served import OwnForm
+from pytriton.signature.values import SignatureCodec, encode_rows
+
+__all__ = ["SavedModel", "load"]
+
+LOGGER = get_logger("pytriton.saved")
+
+ROWS = (3, 5)  # of the examples that find out whether outputs have a batch axis; other axes hardly have both
+OPEN_SIZES = (1, 32, 224)  # tried in turn for open dimensions: some networks need an image of a certain size
+THREADS_VARIABLE = "OMP_NUM_THREADS"  # which worker processes have
+LONGEST_EXAMPLE = 2048  # characters of JSON
+ZEROS: dict[str, Any] = {"integer": 0, "number": 0.0, "boolean": False, "string": ""}
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    method: str | None = None,
+    trust: bool = False,
+    inputs: Mapping[str, str] | None = None,
+    batch: bool | None = None,
+    threads: int | None = None,
+) -> SavedModel:
+    """Load a file or folder that another library has written.
+
+    Args:
+        method: Of the model, such as ``predict_proba``; default: ``predict``, if it has that.
+        trust: Whether the file may run code, as pickles do. Trust only files whose origin you know.
+        inputs: Types that take the place of what the file says, by name of the input: ``"int64"``, or with a shape
+            without batch axis, ``"float32:3,-1,-1"``. ``"string"`` is text.
+        batch: Whether the first axis of all tensors of an ONNX file is that of the batch; default: it is found out.
+        threads: For one call of the model; default: ``OMP_NUM_THREADS``, or all cores that this process may use.
+
+    Raises:
+        PyTritonValidationError: The file is damaged, of an unknown format or not trusted, or has not what was asked
+            for; the message says what to do.
+        ImportError: The library of its format is not installed; the message says how to install it.
+        OSError: The file cannot be read.
+    """
+    found = Path(path)
+    file_format = format_of(found)
+    if file_format.runs_code and not trust:
+        raise PyTritonValidationError(
+            f"{found} has the format {file_format.title}, which can run any code when it is loaded. If you know where "
+            "it comes from, allow that with trust=True (--trust); else have the model saved in a format that runs "
+            "none: skops, ONNX, or the library's own"
+        )
+    given = dict(parse_input(f"{name}:{text}") for name, text in (inputs or {}).items())
+    options = LoadOptions(method, trust, given, batch, threads or default_threads())
+    contents = _with_inputs(_reader(file_format, found)(found, options), given, found)
+    if batch is not None and batch != contents.batching:
+        raise PyTritonValidationError(f"{found}: only ONNX files can be loaded without batch axis")
+    model = SavedModel(name_of(found), contents)
+    LOGGER.info("%s: %s; threads for a call: %d.", found, contents.kind, options.threads)
+    return model
+
+
+def name_of(path: Path) -> str:
+    """The name of the model in a file: that of the file, with underscores for what names of models have not."""
+    stem = path.resolve().name if path.is_dir() else path.stem
+    return re.sub(r"\W", "_", stem, flags=re.ASCII) or "model"
+
+
+def default_threads() -> int:
+    """As many as a worker process was given, or all cores that this process may use."""
+    given = os.environ.get(THREADS_VARIABLE, "")
+    return int(given) if given.isdecimal() and int(given) else len(os.sched_getaffinity(0))
+
+
+def _reader(file_format: Format, path: Path) -> Callable[[Path, LoadOptions], Contents]:
+    try:
+        module = importlib.import_module(f"pytriton.saved.{file_format.module}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in file_format.packages:
+            raise
+        raise ImportError(
+            f"{path} needs {error.name}, which is not installed: pip install 'pytriton[{file_format.extra}]'"
+        ) from error
+    reader: Callable[[Path, LoadOptions], Contents] = module.read
+    return reader
+
+
+def _with_inputs(contents: Contents, given: Mapping[str, Schema], path: Path) -> Contents:
+    if unknown := sorted(given.keys() - contents.inputs.keys()):
+        raise PyTritonValidationError(f"{path} has no input {unknown[0]!r}; it has {', '.join(contents.inputs)}")
+    return replace(contents, inputs={**contents.inputs, **given})
+
+
+class SavedModel(OwnForm):
+    """A model in a file, as a callable for ``bind``; :func:`load` makes it.
+
+    Its call takes the values of one row by name, as ``call`` of the clients does, and returns the result.
+
+    Attributes:
+        contents: What its file has.
+        signature: Its inputs, outputs, and an example.
+    """
+
+    def __init__(self, name: str, contents: Contents) -> None:
+        self.__name__ = name
+        self.contents = contents
+        self._arrays, results = _try_example(contents)
+        outputs = {
+            each: schema_of_output(each, value, contents.outputs.get(each), contents.batching)
+            for each, value in results.items()
+        }
+        self._encoders = {each: encoder_of(schema, contents.batching) for each, schema in outputs.items()}
+        form = VALUE if [*outputs] == [RESULT] else OBJECT
+        inputs = dict(contents.inputs)
+        self.signature = Signature(inputs, (*inputs,), outputs, (*outputs,), result=form, description=contents.kind)
+        self.signature = replace(self.signature, examples=self._examples())
+
+    def __call__(self, /, **values: Any) -> Any:
+        """The result for the values of one row; ValueError if they do not fit."""
+        codec = SignatureCodec(self.signature)
+        arrays = codec.arrays(values, has_rows=False)
+        if self.contents.batching:
+            arrays = {name: array[np.newaxis] for name, array in arrays.items()}
+        outputs = self.predict(arrays)
+        return codec.result({name: array[0] for name, array in outputs.items()} if self.contents.batching else outputs)
+
+    def predict(self, arrays: Arrays) -> Arrays:
+        """The outputs for the inputs of a batch: shape ``(rows, ...)``; texts are objects of class ``bytes``."""
+        results = outputs_of(self.contents.predict(arrays))
+        return {name: encode(results[name]) for name, encode in self._encoders.items()}
+
+    def derived(self, config: ModelConfig) -> Derived:
+        """The tensors of the model, its signature, and the example as its first warm-up."""
+        if self.contents.batching and not config.batching:
+            raise PyTritonValidationError(f"{self.__name__} is called with batches; leave batching=False out")
+        config = replace(config, batching=self.contents.batching)
+        inputs = [tensor_of(name, schema) for name, schema in self.signature.inputs.items()]
+        outputs = [tensor_of(name, schema) for name, schema in self.signature.outputs.items()]
+        example = {name: array[:1] if self.contents.batching else array for name, array in self._arrays.items()}
+        return Derived(inputs, outputs, warmed(config, [example]), self.signature)
+
+    def served(self) -> Callable[..., Any]:
+        """What answers a list of requests."""
+
+        def answer(**arrays: Any) -> Arrays:
+            return self.predict(arrays)
+
+        return with_batch_axis(answer) if self.contents.batching else sample(answer)
+
+    def _examples(self) -> tuple[Schema, ...]:
+        if not self.contents.batching:
+            return ()
+        example = {name: _plain(array[0]) for name, array in self._arrays.items()}
+        values = {
+            name: value if "shape" in self.signature.inputs[name] else value[0] for name, value in example.items()
+        }
+        told = {"input": values, "output": _plain(self(**values))}
+        try:
+            return (told,) if len(json.dumps(told, allow_nan=False)) <= LONGEST_EXAMPLE else ()
+        except ValueError:  # NaN and the like
+            return ()
+
+
+def _try_example(contents: Contents) -> tuple[Arrays, dict[str, Any]]:
+    """An example of all inputs, which the model has answered, and its outputs.
+
+    Raises:
+        PyTritonValidationError: The model fails for it, or gives other numbers of rows than it got.
+    """
+    is_open = any(-1 in schema.get("shape", ()) for schema in contents.inputs.values())
+    for size in OPEN_SIZES if is_open else OPEN_SIZES[:1]:
+        one = {name: _example(schema, contents, name, size) for name, schema in contents.inputs.items()}
+        try:
+            if not contents.batching:
+                return one, outputs_of(contents.predict(one))
+            return _try_rows(contents, one)
+        except PyTritonValidationError:
+            raise
+        except Exception as error:  # of the library
+            failure = error
+    raise PyTritonValidationError(
+        f"{contents.kind} fails for an example made from its types ({type(failure).__name__}: {failure!s:.300}); tell "
+        "the types of its inputs with inputs={'name': 'dtype:shape'} (--input name:dtype:shape)"
+    ) from failure
+
+
+def _try_rows(contents: Contents, one: Arrays) -> tuple[Arrays, dict[str, Any]]:
+    """Batches of an example of one row, of which every output must have as many rows."""
+    for rows in ROWS:
+        arrays = {name: np.repeat(array, rows, axis=0) for name, array in one.items()}
+        results = outputs_of(contents.predict(arrays))
+        found = {name: len(value) if np.ndim(value) else 0 for name, value in results.items()}
+        if wrong := [name for name, count in found.items() if count != rows]:
+            raise PyTritonValidationError(
+                f"{contents.kind}: output {wrong[0]!r} has {found[wrong[0]]} rows for {rows} rows of inputs, so its "
+                "first axis is not that of a batch; an ONNX file can be loaded with batch=False (--no-batch)"
+            )
+    return arrays, results
+
+
+def _example(schema: Schema, contents: Contents, name: str, size: int) -> Any:
+    """The array of an input, with one row if there is a batch axis."""
+    if name in contents.example:
+        value = contents.example[name]
+    elif "shape" in schema:
+        shape = [size if each == -1 else each for each in schema["shape"]]
+        value = np.full(shape, "") if schema["dtype"] == "BYTES" else np.zeros(shape, tensor_of(name, schema).dtype)
+    else:
+        value = ZEROS[schema["type"]]
+    rows = encode_rows(schema, [value], {}, (name,))
+    return rows if contents.batching else rows[0]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

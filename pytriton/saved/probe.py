@@ -1,0 +1,72 @@
+"""Files that end the process which reads them: another process reads them first.
+
+XGBoost and LightGBM are not made for files that somebody has changed: a wrong byte may be an address for them. The
+other process loads the library alone, through its C API, and answers one row; it takes about 0.05 s.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from pytriton.exceptions import PyTritonValidationError
+
+__all__ = ["check_survives"]
+
+TIMEOUT_S = 60
+BEGIN = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+path, handle, count = sys.argv[2].encode(), ctypes.c_void_p(), ctypes.c_int()
+def call(name, *arguments):
+    if getattr(library, name)(*arguments):
+        sys.exit(1)
+"""
+PROGRAMS = {
+    "libxgboost.so": """
+data, size = open(path, "rb").read(), ctypes.c_uint64()
+rows, found = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_float)()
+call("XGBoosterCreate", None, ctypes.c_uint64(0), ctypes.byref(handle))
+call("XGBoosterLoadModelFromBuffer", handle, data, ctypes.c_uint64(len(data)))
+call("XGBoosterGetNumFeature", handle, ctypes.byref(size))
+row = (ctypes.c_float * min(size.value, 2**24))()
+call("XGDMatrixCreateFromMat", row, ctypes.c_uint64(1), size, ctypes.c_float(float("nan")), ctypes.byref(rows))
+call("XGBoosterPredict", handle, rows, 0, 0, 0, ctypes.byref(size), ctypes.byref(found))
+""",
+    "lib_lightgbm.so": """
+size, rows = ctypes.c_int64(), ctypes.c_int()
+call("LGBM_BoosterCreateFromModelfile", path, ctypes.byref(rows), ctypes.byref(handle))
+call("LGBM_BoosterGetNumFeature", handle, ctypes.byref(count))
+call("LGBM_BoosterCalcNumPredict", handle, 1, 0, 0, -1, ctypes.byref(size))
+row, found = (ctypes.c_double * min(count.value, 2**24))(), (ctypes.c_double * min(size.value, 2**24))()
+call("LGBM_BoosterPredictForMat", handle, row, 1, 1, count, 1, 0, 0, -1, b"num_threads=1", ctypes.byref(size), found)
+""",
+}
+
+
+def check_survives(path: Path, library: str) -> None:
+    """Read a file in another process, and answer one row with it.
+
+    Args:
+        library: Name of the library's file, which this process has loaded.
+
+    Raises:
+        PyTritonValidationError: That process has died, or has not ended in time.
+    """
+    program = BEGIN + PROGRAMS[library]
+    command = [sys.executable, "-I", "-S", "-c", program, _loaded(library), str(path)]
+    try:
+        status = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S).returncode
+    except subprocess.TimeoutExpired:
+        status = -1
+    if status < 0:
+        raise PyTritonValidationError(
+            f"{path} is damaged: a process that reads it dies in {library}; save the model again"
+        )
+
+
+def _loaded(library: str) -> str:
+    """The path of a library of this process."""
+    paths = (line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines())
+    return next(path for path in paths if Path(path).name == library)

@@ -1,0 +1,95 @@
+"""What libraries return, as outputs: arrays, tables of pandas, sparse matrices, lists of scores by label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.dtypes import triton_name
+from pytriton.saved.contents import tensor_schema
+from pytriton.signature.schema import RESULT, Schema
+from pytriton.signature.values import encode_rows
+
+__all__ = ["encoder_of", "outputs_of", "schema_of_output"]
+
+SCORES: Schema = {"type": "object", "additionalProperties": {"type": "number"}, "encoding": "json"}
+ANYTHING: Schema = {"encoding": "json"}
+
+
+def outputs_of(result: Any) -> dict[str, Any]:
+    """The outputs in a result by name; a single one without a name is :data:`RESULT`."""
+    if isinstance(result, Mapping):
+        return {str(name): _dense(value) for name, value in result.items()}
+    if hasattr(result, "columns") and hasattr(result, "to_numpy"):  # a table of pandas
+        return {str(name): result[name].to_numpy() for name in result.columns}
+    return {RESULT: _dense(result)}
+
+
+def schema_of_output(name: str, value: Any, declared: Sequence[int] | None, batching: bool) -> Schema:
+    """The schema of an output, learned from its value for an example.
+
+    Args:
+        declared: Its shape, if the file has it.
+        batching: Whether the value has a batch axis.
+
+    Raises:
+        PyTritonValidationError: The server has no type for it.
+    """
+    if isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+        return SCORES
+    array = np.asarray(value)
+    if array.dtype.kind == "O":
+        if not all(isinstance(each, (str, bytes)) for each in array.flat):
+            return ANYTHING
+        dtype = "BYTES"
+    else:
+        try:
+            dtype = "BYTES" if array.dtype.kind == "U" else triton_name(array.dtype)
+        except ValueError as error:
+            raise PyTritonValidationError(f"output {name!r}: {error}; choose another method of the model") from error
+    if batching and array.ndim == 0:
+        raise PyTritonValidationError(f"output {name!r} has no batch axis; load the file with batch=False (--no-batch)")
+    shape = array.shape[1:] if batching else array.shape
+    if declared is not None and len(declared) == len(shape):
+        shape = tuple(declared)
+    return tensor_schema(dtype, [size or -1 for size in shape])
+
+
+def encoder_of(schema: Schema, batching: bool) -> Callable[[Any], NDArray[Any]]:
+    """What makes the server's array of each value of an output."""
+    if schema.get("encoding") == "json":
+        return lambda value: encode_rows(schema, _rows(value), {}, check=False)
+    if "shape" not in schema and batching:
+        return lambda value: _encoded(np.asarray(value)).reshape(-1, 1)
+    if "shape" not in schema:
+        return lambda value: _encoded(np.asarray(value)).reshape(1)
+    return lambda value: _encoded(np.asarray(value))
+
+
+def _dense(value: Any) -> Any:
+    """A sparse matrix of scipy, or a column of pandas, as an array."""
+    if hasattr(value, "toarray"):
+        return value.toarray()
+    return value.to_numpy() if hasattr(value, "to_numpy") else value
+
+
+def _encoded(array: NDArray[Any]) -> NDArray[Any]:
+    """An array whose texts, if it has such, are in UTF-8."""
+    if array.dtype.kind not in "OU":
+        return array
+    texts = np.empty(array.shape, object)
+    flat = array.reshape(-1).tolist()
+    texts.reshape(-1)[:] = [each.encode() if isinstance(each, str) else each for each in flat]
+    return texts
+
+
+def _rows(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return [
+            {str(name): score for name, score in each.items()} if isinstance(each, Mapping) else each for each in value
+        ]
+    return list(np.asarray(value).tolist())

@@ -1,0 +1,58 @@
+"""Boosters of XGBoost, in its JSON or UBJSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xgboost
+
+from pytriton.saved.contents import Arrays, Contents, LoadOptions, choose_method, column_schemas, damaged, matrix_of
+from pytriton.saved.probe import check_survives
+from pytriton.signature.schema import Schema
+
+__all__ = ["read"]
+
+METHODS = {"predict": "value", "margin": "margin"}
+NUMBER: Schema = {"type": "number", "dtype": "FP32"}
+KINDS: dict[str, Schema] = {"int": {"type": "integer"}, "i": {"type": "boolean"}, "c": {"type": "integer"}}
+
+
+def read(path: Path, options: LoadOptions) -> Contents:
+    """Load a booster.
+
+    Raises:
+        PyTritonValidationError: The file is damaged, or there is no such method.
+    """
+    check_survives(path, "libxgboost.so")
+    booster = xgboost.Booster({"nthread": options.threads})
+    try:
+        booster.load_model(bytearray(path.read_bytes()))  # whatever its name ends with
+        learner = json.loads(booster.save_config())["learner"]
+        objective, is_linear = learner["objective"]["name"], learner["gradient_booster"]["name"] == "gblinear"
+    except (xgboost.core.XGBoostError, ValueError, KeyError) as error:
+        raise damaged(path, "XGBoost", error) from error
+    kind = f"XGBoost {objective}"
+    method = choose_method(options.method, [*METHODS], kind)
+    names, types = booster.feature_names, booster.feature_types
+    kinds = {name: KINDS.get(each, NUMBER) for name, each in zip(names or (), types or (), strict=False)}
+    inputs = column_schemas(names, booster.num_features(), kinds, NUMBER, "FP32")
+    columns = [*inputs]
+
+    def predict(arrays: Arrays) -> Any:
+        table = matrix_of(arrays, columns, np.float32)
+        if is_linear:  # which cannot predict in place
+            matrix = xgboost.DMatrix(table, nthread=options.threads)
+            return booster.predict(matrix, method == "margin", validate_features=False, iteration_range=used)
+        kind = METHODS[method]
+        return booster.inplace_predict(table, used, kind, validate_features=False)
+
+    # After early stopping, scikit-learn's classes of XGBoost use the best rounds only.
+    best = booster.attr("best_iteration")
+    used = (0, 0) if best is None or is_linear else (0, int(best) + 1)
+    notes = [f"{used[1] or booster.num_boosted_rounds()} rounds"]
+    if "c" in (types or ()):
+        notes.append("categories are given as their numbers")
+    return Contents(kind, inputs, predict, method=method, methods=[*METHODS], notes=notes)

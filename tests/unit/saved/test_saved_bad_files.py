@@ -1,0 +1,239 @@
+"""Files that are damaged, renamed, hostile or of another format: one line says what to do, and no code runs."""
+
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.saved import load
+from pytriton.saved.formats import FORMATS as TABLE
+from pytriton.saved.formats import format_of
+from pytriton.saved.onnx_files import check_external_data
+from tests.unit.saved.files import FORMATS, of_onnx, of_skops, write_onnx
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def refusal(path, **options):
+    """The message, which is one line."""
+    with pytest.raises(PyTritonValidationError) as caught:
+        load(path, **options)
+    (line,) = str(caught.value).splitlines()
+    return line
+
+
+class Touch:
+    """Whose pickle makes a file when it is loaded."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("name", ["joblib", "mlflow"])
+def test_a_format_that_can_run_code_must_be_trusted(name, tmp_path):
+    saved = FORMATS[name](tmp_path)
+    assert (
+        "can run any code when it is loaded. If you know where it comes from, allow that with trust=True (--trust)"
+        in (refusal(saved.path))
+    )
+    load(saved.path, trust=True)
+
+
+@pytest.mark.parametrize("suffix", [".pkl", ".onnx", ".skops", ".txt", ".json", ".ubj", ""])
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_pickle_with_any_name_runs_nothing_without_trust(suffix, protocol, tmp_path):
+    path, made = tmp_path / f"model{suffix}", tmp_path / "made"
+    path.write_bytes(pickle.dumps(Touch(made), protocol))
+    assert "has the format pickle" in refusal(path)
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("suffix", [".pkl", ".onnx", ".txt"])
+def test_a_pickle_of_the_oldest_protocols_is_no_model(suffix, tmp_path):
+    path, made = tmp_path / f"model{suffix}", tmp_path / "made"
+    path.write_bytes(pickle.dumps(Touch(made), 0))
+    assert "it is damaged or renamed" in refusal(path)
+    assert not made.exists()
+
+
+def test_a_pickle_inside_of_skops_runs_nothing(tmp_path):
+    saved = of_skops(tmp_path)
+    made = tmp_path / "made"
+    with zipfile.ZipFile(saved.path, "a") as archive:
+        archive.writestr("more.pkl", pickle.dumps(Touch(made)))
+    load(saved.path)
+    assert not made.exists()
+
+
+def test_types_that_skops_does_not_know_need_trust(tmp_path):
+    io = pytest.importorskip("skops.io", reason="skops is not installed")
+    from sklearn.preprocessing import FunctionTransformer
+
+    io.dump(FunctionTransformer(os.path.basename), tmp_path / "model.skops")
+    assert "types that skops does not know as safe: posixpath.basename" in refusal(tmp_path / "model.skops")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.9])
+def test_a_file_that_is_cut_off_is_told(name, share, tmp_path):
+    saved = FORMATS[name](tmp_path)
+    path = saved.path / "model.skops" if saved.path.is_dir() else saved.path
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data))])
+    assert "damaged" in refusal(saved.path, **saved.options)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "mlflow"])
+def test_an_empty_file_is_told(name, tmp_path):
+    saved = FORMATS[name](tmp_path)
+    saved.path.write_bytes(b"")
+    assert refusal(saved.path, **saved.options) == f"{saved.path} is empty; save the model again"
+
+
+@pytest.mark.parametrize("name", ["onnx", "skops", "xgboost", "lightgbm"])
+def test_a_renamed_file_is_known_by_what_it_contains(name, tmp_path):
+    saved = FORMATS[name](tmp_path)
+    renamed = saved.path.rename(tmp_path / "model.bin")
+    assert load(renamed, **saved.options).__name__ == "model"
+
+
+def test_texts_are_of_no_format(tmp_path):
+    path = tmp_path / "notes.md"
+    path.write_text("# Notes\n")
+    assert refusal(path).startswith(f"the format of {path} is unknown; known are MLflow (a folder), skops (.skops), ")
+
+
+@pytest.mark.parametrize("suffix", sorted({suffix for each in TABLE for suffix in each.suffixes}))
+def test_texts_with_the_suffix_of_a_format_are_told(suffix, tmp_path):
+    (tmp_path / f"model{suffix}").write_text("# Notes\n")
+    assert "it is damaged or renamed; save it again" in refusal(tmp_path / f"model{suffix}")
+
+
+def test_other_formats_are_named_with_what_to_do(tmp_path):
+    (tmp_path / "pointer.onnx").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    assert "run git lfs pull" in refusal(tmp_path / "pointer.onnx")
+    (tmp_path / "old.bin").write_bytes(b"binf" + bytes(100))
+    assert "save it as .ubj" in refusal(tmp_path / "old.bin")
+    (tmp_path / "config.pbtxt").touch()
+    assert "pass the folder above it as model_repository" in refusal(tmp_path)
+    assert "there is no file" in refusal(tmp_path / "missing.onnx")
+
+
+def test_a_zip_file_that_would_fill_the_disk_is_not_read(tmp_path):
+    with zipfile.ZipFile(tmp_path / "model.skops", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("schema.json", b" " * 2**27)
+    assert "would expand to 128 MiB, over 100 times its size; it is not loaded" in refusal(tmp_path / "model.skops")
+
+
+def test_lightgbm_files_with_other_trees_than_they_list_are_told(tmp_path):
+    saved = FORMATS["lightgbm"](tmp_path)
+    text = saved.path.read_text()
+    saved.path.write_text(text.replace("Tree=1\n", "Tree=1\nnum_leaves=9999\n"))
+    assert "trees or parameters are missing" in refusal(saved.path)
+
+
+@pytest.mark.parametrize("start", [b'{"learner":', b"{L\0\0\0\0\0\0\0\7learner"])
+def test_a_file_that_ends_the_process_which_reads_it_with_xgboost_is_told(start, tmp_path):
+    pytest.importorskip("xgboost", reason="xgboost is not installed")
+    path = tmp_path / "deep.json"
+    path.write_bytes(start + b"[" * 2_000_000)
+    assert refusal(path) == f"{path} is damaged: a process that reads it dies in libxgboost.so; save the model again"
+
+
+def test_a_file_that_ends_the_process_which_reads_it_with_lightgbm_is_told(tmp_path):
+    saved = FORMATS["lightgbm"](tmp_path)
+    saved.path.write_bytes(saved.path.read_bytes().replace(b"leaf_value=", b"leaf_valu_="))
+    assert "is damaged: a process that reads it dies in lib_lightgbm.so" in refusal(saved.path)
+
+
+def with_data_in(path, location):
+    """A file whose tensor has its data in another one."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    tensor = onnx.numpy_helper.from_array(np.ones(4, np.float32), "w")
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    write_onnx(path, "float[n, 4] x", "float[n, 4] y", "y = Mul(x, w)")
+    model = onnx.load(path, load_external_data=False)
+    model.graph.initializer.append(tensor)
+    onnx.save(model, path)
+
+
+@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "below/../../secret", "link"])
+def test_an_onnx_file_reads_no_data_outside_of_its_folder(location, tmp_path):
+    (tmp_path / "secret").write_bytes(np.ones(4, np.float32).tobytes())
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path / "secret")
+    with_data_in(folder / "m.onnx", location)
+    assert f"has data in {location!r}, outside its folder; such a file is not loaded" in refusal(folder / "m.onnx")
+
+
+def test_an_onnx_file_reads_data_beside_it(tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    with_data_in(tmp_path / "m.onnx", "m.data")
+    assert "has data in 'm.data', which is missing" in refusal(tmp_path / "m.onnx")
+    (tmp_path / "m.data").write_bytes(np.full(4, 3, np.float32).tobytes())
+    assert load(tmp_path / "m.onnx")(x=[1, 2, 3, 4])["y"].tolist() == [3, 6, 9, 12]
+
+
+def test_data_of_tensors_in_the_branches_of_a_graph_is_found(tmp_path):
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    with_data_in(tmp_path / "inner.onnx", "../secret")
+    inner = onnx.load(tmp_path / "inner.onnx", load_external_data=False).graph
+    branch = onnx.helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
+    node = onnx.helper.make_node("Loop", [], [], body=onnx.helper.make_graph([branch], "g", [], []))
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [])), tmp_path / "m.onnx")
+    with pytest.raises(PyTritonValidationError, match="outside its folder"):
+        check_external_data(tmp_path / "m.onnx")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("bytes")
+
+
+@pytest.fixture(scope="module")
+def onnx_bytes(folder):
+    return of_onnx(folder).path.read_bytes()
+
+
+@given(st.data())
+def test_any_bytes_have_a_format_or_are_refused(onnx_bytes, folder, data):
+    flips = data.draw(st.lists(st.tuples(st.integers(0, len(onnx_bytes) - 1), st.integers(0, 255)), max_size=4))
+    changed = bytearray(onnx_bytes)
+    for index, value in flips:
+        changed[index] = value
+    path = folder / "changed.onnx"
+    path.write_bytes(changed[: data.draw(st.integers(0, len(changed)))])
+    try:
+        if format_of(path).module == "onnx":
+            check_external_data(path)
+    except PyTritonValidationError as error:
+        assert len(str(error).splitlines()) == 1  # noqa: PT017  (either outcome is right)
+
+
+def test_messages_in_one_another_without_end_are_refused(tmp_path):
+    message = b""
+    for _ in range(2000):  # graph: node: attribute: graph: ...
+        for number in (6, 5, 1):
+            size, length = len(message), b""
+            while size > 127:
+                length += bytes([size & 127 | 128])
+                size >>= 7
+            message = bytes([number << 3 | 2]) + length + bytes([size]) + message
+    size, length = len(message), b""
+    while size > 127:
+        length += bytes([size & 127 | 128])
+        size >>= 7
+    (tmp_path / "m.onnx").write_bytes(b"\x3a" + length + bytes([size]) + message)
+    assert "messages in one another" in refusal(tmp_path / "m.onnx")

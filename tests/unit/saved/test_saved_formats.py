@@ -1,0 +1,336 @@
+"""Files of each format, made by its own library, loaded and called in this process."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config import ModelConfig
+from pytriton.saved import load
+from pytriton.signature.schema import Signature
+from tests.unit.saved.files import COLUMNS, FORMATS, iris, logistic_regression, of_xgboost, record, table, write_onnx
+
+pytestmark = pytest.mark.filterwarnings("default")  # of other libraries
+
+
+@pytest.fixture(params=FORMATS, scope="module")
+def saved(request, tmp_path_factory):
+    return FORMATS[request.param](tmp_path_factory.mktemp("saved"))
+
+
+def batch_of(saved, rows):
+    """The arrays of a batch, of shape ``(rows, ...)``."""
+    values = [saved.values(row) for row in rows]
+    dtypes = {"x": np.float32}
+    arrays = {name: np.array([each[name] for each in values], dtypes.get(name)) for name in values[0]}
+    return {name: array if array.ndim > 1 else array[:, np.newaxis] for name, array in arrays.items()}
+
+
+def test_a_batch_is_answered_as_the_library_does(saved):
+    rows, _ = iris()
+    outputs = load(saved.path, **saved.options).predict(batch_of(saved, rows[::10]))
+    expected = saved.answer(rows[::10])
+    assert outputs.keys() == expected.keys()
+    for name, values in expected.items():
+        if outputs[name].dtype == object:
+            assert [text.decode() for text in outputs[name].ravel()] == values.tolist()
+        else:
+            np.testing.assert_array_equal(outputs[name].reshape(values.shape), values)
+
+
+def test_the_call_takes_the_values_of_a_row(saved):
+    rows, _ = iris()
+    model = load(saved.path, **saved.options)
+    result = model(**saved.values(rows[77]))
+    expected = {name: np.asarray(values)[0] for name, values in saved.answer(rows[77:78]).items()}
+    result = {"result": result} if [*expected] == ["result"] else result
+    assert {name: np.asarray(value).tolist() for name, value in result.items()} == {
+        name: value.tolist() for name, value in expected.items()
+    }
+
+
+def test_its_example_is_one_that_it_answers_and_the_first_warm_up(saved):
+    model = load(saved.path, **saved.options)
+    (example,) = model.signature.examples
+    again = model(**example["input"])
+    assert json.loads(json.dumps(again, default=np.ndarray.tolist)) == example["output"]
+    (warmup,) = model.derived(ModelConfig()).config.model_warmup
+    assert warmup.batch_size == 1
+
+
+def test_the_signature_goes_into_the_models_configuration(saved):
+    model = load(saved.path, **saved.options)
+    derived = model.derived(ModelConfig(max_batch_size=16))
+    (text,) = derived.parameters.values()
+    assert Signature.parse(text) == Signature.parse(model.signature.to_json())
+    assert [tensor.name for tensor in derived.inputs] == [*model.signature.inputs]
+
+
+def test_the_log_says_what_a_file_is_and_how_many_threads_a_call_has(saved, caplog):
+    with caplog.at_level(logging.INFO, "pytriton.saved"):
+        load(saved.path, **saved.options, threads=3)
+    assert caplog.messages[-1].startswith(f"{saved.path}: ")
+    assert caplog.messages[-1].endswith("; threads for a call: 3.")
+
+
+def test_a_worker_process_gives_a_call_its_share_of_threads(saved, caplog, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    with caplog.at_level(logging.INFO, "pytriton.saved"):
+        load(saved.path, **saved.options)
+    assert caplog.messages[-1].endswith("; threads for a call: 5.")
+
+
+# scikit-learn
+
+
+def dumped(model, folder):
+    joblib = pytest.importorskip("joblib", reason="joblib is not installed")
+    joblib.dump(model, folder / "model.joblib")
+    return folder / "model.joblib"
+
+
+def test_columns_of_a_table_are_inputs_of_their_own(tmp_path):
+    model = load(dumped(logistic_regression(), tmp_path), trust=True)
+    assert model.signature.inputs == {name: {"type": "number"} for name in COLUMNS}
+    assert model(**record(iris()[0][0])) == "setosa"
+
+
+def test_more_columns_than_a_hundred_are_one_array(tmp_path):
+    linear = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
+    model = linear.LinearRegression().fit(np.eye(101), np.arange(101.0))
+    saved = load(dumped(model, tmp_path), trust=True)
+    assert saved.signature.inputs == {"features": {"type": "array", "dtype": "FP64", "shape": [101]}}
+    assert saved(features=np.eye(101)[7]) == pytest.approx(7)
+
+
+def test_columns_of_texts_are_known_by_their_encoder(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    compose = pytest.importorskip("sklearn.compose", reason="scikit-learn is not installed")
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    columns = compose.ColumnTransformer([("city", OneHotEncoder(), ["city"])], remainder="passthrough")
+    data = pandas.DataFrame({"city": ["Rome", "Oslo", "Rome"], "rooms": [1, 2, 3]})
+    model = make_pipeline(columns, Ridge()).fit(data, [1.0, 2.0, 3.0])
+    saved = load(dumped(model, tmp_path), trust=True)
+    assert saved.signature.inputs == {"city": {"type": "string"}, "rooms": {"type": "number"}}
+    assert saved(city="Oslo", rooms=2) == model.predict(data)[1]
+
+
+def test_a_vectorizer_of_texts_takes_a_text(tmp_path):
+    text = pytest.importorskip("sklearn.feature_extraction.text", reason="scikit-learn is not installed")
+    from sklearn.naive_bayes import MultinomialNB
+    from sklearn.pipeline import make_pipeline
+
+    model = make_pipeline(text.TfidfVectorizer(), MultinomialNB()).fit(["good day", "bad day"], ["good", "bad"])
+    saved = load(dumped(model, tmp_path), trust=True, method="predict_proba")
+    assert saved.signature.inputs == {"text": {"type": "string"}}
+    assert saved(text="a good one") == dict(zip(["bad", "good"], model.predict_proba(["a good one"])[0], strict=True))
+
+
+def test_a_sparse_result_becomes_an_array(tmp_path):
+    text = pytest.importorskip("sklearn.feature_extraction.text", reason="scikit-learn is not installed")
+    saved = load(dumped(text.CountVectorizer().fit(["a good day"]), tmp_path), trust=True)
+    assert saved.contents.method == "transform"
+    assert saved(text="good good").tolist() == [0, 2]
+
+
+def test_a_method_that_a_model_lacks_is_refused_with_those_that_it_has(tmp_path):
+    with pytest.raises(PyTritonValidationError, match="has no method 'embed'; it has predict, predict_proba"):
+        load(dumped(logistic_regression(), tmp_path), trust=True, method="embed")
+
+
+def test_types_may_be_told_in_place_of_the_files(tmp_path):
+    path = dumped(logistic_regression(), tmp_path)
+    saved = load(path, trust=True, inputs={"petal width": "float32"})
+    assert saved.signature.inputs["petal width"] == {"type": "number", "dtype": "FP32"}
+    with pytest.raises(PyTritonValidationError, match="has no input 'weight'; it has sepal length"):
+        load(path, trust=True, inputs={"weight": "float32"})
+    with pytest.raises(PyTritonValidationError, match="is not NAME:DTYPE"):
+        load(path, trust=True, inputs={"petal width": "number"})
+
+
+def test_a_column_may_be_told_to_have_texts(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    preprocessing = pytest.importorskip("sklearn.preprocessing", reason="scikit-learn is not installed")
+    data = pandas.DataFrame({"city": ["Rome", "Oslo"]})
+    encoder = preprocessing.OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    path = dumped(encoder.fit(data), tmp_path)
+    saved = load(path, trust=True, inputs={"city": "string"})
+    assert saved.signature.inputs == {"city": {"type": "string"}}
+    assert saved(city="Oslo") == 0
+
+
+# MLflow
+
+
+def test_a_signature_of_arrays_is_one_of_arrays(tmp_path):
+    pytest.importorskip("mlflow", reason="mlflow is not installed")
+    import mlflow.sklearn
+    from mlflow.models import infer_signature
+
+    model, (rows, _) = logistic_regression(named=False), iris()
+    signature = infer_signature(rows, model.predict_proba(rows))
+    mlflow.sklearn.save_model(
+        model, tmp_path / "m", signature=signature, pyfunc_predict_fn="predict_proba", pip_requirements=[]
+    )
+    saved = load(tmp_path / "m", trust=True)
+    assert saved.signature.inputs == {"features": {"type": "array", "dtype": "FP64", "shape": [4]}}
+    np.testing.assert_array_equal(saved.predict({"features": rows[:9]})["result"], model.predict_proba(rows[:9]))
+
+
+def test_a_folder_without_signature_is_refused(tmp_path):
+    pytest.importorskip("mlflow", reason="mlflow is not installed")
+    import mlflow.sklearn
+
+    mlflow.sklearn.save_model(logistic_regression(), tmp_path / "m", pip_requirements=[])
+    with pytest.raises(PyTritonValidationError, match="has no signature; log the model with signature="):
+        load(tmp_path / "m", trust=True)
+
+
+# XGBoost
+
+
+def test_xgboost_has_its_margins_and_its_json(tmp_path):
+    xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")
+    booster = xgboost.Booster(model_file=of_xgboost(tmp_path).path)
+    booster.save_model(tmp_path / "trees.json")
+    rows, _ = iris()
+    expected = booster.predict(xgboost.DMatrix(table(rows[:1])), output_margin=True)
+    assert load(tmp_path / "trees.json", method="margin")(**record(rows[0])).tolist() == expected[0].tolist()
+
+
+# ONNX
+
+
+def test_open_axes_stay_open(tmp_path):
+    write_onnx(tmp_path / "m.onnx", "float[n, 3, h, w] x", "float[n, 3, h, w] y", "y = Relu(x)")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    model = load(tmp_path / "m.onnx")
+    assert model.signature.inputs["x"]["shape"] == model.signature.outputs["y"]["shape"] == [3, -1, -1]
+    assert model.predict({"x": np.ones((2, 3, 5, 7), np.float32)})["y"].shape == (2, 3, 5, 7)
+
+
+def test_texts_go_in_and_out(tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    write_onnx(tmp_path / "m.onnx", "string[n] x", "string[n] y", "y = Identity(x)")
+    assert load(tmp_path / "m.onnx")(x="Rhône") == {"y": "Rhône"}
+
+
+def test_without_an_open_first_axis_there_is_no_batch_axis(tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    write_onnx(tmp_path / "m.onnx", "float[1, 4] x, float k", "float[1, 4] y", "y = Mul(x, k)")
+    model = load(tmp_path / "m.onnx")
+    assert not model.contents.batching
+    assert not model.derived(ModelConfig()).config.batching
+    assert model.signature.inputs == {
+        "x": {"type": "array", "dtype": "FP32", "shape": [1, 4]},
+        "k": {"type": "number", "dtype": "FP32"},
+    }
+    assert model(x=[[1, 2, 3, 4]], k=2)["y"].tolist() == [[2, 4, 6, 8]]
+
+
+@pytest.mark.parametrize(
+    "inputs", ["float[n, 4] x, float[1, 4] z", "float[n, 4] x, float[m, 4] z", "float[time, batch] x, float[4] z"]
+)
+def test_a_batch_axis_that_is_not_certain_is_asked_for(inputs, tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    write_onnx(tmp_path / "m.onnx", inputs, "float[a, b] y", "y = Add(x, z)")
+    with pytest.raises(PyTritonValidationError, match=r"which axis is that of the batch\? Its inputs are x \("):
+        load(tmp_path / "m.onnx")
+    assert not load(tmp_path / "m.onnx", batch=False, inputs={"x": "float32:4,4"}).contents.batching
+
+
+def test_outputs_without_the_batchs_rows_are_told(tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    write_onnx(tmp_path / "m.onnx", "float[n, 4] x", "float[4, n] y", "y = Transpose <perm=[1, 0]>(x)")
+    with pytest.raises(PyTritonValidationError, match=r"has 4 rows for 3 rows .* batch=False"):
+        load(tmp_path / "m.onnx")
+
+
+def test_an_example_that_the_network_cannot_take_is_made_larger(tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    pool = "y = MaxPool <kernel_shape=[8, 8]>(x)"
+    write_onnx(tmp_path / "m.onnx", "float[n, 1, h, w] x", "float[n, 1, p, q] y", pool)
+    (warmup,) = load(tmp_path / "m.onnx").derived(ModelConfig()).config.model_warmup
+    assert warmup.inputs["x"].shape == (1, 32, 32)
+
+
+# What other models return
+
+
+def test_each_output_of_a_model_with_several_has_probabilities_of_its_own(tmp_path):
+    multioutput = pytest.importorskip("sklearn.multioutput", reason="scikit-learn is not installed")
+    linear = pytest.importorskip("sklearn.linear_model")
+    rows, species = iris()
+    both = np.column_stack([species == 0, species == 1])
+    model = multioutput.MultiOutputClassifier(linear.LogisticRegression(max_iter=500)).fit(rows, both)
+    loaded = load(dumped(model, tmp_path), method="predict_proba", trust=True)
+    outputs = loaded.predict({"features": rows[::40]})
+    for index, expected in enumerate(model.predict_proba(rows[::40])):
+        np.testing.assert_array_equal(outputs[f"output_{index}"], expected)
+
+
+def test_a_transformer_transforms_even_if_it_also_scores(tmp_path):
+    decomposition = pytest.importorskip("sklearn.decomposition", reason="scikit-learn is not installed")
+    rows, _ = iris()
+    model = decomposition.PCA(2).fit(rows)
+    loaded = load(dumped(model, tmp_path), trust=True)
+    assert loaded.contents.method == "transform"
+    np.testing.assert_array_equal(loaded.predict({"features": rows})["result"], model.transform(rows))
+
+
+def test_a_column_may_be_called_self_and_hold_known_numbers(tmp_path):
+    compose = pytest.importorskip("sklearn.compose", reason="scikit-learn is not installed")
+    pipeline, preprocessing = pytest.importorskip("sklearn.pipeline"), pytest.importorskip("sklearn.preprocessing")
+    linear, pandas = pytest.importorskip("sklearn.linear_model"), pytest.importorskip("pandas")
+    given = pandas.DataFrame({"self": [1.0, 2.0, 3.0, 4.0], "zip": [10115, 80331, 10115, 80331]})
+    encode = compose.ColumnTransformer([("zip", preprocessing.OneHotEncoder(), ["zip"])], remainder="passthrough")
+    model = pipeline.make_pipeline(encode, linear.LinearRegression()).fit(given, [1.0, 2.0, 3.0, 4.0])
+    loaded = load(dumped(model, tmp_path), trust=True)
+    assert loaded(**{"self": 2.0, "zip": 80331.0}) == pytest.approx(model.predict(given[1:2])[0])
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_xgboost_answers_as_scikit_learns_class_of_it_after_early_stopping(tmp_path, stopped):
+    xgboost = pytest.importorskip("xgboost", reason="XGBoost is not installed")
+    rows, _ = iris()
+    noise = np.random.default_rng(7).integers(0, 2, len(rows))
+    options = {"early_stopping_rounds": 2} if stopped else {}
+    model = xgboost.XGBClassifier(n_estimators=20, **options)
+    model.fit(rows, noise, eval_set=[(rows[::3], noise[::-3][: len(rows[::3])])], verbose=False)
+    model.save_model(tmp_path / "model.json")
+    outputs = load(tmp_path / "model.json").predict({"features": rows.astype(np.float32)})
+    np.testing.assert_allclose(outputs["result"].ravel(), model.predict_proba(rows)[:, 1], rtol=1e-6)
+
+
+def test_a_linear_booster_of_xgboost_is_served(tmp_path):
+    xgboost = pytest.importorskip("xgboost", reason="XGBoost is not installed")
+    rows, species = iris()
+    model = xgboost.train({"booster": "gblinear"}, xgboost.DMatrix(rows, species), 5)
+    model.save_model(tmp_path / "model.json")
+    outputs = load(tmp_path / "model.json").predict({"features": rows.astype(np.float32)})
+    np.testing.assert_allclose(outputs["result"].ravel(), model.predict(xgboost.DMatrix(rows)), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("operator", "message"), [("SequenceConstruct", "is a sequence"), ("NonZero", "has 2 rows for")]
+)
+def test_outputs_of_onnx_without_the_batchs_axis_are_refused(tmp_path, operator, message):
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    x = helper.make_tensor_value_info("x", floats, ["N", 4])
+    if operator == "NonZero":
+        y = helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [None, None])
+        nodes = [helper.make_node("NonZero", ["x"], ["y"])]
+    else:
+        y = helper.make_tensor_sequence_value_info("y", floats, None)
+        nodes = [helper.make_node("SequenceConstruct", ["x", "x"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    with pytest.raises(PyTritonValidationError, match=message):
+        load(tmp_path / "m.onnx")
