@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         FuturesModelClient,
         ModelClient,
     )
+    from pytriton.composition.handle import ModelCallError, ModelHandle
     from pytriton.decorators import (
         ConstantPadder,
         PerSequence,
@@ -63,8 +64,10 @@ __all__ = [
     "DynamicBatcher",
     "FuturesModelClient",
     "LatencyTarget",
+    "ModelCallError",
     "ModelClient",
     "ModelConfig",
+    "ModelHandle",
     "ModelWarmup",
     "PerSequence",
     "Processes",
@@ -101,6 +104,7 @@ __all__ = [
 _MODULES = ("client", "decorators", "exceptions", "model_config", "triton")
 _HOMES = {
     "client": "AsyncioDecoupledModelClient AsyncioModelClient DecoupledModelClient FuturesModelClient ModelClient",
+    "composition.handle": "ModelCallError ModelHandle",
     "decorators": """ConstantPadder PerSequence batch fill_optionals first_value group_by_keys group_by_values pad_batch
         sample sequence_states triton_context with_requests""",
     "model_config": """DynamicBatcher LatencyTarget ModelConfig ModelWarmup QueuePolicy SequenceBatcher Tensor

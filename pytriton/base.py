@@ -15,6 +15,7 @@ from typing import Any, TypeVar, overload
 from pytriton import forks
 from pytriton.binding import ModelRegistry
 from pytriton.client.exceptions import PyTritonClientTimeoutError
+from pytriton.composition.connector import Connector, NetworkConnector
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError, PyTritonWorkerError
 from pytriton.lifecycle import Lifecycle, weakly
@@ -84,7 +85,7 @@ class TritonBase(ABC):
         self._models = ModelRegistry(self._workspace, weakly(self._stop_soon))
         # Its threads must not keep this object, which ends when nothing refers to it, if it may.
         self._revival = Revival(self._models, self._lock, weakly(self._running_server))
-        self.triton_context = TritonContext()
+        self.triton_context = TritonContext(connector=weakly(self._connector))
         self._lifecycle = Lifecycle(type(self).__name__, self._exit_hook())
         given = self._lifecycle, self._models, self._app
         self._serving = Serving(*given, weakly(self._current_server), weakly(self._current_console))
@@ -328,6 +329,7 @@ class TritonBase(ABC):
                 deadline = time.monotonic() + self._server.exit_timeout_s
                 self._server.refuse_connections()
                 self._app.drain(self._server.wait_http_answered, deadline)
+                self._models.unload_callers(self._server, deadline)
                 wait_drained = partial(self._models.wait_drained, self._server)
                 self._server.end(self._models.names(loaded=True), wait_drained, deadline)
         finally:  # also after Ctrl+C while waiting
@@ -454,6 +456,11 @@ class TritonBase(ABC):
         raise PyTritonInvalidOperationError("a server in this process has no endpoints")
 
     # What differs between servers:
+
+    def _connector(self) -> Connector:
+        """How callables reach the server, for models that call models."""
+        where = self.endpoints()
+        return NetworkConnector(where.http, where.grpc, where.http_headers, where.grpc_headers)
 
     @abstractmethod
     def _start_server(self) -> ModelServer:

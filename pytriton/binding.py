@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from itertools import count
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonModelControlError
@@ -203,6 +204,13 @@ class ModelRegistry:
         for model in models:
             model.loaded = True
             LOGGER.info(server.announcement(model.config))
+            if model.waits_for_callees:
+                LOGGER.info(
+                    "model %s: each of its instances waits while it calls %s, and answers nothing else meanwhile; more "
+                    "instances, or a coroutine function, answer several batches at once",
+                    model.name,
+                    " and ".join(sorted(model.callees)),
+                )
 
     def scale(self, name: str, count: int, server: ModelServer | None) -> None:
         """Change the number of a model's worker processes; errors as for :meth:`pytriton.base.TritonBase.scale`."""
@@ -262,6 +270,18 @@ class ModelRegistry:
         finally:
             for model in models:
                 self.remove(model)
+
+    def unload_callers(self, server: ModelServer, deadline: float) -> None:
+        """Unload the models that call others, each before those that it calls, so that its requests can be answered.
+
+        Args:
+            deadline: In :func:`time.monotonic` seconds.
+        """
+        callees = {model.name: model.callees for model in self._models if model.loaded}
+        with suppress(CycleError, PyTritonModelControlError):  # no order is right; or the server has gone
+            for name in reversed([*TopologicalSorter(callees).static_order()]):
+                if callees.get(name):
+                    self.unload(server, self.versions(name), max(0.0, deadline - time.monotonic()), lambda: True)
 
     def wait_drained(
         self,

@@ -42,3 +42,6 @@ PYTRITON_HOME = _home()
 """Parent of temporary workspaces: ``$PYTRITON_HOME``, else ``$XDG_CACHE_HOME/pytriton``, else ``~/.cache/pytriton``."""
 ERROR_CODE_PARAMETER = "pytriton_error_code"
 """A request with this parameter gets messages of errors that begin with their code, as streams carry nothing else."""
+
+CALLERS_PARAMETER = "pytriton_callers"
+"""The parameter of a request that a callable makes: the models that wait for it, the first caller first."""

@@ -217,6 +217,16 @@ class Model:
         """Whether every instance can serve. Thread-safe: one that is removed leaves the list before it ends."""
         return all(instance.is_alive() or instance not in self._instances for instance in [*self._instances])
 
+    @property
+    def callees(self) -> frozenset[str]:
+        """Names of the models that its callables are known to call."""
+        return self._pool.callees
+
+    @property
+    def waits_for_callees(self) -> bool:
+        """Whether an instance answers one batch at a time, and waits meanwhile for other models."""
+        return bool(self.callees) and not self._sends_ahead
+
     def is_connected(self) -> bool:
         """Whether every instance has its proxy."""
         return all(instance.is_connected() for instance in self._instances)

@@ -47,6 +47,7 @@ LAYERS = {
         "logs",
         "model_config",
         "restarts",
+        "signature.schema",
         "signature.validation",
         "signature.values",
         "threads",
@@ -64,6 +65,16 @@ LAYERS = {
         "proxy.telemetry",
         "proxy.types",
         "worker.context",
+    ],
+    "composition": [
+        "client",
+        "constants",
+        "decorators.signatures",
+        "exceptions",
+        "forks",
+        "introspection",
+        "worker.origin",
+        "worker.results",
     ],
     "server": [
         "client",
@@ -87,6 +98,8 @@ LAYERS = {
         "proxy.types",
     ],
     "pool": [
+        "composition.connector",
+        "composition.injection",
         "decorators.batching",
         "decorators.signatures",
         "exceptions",
@@ -104,6 +117,7 @@ LAYERS = {
         "worker",
     ],
     "cluster": [
+        "composition.injection",
         "decorators.signatures",
         "exceptions",
         "forks",
@@ -140,6 +154,7 @@ LAYERS = {
         "base",
         "binding",
         "client",
+        "composition.connector",
         "exceptions",
         "forks",
         "introspection",
@@ -174,6 +189,7 @@ LAYERS = {
     "base": [
         "binding",
         "client",
+        "composition.connector",
         "operations",
         "constants",
         "exceptions",
@@ -289,6 +305,12 @@ LAZY_IMPORTS = {
         "f'{__name__}.{_HOME_OF[name]}'": "the same, for names of the package",
         "importlib.metadata": "takes longer than the rest of the package, and few programs ask for the version",
     },
+    "pytriton.composition.connector": {
+        "pytriton.client.aio": "few callables call models",
+        "pytriton.client.auth": "the same",
+        "pytriton.client.sync": "the same",
+    },
+    "pytriton.composition.injection": {"pytriton.composition.handle": "few callables call models"},
     "pytriton.rest.hosted": {"pytriton.rest.launched_app": "few programs have an app"},
     "pytriton.triton": {
         "pytriton.rest.authorization": "few programs have an app",
@@ -383,6 +405,7 @@ GLOBAL_STATE = {
     "pytriton.client.transport": {"server_exception": "a class that is imported late"},
     "pytriton.cluster.broker": {"_brokers": "models with the same address share it", "_brokers_lock": "guards them"},
     "pytriton.compat.tensorrtserver.contexts": {"_numbers": "numbers of requests"},
+    "pytriton.composition.handle": {"_background": "an event loop that all handles share"},
     "pytriton.forks": {"_owners": "the objects that a forked process must drop"},
     "pytriton.inprocess.capi": {
         "_api": "the server's library is loaded once",
@@ -433,6 +456,7 @@ GLOBAL_STATE = {
     },
     "pytriton.wire.layout": {"encode_entry": "entries of tensors that were sent before are found again"},
     "pytriton.worker.context": {"current_binding": "the model that a thread serves"},
+    "pytriton.worker.origin": {"current_origin": "the requests that a callable works on"},
     "pytriton.worker.metrics": {
         "_made": "prometheus_client allows one metric of a name per registry",
         "_making": "guards the other one",

@@ -17,6 +17,7 @@ from pytriton.client.exceptions import (
 from pytriton.client.tensors import InferResponse, InputTensor, OutputRequest
 from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.signature.schema import VALUES
 from pytriton.signature.validation import ValueMismatchError
 from pytriton.signature.values import SignatureCodec
 
@@ -48,6 +49,7 @@ class Codec:
     Attributes:
         batching: Whether the model's tensors have a batch axis.
         decoupled: Whether the model gives any number of responses to a request.
+        takes_values: Whether it is a function that is called with the Python values of one request.
         requested_outputs: All outputs of the model.
     """
 
@@ -60,6 +62,7 @@ class Codec:
         self._required = {spec.name for spec in self._inputs.values() if not spec.optional}
         self._outputs = {spec.name: _array_dtype(spec) for spec in config.outputs or ()}
         self._typed = SignatureCodec.of(config)
+        self.takes_values = self._typed is not None and self._typed.signature.passes == VALUES
         self.requested_outputs = [OutputRequest(name) for name in self._outputs]
 
     def by_name(self, arrays: Sequence[Any]) -> dict[str, Any]:

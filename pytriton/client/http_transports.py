@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -29,6 +29,7 @@ HTTP_CONNECTIONS = 256
 """Further calls in one event loop wait, because the default limit of open files is 1,024."""
 
 _RECEIVED_BYTES = 2**16
+CHECK_S = 0.1
 
 
 class HttpTransport:
@@ -39,7 +40,12 @@ class HttpTransport:
 
     Args:
         tls: None does not encrypt.
+
+    Attributes:
+        check: Called several times a second while a response is waited for, if it is set; what it raises ends the call.
     """
+
+    check: Callable[[], None] | None = None
 
     def __init__(
         self, url: TritonUrl, headers: Mapping[str, str], tls: Tls | None, max_response_bytes: int | None
@@ -78,7 +84,7 @@ class HttpTransport:
                 connection.close()
             connection = BlockingConnection(self._url, self._tls, deadline, self._max_response_bytes)
         try:
-            response = connection.exchange(request, deadline)
+            response = connection.exchange(request, deadline, self.check)
         except BaseException:
             connection.close()  # the next request must not receive this response
             raise
@@ -140,15 +146,19 @@ class BlockingConnection:
         """Whether another request can be sent: the server has neither closed the connection nor sent more bytes."""
         return self._in_step and self._reader.keeps_alive and not self._readable.poll(0)
 
-    def exchange(self, request: Sequence[Part], deadline: float) -> HttpResponse:
+    def exchange(
+        self, request: Sequence[Part], deadline: float, check: Callable[[], None] | None = None
+    ) -> HttpResponse:
         """Send a request and wait for the response; after any error, only :meth:`close` is allowed.
 
-        Arguments and errors are those of :meth:`HttpTransport.exchange`.
+        Arguments and errors are those of :meth:`HttpTransport.exchange`, and of ``check`` there.
         """
         for part in joined(request):
             self._socket.settimeout(_left_s(deadline))
             self._socket.sendall(part)
         while True:
+            while check is not None and not self._readable.poll(min(CHECK_S, _left_s(deadline) or CHECK_S) * 1000):
+                check()
             self._socket.settimeout(_left_s(deadline))
             data = self._socket.recv(_RECEIVED_BYTES)
             if not data:

@@ -108,10 +108,13 @@ class ModelSession:
             yield self._preparation
         return self.known_config
 
-    def start(self) -> Conversation[None]:
-        """Wait for the model and fetch its description, unless both are known."""
+    def start(self) -> Conversation[Codec]:
+        """Wait for the model and fetch its description, unless both are known; returns what encodes for it."""
         self._check_open()
-        yield self._preparation
+        codec = self._codec
+        if codec is None or not self.model_ready:
+            codec = yield self._preparation
+        return codec
 
     def infer(self, request: InferRequest) -> Conversation[Arrays]:
         """One inference: prepare, then encode, call and decode; these three for each part of a split batch."""
@@ -164,10 +167,7 @@ class ModelSession:
         return codec, self._call("stream_infer", codec, arrays, request, f"-{self._stream_ids}")
 
     def _codec_for(self, request: InferRequest) -> Conversation[Codec]:
-        self._check_open()
-        codec = self._codec
-        if codec is None or not self.model_ready:
-            codec = yield self._preparation
+        codec = yield from self.start()
         if not request.sample and not codec.batching:
             raise PyTritonClientModelDoesntSupportBatchingError(
                 f"model {self.model_name!r} does not support batching; use infer_sample"

@@ -49,6 +49,10 @@ class LoopThread:
         """
         self._loop.call_soon_threadsafe(self._start, make)
 
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine; cancelling the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
     def stop(self) -> None:
         """Cancel what runs, and end the loop and the thread soon. May be called twice."""
         self.stopping = True

@@ -18,6 +18,7 @@ from pytriton.cluster.channel import RefusedError, RemoteChannel
 from pytriton.cluster.derivation import derive_tensors
 from pytriton.cluster.keys import WorkerKeys
 from pytriton.cluster.options import check_address, is_local
+from pytriton.composition.injection import with_handles
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.logs import get_logger
@@ -214,7 +215,7 @@ class RemoteWorker:
         _trace(welcome["trace_config"])
         config = ModelConfigParser.from_dict(welcome["config"])
         config.model_version = welcome["version"]
-        function = served_form(self._function, config)
+        function = served_form(with_handles(self._function, config.model_name, None), config)
         check_callable(function, config)
         context = TritonContext()
         attach(function, context, config)

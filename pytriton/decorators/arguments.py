@@ -109,7 +109,7 @@ def with_requests(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs
     return wrapped(*args, **{**kwargs, "requests": requests_in(args, "with_requests")})
 
 
-@adding_decorator(TRITON_CONTEXT_FIELD_NAME)
+@adding_decorator(TRITON_CONTEXT_FIELD_NAME, anywhere=True)
 def triton_context(wrapped: Wrapped, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function with the :class:`TritonContext` of its model as keyword argument ``triton_context``.
 

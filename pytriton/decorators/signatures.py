@@ -63,12 +63,14 @@ class Change(NamedTuple):
         adds: Names of the keyword arguments that it adds.
         fills: Names of inputs that it adds to requests without them.
         reduces: Names of inputs of which it passes one value in place of rows.
+        anywhere: Whether it works at any position of a stack of decorators, also above functions of Python values.
     """
 
     unpacks: bool = False
     adds: tuple[str, ...] = ()
     fills: tuple[str, ...] = ()
     reduces: tuple[str, ...] = ()
+    anywhere: bool = False
 
 
 class Decorated(Protocol[P, R_co]):
@@ -118,9 +120,13 @@ def unpacking_decorator(wrapper: Wrapper) -> UnpackingDecorator:
     return made
 
 
-def adding_decorator(*names: str) -> Callable[[Wrapper], AddingDecorator]:
-    """As :func:`decorator`, of a wrapper that adds keyword arguments of these names."""
-    return lambda wrapper: _decorator(wrapper, Change(adds=names))
+def adding_decorator(*names: str, anywhere: bool = False) -> Callable[[Wrapper], AddingDecorator]:
+    """As :func:`decorator`, of a wrapper that adds keyword arguments of these names.
+
+    Args:
+        anywhere: As in :class:`Change`.
+    """
+    return lambda wrapper: _decorator(wrapper, Change(adds=names, anywhere=anywhere))
 
 
 def changing_decorator(change: Change) -> Callable[[Wrapper], Decorator]:

@@ -9,7 +9,7 @@ import asyncio
 import math
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +26,7 @@ from pytriton.client.exceptions import (
     PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
 )
+from pytriton.client.http_transports import CHECK_S
 from pytriton.client.session import BaseModelClient, ClientT
 from pytriton.inprocess.capi import DataType
 from pytriton.inprocess.exceptions import (
@@ -175,7 +176,13 @@ class ProtocolAdapter:
 
 
 class InprocessTransport:
-    """Calls a server from threads. A stream of responses must end before the next begins, as over a network."""
+    """Calls a server from threads. A stream of responses must end before the next begins, as over a network.
+
+    Attributes:
+        check: As that of :class:`pytriton.client.http_transports.HttpTransport`.
+    """
+
+    check: Callable[[], None] | None = None
 
     def __init__(self, adapter: ProtocolAdapter) -> None:
         self._adapter = adapter
@@ -188,11 +195,22 @@ class InprocessTransport:
         pending = _send(self._adapter, call)
         response = None
         try:
-            response = pending.next(call.timeout_s)
+            response = self._next(pending, call.timeout_s)
             return self._adapter.result(call, response)
         finally:
             if response is None or not response.final:
                 pending.cancel()
+
+    def _next(self, pending: PendingRequest, timeout_s: float) -> InferenceResponse | None:
+        if self.check is None:
+            return pending.next(timeout_s)
+        deadline = time.monotonic() + timeout_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            response = pending.next(min(CHECK_S, left_s))
+            if response is not None:
+                return response
+            self.check()
+        return None
 
     def stream(self, call: Call) -> _Stream:
         """Send a request; the result gives its responses one by one.
@@ -358,6 +376,24 @@ class AsyncInprocessTransport:
 
     async def close(self) -> None:
         """Do nothing: there is no connection."""
+
+
+class InprocessConnector:
+    """How callables of this process call models of a server in it, as ``pytriton.composition.connector.Connector``."""
+
+    def __init__(self, server: Server) -> None:
+        self._adapter = ProtocolAdapter(server)
+
+    def transport(self, *, streams: bool = False) -> InprocessTransport:
+        """What calls the server from one thread at a time."""
+        return InprocessTransport(self._adapter)
+
+    def async_transport(self, *, streams: bool = False) -> AsyncInprocessTransport:
+        """What calls the server from event loops."""
+        return AsyncInprocessTransport(self._adapter)
+
+    def for_processes(self) -> None:
+        """None: worker processes cannot reach the server."""
 
 
 # Clients

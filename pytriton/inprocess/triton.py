@@ -17,9 +17,16 @@ from typing import Any
 
 from pytriton.base import TritonBase
 from pytriton.binding import ModelRegistry
+from pytriton.composition.connector import Connector
 from pytriton.exceptions import PyTritonModelControlError, PyTritonServerError
 from pytriton.inprocess.capi import ModelControlMode, RateLimitMode, installation
-from pytriton.inprocess.clients import AsyncInprocessTransport, InprocessTransport, ModelClient, ProtocolAdapter
+from pytriton.inprocess.clients import (
+    AsyncInprocessTransport,
+    InprocessConnector,
+    InprocessTransport,
+    ModelClient,
+    ProtocolAdapter,
+)
 from pytriton.inprocess.exceptions import InvalidArgumentError, TritonError
 from pytriton.inprocess.local_channel import native_proxy
 from pytriton.inprocess.options import Options
@@ -99,6 +106,9 @@ class Triton(TritonBase):
     async def read_metrics(self) -> str:
         """The server's metrics, as Prometheus reads them."""
         return await asyncio.to_thread(self.server.metrics)
+
+    def _connector(self) -> Connector:
+        return InprocessConnector(self._started_servers[-1])
 
     def _capabilities(self) -> ServerCapabilities:
         options, is_ours = self.server.options, installation().home == BUNDLED

@@ -13,6 +13,7 @@ from typing import Any
 import cloudpickle
 import wrapt
 
+from pytriton.composition.connector import Connector
 from pytriton.decorators.signatures import wrapper_of
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -32,6 +33,7 @@ class WorkerSpec:
         trace_config: Given if the worker exports traces.
         max_requests: The worker reports when it has been sent this many; None is never.
         log_levels: Of the launching process's loggers, by name.
+        connector: Connects the callable to the server; None if that has no address.
     """
 
     name: str
@@ -44,6 +46,7 @@ class WorkerSpec:
     trace_config: Sequence[str] | None
     max_requests: int | None
     log_levels: dict[str, int] = field(default_factory=dict)
+    connector: Connector | None = None
 
     def call_factory(self) -> Any:
         """Returns the inference callable."""

@@ -139,6 +139,7 @@ class WorkerPool(ABC):
         workers: One per instance that the server has; empty before :meth:`start`. It is always the same list.
         can_scale: Whether the number of workers can change.
         is_seen_by_server: Whether each worker is a model instance of the server.
+        callees: Names of the models that its callables are known to call.
     """
 
     can_scale: ClassVar[bool] = False
@@ -147,6 +148,7 @@ class WorkerPool(ABC):
 
     def __init__(self, model: ServedModel) -> None:
         self.model = model
+        self.callees: frozenset[str] = frozenset()
 
     @property
     def batches_in_flight(self) -> int:

@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from pytriton.composition.connector import Connector
 from pytriton.decorators.signatures import check_factory
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError, PyTritonWorkerError
 from pytriton.introspection import override
@@ -338,7 +339,12 @@ class ProcessWorkerPool(WorkerPool):
             options=self.model.options,
             trace_config=self.model.trace_config,
             max_requests=self.processes.max_requests,
+            connector=self._connector(),
         )
+
+    def _connector(self) -> Connector | None:
+        connector = self.model.context.connector
+        return None if connector is None else connector().for_processes()
 
     @override
     def rebind(self, infer: Infer) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pytriton.composition.injection import callees_of, with_handles
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.introspection import override
@@ -71,13 +72,18 @@ def _callables(infer: InferFunc | Sequence[InferFunc]) -> list[InferFunc]:
     return list(functions)
 
 
+def _callees(functions: Sequence[InferFunc]) -> frozenset[str]:
+    return frozenset(name for function in functions for name in callees_of(function).values())
+
+
 class ThreadWorkerPool(WorkerPool):
     """Calls a model's callables, one per instance, in threads of this process."""
 
     def __init__(self, functions: Sequence[InferFunc], model: ServedModel) -> None:
         super().__init__(model)
         self.workers: list[Instance] = []
-        functions = [served_form(function, model.config) for function in functions]
+        self.callees = _callees(functions)
+        functions = [self._served_form(function) for function in functions]
         self._functions = functions
         self._callables: list[ServedCallable] = []
         for function in functions:
@@ -120,7 +126,12 @@ class ThreadWorkerPool(WorkerPool):
         for function, served in zip(functions, self._callables, strict=False):  # there are none before start()
             served.rebind(function)
         self._detach()
-        self._functions = functions
+        self._functions, self.callees = functions, _callees(functions)
+
+    def _served_form(self, function: InferFunc) -> InferFunc:
+        config = self.model.config
+        served: InferFunc = served_form(with_handles(function, config.model_name, self.model.context.connector), config)
+        return served
 
     def _replacements(self, infer: Infer) -> list[InferFunc]:
         """Check that the new callables can replace the present ones."""
@@ -129,7 +140,7 @@ class ThreadWorkerPool(WorkerPool):
             raise PyTritonValidationError(
                 f"model {name!r} was bound with callables of this process, not with {type(infer).__name__}; {instead}"
             )
-        functions = [served_form(function, self.model.config) for function in _callables(infer)]
+        functions = [self._served_form(function) for function in _callables(infer)]
         if len(functions) != len(self._functions):
             raise PyTritonValidationError(
                 f"model {name!r} has {len(self._functions)} instances, and got {len(functions)} callables; give one "

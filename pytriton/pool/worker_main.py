@@ -14,6 +14,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
+from pytriton.composition.injection import with_handles
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.logs import get_logger
@@ -198,7 +199,7 @@ def inference_callable(spec: WorkerSpec) -> Any:
     function = spec.call_factory()
     if not callable(function):
         raise PyTritonValidationError(f"the factory returned {function!r}, which cannot be called")
-    function = served_form(function, spec.config)
+    function = served_form(with_handles(function, spec.config.model_name, lambda: spec.connector), spec.config)
     check_callable(function, spec.config)
     return function
 

@@ -12,15 +12,14 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.model_config.dtypes import triton_name
 from pytriton.saved.contents import Arrays, Contents, LoadOptions, damaged, tensor_schema
 from pytriton.saved.onnx_files import check_external_data
 
 __all__ = ["read"]
 
 DTYPES = {"tensor(string)": "BYTES", "tensor(double)": "FP64", "tensor(float)": "FP32", "tensor(float16)": "FP16"}
-DTYPES |= {f"tensor({name})": triton_name(np.dtype(name)) for name in ("bool", "int8", "int16", "int32", "int64")}
-DTYPES |= {f"tensor({name})": triton_name(np.dtype(name)) for name in ("uint8", "uint16", "uint32", "uint64")}
+DTYPES |= {f"tensor({name})": name.upper() for name in ("bool", "int8", "int16", "int32", "int64")}
+DTYPES |= {f"tensor({name})": name.upper() for name in ("uint8", "uint16", "uint32", "uint64")}
 PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
 FATAL = 4  # what it logs below that, it also raises
 BATCH = re.compile(r"batch|bs\b|^N$", re.IGNORECASE)

@@ -36,7 +36,8 @@ class Described:
         function: What was written with ``def``, or an object of another library; a bound method is bound.
         passes: How it is called: BATCH and SAMPLE for keyword arrays, VALUES for the Python values of one request,
             LISTS for lists with the Python values of all rows of a batch, REQUESTS for a list of requests.
-        parameters: Those that are inputs, by name; without those that decorators, partials and ``self`` give.
+        parameters: Those that are inputs, by name; without those that decorators, partials and ``self`` give, and
+            without models that it calls.
         hints: Their annotations, evaluated, and that of ``return``; without those that there are not. If it gets
             lists, those of their elements.
         listed: Names of inputs that it gets as a list with a value for each row. Others are one value for all rows.
@@ -119,7 +120,7 @@ def describe(function: Any) -> Described:
                 added |= {*change.adds}
                 found.filled += change.fills
                 found.single += change.reduces
-                if not change.unpacks and "triton_context" not in change.adds:  # which goes anywhere
+                if not change.unpacks and not change.anywhere:
                     (below if passes else above).append(name)
             function = function.__wrapped__
         elif isinstance(function, functools.partial):
@@ -146,6 +147,9 @@ def describe(function: Any) -> Described:
     found.takes_others = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
     found.parameters = {each.name: each for each in named if each.name not in added | bound.keys()}
     found.hints = _hints(found)
+    for name in [name for name, hint in found.hints.items() if _is_handle(hint)]:
+        found.parameters.pop(name, None)
+        del found.hints[name]
     found.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     found.streams = (
         inspect.isgeneratorfunction(function)
@@ -183,6 +187,12 @@ def name_of(function: Any) -> str:
     if not callable(function) or not name.isidentifier():
         raise PyTritonValidationError(f"{function!r} has no name for a model; give bind() a model_name too")
     return str(name)
+
+
+def _is_handle(hint: Any) -> bool:
+    """Whether a parameter gets a ModelHandle of ``pytriton.composition``, whose package is above this one."""
+    bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return getattr(bare, "__module__", "") == "pytriton.composition.handle"
 
 
 def _takes_requests(found: Described) -> bool:

@@ -87,9 +87,15 @@ class ModelConfigDict(MutableMapping[InferenceCallable, "TritonModelConfig"]):
 
 @dataclass(frozen=True)
 class TritonContext:
-    """What the callables of one ``Triton`` object share."""
+    """What the callables of one ``Triton`` object share.
+
+    Attributes:
+        connector: Returns what connects callables to the server (``pytriton.composition.connector``); None if its
+            address is not known.
+    """
 
     model_configs: ModelConfigDict = field(default_factory=ModelConfigDict)
+    connector: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from pytriton.worker.context import Binding, current_binding
 from pytriton.worker.failures import FailureLog, describe, text_of
 from pytriton.worker.interfaces import AsyncReplies, BatchObserver, Replies, Reply
 from pytriton.worker.observation import Observation, end, observed, observed_async, pause, resume
+from pytriton.worker.origin import Origin, current_origin
 from pytriton.worker.requests import Cancellation, has_sequences, requests_of
 from pytriton.worker.results import Outputs, Results, each_async
 
@@ -64,10 +65,11 @@ class Callee(NamedTuple):
     whole_batch: WholeBatchForm | None
     binding: Binding | None
 
-    def enter(self) -> None:
-        """Set the callable's model as the one that the current thread, or task, serves."""
+    def enter(self, origin: Origin | None = None) -> None:
+        """Set the callable's model as the one that the current thread, or task, serves, and what it is called for."""
         if self.binding is not None and current_binding.get() is not self.binding:
             current_binding.set(self.binding)
+        current_origin.set(origin)
 
 
 class Inference:
@@ -156,11 +158,11 @@ class Inference:
 
     def _stream(self, frame: Frame) -> Replies:
         begun = False
-        callee = self._callee
+        callee, origin = self._callee, Origin(frame)
         replies = self._replies(frame, callee)
         try:
             while True:
-                callee.enter()  # generators take turns on this thread; some may belong to the previous callable
+                callee.enter(origin)  # generators take turns on this thread; some may belong to the previous callable
                 # No "yield" within "try", so that it only catches exceptions of the callable.
                 try:
                     reply = next(replies, None)
@@ -214,12 +216,12 @@ class Inference:
         self, frame: Frame, callee: Callee, look: Callable[[Cancellation], None] | None = None
     ) -> tuple[Any, list[Request] | None]:
         """Call the callable; returns its result, and its requests, or None if it got whole-batch arrays."""
-        callee.enter()
+        if look is not None:
+            frame.cancellation = Cancellation(look)
+        callee.enter(Origin(frame))
         if callee.whole_batch is not None and frame.rows is not None and not frame.apart:
             inputs = {self._input_names[item.name]: frame.array(item) for item in frame.tensors}
             return callee.whole_batch(inputs), None
-        if look is not None:
-            frame.cancellation = Cancellation(look)
         requests = self._requests(frame)
         for observer in frame.observers:
             observer.begin(requests)

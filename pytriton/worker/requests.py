@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pytriton.constants import CALLERS_PARAMETER
 from pytriton.proxy.types import Request, RequestBatch
 from pytriton.wire.frames import SEQUENCE_END, SEQUENCE_START, Frame
 from pytriton.wire.tensors import FrameError
@@ -13,7 +14,10 @@ from pytriton.wire.tensors import FrameError
 __all__ = ["RESERVED_PARAMETERS", "Cancellation", "has_sequences", "requests_of"]
 
 RESERVED_PARAMETERS = frozenset(
-    ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"]
+    [
+        *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"),
+        CALLERS_PARAMETER,
+    ]
 )
 
 

@@ -1,0 +1,381 @@
+"""Callables that call models of their server: what they get, what travels along, and what cannot hang."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytriton import inprocess
+from pytriton.client import AsyncioModelClient, DecoupledModelClient, ModelClient
+from pytriton.client.exceptions import PyTritonClientInferenceServerError
+from pytriton.composition.handle import ModelHandle
+from pytriton.decorators import batch
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError
+from pytriton.model_config import DynamicBatcher, ModelConfig
+from pytriton.triton import Triton, TritonConfig
+from pytriton.workers import Processes
+from tests.server.conftest import local_config
+from tests.server.handle_models import (
+    ARRAYS,
+    COLUMNS,
+    IN_PROCESSES,
+    STREAMS,
+    VALUES,
+    bind_all,
+    count_up,
+    halve,
+    name_of,
+)
+from tests.server.own_server import address
+from tests.server.processes import wait_for
+from tests.server.traffic import Gate
+
+Client = Callable[..., Any]
+DEADLINE_S = 30.0
+
+
+class Served:
+    """Models that call models, and clients of them."""
+
+    def __init__(self, triton: Any, client: Client, streams: Client, grpc_url: str = "") -> None:
+        self.triton, self.client, self.streams, self.grpc_url = triton, client, streams, grpc_url
+
+    @classmethod
+    def by_network(cls, triton: Any, config: TritonConfig) -> Served:
+        http, grpc = address(config, "http"), address(config, "grpc")
+        return cls(triton, partial(ModelClient, http), partial(DecoupledModelClient, grpc), grpc)
+
+
+@pytest.fixture(scope="module")
+def launched() -> Iterator[Served]:
+    with local_config() as config, Triton(config=config) as triton:
+        yield Served.by_network(triton, config)
+
+
+@pytest.fixture(scope="module", params=["threads", "in process"])
+def served(request: pytest.FixtureRequest) -> Iterator[Served]:
+    if request.param == "in process":
+        with inprocess.Triton() as triton:
+            bind_all(triton)
+            yield Served(triton, triton.client, partial(inprocess.DecoupledModelClient, triton.server))
+        return
+    with local_config() as config, Triton(config=config) as triton:
+        bind_all(triton)
+        yield Served.by_network(triton, config)
+
+
+@pytest.mark.parametrize(("function", "given", "expected"), VALUES, ids=[name_of(each) for each, _, _ in VALUES])
+def test_functions_call_models_with_values(served, function, given, expected):
+    with served.client(name_of(function)) as client:
+        assert client.call(given) == expected
+
+
+@pytest.mark.parametrize("function", STREAMS)
+def test_streams_are_passed_on(served, function):
+    with served.streams(name_of(function)) as client:
+        assert [*client.call(4)] == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize(("function", "batching"), ARRAYS, ids=[name_of(each) for each, _ in ARRAYS])
+def test_functions_call_models_with_arrays(served, function, batching):
+    with served.client(name_of(function)) as client:
+        x = np.arange(3, dtype=np.float32)
+        if batching:  # more rows than the called model takes at once
+            outputs = client.infer_batch(np.tile(x, (4, 1)))
+            np.testing.assert_array_equal(outputs["y"], np.tile(x + 1, (4, 1)))
+        else:
+            np.testing.assert_array_equal(client.infer_sample(x)["y"], [4])
+
+
+@pytest.mark.parametrize("share", [False, True], ids=["processes", "shared processes"])
+@pytest.mark.parametrize(
+    ("function", "given", "expected"), IN_PROCESSES, ids=[name_of(each[0]) for each in IN_PROCESSES]
+)
+def test_worker_processes_call_models(launched, share, function, given, expected):
+    with suppress(PyTritonInvalidOperationError):
+        for callee in (halve, count_up):
+            launched.triton.bind(callee)
+    launched.triton.bind("in_a_process", Processes(lambda: function, count=1, share=share))
+    try:
+        with launched.client("in_a_process") as client:
+            assert client.call(given) == expected
+    finally:
+        launched.triton.unbind("in_a_process")
+
+
+def test_an_error_of_the_called_model_names_both(served):
+    with served.client("plain") as client, pytest.raises(PyTritonClientInferenceServerError) as caught:
+        client.call(-1.0)
+    assert "model 'halve', called by 'plain': ValueError: there is no half of that" in str(caught.value)
+    assert "[500]" not in str(caught.value).removeprefix("[500] ")
+
+
+def test_calls_of_several_clients_are_merged(launched):
+    sizes = []
+
+    @batch
+    def crowd(x: Any) -> dict[str, Any]:
+        sizes.append(len(x))
+        return {"y": x}
+
+    async def caller(number: float, crowd: ModelHandle) -> float:
+        return float((await crowd(np.array([[number]], np.float32)))["y"][0, 0])
+
+    batcher = DynamicBatcher(max_queue_delay_microseconds=200_000)
+    launched.triton.bind("crowd", crowd, *COLUMNS, config=ModelConfig(batcher=batcher))
+    launched.triton.bind("caller", caller)
+
+    def call(number: float) -> float:
+        with launched.client("caller") as client:
+            return client.call(number)
+
+    with ThreadPoolExecutor(16) as pool:
+        assert [*pool.map(call, map(float, range(16)))] == [*range(16)]
+    assert max(sizes) > 1
+
+
+def test_id_deadline_and_priority_go_along(launched):
+    seen = []
+
+    def callee(requests: list[Any]) -> list[Any]:
+        seen.extend((request.request_id, request.deadline, dict(request.parameters)) for request in requests)
+        return [{"y": request["x"]} for request in requests]
+
+    @batch
+    def middle(x: Any, innermost: ModelHandle) -> dict[str, Any]:
+        return innermost(x, parameters={"own": 1})
+
+    @batch
+    def outermost(x: Any, middle: ModelHandle) -> dict[str, Any]:
+        return middle(x)
+
+    launched.triton.bind("innermost", callee, *COLUMNS)
+    for function in (middle, outermost):
+        launched.triton.bind(function.__name__, function, *COLUMNS)
+    with launched.client("outermost") as client:
+        x = np.zeros((1, 1), np.float32)
+        client.with_options(request_id="mine", server_timeout_s=60.0).infer_batch(x)
+        client.with_options(request_id="other").infer_batch(x)
+    (first, first_deadline, parameters), (second, second_deadline, _) = seen
+    assert (first, second) == ("mine", "other")
+    assert parameters == {"own": 1}  # the names of the callers are no parameter of the user's
+    assert 0 < first_deadline - time.monotonic() < 60
+    assert second_deadline is None
+
+
+@pytest.mark.parametrize("form", ["plain", "coroutine"])
+def test_a_call_ends_with_the_deadline_of_its_request(launched, form):
+    gate = Gate()
+
+    def stuck(number: float) -> float:
+        gate.wait()
+        return number
+
+    def plain(number: float, stuck: ModelHandle) -> float:
+        return stuck(number)
+
+    async def coroutine(number: float, stuck: ModelHandle) -> float:
+        return await stuck(number)
+
+    launched.triton.bind("stuck", stuck)
+    launched.triton.bind("late", {"plain": plain, "coroutine": coroutine}[form])
+    try:
+        with launched.client("late") as client, pytest.raises(PyTritonClientInferenceServerError) as caught:
+            client.with_options(server_timeout_s=0.5).call(1.0)
+        assert "model 'stuck', called by 'late'" in str(caught.value)
+    finally:
+        gate.open()
+        launched.triton.unbind("late")
+        launched.triton.unbind("stuck")
+
+
+@pytest.mark.parametrize("form", ["plain", "coroutine", "map", "stream"])
+def test_a_client_that_goes_away_cancels_the_whole_tree(launched, form):
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def endless(number: float) -> float:
+        begun.set()
+        try:
+            await asyncio.sleep(DEADLINE_S)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return number
+
+    async def endless_stream(number: float) -> AsyncIterator[float]:
+        begun.set()
+        try:
+            while True:
+                await asyncio.sleep(0.01)
+                yield number
+        except (asyncio.CancelledError, GeneratorExit):
+            cancelled.set()
+            raise
+
+    def plain(number: float, endless: ModelHandle) -> float:
+        return endless(number)
+
+    async def coroutine(number: float, endless: ModelHandle) -> float:
+        return await endless(number)
+
+    def mapped(number: float, endless: ModelHandle) -> float:
+        return endless.map([number])[0]
+
+    def streamed(number: float, endless_stream: ModelHandle) -> float:
+        return sum(endless_stream(number))
+
+    callers = {"plain": plain, "coroutine": coroutine, "map": mapped, "stream": streamed}
+    callee = endless_stream if form == "stream" else endless
+    launched.triton.bind(callee)
+    launched.triton.bind("leaving", callers[form])
+
+    async def leave() -> None:
+        async with AsyncioModelClient(launched.grpc_url, "leaving") as client:  # HTTP does not tell before the answer
+            call = asyncio.ensure_future(client.call(1.0))
+            while not begun.is_set():
+                await asyncio.sleep(0.01)
+            call.cancel()
+
+    try:
+        asyncio.run(leave())
+        wait_for(cancelled.is_set, "the cancellation of the called model")
+    finally:
+        launched.triton.unbind("leaving")
+        launched.triton.unbind(callee.__name__)
+
+
+def test_models_that_would_wait_for_themselves_are_told_the_path(launched):
+    def hen(number: int, egg: ModelHandle) -> int:
+        return egg(number - 1) if number else 0
+
+    def egg(number: int, hen: ModelHandle) -> int:
+        return hen(number - 1) if number else 0
+
+    launched.triton.bind(hen)
+    launched.triton.bind(egg)
+    with launched.client("hen") as client:
+        assert client.call(1) == 0
+        with pytest.raises(PyTritonClientInferenceServerError) as caught:
+            client.call(2)
+    assert "hen → egg → hen" in str(caught.value)
+
+
+def test_a_model_that_calls_itself_is_refused_at_bind(launched):
+    def narcissus(number: int, narcissus: ModelHandle) -> int:
+        return narcissus(number)
+
+    with pytest.raises(PyTritonValidationError, match="would wait for itself"):
+        launched.triton.bind(narcissus)
+
+
+def test_a_missing_model_is_named_and_may_come_later(launched):
+    def lonely(number: float, friend: ModelHandle) -> float:
+        return friend.with_options(inference_timeout_s=5.0)(number)
+
+    launched.triton.bind(lonely)
+    with launched.client("lonely") as client:
+        with pytest.raises(PyTritonClientInferenceServerError, match="model 'friend', called by 'lonely'"):
+            client.call(1.0)
+        launched.triton.bind("friend", halve)
+        assert client.call(1.0) == 0.5
+
+
+def test_a_callee_that_is_bound_anew_is_called_in_its_new_form(launched):
+    def shifting(number: float) -> float:
+        return number
+
+    def shifted(number: int) -> int:
+        return number + 1
+
+    def caller(number: float, shifting: ModelHandle) -> float:
+        try:
+            return float(shifting(number))
+        except Exception:
+            return float(shifting(int(number)))
+
+    launched.triton.bind("shifting", shifting)
+    launched.triton.bind("observer", caller)
+    with launched.client("observer") as client:
+        assert client.call(1.0) == 1.0
+        launched.triton.bind("shifting", shifted, replace=True)
+        assert client.call(1.0) == 2.0
+
+
+def test_a_stop_answers_callers_before_their_callees_go():
+    with local_config() as config:
+        answers = []
+        with Triton(config=config) as triton:
+            entered = threading.Event()
+
+            def slow(number: float) -> float:
+                entered.set()
+                time.sleep(0.5)
+                return number
+
+            def twice(number: float, slow: ModelHandle) -> float:
+                return slow(number) + slow(number)
+
+            triton.bind(slow)
+            triton.bind(twice)
+            client = ModelClient(address(config, "http"), "twice")
+            thread = threading.Thread(target=lambda: answers.append(client.call(1.0)))
+            thread.start()
+            assert entered.wait(DEADLINE_S)
+        thread.join(DEADLINE_S)
+        client.close()
+    assert answers == [2.0]
+
+
+def test_a_stop_in_process_answers_callers_before_their_callees_go():
+    answers = []
+    with inprocess.Triton() as triton:
+        entered = threading.Event()
+
+        def slow(number: float) -> float:
+            entered.set()
+            time.sleep(0.5)
+            return number
+
+        def twice(number: float, slow: ModelHandle) -> float:
+            return slow(number) + slow(number)
+
+        triton.bind(slow)
+        triton.bind(twice)
+        client = triton.client("twice")
+        thread = threading.Thread(target=lambda: answers.append(client.call(1.0)))
+        thread.start()
+        assert entered.wait(DEADLINE_S)
+    thread.join(DEADLINE_S)
+    assert answers == [2.0]
+
+
+def test_workers_of_a_server_elsewhere_call_its_models(server, remote):
+    bind_all(remote)
+    with ModelClient(address(server, "http"), "plain") as client:
+        assert client.call(6.0) == 4.0
+
+
+def test_large_tensors_pass_from_model_to_model(launched):
+    @batch
+    def inner(x: Any) -> dict[str, Any]:
+        return {"y": x + 1}
+
+    @batch
+    def outer(x: Any, inner: ModelHandle) -> dict[str, Any]:
+        return inner(x)
+
+    launched.triton.bind("inner", inner, *COLUMNS)
+    launched.triton.bind("outer", outer, *COLUMNS)
+    x = np.arange(1 << 22, dtype=np.float32)[np.newaxis]
+    with launched.client("outer") as client:
+        for _ in range(3):
+            np.testing.assert_array_equal(client.infer_batch(x)["y"], x + 1)
