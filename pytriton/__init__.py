@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         WarmupInput,
     )
     from pytriton.rest import RestConfig
+    from pytriton.traffic import Shadow, Split
     from pytriton.triton import RemoteTriton, Triton, TritonConfig, TritonContext, TritonSecurityConfig
     from pytriton.workers import Processes, RayWorkers, RemoteWorkers
 
@@ -77,6 +78,8 @@ __all__ = [
     "RemoteWorkers",
     "RestConfig",
     "SequenceBatcher",
+    "Shadow",
+    "Split",
     "Tensor",
     "TimeoutAction",
     "Triton",
@@ -111,6 +114,7 @@ _HOMES = {
         TimeoutAction WarmupInput""",
     "rest": "RestConfig",
     "triton": "RemoteTriton Triton TritonConfig TritonContext TritonSecurityConfig",
+    "traffic": "Shadow Split",
     "workers": "Processes RayWorkers RemoteWorkers",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -154,7 +154,7 @@ class TritonBase(ABC):
         """
         server = self._capabilities()
         given = model_name, infer_func, inputs, outputs, model_version, config, strict, trace_config, example
-        spec = ModelSpec.of(*given, server, self.triton_context, self._observation)
+        spec = ModelSpec.of(*given, server, self.triton_context, self._observation, self._models.config_of)
         with self._changing(f"bind model {spec.served.config.model_name!r}"):
             self._models.bind(spec, server.ignored_options(spec.served.config), replace, self._server)
 

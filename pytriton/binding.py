@@ -15,6 +15,7 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperat
 from pytriton.logs import get_logger
 from pytriton.model import Model
 from pytriton.model_config.model_config import SpecificVersions, VersionPolicy
+from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_spec import ModelSpec
 from pytriton.server.model_server import ModelServer
 from pytriton.utils.workspace import Workspace
@@ -127,6 +128,10 @@ class ModelRegistry:
             names = ", ".join(sorted({repr(model.name) for model in self._models})) or "none"
             raise PyTritonInvalidOperationError(f"{what} is not bound; bound models are: {names}")
         return found
+
+    def config_of(self, name: str) -> TritonModelConfig | None:
+        """The configuration of the model of this name that was bound last, if there is one."""
+        return next((model.config for model in reversed(self._models) if model.name == name), None)
 
     def only_version(self, name: str, version: int | None, otherwise: str) -> Model:
         """The version of a model that is asked for; None asks for the only one.

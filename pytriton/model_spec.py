@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
@@ -113,15 +113,18 @@ class ModelSpec(NamedTuple):
         server: ServerCapabilities,
         context: TritonContext,
         observation: Observation,
+        bound: Callable[[str], TritonModelConfig | None],
     ) -> ModelSpec:
         """That of the arguments of :meth:`pytriton.base.TritonBase.bind`, which raises the same.
 
         Args:
             server: The server that shall serve it.
             context: Shared by the callables of all models.
+            bound: Returns the configuration of the model of a name that is bound, if there is one.
         """
         name, workers = _named(model_name, infer_func)
         config = ModelConfig() if config is None else checked_copy(config)
+        workers.look_up(bound)
         instances = workers.instance_count()
         derived = tensors_of(name, model_version, workers, inputs, outputs, config, example)
         config = derived.config

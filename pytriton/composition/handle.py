@@ -31,6 +31,7 @@ from pytriton.client.threads import LoopThread
 from pytriton.composition.connector import Connector
 from pytriton.constants import CALLERS_PARAMETER
 from pytriton.exceptions import ErrorCode, PyTritonInvalidOperationError, PyTritonRequestError
+from pytriton.proxy.types import Request
 from pytriton.worker.origin import Origin, current_origin
 
 __all__ = ["ModelCallError", "ModelHandle"]
@@ -140,6 +141,16 @@ class ModelHandle:
         requests = [_Request(self, inputs, {}, None, origin) for inputs in given]
         return _gathered(requests) if self._is_async else _waited(_background.submit(_gathered(requests)), origin)
 
+    def pass_on(self, request: Request) -> Any:
+        """Send a request that the calling model got, and return what a call with its arrays would, not their values.
+
+        Args:
+            request: As the callable got it. Its parameters travel along.
+        """
+        parameters = {name: value for name, value in request.parameters.items() if isinstance(value, (str, int))}
+        sent = _Request(self, (), dict(request), parameters, current_origin.get(), takes_values=False)
+        return _AsyncAnswer(sent) if self._is_async else sent.answer()
+
     def submit(self, *inputs: Any, parameters: Parameters = None, **named_inputs: Any) -> Future[Any]:
         """As a call, without waiting: for plain functions that call several models at once.
 
@@ -150,14 +161,26 @@ class ModelHandle:
 
 
 class _Request:
-    """One request to a model, for the requests of an origin."""
+    """One request to a model, for the requests of an origin.
+
+    Args:
+        takes_values: Whether a typed function gets and returns values; else all models exchange arrays, with a row axis
+            if the model has one.
+    """
 
     def __init__(
-        self, handle: ModelHandle, inputs: Any, named_inputs: Any, parameters: Parameters, origin: Origin | None
+        self,
+        handle: ModelHandle,
+        inputs: Any,
+        named_inputs: Any,
+        parameters: Parameters,
+        origin: Origin | None,
+        takes_values: bool = True,
     ) -> None:
         self._handle = handle
         self._given = inputs, named_inputs, parameters
         self._origin = origin
+        self._takes_values = takes_values
 
     def answer(self) -> Any:
         """Wait for the result; of models that stream, it is an iterator."""
@@ -217,15 +240,15 @@ class _Request:
             options, callers = self._inherited(self._origin, options), self._path(self._origin)
         session = self._handle.connections.session
         codec = yield from session.start()
-        sample = codec.takes_values or not codec.batching
+        takes_values = self._takes_values and codec.takes_values
+        sample = takes_values or not codec.batching
         given = {**(parameters or {}), CALLERS_PARAMETER: callers}
         if codec.decoupled:
             options = replace(options, split_batches=False)
-            return _Stream(
-                *(yield from session.stream(InferRequest(inputs, named_inputs, given, None, sample, options)))
-            )
+            request = InferRequest(inputs, named_inputs, given, None, sample, options)
+            return _Stream(*(yield from session.stream(request)), takes_values)
         request = InferRequest(inputs, named_inputs, given, None, sample, options)
-        return (yield from (session.call if codec.takes_values else session.infer)(request))
+        return (yield from (session.call if takes_values else session.infer)(request))
 
     def _inherited(self, origin: Origin, options: RequestOptions) -> RequestOptions:
         """The options of a request that is made for others."""
@@ -283,11 +306,12 @@ class _Stream(NamedTuple):
 
     codec: Codec
     call: Call
+    takes_values: bool
 
     def value(self, response: Any) -> Any:
         """What a response stands for."""
-        outputs = self.codec.decode(response, sample=self.codec.takes_values)
-        return self.codec.result(outputs) if self.codec.takes_values else outputs
+        outputs = self.codec.decode(response, sample=self.takes_values)
+        return self.codec.result(outputs) if self.takes_values else outputs
 
 
 class _AsyncAnswer:

@@ -48,6 +48,16 @@ class Workers(ABC):
         """
         raise PyTritonValidationError(f"{type(self).__name__} have no name for a model; give bind() a model_name too")
 
+    def look_up(self, bound: Callable[[str], TritonModelConfig | None]) -> None:  # noqa: B027  (most need no others)
+        """Look at other models, before :meth:`derive`.
+
+        Args:
+            bound: Returns the configuration of the model of a name, if there is one.
+
+        Raises:
+            PyTritonValidationError: One is missing, or does not fit.
+        """
+
     @abstractmethod
     def instance_count(self) -> int:
         """How many model instances the server has."""

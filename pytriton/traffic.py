@@ -1,0 +1,292 @@
+"""Models that pass their requests on to other models of the server: :class:`Split` by weights, and :class:`Shadow`.
+
+Both are bound like callables, to a name that clients call, and have the tensors of the models behind them::
+
+    triton.bind("ranker", Split({"ranker-1": 0.9, "ranker-2": 0.1}, by="user"))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import random
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytriton.composition.handle import ModelHandle
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.introspection import override
+from pytriton.logs import get_logger
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.pool.pool import ServedModel, WorkerPool, Workers
+from pytriton.pool.threads import ThreadWorkerPool
+from pytriton.proxy.types import Request
+from pytriton.signature.derive import Derived
+from pytriton.signature.examples import Example
+from pytriton.signature.schema import Signature
+from pytriton.signature.served import OwnForm
+
+__all__ = ["Shadow", "Split"]
+
+LOGGER = get_logger("pytriton.triton")
+
+Outputs = dict[str, NDArray[Any]]
+Compare = Callable[[Outputs, Outputs], bool]
+
+LEAST_IN_FLIGHT = 1024  # of a model that only waits
+COPIES_IN_FLIGHT = 16
+LOWEST_PRIORITY = 2**31 - 1  # a model without so many levels takes its default one
+REPORTED_DIFFERENCES = 3
+
+
+class Router(Workers):
+    """A model that passes requests on to others, which are bound before it.
+
+    Attributes:
+        targets: Their names; all have the same tensors.
+    """
+
+    targets: tuple[str, ...]
+
+    @override
+    def instance_count(self) -> int:
+        return 1
+
+    @override
+    def look_up(self, bound: Callable[[str], TritonModelConfig | None]) -> None:
+        found = {name: bound(name) for name in self.targets}
+        for name, config in found.items():
+            if config is None:
+                raise PyTritonValidationError(
+                    f"{type(self).__name__} has model {name!r}, which is not bound; bind it first"
+                )
+        first, *others = [config for config in found.values() if config is not None]
+        for other in others:
+            if _form(other) != _form(first):
+                raise PyTritonValidationError(
+                    f"models {first.model_name!r} and {other.model_name!r} differ in tensors, batching or streaming, so that "
+                    f"one {type(self).__name__} cannot stand for both"
+                )
+        self._target = first
+
+    @override
+    def derive(self, name: str, version: int, config: ModelConfig, examples: Sequence[Example]) -> Derived:
+        target = self._target
+        config = replace(
+            config,
+            batching=target.batching,
+            max_batch_size=target.max_batch_size,
+            decoupled=target.decoupled,
+            batcher=None,  # the targets have batchers
+            max_batches_in_flight=max(config.max_batches_in_flight, LEAST_IN_FLIGHT),
+        )
+        return Derived(_tensors(target.inputs), _tensors(target.outputs), config, Signature.of(target))
+
+    @override
+    def pool(self, model: ServedModel) -> WorkerPool:
+        name, connector = model.config.model_name, model.context.connector
+        handles = {target: ModelHandle(target, name, connector, is_async=True) for target in self.targets}
+        pool = ThreadWorkerPool([_Passing(self, handles, model.config.decoupled)], model)
+        pool.callees = frozenset(self.targets)
+        return pool
+
+    @abstractmethod
+    def target_of(self, request: Request) -> str:
+        """The model that answers a request."""
+
+    def answered(self, request: Request, outputs: Outputs, handles: Mapping[str, ModelHandle]) -> None:
+        """Called when a request is answered; not for models that stream."""
+
+
+def _tensors(specs: Sequence[TensorSpec] | None) -> list[Tensor]:
+    return [
+        Tensor(each.shape, each.dtype, each.name, each.optional, format=each.format, labels=each.labels)
+        for each in specs or ()
+    ]
+
+
+def _form(config: TritonModelConfig) -> tuple[Any, ...]:
+    """What models behind one name have in common."""
+    tensors = [
+        (spec.name, spec.dtype, spec.shape, spec.optional) for spec in (*(config.inputs or ()), *(config.outputs or ()))
+    ]
+    return tensors, config.batching, config.decoupled
+
+
+class _Passing(OwnForm):
+    """The callable of a router."""
+
+    def __init__(self, router: Router, handles: Mapping[str, ModelHandle], decoupled: bool) -> None:
+        self._router = router
+        self._handles = handles
+        self._decoupled = decoupled
+
+    @override
+    def derived(self, config: Any) -> Any:
+        raise NotImplementedError
+
+    @override
+    def served(self) -> Callable[..., Any]:
+        return self._stream if self._decoupled else self._answer
+
+    @override
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.served()(*args, **kwargs)
+
+    async def _answer(self, requests: Sequence[Request]) -> list[Any]:
+        return [*await asyncio.gather(*map(self._pass_on, requests), return_exceptions=True)]
+
+    async def _pass_on(self, request: Request) -> Outputs:
+        outputs: Outputs = await self._handles[self._router.target_of(request)].pass_on(request)
+        self._router.answered(request, outputs, self._handles)
+        return outputs
+
+    async def _stream(self, requests: Sequence[Request]) -> AsyncGenerator[list[Outputs], None]:
+        (request,) = requests  # there is no batcher
+        async for outputs in self._handles[self._router.target_of(request)].pass_on(request):
+            yield [outputs]
+
+
+class Split(Router):
+    """A model whose requests go to several others, by weights, which may change while it serves.
+
+    Args:
+        weights: The share of each model, by name; they need not add up to 1, and 0 is no request.
+        by: Name of a parameter of requests, or of a header that ``TritonConfig.http_header_forward_pattern`` forwards:
+            requests with the same value go to the same model, as long as the weights stay. Those without it, and all
+            without ``by``, go by chance.
+
+    Raises:
+        PyTritonBadParameterError: A weight is negative or no number, or all are 0.
+    """
+
+    def __init__(self, weights: Mapping[str, float], *, by: str | None = None) -> None:
+        self.targets = tuple(weights)
+        self.by = by
+        self.weights = weights
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The share of each model; assign others of the same models at any time, from any thread."""
+        return dict(self._weights)
+
+    @weights.setter
+    def weights(self, weights: Mapping[str, float]) -> None:
+        if {*weights} != {*self.targets}:
+            raise PyTritonBadParameterError(
+                f"Split has models {', '.join(self.targets)}, and got weights of {', '.join(weights) or 'none'}; give "
+                "each a weight, which may be 0"
+            )
+        for name, weight in weights.items():
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
+                raise PyTritonBadParameterError(f"the weight of model {name!r} is {weight!r}; give a number from 0 up")
+        if not any(weights.values()):
+            raise PyTritonBadParameterError("Split got weights of which none is above 0")
+        self._weights = {name: float(weight) for name, weight in weights.items()}
+
+    @override
+    def target_of(self, request: Request) -> str:
+        key = None if self.by is None else request.parameters.get(self.by)
+        weights = self._weights
+        point = (random.random() if key is None else _point(key)) * sum(weights.values())
+        for name, weight in weights.items():
+            point -= weight
+            if point < 0:
+                return name
+        return next(name for name, weight in reversed(weights.items()) if weight)  # rounding
+
+
+def _point(key: object) -> float:
+    """A number from 0 to 1 that depends on the key alone."""
+    return int.from_bytes(hashlib.blake2b(str(key).encode(), digest_size=7).digest(), "big") / 2**56
+
+
+class Shadow(Router):
+    """A model whose requests go to one model, and copies of some to another, whose answers are compared and dropped.
+
+    Copies are sent after the answer, with the lowest priority. While 16 of them are under way, others are dropped, so
+    that a slow model does not slow down the one that answers. Models that stream are not compared.
+
+    Args:
+        model: Name of the model that answers.
+        to: Name of the model that gets copies.
+        share: Of the requests, from 0 to 1.
+        compare: Whether two outputs, by name, are the same; default: equal dtypes and shapes, and values that are equal,
+            or for floating point numbers within ``rtol`` and ``atol`` as for :func:`numpy.allclose`.
+
+    Attributes:
+        counts: Copies by what became of them: ``same``, ``different``, ``failed`` and ``dropped``.
+
+    Raises:
+        PyTritonBadParameterError: The share is out of range.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        to: str,
+        share: float = 1.0,
+        compare: Compare | None = None,
+        rtol: float = 1e-5,
+        atol: float = 1e-8,
+    ) -> None:
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+            raise PyTritonBadParameterError(f"the share of copies is {share!r}; give a number from 0 to 1")
+        self.targets = (model, to)
+        self.share = share
+        self.counts: Counter[str] = Counter()
+        self._compare = compare or (lambda one, other: _are_close(one, other, rtol, atol))
+        self._copies: set[asyncio.Task[None]] = set()
+
+    @override
+    def target_of(self, request: Request) -> str:
+        return self.targets[0]
+
+    @override
+    def answered(self, request: Request, outputs: Outputs, handles: Mapping[str, ModelHandle]) -> None:
+        if random.random() >= self.share:
+            return
+        if len(self._copies) >= COPIES_IN_FLIGHT:
+            self.counts["dropped"] += 1
+            return
+        handle = handles[self.targets[1]].with_options(priority=LOWEST_PRIORITY)
+        task = asyncio.get_running_loop().create_task(self._copy(request, outputs, handle))
+        self._copies.add(task)
+        task.add_done_callback(self._copies.discard)
+
+    async def _copy(self, request: Request, outputs: Outputs, handle: ModelHandle) -> None:
+        try:
+            other = await handle.pass_on(request)
+            outcome = "same" if self._compare(outputs, other) else "different"
+        except Exception as error:
+            outcome = "failed"
+            LOGGER.debug("a copy for model %s failed: %s", handle.name, error)
+        self.counts[outcome] += 1
+        if outcome == "different" and self.counts[outcome] <= REPORTED_DIFFERENCES:
+            LOGGER.warning(
+                "model %s answered request %r otherwise than %s; Shadow.counts has how often",
+                handle.name,
+                request.request_id,
+                self.targets[0],
+            )
+
+
+def _are_close(one: Outputs, other: Outputs, rtol: float, atol: float) -> bool:
+    return one.keys() == other.keys() and all(_is_close(one[name], other[name], rtol, atol) for name in one)
+
+
+def _is_close(one: NDArray[Any], other: NDArray[Any], rtol: float, atol: float) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    if one.dtype.kind == "f":
+        return bool(np.allclose(one, other, rtol, atol, equal_nan=True))
+    return bool((one == other).all())

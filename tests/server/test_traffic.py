@@ -1,0 +1,168 @@
+"""Models that pass requests on: splits by weight and key, and shadows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytriton import Shadow, Split
+from pytriton.client import DecoupledModelClient, ModelClient
+from pytriton.client.exceptions import PyTritonClientInferenceServerError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.model_config import ModelConfig, Tensor
+from tests.server.processes import wait_for
+from tests.server.traffic import Gate
+
+
+@pytest.fixture(scope="module")
+def protocol():
+    return "http"  # it makes no difference to callables
+
+
+@pytest.fixture(scope="module")
+def versions(triton):
+    def one(word: str) -> str:
+        return f"{word} 1"
+
+    def two(word: str) -> str:
+        return f"{word} 2"
+
+    def number(count: int) -> str:
+        return str(count)
+
+    def counting(count: int) -> Iterator[int]:
+        yield from range(count)
+
+    for function in (one, two, number, counting):
+        triton.bind(function)
+    return triton
+
+
+@pytest.fixture
+def routed(versions, url):
+    """``routed(router)`` binds it, and returns a client."""
+    clients = []
+
+    def bind(router: Any) -> ModelClient:
+        versions.bind("routed", router)
+        clients.append(ModelClient(url, "routed"))
+        return clients[-1]
+
+    yield bind
+    for client in clients:
+        client.close()
+        versions.unbind("routed")
+
+
+def answers(client: ModelClient, count: int) -> Counter[str]:
+    return Counter(client.call("word") for _ in range(count))
+
+
+def test_requests_are_split_by_weights_that_may_change(routed):
+    split = Split({"one": 3, "two": 1})
+    client = routed(split)
+    counts = answers(client, 400)
+    assert {*counts} == {"word 1", "word 2"}
+    assert 220 < counts["word 1"] < 380  # seven standard deviations around 300
+    split.weights = {"one": 0, "two": 1}
+    assert {*answers(client, 20)} == {"word 2"}
+
+
+def test_requests_with_the_same_key_go_to_the_same_model(routed):
+    client = routed(Split({"one": 1, "two": 1}, by="user"))
+    found = {user: {client.call("a", parameters={"user": user}) for _ in range(5)} for user in range(40)}
+    assert all(len(answers) == 1 for answers in found.values())
+    assert len({*map(str, found.values())}) == 2
+
+
+def test_streams_are_split(versions, grpc_url):
+    versions.bind("streams", Split({"counting": 1}))
+    with DecoupledModelClient(grpc_url, "streams") as client:
+        assert [*client.call(3)] == [0, 1, 2]
+    versions.unbind("streams")
+
+
+def test_arrays_and_errors_are_passed_on(versions, routed, url):
+    def failing(requests: list[Any]) -> list[Any]:
+        return [ValueError("not that") if request["x"].sum() < 0 else {"y": request["x"] * 2} for request in requests]
+
+    tensors = [Tensor(name="x", shape=(-1,), dtype=np.float32)], [Tensor(name="y", shape=(-1,), dtype=np.float32)]
+    versions.bind("failing", failing, *tensors, config=ModelConfig(max_batch_size=8))
+    client = routed(Split({"failing": 1}))
+    x = np.ones((8, 3), np.float32)
+    np.testing.assert_array_equal(client.infer_batch(x)["y"], 2 * x)
+    with pytest.raises(PyTritonClientInferenceServerError, match="'failing', called by 'routed'.*not that"):
+        client.infer_batch(-x)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("compare", "expected"), [(None, "different"), (lambda one, other: one.keys() == other.keys(), "same")]
+)
+def test_a_shadow_answers_with_its_model_and_compares_copies(routed, compare, expected):
+    shadow = Shadow("one", to="two", compare=compare)
+    client = routed(shadow)
+    assert {*answers(client, 10)} == {"word 1"}
+    wait_for(lambda: shadow.counts.total() == 10, "the copies")
+    assert shadow.counts[expected] + shadow.counts["dropped"] == 10
+
+
+def test_equal_answers_are_counted_as_such(routed):
+    shadow = Shadow("one", to="one")
+    answers(routed(shadow), 3)
+    wait_for(lambda: shadow.counts.total() == 3, "the copies")
+    assert shadow.counts["different"] == shadow.counts["failed"] == 0
+
+
+def test_copies_are_dropped_while_the_other_model_is_slow(versions, routed):
+    gate = Gate()
+
+    def slow(word: str) -> str:
+        gate.wait()
+        return word
+
+    versions.bind(slow)
+    shadow = Shadow("one", to="slow")
+    client = routed(shadow)
+    try:
+        answers(client, 40)
+        wait_for(lambda: shadow.counts["dropped"] == 40 - 16, "the copies to be dropped")
+    finally:
+        gate.open()
+    wait_for(lambda: shadow.counts.total() == 40, "the other copies")
+
+
+def test_a_share_of_nothing_copies_nothing(routed):
+    shadow = Shadow("one", to="two", share=0)
+    answers(routed(shadow), 20)
+    assert not shadow.counts
+
+
+@pytest.mark.parametrize(
+    ("router", "match"),
+    [
+        (partial(Split, {"one": 1, "missing": 1}), "'missing', which is not bound"),
+        (partial(Split, {"one": 1, "number": 1}), "differ in tensors"),
+        (partial(Shadow, "one", to="counting"), "differ in tensors"),
+    ],
+)
+def test_models_that_cannot_stand_behind_one_name_are_refused(versions, router, match):
+    with pytest.raises(PyTritonValidationError, match=match):
+        versions.bind("refused", router())
+
+
+@pytest.mark.parametrize("weights", [{}, {"one": -1}, {"one": "1"}, {"one": float("nan")}, {"one": 0}, {"one": True}])
+def test_weights_that_are_none_are_refused(weights):
+    with pytest.raises(PyTritonBadParameterError):
+        Split(weights)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, "1", True])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(PyTritonBadParameterError):
+        Shadow("one", to="two", share=share)
