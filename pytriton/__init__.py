@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         TimeoutAction,
         WarmupInput,
     )
+    from pytriton.pipeline import Pipeline, Step
     from pytriton.rest import RestConfig
     from pytriton.traffic import Shadow, Split
     from pytriton.triton import RemoteTriton, Triton, TritonConfig, TritonContext, TritonSecurityConfig
@@ -71,6 +72,7 @@ __all__ = [
     "ModelHandle",
     "ModelWarmup",
     "PerSequence",
+    "Pipeline",
     "Processes",
     "QueuePolicy",
     "RayWorkers",
@@ -80,6 +82,7 @@ __all__ = [
     "SequenceBatcher",
     "Shadow",
     "Split",
+    "Step",
     "Tensor",
     "TimeoutAction",
     "Triton",
@@ -112,6 +115,7 @@ _HOMES = {
         sample sequence_states triton_context with_requests""",
     "model_config": """DynamicBatcher LatencyTarget ModelConfig ModelWarmup QueuePolicy SequenceBatcher Tensor
         TimeoutAction WarmupInput""",
+    "pipeline": "Pipeline Step",
     "rest": "RestConfig",
     "triton": "RemoteTriton Triton TritonConfig TritonContext TritonSecurityConfig",
     "traffic": "Shadow Split",

@@ -130,6 +130,8 @@ class ModelSpec(NamedTuple):
         config = derived.config
         described = describe(name, model_version, derived.inputs, derived.outputs, config, instances)
         described.backend_parameters |= derived.parameters
+        if derived.steps is not None:
+            described.steps, described.instance_groups, described.instance_group = derived.steps, None, {}
         native = uses_native(config.proxy, ours=server.has_native_backend)
         if not native:
             check_batcher_of_proxy(described, "the Python proxy")

@@ -72,8 +72,8 @@ class Router(Workers):
         for other in others:
             if _form(other) != _form(first):
                 raise PyTritonValidationError(
-                    f"models {first.model_name!r} and {other.model_name!r} differ in tensors, batching or streaming, so that "
-                    f"one {type(self).__name__} cannot stand for both"
+                    f"models {first.model_name!r} and {other.model_name!r} differ in tensors, batching or streaming, "
+                    f"so that one {type(self).__name__} cannot stand for both"
                 )
         self._target = first
 
@@ -219,8 +219,8 @@ class Shadow(Router):
         model: Name of the model that answers.
         to: Name of the model that gets copies.
         share: Of the requests, from 0 to 1.
-        compare: Whether two outputs, by name, are the same; default: equal dtypes and shapes, and values that are equal,
-            or for floating point numbers within ``rtol`` and ``atol`` as for :func:`numpy.allclose`.
+        compare: Whether two outputs, by name, are the same; default: equal dtypes and shapes, and values that are
+            equal, or for floating point numbers within ``rtol`` and ``atol`` as for :func:`numpy.allclose`.
 
     Attributes:
         counts: Copies by what became of them: ``same``, ``different``, ``failed`` and ``dropped``.

@@ -141,6 +141,7 @@ LAYERS = {
         "worker",
     ],
     "workers": ["cluster.workers", "pool"],
+    "pipeline": ["exceptions", "introspection", "model_config", "pool.pool", "signature"],
     "traffic": [
         "composition.handle",
         "exceptions",

@@ -9,6 +9,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonModelConfigError
 from pytriton.model_config.dtypes import config_name, from_config_name
+from pytriton.model_config.ensemble import EnsembleStep
 from pytriton.model_config.json_codec import (
     BOOLEAN,
     INTEGER,
@@ -213,6 +214,17 @@ def _read_parameters(data: Any) -> dict[str, str]:
     return dict.fromkeys(list_of(TEXT).read(data), "") if isinstance(data, list) else _PARAMETERS.read(data)
 
 
+_STEP = record(
+    partial(EnsembleStep, model_name=""),
+    Field("model_name", "model_name", TEXT),
+    Field("model_version", "model_version", INTEGER),
+    Field("input_map", "input_map", map_of(TEXT, TEXT)),
+    Field("output_map", "output_map", map_of(TEXT, TEXT)),
+)
+_STEPS = Codec(
+    lambda steps: {"step": list_of(_STEP).write(steps)}, lambda data: list_of(_STEP).read(look_up(data, "step"))
+)
+
 MODEL = (
     Field("model_name", "name", _NAME),
     Field("max_batch_size", "max_batch_size", INTEGER),
@@ -226,6 +238,7 @@ MODEL = (
     Field("backend_parameters", "parameters", Codec(_PARAMETERS.write, _read_parameters), omit={}),
     Field("response_cache", "response_cache", _RESPONSE_CACHE, omit=None),
     Field("model_warmup", "model_warmup", list_of(_WARMUP), omit=None),
+    Field("steps", "ensemble_scheduling", _STEPS, omit=None),
 )
 """The fields of :class:`pytriton.model_config.triton_model_config.TritonModelConfig`, in the order of writing."""
 

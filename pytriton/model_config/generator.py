@@ -20,7 +20,7 @@ __all__ = ["ModelConfigGenerator"]
 
 # Keys of config.pbtxt, in snake case, whose text depends on more than the JSON value.
 _ENUMS = {"data_type", "format", "kind", "timeout_action"}
-_MAPS = {"inputs", "parameters", "priority_queue_policy"}
+_MAPS = {"input_map", "inputs", "output_map", "parameters", "priority_queue_policy"}
 _MAPS_BY_INTEGER = {"priority_queue_policy"}
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -81,7 +81,8 @@ class ModelConfigGenerator:
         return ModelConfigGenerator(config, self._backend)
 
     def _json(self) -> dict[str, Any]:
-        return {"backend": self._backend, **write_fields(MODEL, self._config)}
+        runs = {"platform": "ensemble"} if self._config.steps else {"backend": self._backend}
+        return {**runs, **write_fields(MODEL, self._config)}
 
 
 def _text_lines(message: Mapping[str, Any], indent: str) -> Iterator[str]:
@@ -92,9 +93,12 @@ def _text_lines(message: Mapping[str, Any], indent: str) -> Iterator[str]:
             for entry_key, entry in value.items():
                 yield f"{indent}{name} {{"
                 yield f"{indent}  key: {int(entry_key) if name in _MAPS_BY_INTEGER else _quoted(entry_key)}"
-                yield f"{indent}  value {{"
-                yield from _text_lines(entry, f"{indent}    ")
-                yield f"{indent}  }}"
+                if isinstance(entry, Mapping):
+                    yield f"{indent}  value {{"
+                    yield from _text_lines(entry, f"{indent}    ")
+                    yield f"{indent}  }}"
+                else:
+                    yield f"{indent}  value: {_literal(entry)}"
                 yield f"{indent}}}"
             continue
         for item in value if isinstance(value, (list, tuple)) else (value,):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from pytriton.model_config.ensemble import EnsembleStep
 from pytriton.model_config.model_config import (
     AllVersions,
     DeviceKind,
@@ -57,6 +58,7 @@ class TritonModelConfig:
         instance_groups: Instances in the server's order; None when empty. Computed from ``instance_group`` if absent.
         batch_cost: As of :class:`pytriton.model_config.ModelConfig`; a pair, whose axis may be None.
         max_batch_cost: Likewise.
+        steps: Those of an ensemble, which the server runs itself; None for other models.
     """
 
     model_name: str
@@ -75,6 +77,7 @@ class TritonModelConfig:
     instance_groups: list[InstanceGroup] | None = None
     batch_cost: tuple[str, int | None] | None = None
     max_batch_cost: int | None = None
+    steps: list[EnsembleStep] | None = None
 
     def __post_init__(self) -> None:
         self.backend_parameters = {key: str(value) for key, value in self.backend_parameters.items()}

@@ -74,6 +74,10 @@ def write_model(
     folder = store / config.model_name
     version = folder / str(config.model_version)
     version.mkdir(parents=True, exist_ok=True)
+    if config.steps:
+        ModelConfigGenerator(config).write(folder / CONFIG_FILE)
+        _touch(folder)
+        return
     if not native and not (version / MODEL_FILE).exists():
         _write_proxy(version)
     endpoint = {

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.ensemble import EnsembleStep
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
 from pytriton.proxy.types import Request
@@ -42,6 +43,7 @@ class Derived:
         config: The given configuration, with the options that the callable's form decides, and the examples as warm-up.
         signature: None if inputs and outputs were declared.
         marks: Other parameters for the model's configuration, which tell what it is.
+        steps: Those of an ensemble, which the server runs without callables; None for others.
     """
 
     inputs: Sequence[Tensor]
@@ -49,6 +51,7 @@ class Derived:
     config: ModelConfig
     signature: Signature | None = None
     marks: Mapping[str, str] = field(default_factory=dict)
+    steps: list[EnsembleStep] | None = None
 
     @property
     def parameters(self) -> dict[str, str]:

@@ -96,7 +96,7 @@ def test_arrays_and_errors_are_passed_on(versions, routed, url):
     client = routed(Split({"failing": 1}))
     x = np.ones((8, 3), np.float32)
     np.testing.assert_array_equal(client.infer_batch(x)["y"], 2 * x)
-    with pytest.raises(PyTritonClientInferenceServerError, match="'failing', called by 'routed'.*not that"):
+    with pytest.raises(PyTritonClientInferenceServerError, match=r"'failing', called by 'routed'.*not that"):
         client.infer_batch(-x)
     client.close()
 
