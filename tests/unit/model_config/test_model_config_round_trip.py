@@ -26,6 +26,7 @@ from pytriton.model_config import (
     TimeoutAction,
     WarmupInput,
 )
+from pytriton.model_config.ensemble import EnsembleStep
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.model_config.triton_model_config import ResponseCache, TensorSpec, TritonModelConfig
@@ -117,6 +118,9 @@ def scores(draw):
     return draw(st.lists(st.just(spec), max_size=1))
 
 
+STEPS = [EnsembleStep("other", {'x "1"': "a\n"}, {"y": "b"})]
+
+
 @st.composite
 def configurations(draw):
     batching = draw(st.booleans())
@@ -135,6 +139,7 @@ def configurations(draw):
         inputs=draw(tensors(batching, st.booleans())) + draw(images()),
         outputs=draw(tensors(batching, st.just(False))) + draw(scores()),
         response_cache=draw(st.none() | st.builds(ResponseCache, st.booleans())),
+        steps=draw(st.sampled_from([None, STEPS])),
     )
 
 
@@ -181,6 +186,7 @@ EXAMPLES = {
     "response_cache": ResponseCache(True),
     "model_warmup": [ModelWarmup("w", 2, {"x": WarmupInput(np.float32, (2,), random_data=True)}, 3)],
     "version_policy": SpecificVersions([3, 1]),
+    "steps": STEPS,
     "instance_groups": [InstanceGroup(2, host_policy="p", rate_limiter=RateLimiter([RateLimiterResource("r", 1)]))],
 }
 

@@ -13,7 +13,7 @@ from pytriton.model_config.triton_model_config import ResponseCache, TensorSpec,
 def test_only_the_name_is_needed():
     config = TritonModelConfig("m")
     of_server = ("m", 1, 4, True, None, {}, False, {}, None, None, None, None, (), None)
-    assert dataclasses.astuple(config) == (*of_server, None, None)
+    assert dataclasses.astuple(config) == (*of_server, None, None, None)
     assert config.version_policy == AllVersions()
     assert config.backend == "python"
 
