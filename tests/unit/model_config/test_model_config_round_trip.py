@@ -139,7 +139,6 @@ def configurations(draw):
         inputs=draw(tensors(batching, st.booleans())) + draw(images()),
         outputs=draw(tensors(batching, st.just(False))) + draw(scores()),
         response_cache=draw(st.none() | st.builds(ResponseCache, st.booleans())),
-        steps=draw(st.sampled_from([None, STEPS])),
     )
 
 
