@@ -22,6 +22,7 @@ from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import DynamicBatcher, ModelConfig
 from pytriton.triton import Triton, TritonConfig
+from pytriton.worker.origin import current_origin
 from pytriton.workers import Processes
 from tests.server.conftest import local_config
 from tests.server.handle_models import (
@@ -37,6 +38,7 @@ from tests.server.handle_models import (
 )
 from tests.server.own_server import address
 from tests.server.processes import wait_for
+from tests.server.proxies import IS_NATIVE
 from tests.server.traffic import Gate
 
 Client = Callable[..., Any]
@@ -144,10 +146,13 @@ def test_calls_of_several_clients_are_merged(launched):
 
 
 def test_id_deadline_and_priority_go_along(launched):
-    seen = []
+    seen, priorities, callers = [], [], []
 
     def callee(requests: list[Any]) -> list[Any]:
+        origin = current_origin.get()
         seen.extend((request.request_id, request.deadline, dict(request.parameters)) for request in requests)
+        priorities.append(origin.priority)
+        callers.append(origin.callers)
         return [{"y": request["x"]} for request in requests]
 
     @batch
@@ -163,13 +168,15 @@ def test_id_deadline_and_priority_go_along(launched):
         launched.triton.bind(function.__name__, function, *COLUMNS)
     with launched.client("outermost") as client:
         x = np.zeros((1, 1), np.float32)
-        client.with_options(request_id="mine", server_timeout_s=60.0).infer_batch(x)
+        client.with_options(request_id="mine", server_timeout_s=60.0, priority=2).infer_batch(x)
         client.with_options(request_id="other").infer_batch(x)
     (first, first_deadline, parameters), (second, second_deadline, _) = seen
     assert (first, second) == ("mine", "other")
     assert parameters == {"own": 1}  # the names of the callers are no parameter of the user's
     assert 0 < first_deadline - time.monotonic() < 60
     assert second_deadline is None
+    assert priorities == [2 if IS_NATIVE else 0, 0]
+    assert callers == [["outermost", "middle"]] * 2
 
 
 @pytest.mark.parametrize("form", ["plain", "coroutine"])
