@@ -32,10 +32,15 @@ class Origin:
         """What each request says beside its tensors; without those that say nothing."""
         return [*json.loads(self._metadata).values()] if self._metadata else []
 
+    def _parameters(self, name: str) -> list[Any]:
+        """The values of a parameter in all requests that have it."""
+        found = (entry.get("parameters", {}) for entry in self._details)
+        return [parameters[name] for parameters in found if name in parameters]
+
     @cached_property
     def callers(self) -> list[str]:
         """The models that wait for the requests, the first caller first; of merged requests, those of each."""
-        paths = [entry.get("parameters", {}).get(CALLERS_PARAMETER, "") for entry in self._details]
+        paths = self._parameters(CALLERS_PARAMETER)
         return list(dict.fromkeys(name for path in paths for name in str(path).split()))
 
     @cached_property
@@ -46,7 +51,7 @@ class Origin:
     @cached_property
     def priority(self) -> int:
         """The highest of the requests, which is the lowest number; 0 if none has one."""
-        return min((level for entry in self._details if (level := entry.get("priority"))), default=0)
+        return min((level for level in self._parameters("priority") if isinstance(level, int) and level > 0), default=0)
 
     @cached_property
     def _deadline(self) -> float | None:

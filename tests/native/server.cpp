@@ -123,10 +123,6 @@ TRITONSERVER_Error* TRITONBACKEND_InferenceRequestTimeoutMicroseconds(TRITONBACK
   *timeout = 0;
   return nullptr;
 }
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriorityUInt64(TRITONBACKEND_Request*, uint64_t* priority) {
-  *priority = 0;
-  return nullptr;
-}
 TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request, bool* cancelled) {
   *cancelled = request->ticket->is_cancelled.load(std::memory_order_relaxed);
   return nullptr;

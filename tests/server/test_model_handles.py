@@ -38,7 +38,7 @@ from tests.server.handle_models import (
 )
 from tests.server.own_server import address
 from tests.server.processes import wait_for
-from tests.server.proxies import IS_NATIVE
+from tests.server.proxies import HAS_EDGE
 from tests.server.traffic import Gate
 
 Client = Callable[..., Any]
@@ -175,7 +175,7 @@ def test_id_deadline_and_priority_go_along(launched):
     assert parameters == {"own": 1}  # the names of the callers are no parameter of the user's
     assert 0 < first_deadline - time.monotonic() < 60
     assert second_deadline is None
-    assert priorities == [2 if IS_NATIVE else 0, 0]
+    assert priorities == [2 if HAS_EDGE else 0, 0]
     assert callers == [["outermost", "middle"]] * 2
 
 

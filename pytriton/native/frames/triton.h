@@ -95,8 +95,6 @@ TRITONSERVER_Error* TRITONBACKEND_RequestId(TRITONBACKEND_Request* request, cons
 TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationId(TRITONBACKEND_Request* request, uint64_t* id);
 TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationIdString(TRITONBACKEND_Request* request, const char** id);
 TRITONSERVER_Error* TRITONBACKEND_RequestFlags(TRITONBACKEND_Request* request, uint32_t* flags);
-// The request of a backend is that of the server.
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriorityUInt64(TRITONBACKEND_Request* request, uint64_t* priority);
 TRITONSERVER_Error* TRITONBACKEND_InferenceRequestTimeoutMicroseconds(TRITONBACKEND_Request* request,
                                                                       uint64_t* timeout);
 TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request, bool* is_cancelled);

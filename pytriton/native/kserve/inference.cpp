@@ -184,7 +184,12 @@ void Inference::make(TRITONSERVER_Server* server, const InferenceRequest& reques
   } else if (request.sequence) {
     check(TRITONSERVER_InferenceRequestSetCorrelationId(request_, request.sequence));
   }
-  if (request.priority) check(TRITONSERVER_InferenceRequestSetPriorityUInt64(request_, request.priority));
+  if (request.priority) {
+    check(TRITONSERVER_InferenceRequestSetPriorityUInt64(request_, request.priority));
+    // The server forgets a level that the model does not have, but callables hand it on to the models that they call.
+    const auto level = static_cast<int64_t>(request.priority);
+    check(TRITONSERVER_InferenceRequestSetIntParameter(request_, "priority", level));
+  }
   if (request.timeout_us) check(TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(request_, request.timeout_us));
   for (const Parameter& parameter : request.parameters) set(request_, parameter);
   for (const Input& input : request.inputs) {

@@ -125,14 +125,6 @@ void add_deadline(std::string& fields, TRITONBACKEND_Request* request) {
   fields += shown(monotonic_s() + static_cast<double>(timeout_us) / 1e6);
 }
 
-void add_priority(std::string& fields, TRITONBACKEND_Request* request) {
-  uint64_t priority = 0;
-  check(TRITONSERVER_InferenceRequestPriorityUInt64(request, &priority));
-  if (!priority) return;
-  begin(fields, "priority");
-  fields += std::to_string(priority);
-}
-
 bool add_trace(std::string& fields, TRITONBACKEND_Request* request, const char* reason) {
   TRITONSERVER_InferenceTrace* trace = nullptr;
   const char* context = nullptr;
@@ -155,7 +147,6 @@ Details details_of(TRITONBACKEND_Request* request, const Model& model, const cha
   add_id(fields, request);
   add_sequence(fields, request);
   add_deadline(fields, request);
-  add_priority(fields, request);
   if (model.traced) details.apart |= add_trace(fields, request, reason);
   return details;
 }
