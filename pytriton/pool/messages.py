@@ -15,6 +15,7 @@ import wrapt
 
 from pytriton.decorators.signatures import wrapper_of
 from pytriton.exceptions import PyTritonWorkerError
+from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.resources import WorkerResources
 from pytriton.worker.inference import Options
@@ -32,6 +33,7 @@ class WorkerSpec:
         trace_config: Given if the worker exports traces.
         max_requests: The worker reports when it has been sent this many; None is never.
         log_levels: Of the launching process's loggers, by name.
+        recording: What is recorded from the start, but warm-ups.
     """
 
     name: str
@@ -44,6 +46,7 @@ class WorkerSpec:
     trace_config: Sequence[str] | None
     max_requests: int | None
     log_levels: dict[str, int] = field(default_factory=dict)
+    recording: Recording | None = None
 
     def call_factory(self) -> Any:
         """Returns the inference callable."""

@@ -239,7 +239,9 @@ class Supervisor(ProcessSupervisor):
     @override
     def _start(self) -> ChildProcess:
         template, descriptors = self._template, (self._listener.fileno(),)
-        spec = replace(self._spec, log_levels=log_levels())
+        recording = self._observation.recording(self._spec.config)
+        spec = replace(self._spec, log_levels=log_levels(), recording=recording)
+        self._reported.is_recording = recording is not None
         launch: Launch = Program(PROGRAM, self._spec.resources.environment())
         if template is not None:
             launch = partial(template.fork, is_cancelled=self._stopped.is_set)
@@ -299,8 +301,8 @@ class Supervisor(ProcessSupervisor):
             if self._observation.metrics is not None:
                 process.send(OBSERVE)
             recording = self._observation.recording(self._spec.config)
-            if recording is not None:
-                reported.is_recording = True
+            if reported.is_recording != (recording is not None):  # that has changed while it started
+                reported.is_recording = recording is not None
                 process.send(RECORD, NOBODY, recording)
         elif report == MAX_REQUESTS:
             process.send(DRAIN)

@@ -112,6 +112,7 @@ class WorkerRunner:
             partial(pipe.send, UNRECOVERABLE),
         )
         self._warm_up()
+        self._answer(RECORD, spec.recording)
         self._instance: Instance = self._callable.listen(spec.path, self._on_disconnect, self._on_connect, listener)
         pipe.send(READY, is_async(self._function))
 

@@ -198,13 +198,13 @@ def test_differences_are_found_exactly_where_a_changed_model_was_planted(triton,
     assert replayed(path, traffic.url, tolerance=Tolerance(0.0, 0.75)).is_same
 
 
-def test_a_model_is_recorded_from_the_start_without_its_warm_up(triton, path):
+def test_a_model_is_recorded_from_the_start_without_its_warm_up(triton, triton_config, path):
     warmup = ModelWarmup("zeros", 1, {"x": WarmupInput(np.float32, [3], zero_data=True)})
     config = ModelConfig(model_warmup=[warmup], record=Recording(path))
     triton.bind("from-the-start", double, *TENSORS, config=config)
     with pytest.raises(PyTritonInvalidOperationError, match="recorded already"):
         triton.start_recording("from-the-start", Recording(path.with_name("other.ptr")))
-    with ModelClient(f"http://127.0.0.1:{triton.endpoints().http.port}", "from-the-start") as client:
+    with ModelClient(address(triton_config, "http"), "from-the-start") as client:
         client.infer_batch(numbers(7))
     triton.unbind("from-the-start")
     assert [each.inputs["x"][0, 0] for each in read(path)] == [7]
