@@ -20,7 +20,8 @@ LOGGER = get_logger("pytriton.recording")
 MOST_WAITING_BYTES = 64 * 2**20
 MOST_WAITING = 20_000
 COLLECT_S = 0.05  # so that a thread does not wake for each request
-FLUSH_S = 5.0
+FLUSH_S = 10.0
+MOST_AT_ONCE = 256
 
 
 class RotatingFile:
@@ -37,10 +38,17 @@ class RotatingFile:
 
     def write(self, records: Sequence[bytes]) -> None:
         """Append records, whole; raises OSError if they cannot be written, and may be called again then."""
+        together: list[bytes] = []  # in one call of the system
+        size = self._size
         for record in records:
-            if self._descriptor < 0 or (self._size > len(MAGIC) and self._size + len(record) > self._file_bytes):
+            if self._descriptor < 0 or (size > len(MAGIC) and size + len(record) > self._file_bytes):
+                self._append(b"".join(together))
+                together.clear()
                 self._rotate()
-            self._append(record)
+                size = self._size
+            together.append(record)
+            size += len(record)
+        self._append(b"".join(together))
 
     def _append(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -104,12 +112,15 @@ class Outbox:
             self._wake.set()
         return True
 
-    def close(self) -> None:
-        """Take no more items, and wait for a few seconds until those that wait are consumed."""
+    def close(self) -> list[Any]:
+        """Take no more items, and wait for some seconds until those that wait are consumed; returns the others."""
         self._is_open = False
         self._closing.set()
         self._wake.set()
         self._thread.join(FLUSH_S)
+        left = [item for item, _ in self._items]
+        self._items.clear()
+        return left
 
     def _run(self) -> None:
         while not self._closing.is_set():
@@ -120,15 +131,18 @@ class Outbox:
         self._flush()
 
     def _flush(self) -> None:
-        items = []
-        while self._items:
-            item, size = self._items.popleft()
-            self._bytes -= size
-            items.append(item)
-        try:
-            if items or self._closing.is_set():
-                self._consume(items)
-        except Exception as error:
-            if not self._has_failed:
-                self._has_failed = True
-                LOGGER.exception("a recording loses requests: %s", error)
+        while True:
+            items: list[Any] = []
+            while self._items and len(items) < MOST_AT_ONCE:
+                item, size = self._items.popleft()
+                self._bytes -= size
+                items.append(item)
+            try:
+                if items or self._closing.is_set():
+                    self._consume(items)
+            except Exception as error:
+                if not self._has_failed:
+                    self._has_failed = True
+                    LOGGER.exception("a recording loses requests: %s", error)
+            if not items:
+                return

@@ -35,6 +35,7 @@ LOGGER = get_logger("pytriton.recording")
 
 SECRETS = frozenset(["authorization", "cookie", "proxy-authorization", "triton-access-token", "x-api-key"])
 ID = "id"
+MOST_BUSY_S = 0.0005  # at a time; a thread keeps the interpreter for 5 ms otherwise
 
 Kept = dict[int, list[Stored]]  # by the request's index in the batch
 
@@ -116,7 +117,8 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is waiting, and end. Batches that are not answered yet are not recorded."""
-        self._outbox.close()
+        for item in self._outbox.close():
+            self.lose(len(item.chosen if isinstance(item, BatchRecord) else item.records))
         self._on_close()
 
     def sample(self, frame: Frame) -> BatchRecord | None:
@@ -162,6 +164,7 @@ class Recorder:
 
     def _consume(self, items: list[BatchRecord | Reported]) -> None:
         records: list[bytes] = []
+        give_way = time.perf_counter() + MOST_BUSY_S
         lost, self._lost = self._lost, 0
         large, self._large = self._large, 0
         for item in items:
@@ -169,7 +172,9 @@ class Recorder:
                 records += item.records
                 lost, large = lost + item.dropped, large + item.too_large
                 continue
-            time.sleep(0)  # threads that answer requests may wait for the interpreter
+            if not self.is_stopped and time.perf_counter() > give_way:
+                time.sleep(0)  # threads that answer requests may wait for the interpreter
+                give_way = time.perf_counter() + MOST_BUSY_S
             try:
                 made = [*item.records()]
             except Exception as error:
@@ -212,27 +217,41 @@ class BatchRecord(BatchObserver):
         self._requests, self._metadata = frame.requests, frame.metadata
         self._arrival, self._began, self._duration_s = time.time(), time.perf_counter(), 0.0
         self._is_cancelled = self._is_over = False
-        self._inputs = self._keep(received_tensors(frame), frame.rows, recorder.inputs)
-        self._replies: list[tuple[bytes, Kept]] = []  # each with its metadata
+        self._inputs: Callable[[], Kept] = self._keep(received_tensors(frame), frame.rows, recorder.inputs)
+        self._replies: list[tuple[bytes, Callable[[], Kept]]] = []  # each with its metadata
 
-    def _keep(self, tensors: Iterable[Tensor], rows: Sequence[int] | None, names: Sequence[str | None]) -> Kept:
+    def _keep(
+        self, tensors: Sequence[Tensor], rows: Sequence[int] | None, names: Sequence[str | None]
+    ) -> Callable[[], Kept]:
+        """Copy what is chosen of some tensors; where that is most of them, whole, to be cut on another thread."""
         left = self._recorder.recording.record_bytes * len(self.chosen) - self.size
-        kept, size = cut(tensors, rows, self.chosen, names, left)
+        if 2 * len(self.chosen) < self._requests:
+            kept, size = cut(tensors, rows, self.chosen, names, left)
+            self.size += size
+            return lambda: kept
+        wanted = [item for item in tensors if names[item.name] is not None]
+        size = sum([item.size for item in wanted])
+        if size > left:
+            raise OverflowError(f"{size} bytes")
         self.size += size
-        return kept
+        copies = [
+            item._replace(parts=() if names[item.name] is None else (bytes(_joined(item.parts)),)) for item in tensors
+        ]
+        return lambda: cut(copies, rows, self.chosen, names, size)[0]
 
     def replied(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
         """Keep a response, or an error."""
         if self._is_over:
             return
         try:
-            kept = self._keep(tensors, frame.rows, self._recorder.outputs) if frame.kind == RESPONSE else {}
-            if frame.kind in (RESPONSE, ERROR):
-                self._replies.append((frame.metadata, kept))
+            if frame.kind == RESPONSE:
+                self._replies.append((frame.metadata, self._keep(tensors, frame.rows, self._recorder.outputs)))
+            elif frame.kind == ERROR:
+                self._replies.append((frame.metadata, dict))
             if frame.kind == ERROR and json.loads(frame.metadata).get("isolate"):
                 self._is_over = True  # each request comes again
         except Exception as error:
-            self._is_over, self._inputs = True, {}
+            self._is_over, self._inputs = True, dict
             self._replies.clear()
             self._recorder.lose(len(self.chosen), error)
 
@@ -251,10 +270,11 @@ class BatchRecord(BatchObserver):
     def records(self) -> Iterator[bytes]:
         """A record of each chosen request."""
         entries = json.loads(self._metadata) if self._metadata else {}
-        replies = [(json.loads(metadata) if metadata else {}, kept) for metadata, kept in self._replies]
+        replies = [(json.loads(metadata) if metadata else {}, keep()) for metadata, keep in self._replies]
+        inputs = self._inputs()
         for index in self.chosen:
             details = self._details(entries.get(str(index), {}))
-            tensors = _renamed("inputs", self._inputs.get(index, ()))
+            tensors = _renamed("inputs", inputs.get(index, ()))
             responses = 0
             for told, kept in replies:
                 failed = told if "message" in told else told.get("errors", {}).get(str(index))
