@@ -110,9 +110,9 @@ class ProxyConnection(Connection):
         """Send a reply to the proxy; the batch ends with the last one."""
         tensors = received_tensors(frame)
         if batch.record is not None:
+            if frame.kind == END and batch.cancelled:
+                batch.record.end(cancelled=True)
             batch.record.replied(frame, tensors)
-            if not frame.more:
-                batch.record.end(cancelled=frame.kind == END and batch.cancelled)
         frame.number, frame.region = batch.frame.number, NO_REGION
         self.send(frame, tensors)
 

@@ -250,6 +250,8 @@ class BatchRecord(BatchObserver):
                 self._replies.append((frame.metadata, dict))
             if frame.kind == ERROR and json.loads(frame.metadata).get("isolate"):
                 self._is_over = True  # each request comes again
+            elif not frame.more:
+                self.end()  # now, as whoever gets the answer may stop the recording
         except Exception as error:
             self._is_over, self._inputs = True, dict
             self._replies.clear()
