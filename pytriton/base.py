@@ -20,7 +20,8 @@ from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError, PyTritonWorkerError
 from pytriton.lifecycle import Lifecycle, weakly
 from pytriton.logs import get_logger
-from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model import Model
+from pytriton.model_config import ModelConfig, Recording, Tensor
 from pytriton.model_spec import ModelSpec
 from pytriton.operations import Console
 from pytriton.pool.pool import Infer, WorkerStatus
@@ -37,6 +38,7 @@ from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.metrics import CallableMetrics, load_prometheus
 from pytriton.worker.observation import Observation
+from pytriton.worker.recording import RecordingStatus
 
 __all__ = ["MONITORING_PERIOD_S", "TritonBase"]
 
@@ -244,6 +246,30 @@ class TritonBase(ABC):
         """
         with self._changing(f"choose versions of model {model_name!r}"):
             self._models.serve_versions(model_name, versions, self._server)
+
+    def start_recording(self, model_name: str, recording: Recording, model_version: int | None = None) -> None:
+        """Keep requests to a model, with their answers, in files, until :meth:`stop_recording`; see docs/recording.md.
+
+        Args:
+            model_version: None if the model has only one.
+
+        Raises:
+            PyTritonInvalidOperationError: It is recorded already, the files are those of another recording, or they
+                cannot be written.
+        """
+        with self._changing(f"record model {model_name!r}", needs_server=False):
+            self._recorded(model_name, model_version).start_recording(recording)
+
+    def stop_recording(self, model_name: str, model_version: int | None = None) -> RecordingStatus | None:
+        """End a recording, and return what has come of it, once all is written; None if there is none."""
+        return self._recorded(model_name, model_version).stop_recording()
+
+    def recording_status(self, model_name: str, model_version: int | None = None) -> RecordingStatus | None:
+        """What has come of a recording so far; None if there is none. Thread-safe."""
+        return self._recorded(model_name, model_version).recording_status()
+
+    def _recorded(self, model_name: str, model_version: int | None) -> Model:
+        return self._models.only_version(model_name, model_version, "; say which with model_version")
 
     def unbind(self, model_name: str, model_version: int | None = None) -> None:
         """Serve a model no longer; requests in flight are answered first, which may take up to 30 s.

@@ -11,12 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
-from pytriton.model_config import DirectStrategy, InstanceGroup, SequenceBatcher
+from pytriton.model_config import DirectStrategy, InstanceGroup, Recording, SequenceBatcher
 from pytriton.model_config.model_config import VersionPolicy
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.validation import check_batcher_of_proxy, groups_of_callables
 from pytriton.pool.pool import Infer, ServedModel, Workers, WorkerStatus
 from pytriton.server.repository import remove_model, write_model
+from pytriton.worker.recording import RecordingStatus
 
 __all__ = ["Model"]
 
@@ -41,6 +42,7 @@ class Model:
         self.loaded = self.refused = False
         self.version_policy: VersionPolicy = served.config.version_policy
         self._pool = workers.pool(served)
+        self._observation, self._recording = served.observation, served.recording
         self._instances = self._pool.workers
         self._traced = traced
         self._native = native
@@ -103,9 +105,12 @@ class Model:
 
         Raises:
             PyTritonWorkerError: A worker process could not be started.
+            PyTritonInvalidOperationError: It cannot be recorded as its configuration says.
         """
         self._folders = store, sockets
         self._sends_ahead = self._pool.start(sockets, lambda: on_disconnect(self), on_unrecoverable)
+        if self._recording is not None:
+            self.start_recording(self._recording)
         self.write_files()
 
     @property
@@ -199,6 +204,19 @@ class Model:
         """As :meth:`WorkerPool.restart`."""
         self._pool.restart()
 
+    def start_recording(self, recording: Recording) -> None:
+        """As :meth:`Observation.start_recording`."""
+        self._observation.start_recording(self.config, recording)
+
+    def stop_recording(self) -> RecordingStatus | None:
+        """As :meth:`Observation.stop_recording`."""
+        return self._observation.stop_recording(self.config)
+
+    def recording_status(self) -> RecordingStatus | None:
+        """What has come of the recording so far; None without one."""
+        recorder = self._observation.recorder(self.config)
+        return None if recorder is None else recorder.status()
+
     def _configure(self, count: int) -> None:
         (group,) = self.config.instance_groups or (InstanceGroup(),)
         self.config = replace(self.config, instance_groups=groups_of_callables([replace(group, count=None)], count))
@@ -258,6 +276,7 @@ class Model:
     def join(self) -> None:
         """Wait, after :meth:`disconnect`, until worker processes have ended. From any thread."""
         self._pool.join()
+        self.stop_recording()
 
     def remove_files(self) -> None:
         """Remove the model's files; its proxies, if there are any, have read them."""
@@ -267,4 +286,5 @@ class Model:
     def close(self) -> None:
         """End what calls the callables, and remove the model's files."""
         self._pool.close()
+        self.stop_recording()
         self.remove_files()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
-from pytriton.model_config import LatencyTarget, ModelConfig, Tensor
+from pytriton.model_config import LatencyTarget, ModelConfig, Recording, Tensor
 from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
 from pytriton.model_config.validation import (
@@ -146,7 +146,9 @@ class ModelSpec(NamedTuple):
         )
         traced = traces(name, trace_config, server.trace_config)
         trace = server.trace_config if trace_config is None else trace_config
-        served = ServedModel(described, context, options, observation, trace, server.listen_locally)
+        if not isinstance(config.record, (Recording, type(None))):
+            raise PyTritonValidationError(f"record of model {name!r} must be a Recording, not {config.record!r}")
+        served = ServedModel(described, context, options, observation, trace, server.listen_locally, config.record)
         return cls(workers, served, traced, native)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import logging
 import os
+import re
 import secrets
 import sys
 import threading
@@ -12,11 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
 from pytriton.logs import get_logger
 from pytriton.model import Model
+from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.server.model_server import ModelServer
 
@@ -29,7 +32,9 @@ OURS = get_logger("pytriton")
 MOST_RECORDS = 2000
 MOST_CHARACTERS = 4000  # of a record
 CODE_BYTES = 32
-COMMANDS = ("scale", "restart", "unload", "serve")
+COMMANDS = ("scale", "restart", "unload", "serve", "record")
+RECORDINGS_VARIABLE = "PYTRITON_RECORDINGS"
+RECORDING_FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}\.ptr")
 
 
 class LogTail(logging.Handler):
@@ -106,6 +111,21 @@ def show_start(configs: Sequence[TritonModelConfig], server: ModelServer | None,
     print("\n".join([*lines, "  End:            Ctrl+C"]), file=sys.stderr, flush=True)
 
 
+def _recording_of(given: Any) -> Recording:
+    """The recording of a command, which may write only new files of one kind into one folder."""
+    if not isinstance(given, dict) or not given.keys() <= {"path", *Recording.options()}:
+        raise PyTritonBadParameterError(f"a recording has a path, and may have {', '.join(Recording.options())}")
+    path = given.get("path")
+    if not isinstance(path, str) or not RECORDING_FILE.fullmatch(path):
+        raise PyTritonBadParameterError(
+            f"the file is {path!r:.200}; give a name without folders that ends with .ptr, such as day.ptr"
+        )
+    folder = Path(os.environ.get(RECORDINGS_VARIABLE) or ".").absolute()
+    if os.path.lexists(folder / path):
+        raise PyTritonInvalidOperationError(f"{folder / path} exists; choose another name")
+    return Recording(**{**given, "path": folder / path})
+
+
 class Console:
     """Answers the questions of the pages, and carries out the commands.
 
@@ -138,6 +158,7 @@ class Console:
             "unload": lambda model: unload(model),
             "unlock": self._unlock,
             "serve": lambda model, version: serve_versions(model, None if version is None else [version]),
+            "record": self._record,
         }
         self._scale_model = scale
         self._commanding = threading.Lock()
@@ -158,10 +179,12 @@ class Console:
         Args:
             question: ``processes``, ``workers``, ``log`` or ``unlock``, or one of :data:`COMMANDS`.
             arguments: ``after`` of ``log``; ``code`` of ``unlock``; ``model`` of a command, ``count`` of ``scale``,
-                ``version`` of ``serve``, which is None for the versions that the program says.
+                ``version`` of ``serve``, which is None for the versions that the program says; ``action`` of
+                ``record``, which is ``start``, ``stop`` or ``status``, its ``version``, which may be None, and its
+                ``recording``, which has the arguments of :class:`Recording`.
 
         Returns:
-            What is JSON; None for a command.
+            What is JSON; None for a command but ``record``.
 
         Raises:
             PyTritonError: The command is refused.
@@ -226,9 +249,23 @@ class Console:
     def _scale(self, model: str, count: int) -> None:
         self._scale_model(model, count)
 
-    def _restart(self, model: str) -> None:
+    def _record(self, model: str, action: str, version: int | None, recording: Any) -> dict[str, Any]:
+        found = [each for each in self._bound(model) if version in (None, each.version)]
+        if len(found) != 1:
+            versions = ", ".join(str(each.version) for each in self._bound(model))
+            raise PyTritonInvalidOperationError(f"model {model!r} has the versions {versions}; say which one")
+        (recorded,) = found
+        if action == "start":
+            recorded.start_recording(_recording_of(recording))
+        status = recorded.stop_recording() if action == "stop" else recorded.recording_status()
+        return {"recording": None if status is None else asdict(status)}
+
+    def _bound(self, model: str) -> list[Model]:
         found = [each for each in self._models if each.name == model]
         if not found:
             raise PyTritonInvalidOperationError(f"model {model!r} is not bound")
-        for each in found:
+        return found
+
+    def _restart(self, model: str) -> None:
+        for each in self._bound(model):
             each.restart_workers()

@@ -27,7 +27,10 @@ DOCUMENTS = (
     *("pytriton/**/README.md", "scripts/README.md", "tests/promises.md"),
 )
 AS_THEY_ARE = {".md", ".webp"}  # documents and pictures; other files get a page with their text
-API = ("triton", "model_config", "decorators", "workers", "client", "client.exceptions", "exceptions", "inprocess")
+API = (
+    *("triton", "model_config", "decorators", "workers", "recording"),
+    *("client", "client.exceptions", "exceptions", "inprocess"),
+)
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".json": "json", ".py": "python", ".pyi": "python"}
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]*)(#[^)\s]*)?(?=\))")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sys
 import tempfile
 import time
@@ -39,6 +40,8 @@ from pytriton.cli.options import (
     Workspace,
     trust,
 )
+from pytriton.cli.record import RecordCommand
+from pytriton.cli.replay import Replay, Tolerance
 from pytriton.cli.saved import LoadArguments, inspect_file, target_of
 from pytriton.cli.serve import ServeOptions
 from pytriton.cli.status import CODE_PATH, LiveDisplay, ask_server, render_status, unlock
@@ -46,6 +49,8 @@ from pytriton.cli.target import ProgramError, TargetError
 from pytriton.client.auth import TOKEN_VARIABLE
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.exceptions import PyTritonError, PyTritonServerError
+from pytriton.model_config import Recording
+from pytriton.recording import RecordedFiles
 
 __all__ = ["app"]
 
@@ -404,6 +409,113 @@ def bench(
                 json.dumps({**run.settings(), **outcome.to_dict(), **summary.to_dict()}, indent=2) + "\n"
             )
     raise typer.Exit(bool(summary.failed) or not summary.answered)
+
+
+@app.command(rich_help_panel="Servers")
+def record(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The app, or the server's HTTP port, e.g. localhost.")],
+    model: Annotated[str, typer.Option(help="Name of the model.")],
+    model_version: Annotated[int | None, typer.Option(min=1, help="Its version.", show_default="the only one")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE.ptr", help="Start: name of a new file, at the server."),
+    ] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="End the recording, and show what has come of it.")] = False,
+    share: Annotated[float, typer.Option(help="Share of the requests, above 0 and up to 1.")] = Recording.share,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Leave an input, output, parameter or the id out; may be repeated."),
+    ] = None,
+    file_bytes: Annotated[int, typer.Option(help="Bytes of a file.")] = Recording.file_bytes,
+    files: Annotated[int, typer.Option(help="Number of files; the oldest is deleted.")] = Recording.files,
+    record_bytes: Annotated[int, typer.Option(help="Most bytes of a request.")] = Recording.record_bytes,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the server.")] = 30.0,
+    token: Token = None,
+    tls: Secured = False,
+    roots: Roots = None,
+    key: Key = None,
+    certificate: Certificate = None,
+) -> None:
+    """Record requests to a model of a running server, with their answers.
+
+    **-o** starts, **--stop** ends, and without both, it shows what has come of the recording so far. It needs the
+    server's access token, and a server with an app, such as **pytriton serve --rest-port 8080** launches. The file is
+    in the folder that PYTRITON_RECORDINGS names at the server, else in the working folder there; only the user that
+    serves may read it. **pytriton replay** reads it.
+    """
+    with exit_on_error():
+        if output and stop:
+            raise TargetError("-o starts a recording and --stop ends it; give one of them")
+        command = RecordCommand(url, model, model_version, token, trust(tls, roots, key, certificate), timeout)
+        if output:
+            chosen = Recording(output, share, without or [], file_bytes, files, record_bytes)
+            typer.echo(command.start(chosen))
+        else:
+            typer.echo(command.stop() if stop else command.status())
+
+
+@app.command(rich_help_panel="Servers")
+def replay(
+    files: Annotated[list[str], typer.Argument(metavar="FILE.ptr... URL", help="Recordings, and the server.")],
+    model: Annotated[str | None, typer.Option(help="Name of the model.", show_default="the recorded one")] = None,
+    model_version: Annotated[str | None, typer.Option(help="Version of the model.", show_default="the highest")] = None,
+    speed: Annotated[
+        str, typer.Option(help="How much faster than recorded; max sends as fast as connections allow.")
+    ] = "1",
+    connections: Annotated[int, typer.Option("--connections", "-c", min=1, help="Requests at a time.")] = 64,
+    rtol: Annotated[float, typer.Option(min=0, help="Relative tolerance of floating point numbers.")] = 0.0,
+    atol: Annotated[float, typer.Option(min=0, help="Absolute tolerance of floating point numbers.")] = 0.0,
+    show: Annotated[int, typer.Option(min=0, help="How many differences to show.")] = 10,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds that a request may take.")] = 60.0,
+    as_json: Annotated[Path | None, typer.Option("--json", help="Write all figures, as JSON.")] = None,
+    token: Token = None,
+    tls: Secured = False,
+    roots: Roots = None,
+    key: Key = None,
+    certificate: Certificate = None,
+) -> None:
+    """Send recorded requests to a server, and compare answers and latencies with the recorded ones.
+
+    FILE.ptr is read with its older files. Models that stream need a grpc:// URL. Ctrl+C ends it early. The exit status
+    is 1 if an answer differs, a request fails that did not, or none was sent.
+    """
+    with exit_on_error():
+        *paths, url = files
+        if not paths:
+            raise TargetError("give files and then the URL of the server, as in: day.ptr localhost")
+        run = Replay(
+            url=url,
+            model=model,
+            version=model_version,
+            speed=speed_of(speed),
+            connections=connections,
+            tolerance=Tolerance(rtol, atol),
+            shown=show,
+            timeout_s=timeout,
+            access_token=token,
+            tls=trust(tls, roots, key, certificate),
+        )
+        with RecordedFiles(*paths) as recorded:
+            for note in recorded.notes:
+                typer.echo(f"pytriton: {note}", err=True)
+            report = asyncio.run(run.run(recorded))
+        wide_console().print(report.table())
+        for each in report.first:
+            typer.echo(f"request {each.number}{each.id and f' (id {each.id})'}, {each.output or 'answer'}: {each.text}")
+        if as_json:
+            as_json.write_text(json.dumps(report.to_dict(), indent=2) + "\n")
+    raise typer.Exit(not report.is_same)
+
+
+def speed_of(text: str) -> float:
+    """The factor of an option; infinite for ``max``."""
+    try:
+        factor = math.inf if text == "max" else float(text)
+    except ValueError:
+        factor = 0.0
+    if not factor > 0:
+        raise TargetError(f"--speed is {text!r}; give a number above 0, or max")
+    return factor
 
 
 @app.command(rich_help_panel="Servers")

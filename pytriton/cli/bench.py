@@ -32,7 +32,7 @@ from pytriton.client import AsyncioDecoupledModelClient, AsyncioModelClient
 from pytriton.client.auth import Tls
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
-__all__ = ["Bench", "Outcome", "Percentiles", "Summary", "histogram"]
+__all__ = ["Bench", "Outcome", "Percentiles", "Summary", "histogram", "stopped_by_signals"]
 
 DIFFERENT_REQUESTS = 16
 PROGRESS_PERIOD_S = 0.2
@@ -131,7 +131,7 @@ class Bench:
     async def _measure(self, send: Send, inputs: RandomInputs, console: Console) -> Outcome:
         arrays = [inputs.arrays() for _ in range(DIFFERENT_REQUESTS)]
         measurement, stop = Measurement(), asyncio.Event()
-        with _stopped_by_signals(stop), _progress(console) as progress:
+        with stopped_by_signals(stop), _progress(console) as progress:
             if self.warmup_s:
                 warmup = replace(self.load, requests=None, duration_s=self.warmup_s)
                 await _run_with_progress(progress, "warming up", send, arrays, warmup, Measurement(), stop)
@@ -184,7 +184,7 @@ def _progress(console: Console) -> Progress:
 
 
 @contextmanager
-def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
     """The first signal sets the event; the next one has its usual effect."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)

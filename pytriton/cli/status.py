@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from types import TracebackType
@@ -18,12 +15,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from pytriton.cli.calls import post
 from pytriton.client.auth import Tls, TritonUrl, create_auth_headers
 from pytriton.client.conversations import Call, Transport
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
-    PyTritonClientInferenceServerError,
     PyTritonClientTimeoutError,
 )
 from pytriton.client.sync import open_transport
@@ -113,21 +110,11 @@ def unlock(url: str, tls: Tls | None, timeout_s: float) -> tuple[str, str, Tls |
         PyTritonClientConnectionError: The app cannot be reached.
     """
     app, _, code = url.partition(CODE_PATH)
-    body = json.dumps({"code": code}).encode()
-    headers = {"Content-Type": "application/json"}
     trusted = tls or Tls()
-    secure = urllib.request.HTTPSHandler(context=trusted.context())
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), secure)  # it is on this machine
+    found = post(app, "/pages/unlock", {"code": code}, trusted, timeout_s, "the code")
     try:
-        with opener.open(urllib.request.Request(f"{app}/pages/unlock", body, headers), timeout=timeout_s) as answer:
-            found = json.load(answer)
-            return found["server"], found["token"], trusted if found["tls"] else None
-    except urllib.error.HTTPError as error:
-        told = error.reason
-        with error, suppress(OSError, ValueError, KeyError, TypeError):  # it may be no app that answers
-            told = json.load(error)["error"]["message"]
-        raise PyTritonClientInferenceServerError(f"{app} refuses the code: {told}") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return found["server"], found["token"], trusted if found["tls"] else None
+    except (KeyError, TypeError) as error:
         raise PyTritonClientConnectionError(f"{app} does not take the code: {error}") from error
 
 

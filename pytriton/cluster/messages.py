@@ -47,7 +47,7 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from ..wire.frames import HEADER, INLINE_LIMIT_BYTES, NO_REGION, Frame, pack, unpack
+from ..wire.frames import HEADER, INLINE_LIMIT_BYTES, NO_REGION, Frame, pack, received_tensors, unpack
 from ..wire.tensors import ALIGN, FrameError, Tensor, data_bytes
 
 __all__ = [
@@ -63,7 +63,6 @@ __all__ = [
     "is_frame",
     "receive",
     "send",
-    "tensors_to_forward",
     "with_remaining_times",
 ]
 
@@ -146,7 +145,7 @@ def encode_forwarded(frame: Frame, number: int) -> Parts:
         metadata = _with_deadlines(metadata, -time.monotonic())
     region = NO_REGION if size <= INLINE_LIMIT_BYTES else 0
     sent = Frame(frame.kind, number, frame.requests, frame.rows, metadata, (), region, frame.more, frame.apart)
-    message = pack(sent, tensors_to_forward(frame))
+    message = pack(sent, received_tensors(frame))
     return [message] if region == NO_REGION else [message, frame.data[:size]]
 
 
@@ -181,14 +180,6 @@ def _with_deadlines(metadata: bytes, offset: float) -> bytes:
         if isinstance(request, dict) and isinstance(request.get("deadline"), (int, float)):
             request["deadline"] += offset
     return json.dumps(requests).encode()
-
-
-def tensors_to_forward(frame: Frame) -> list[Tensor]:
-    """The tensors of a received frame, to be sent on without a copy of their data."""
-    return [
-        Tensor(name, request, code, shape, size, (frame.data[offset : offset + size],))
-        for name, request, code, shape, offset, size, _ in frame.tensors
-    ]
 
 
 def _laid_out(tensors: Sequence[Tensor]) -> NDArray[np.uint8]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytriton.cluster.broker import Broker, Connection, Peer, Service
-from pytriton.cluster.messages import NUMBER, PROGRESS, Parts, tensors_to_forward
+from pytriton.cluster.messages import NUMBER, PROGRESS, Parts
 from pytriton.cluster.options import WorkerListener
 from pytriton.cluster.pace import WorkerPace
 from pytriton.introspection import override
@@ -26,8 +26,8 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.batch_reports import BatchCounter
 from pytriton.wire.channel import PeerGoneError
 from pytriton.wire.control import BYE, DERIVED, LEAVE, OBSERVE, READY, REPORT, TAKEN, WELCOME
-from pytriton.wire.frames import CANCEL, END, ERROR, LIMIT, NO_REGION, RELEASE, REQUEST, Frame
-from pytriton.worker.interfaces import Activity, Channel
+from pytriton.wire.frames import CANCEL, END, ERROR, LIMIT, NO_REGION, RELEASE, REQUEST, Frame, received_tensors
+from pytriton.worker.interfaces import Activity, BatchObserver, Channel
 from pytriton.worker.observation import Observation
 
 __all__ = ["JoinedWorker", "RemoteModel"]
@@ -54,6 +54,7 @@ class Batch:
     taken: bool = False  # the callable has got it, or is about to
     answered: bool = False  # in part
     cancelled: bool = False
+    record: BatchObserver | None = None
 
 
 class ProxyConnection(Connection):
@@ -84,6 +85,8 @@ class ProxyConnection(Connection):
             while (frame := self.channel.receive_ready()) is not None:
                 if frame.kind == REQUEST:
                     batch = self.batches[frame.number] = Batch(self, frame, time.monotonic())
+                    if (recorder := model.observation.recorder(model.config)) is not None:
+                        batch.record = recorder.sample(frame)
                     model.activity.begin()
                     model.waiting.append(batch)
                 elif frame.kind == CANCEL and (known := self.batches.get(frame.number)) is not None:
@@ -105,7 +108,11 @@ class ProxyConnection(Connection):
 
     def reply(self, batch: Batch, frame: Frame) -> None:
         """Send a reply to the proxy; the batch ends with the last one."""
-        tensors = tensors_to_forward(frame)
+        tensors = received_tensors(frame)
+        if batch.record is not None:
+            if frame.kind == END and batch.cancelled:
+                batch.record.end(cancelled=True)
+            batch.record.replied(frame, tensors)
         frame.number, frame.region = batch.frame.number, NO_REGION
         self.send(frame, tensors)
 

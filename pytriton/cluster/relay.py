@@ -18,13 +18,13 @@ from uuid import uuid4
 from pytriton import forks
 from pytriton.cluster.broker import Broker, Connection, Peer, Service
 from pytriton.cluster.keys import load_key
-from pytriton.cluster.messages import Parts, tensors_to_forward
+from pytriton.cluster.messages import Parts
 from pytriton.cluster.options import ProxyListener
 from pytriton.introspection import override
 from pytriton.wire import connect as connecting
 from pytriton.wire.channel import Channel, PeerGoneError, UnreadError
 from pytriton.wire.control import BYE, REFUSED, WELCOME
-from pytriton.wire.frames import ASK, CANCEL, ERROR, LIMIT, NO_REGION, RELEASE, REQUEST, Frame
+from pytriton.wire.frames import ASK, CANCEL, ERROR, LIMIT, NO_REGION, RELEASE, REQUEST, Frame, received_tensors
 from pytriton.wire.tensors import FrameError
 
 __all__ = ["PROXY_FILES", "ProxyRelay"]
@@ -208,7 +208,7 @@ class JoinedProxy(Peer):
                 frame = self._waiting.popleft()
                 if batch is not None:
                     batch.connection, frame.region = self._newest, NO_REGION
-                    self._newest.send(frame, tensors_to_forward(frame))
+                    self._newest.send(frame, received_tensors(frame))
 
     def sent(self, connection: InstanceConnection, frame: Frame, error: Exception | None) -> None:
         """As :meth:`Connection.sent`. An instance that takes nothing any more may still answer what it has."""

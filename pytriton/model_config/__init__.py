@@ -17,6 +17,7 @@ from pytriton.model_config.model_config import (
     SpecificVersions,
     TimeoutAction,
 )
+from pytriton.model_config.recording import Recording
 from pytriton.model_config.tensor import Tensor
 from pytriton.model_config.warmup import ModelWarmup, WarmupInput
 
@@ -34,6 +35,7 @@ __all__ = [
     "QueuePolicy",
     "RateLimiter",
     "RateLimiterResource",
+    "Recording",
     "SequenceBatcher",
     "SpecificVersions",
     "Tensor",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config.recording import Recording
 from pytriton.model_config.warmup import ModelWarmup
 
 __all__ = [
@@ -359,6 +360,7 @@ class ModelConfig:
             different shapes are merged then. Needs a plain function and the native proxy.
         max_batch_cost: Most cost of a batch: its rows times the cost of its most costly row, which is what a padded
             batch computes. A request that costs more is a batch of its own.
+        record: Record requests from the start, see docs/recording.md; None does not.
 
     Raises:
         PyTritonBadParameterError: A number is no integer.
@@ -378,6 +380,7 @@ class ModelConfig:
     proxy: str = field(default="auto", kw_only=True)
     batch_cost: str | tuple[str, int] | None = field(default=None, kw_only=True)
     max_batch_cost: int | None = field(default=None, kw_only=True)
+    record: Recording | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("max_batch_size", "max_batches_in_flight"):

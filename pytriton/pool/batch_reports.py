@@ -1,22 +1,26 @@
-"""Metrics of batches that worker processes answer: the worker reports each batch, the launching process counts it."""
+"""Metrics and records of batches that worker processes answer: the worker reports, the launching process keeps them."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
 from pytriton.introspection import override
+from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.wire.frames import Frame
 from pytriton.worker.interfaces import BatchObserver
 from pytriton.worker.metrics import BatchMetrics
-from pytriton.worker.observation import Observation
+from pytriton.worker.observation import Observation, key_of
+from pytriton.worker.recording import Recorder
 
 __all__ = ["BatchCounter", "BatchReporter", "WorkerObservation"]
 
+MOST_PART_BYTES = 2**18
 ARRIVED, RESUMED, FAILED, ENDED = "arrived", "resumed", "failed", "ended"
 
 
@@ -47,6 +51,20 @@ class WorkerObservation(Observation):
     def is_idle(self) -> bool:
         return self._max_requests is None and not self.reports_batches and super().is_idle()
 
+    def record(
+        self, config: TritonModelConfig, recording: Recording | None, send: Callable[[list[bytes], int, int], None]
+    ) -> None:
+        """Record requests as the launching process says; None ends that. Returns when earlier records were sent.
+
+        Args:
+            send: Sends records, and how many requests were dropped and too large.
+        """
+        before = self._recorders.pop(key_of(config), None)
+        if before is not None:
+            before.close()
+        if recording is not None:
+            self._recorders[key_of(config)] = Recorder(config, recording, partial(_send_in_parts, send))
+
     @override
     def observers(self, model: str, version: int, frame: Frame) -> list[BatchObserver]:
         if self._max_requests is not None:
@@ -58,6 +76,19 @@ class WorkerObservation(Observation):
         if self.reports_batches:
             observers.append(BatchReporter(self._report, next(self._numbers), frame))
         return observers
+
+
+def _send_in_parts(
+    send: Callable[[list[bytes], int, int], None], records: list[bytes], dropped: int, too_large: int
+) -> None:
+    """Send records so that other messages need not wait long behind them."""
+    begin = size = 0
+    for index, record in enumerate(records):
+        size += len(record)
+        if size >= MOST_PART_BYTES:
+            send(records[begin : index + 1], 0, 0)
+            begin, size = index + 1, 0
+    send(records[begin:], dropped, too_large)
 
 
 class BatchReporter(BatchObserver):

@@ -16,6 +16,7 @@ import wrapt
 from pytriton.composition.connector import Connector
 from pytriton.decorators.signatures import wrapper_of
 from pytriton.exceptions import PyTritonWorkerError
+from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.resources import WorkerResources
 from pytriton.worker.inference import Options
@@ -34,6 +35,7 @@ class WorkerSpec:
         max_requests: The worker reports when it has been sent this many; None is never.
         log_levels: Of the launching process's loggers, by name.
         connector: Connects the callable to the server; None if that has no address.
+        recording: What is recorded from the start, but warm-ups.
     """
 
     name: str
@@ -47,6 +49,7 @@ class WorkerSpec:
     max_requests: int | None
     log_levels: dict[str, int] = field(default_factory=dict)
     connector: Connector | None = None
+    recording: Recording | None = None
 
     def call_factory(self) -> Any:
         """Returns the inference callable."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError
-from pytriton.model_config import ModelConfig
+from pytriton.model_config import ModelConfig, Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.resources import memory_of
 from pytriton.signature.derive import Derived
@@ -244,6 +244,7 @@ class ServedModel:
     Attributes:
         trace_config: For worker processes that export traces.
         listen_locally: Connects proxies that run in this process without a socket.
+        recording: What is recorded from the start.
         failures: Logs errors of the callables.
     """
 
@@ -253,6 +254,7 @@ class ServedModel:
     observation: Observation
     trace_config: Sequence[str] | None = None
     listen_locally: ListenLocally | None = None
+    recording: Recording | None = None
     failures: FailureLog = field(init=False)
 
     def __post_init__(self) -> None:

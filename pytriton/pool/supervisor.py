@@ -34,6 +34,8 @@ from pytriton.wire.control import (
     QUIET,
     READY,
     REBIND,
+    RECORD,
+    RECORDED,
     REPORT,
     UNRECOVERABLE,
 )
@@ -45,6 +47,8 @@ __all__ = ["Supervisor"]
 LOGGER = get_logger("pytriton.workers")
 
 PROGRAM = "pytriton.pool.worker_main"
+NOBODY = -1  # asks a question whose answer does not matter
+RECORD_TIMEOUT_S = 2.0  # to begin, or to send what is left
 RECONNECT_S = 1.0  # a proxy that waits for a worker is accepted as soon as there is one
 
 
@@ -54,6 +58,7 @@ class _Reported:
 
     is_connected: bool = False
     is_leaving: bool = False  # it answers its last batches, and another process follows
+    is_recording: bool = False  # or was told to
 
 
 class Supervisor(ProcessSupervisor):
@@ -234,7 +239,9 @@ class Supervisor(ProcessSupervisor):
     @override
     def _start(self) -> ChildProcess:
         template, descriptors = self._template, (self._listener.fileno(),)
-        spec = replace(self._spec, log_levels=log_levels())
+        recording = self._observation.recording(self._spec.config)
+        spec = replace(self._spec, log_levels=log_levels(), recording=recording)
+        self._reported.is_recording = recording is not None
         launch: Launch = Program(PROGRAM, self._spec.resources.environment())
         if template is not None:
             launch = partial(template.fork, is_cancelled=self._stopped.is_set)
@@ -274,6 +281,11 @@ class Supervisor(ProcessSupervisor):
         if report == REPORT:
             self._batches.count(*details)
             return
+        if report == RECORDED:
+            recorder = self._observation.recorder(self._spec.config)
+            if recorder is not None:
+                recorder.take(*details)
+            return
         reported = self._reported
         with self._changed:
             self._changed_at = time.time()
@@ -288,6 +300,10 @@ class Supervisor(ProcessSupervisor):
         if report == READY:
             if self._observation.metrics is not None:
                 process.send(OBSERVE)
+            recording = self._observation.recording(self._spec.config)
+            if reported.is_recording != (recording is not None):  # that has changed while it started
+                reported.is_recording = recording is not None
+                process.send(RECORD, NOBODY, recording)
         elif report == MAX_REQUESTS:
             process.send(DRAIN)
         elif report == UNRECOVERABLE:
@@ -296,6 +312,11 @@ class Supervisor(ProcessSupervisor):
             self._on_disconnect()
 
     def _observe(self) -> None:
-        process = self._process
-        if process is not None:
+        process, recording = self._process, self._observation.recording(self._spec.config)
+        if process is None or self._ready_since is None:
+            return  # it is told when it is ready
+        if self._observation.metrics is not None:
             process.send(OBSERVE)
+        if self._reported.is_recording != (recording is not None):
+            self._reported.is_recording = recording is not None
+            process.ask(RECORD, recording, RECORD_TIMEOUT_S)

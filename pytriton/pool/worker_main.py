@@ -35,6 +35,8 @@ from pytriton.wire.control import (
     OBSERVE,
     QUIET,
     READY,
+    RECORD,
+    RECORDED,
     REPORT,
     UNRECOVERABLE,
 )
@@ -111,6 +113,7 @@ class WorkerRunner:
             partial(pipe.send, UNRECOVERABLE),
         )
         self._warm_up()
+        self._answer(RECORD, spec.recording)
         self._instance: Instance = self._callable.listen(spec.path, self._on_disconnect, self._on_connect, listener)
         pipe.send(READY, is_async(self._function))
 
@@ -121,13 +124,19 @@ class WorkerRunner:
                 self._observation.reports_batches = True
             else:
                 question, number, value = command
-                answer = self._instance.quiet_s() if question == QUIET else self._rebind(value)
-                self._pipe.send(ANSWER, number, answer)
+                self._pipe.send(ANSWER, number, self._answer(question, value))
         if command is not None:
             self._drain()
         self._instance.close()
         self._instance.wait_ended()
+        self._answer(RECORD, None)
         _close(self._function)
+
+    def _answer(self, question: bytes, value: Any) -> Any:
+        if question == RECORD:
+            self._observation.record(self._spec.config, value, partial(self._pipe.send, RECORDED))
+            return True
+        return self._instance.quiet_s() if question == QUIET else self._rebind(value)
 
     def _drain(self) -> None:
         if self._spec.config.decoupled:  # streams would not learn any more which responses were received

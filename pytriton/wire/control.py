@@ -14,6 +14,9 @@ refused             both            why a peer may not join, or the tensors cann
 failed              worker          it cannot start, and ends: a traceback
 observe             program         report batches from now on
 report              worker          for metrics, see pool/batch_reports.py
+record              program         question: record requests as this ``Recording`` says, or no longer; answered when
+                                    all records were sent
+recorded            worker          records, and how many requests were dropped and were too large since the last ones
 drain               program         accept nothing more, answer what has arrived, and end; of the application: within s
 end pages           program         end the streams of the pages that are open, which have no end of their own
 leave               worker          it wants to drain: no further batch, please
@@ -35,9 +38,9 @@ log                 worker          the fields of a record of :mod:`logging`
 The end of the pipe ends a worker process when its callable has returned.
 """
 
-HELLO, WELCOME, REFUSED, READY, TAKEN, LEAVE, BYE, PROBE, OBSERVE, REPORT, DERIVED = (
+HELLO, WELCOME, REFUSED, READY, TAKEN, LEAVE, BYE, PROBE, OBSERVE, REPORT, DERIVED, RECORD, RECORDED = (
     *(b"hello", b"welcome", b"refused", b"ready", b"taken", b"leave", b"bye", b"probe"),
-    *(b"observe", b"report", b"derived"),
+    *(b"observe", b"report", b"derived", b"record", b"recorded"),
 )
 FAILED, DRAIN, QUIET, REBIND, ANSWER, CONNECTED, DISCONNECTED, UNRECOVERABLE, MAX_REQUESTS, LOG, END_PAGES, FORK = (
     *(b"failed", b"drain", b"quiet", b"rebind", b"answer", b"connected", b"disconnected"),

@@ -109,6 +109,14 @@ class Frame:
         return np.ndarray(shape, dtype, self.data, offset) if size else empty(shape, dtype)
 
 
+def received_tensors(frame: Frame) -> list[Tensor]:
+    """The tensors of a received frame, to be sent on or kept, without a copy of their data."""
+    return [
+        Tensor(name, request, code, shape, size, (frame.data[offset : offset + size],))
+        for name, request, code, shape, offset, size, _ in frame.tensors
+    ]
+
+
 def pack(frame: Frame, tensors: Sequence[Tensor] = ()) -> bytes:
     """Encode a frame.
 

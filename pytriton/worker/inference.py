@@ -24,7 +24,7 @@ from pytriton.wire.tensors import Tensor
 from pytriton.worker.context import Binding, current_binding
 from pytriton.worker.failures import FailureLog, describe, text_of
 from pytriton.worker.interfaces import AsyncReplies, BatchObserver, Replies, Reply
-from pytriton.worker.observation import Observation, end, observed, observed_async, pause, resume
+from pytriton.worker.observation import Observation, end, observed, observed_async, pause, replied, resume
 from pytriton.worker.origin import Origin, current_origin
 from pytriton.worker.requests import Cancellation, has_sequences, requests_of
 from pytriton.worker.results import Outputs, Results, each_async
@@ -135,7 +135,9 @@ class Inference:
             return self._answer(frame, look)
         resume(observers)
         try:
-            return self._answer(frame, look)
+            reply = self._answer(frame, look)
+            replied(observers, reply)
+            return reply
         finally:
             pause(observers)
             end(observers)

@@ -149,6 +149,9 @@ class BatchObserver:
             again: The requests are repeated, each alone, instead of failing.
         """
 
+    def replied(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
+        """A reply is about to be sent."""
+
     def end(self, cancelled: bool = False) -> None:
         """No reply follows: the last one was sent, or the batch was cancelled."""
 

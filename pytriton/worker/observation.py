@@ -1,17 +1,24 @@
-"""The observers of the batches of a process: metrics and spans, if they are enabled.
+"""The observers of the batches of a process: metrics, spans and recordings, if they are enabled.
 
 A :class:`BatchObserver` observes one batch, from its arrival to its last reply. The frame carries its observers to the
-places where something happens that concerns them (``Frame.observers``). Without metrics and traces there are none.
+places where something happens that concerns them (``Frame.observers``). Without metrics, traces and
+recordings there are none.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, aclosing, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.logs import get_logger
+from pytriton.model_config import Recording
+from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.proxy.telemetry import (
     current,
     end_span,
@@ -22,9 +29,11 @@ from pytriton.proxy.telemetry import (
     wants_telemetry,
 )
 from pytriton.proxy.types import Request
+from pytriton.recording.writer import RotatingFile
 from pytriton.wire.frames import Frame
 from pytriton.worker.interfaces import AsyncReplies, BatchObserver, Replies, Reply
 from pytriton.worker.metrics import CallableMetrics
+from pytriton.worker.recording import Recorder, RecordingStatus
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -35,9 +44,11 @@ __all__ = [
     "Observation",
     "Spans",
     "end",
+    "key_of",
     "observed",
     "observed_async",
     "pause",
+    "replied",
     "resume",
     "traces",
 ]
@@ -135,7 +146,9 @@ class Observation:
 
     def __init__(self) -> None:
         self._metrics: CallableMetrics | None = None
+        self._recorders: dict[tuple[str, int], Recorder] = {}
         self._followers: list[Callable[[], None]] = []
+        self._recording = threading.Lock()
 
     @property
     def metrics(self) -> CallableMetrics | None:
@@ -145,15 +158,65 @@ class Observation:
     @metrics.setter
     def metrics(self, metrics: CallableMetrics) -> None:
         self._metrics = metrics
+        self._tell()
+
+    def _tell(self) -> None:
         for follower in list(self._followers):
             follower()
 
+    def start_recording(self, config: TritonModelConfig, recording: Recording) -> None:
+        """Record the requests of a model that arrive from now on. Thread-safe.
+
+        Raises:
+            PyTritonInvalidOperationError: They are recorded already, the files are those of another recording, or they
+                cannot be written.
+        """
+        name, path = f"model {config.model_name!r}", Path(recording.path).absolute()
+        with self._recording:
+            if self.recorder(config) is not None:
+                raise PyTritonInvalidOperationError(f"{name} is recorded already; stop that first")
+            if any(path == Path(each.recording.path).absolute() for each in self._recorders.values()):
+                raise PyTritonInvalidOperationError(f"{path} is the file of another recording; choose another path")
+            try:
+                files = RotatingFile(path, recording.file_bytes, recording.files)
+            except OSError as error:
+                raise PyTritonInvalidOperationError(f"{name} cannot be recorded to {path}: {error}") from error
+            recorder = Recorder(
+                config, replace(recording, path=path), lambda records, *_: files.write(records), files.close
+            )
+            self._recorders = {**self._recorders, key_of(config): recorder}
+            self._tell()
+        LOGGER.warning("%s: a share of %g of its requests is recorded in %s", name, recording.share, path)
+
+    def stop_recording(self, config: TritonModelConfig) -> RecordingStatus | None:
+        """Stop that, and return what has come of it, once it is written; None if they were not recorded."""
+        with self._recording:
+            recorder = self.recorder(config)
+            if recorder is None:
+                return None
+            recorder.stop()
+            self._tell()  # worker processes report what they have
+            del self._recorders[key_of(config)]
+        recorder.close()
+        status = recorder.status()
+        LOGGER.info("model %s is recorded no longer: %s", config.model_name, status)
+        return status
+
+    def recorder(self, config: TritonModelConfig) -> Recorder | None:
+        """What records the requests of a model; None if they are not recorded."""
+        return self._recorders.get(key_of(config))
+
+    def recording(self, config: TritonModelConfig) -> Recording | None:
+        """What is to be recorded of a model now."""
+        recorder = self.recorder(config)
+        return None if recorder is None or recorder.is_stopped else recorder.recording
+
     def is_idle(self) -> bool:
         """Whether nothing observes any batch, so that :meth:`observers` need not be called."""
-        return self._metrics is None and get_telemetry_tracer() is None
+        return self._metrics is None and not self._recorders and get_telemetry_tracer() is None
 
     def follow(self, follower: Callable[[], None]) -> None:
-        """Call ``follower`` when metrics are enabled; at once if they are enabled already."""
+        """Call ``follower`` when metrics are enabled, at once if they are already, and when recordings start or end."""
         self._followers.append(follower)
         if self._metrics is not None:
             follower()
@@ -170,7 +233,15 @@ class Observation:
             observers.append(Spans(model, version, frame))
         if self.metrics is not None:
             observers.append(self.metrics.observer(model, version, frame))
+        recorder = self._recorders.get((model, version)) if self._recorders else None
+        if recorder is not None and (record := recorder.sample(frame)) is not None:
+            observers.append(record)
         return observers
+
+
+def key_of(config: TritonModelConfig) -> tuple[str, int]:
+    """What tells a version of a model from others."""
+    return config.model_name, config.model_version
 
 
 def observed(replies: Replies, observers: Sequence[BatchObserver]) -> Replies:
@@ -194,6 +265,7 @@ class _ObservedReplies(Generator[Reply, None, None]):
         finally:
             pause(self._observers)
         self._complete = not reply[0].more
+        replied(self._observers, reply)
         return reply
 
     def throw(self, *error: Any) -> Reply:
@@ -224,6 +296,7 @@ async def observed_async(replies: AsyncReplies, observers: Sequence[BatchObserve
                 if reply is None:
                     return
                 complete = not reply[0].more
+                replied(observers, reply)
                 yield reply
                 del reply
     finally:
@@ -240,6 +313,12 @@ def pause(observers: Sequence[BatchObserver]) -> None:
     """Tell them that it has returned, yielded or raised."""
     for observer in observers:
         observer.pause()
+
+
+def replied(observers: Sequence[BatchObserver], reply: Reply) -> None:
+    """Tell them of a reply."""
+    for observer in observers:
+        observer.replied(*reply)
 
 
 def end(observers: Sequence[BatchObserver], cancelled: bool = False) -> None:

@@ -81,6 +81,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "load": (),
     "unload": (),
     "serve": ("version",),
+    "record": ("action", "version", "recording"),
 }
 REMOTE_COMMANDS = {"load": "load_model", "unload": "unload_model"}
 
@@ -215,8 +216,9 @@ class Pages:
             request.receive, headers, MOST_COMMAND_BYTES, self._config.timeout_s, charges_of(request.scope)
         )
         command, arguments = _parse_command(body)
+        answer = None
         if self._host is not None:
-            await self._asked(command, **arguments)
+            answer = await self._asked(command, **arguments)
         elif command in REMOTE_COMMANDS:
             try:
                 await self._upstream.control(REMOTE_COMMANDS[command], arguments["model"])
@@ -226,7 +228,7 @@ class Pages:
             raise RestError(
                 501, "UNSUPPORTED", f"{command!r} needs the process that bound the model, which is elsewhere"
             )
-        return _json({})
+        return _json(answer or {})
 
     async def _unlock(self, request: Request) -> Response:
         headers = dict(request.scope["headers"])
@@ -278,7 +280,7 @@ def _parse_command(body: bytes) -> tuple[str, dict[str, Any]]:
         command, model = given["command"], given["model"]
         arguments = {"model": model, **{name: given[name] for name in COMMANDS.get(command, ())}}
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        text = "a command is an object with command and model, count of 'scale', and version of 'serve'"
+        text = "a command is an object with command and model, count of 'scale', version of 'serve', more of 'record'"
         raise RestError(400, "INVALID_REQUEST", text) from error
     if command not in COMMANDS or not isinstance(model, str):
         raise RestError(400, "INVALID_REQUEST", f"there is no command {command!r:.100}")

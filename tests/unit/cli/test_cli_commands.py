@@ -14,6 +14,7 @@ from pytriton.cli.app import app
 from pytriton.cli.examples import list_examples
 
 COMMANDS = ["check", "env", "examples", "example-add-sub", "example-add-sub-script", "serve", "bench", "status"]
+COMMANDS += ["record", "replay"]
 WITHOUT = "import sys; sys.modules[{!r}] = None; from pytriton.cli import main; main()"
 
 

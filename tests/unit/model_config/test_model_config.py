@@ -29,7 +29,7 @@ def test_every_public_name_is_there():
     names = {"DeviceKind", "DynamicBatcher", "ModelConfig", "QueuePolicy", "Tensor", "TimeoutAction"}
     names |= {"DirectStrategy", "LatencyTarget", "OldestStrategy", "SequenceBatcher", "ModelWarmup", "WarmupInput"}
     names |= {"AllVersions", "LatestVersions", "SpecificVersions"}
-    names |= {"InstanceGroup", "RateLimiter", "RateLimiterResource"}
+    names |= {"InstanceGroup", "RateLimiter", "RateLimiterResource", "Recording"}
     assert set(pytriton.model_config.__all__) == names
     assert all(hasattr(pytriton.model_config, name) for name in names)
 

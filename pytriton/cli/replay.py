@@ -1,0 +1,349 @@
+"""``pytriton replay``: sends recorded requests again, and compares answers and latencies."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from pytriton.cli.bench import Percentiles, stopped_by_signals
+from pytriton.client.aio import open_async_transport
+from pytriton.client.auth import Tls, TritonUrl, create_auth_headers
+from pytriton.client.conversations import Call
+from pytriton.client.exceptions import (
+    PyTritonClientConnectionError,
+    PyTritonClientError,
+    PyTritonClientValueError,
+)
+from pytriton.client.grpc_transports import AsyncGrpcTransport
+from pytriton.client.http_transports import AsyncHttpTransport
+from pytriton.client.sync import check_streams
+from pytriton.client.tensors import InputTensor, OutputRequest
+from pytriton.model_config.dtypes import triton_name
+from pytriton.recording import RecordedFiles, RecordedRequest
+
+__all__ = ["Difference", "Replay", "Report", "Tolerance", "differences"]
+
+ERROR_TEXTS = 20
+ERROR_LENGTH = 200
+
+Outputs = Mapping[str, NDArray[Any] | None]
+
+
+class Tolerance(NamedTuple):
+    """How far numbers may be apart: ``absolute + relative * |recorded|``; with two zeros, not at all."""
+
+    relative: float = 0.0
+    absolute: float = 0.0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An answer that is another one than the recorded one.
+
+    Attributes:
+        number: Of the request in the recording, from 0 on.
+        id: Of the request; may be empty.
+        output: Empty if it is not one output that differs.
+        text: What differs.
+    """
+
+    number: int
+    id: str
+    output: str
+    text: str
+
+
+@dataclass
+class Report:
+    """What a replay has come to.
+
+    Attributes:
+        requests: That were sent.
+        answered: Requests that were answered without an error.
+        not_sent: Requests that lack an input, as the recording leaves it out.
+        not_compared: Answers to requests that were cancelled when they were recorded.
+        different: Requests with a difference.
+        by_output: Differences by output; those of a whole answer under an empty name.
+        first: The first differences.
+        errors: Requests that fail now and did not, by error text.
+        recorded_s: From the arrival at the worker to its last response, of each request that was answered both times.
+        latencies_s: The same, from the client: with the network and the server's queue.
+        late_s: How much later than planned each request was sent, as all connections were busy.
+        elapsed_s: From the first request to the last response.
+        interrupted: Whether a signal ended it early.
+    """
+
+    requests: int = 0
+    answered: int = 0
+    not_sent: int = 0
+    not_compared: int = 0
+    different: int = 0
+    by_output: Counter[str] = field(default_factory=Counter)
+    first: list[Difference] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+    recorded_s: array[float] = field(default_factory=lambda: array("d"))
+    latencies_s: array[float] = field(default_factory=lambda: array("d"))
+    late_s: array[float] = field(default_factory=lambda: array("d"))
+    elapsed_s: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def is_same(self) -> bool:
+        """Whether requests were sent, and the answers are the recorded ones."""
+        return bool(self.requests) and not self.different and not self.errors
+
+    def add_error(self, error: PyTritonClientError) -> None:
+        """Count a request that fails now."""
+        text = (str(error) or type(error).__name__).strip().partition("\n")[0][:ERROR_LENGTH]
+        self.errors[text if text in self.errors or len(self.errors) < ERROR_TEXTS else "other errors"] += 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, for JSON; latencies in milliseconds."""
+        times = {"recorded_ms": self.recorded_s, "latency_ms": self.latencies_s, "late_ms": self.late_s}
+        found = {name: Percentiles.of(seconds) for name, seconds in times.items()}
+        plain = {name: value for name, value in vars(self).items() if not isinstance(value, array)}
+        return {
+            **plain,
+            "first": [asdict(each) for each in self.first],
+            "requests_per_s": self.requests / self.elapsed_s if self.elapsed_s else 0.0,
+            **{name: each and asdict(each) for name, each in found.items()},
+        }
+
+    def table(self) -> Table:
+        """The figures for a terminal."""
+        table = Table(show_header=False, box=box.SIMPLE)
+        table.add_column()
+        table.add_column(justify="right")
+        table.add_row("requests sent", f"{self.requests:,}")
+        table.add_row("requests that differ", f"{self.different:,}", style="red" if self.different else "")
+        table.add_row("requests that fail now", f"{self.errors.total():,}", style="red" if self.errors else "")
+        for name, count in (("not compared, as cancelled", self.not_compared), ("not sent", self.not_sent)):
+            if count:
+                table.add_row(name, f"{count:,}")
+        table.add_row("time", f"{self.elapsed_s:.2f} s")
+        times = {"recorded in the worker": self.recorded_s, "now at the client": self.latencies_s, "late": self.late_s}
+        for name, seconds in times.items():
+            if found := Percentiles.of(seconds):
+                text = f"{found.p50:,.3f} / {found.p90:,.3f} / {found.p99:,.3f} ms"
+                table.add_row(f"{name}, p50 / p90 / p99", text)
+        for text, count in [*self.by_output.most_common(), *self.errors.most_common()]:
+            table.add_row(Text(text or "whole answers"), f"{count:,}", style="red")
+        return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """Sends the requests of a recording to a server.
+
+    Args:
+        model: Name of the model; None is the recorded one.
+        version: The model's version; None is the highest.
+        speed: How much faster than recorded the requests are sent; infinite sends each as soon as a connection is free.
+        connections: Most requests at a time.
+        shown: How many differences the report has.
+        timeout_s: Seconds to wait for a response.
+    """
+
+    url: str
+    model: str | None
+    version: str | None
+    speed: float
+    connections: int
+    tolerance: Tolerance
+    shown: int
+    timeout_s: float
+    access_token: str | None
+    tls: Tls | None
+
+    async def run(self, files: RecordedFiles) -> Report:
+        """Send the requests. The first SIGINT or SIGTERM ends it early.
+
+        Raises:
+            RecordingError: A record cannot be read.
+            PyTritonClientValueError: The URL cannot be understood, or is not of gRPC for a model that streams.
+            PyTritonClientConnectionError: The server cannot be reached.
+        """
+        url = TritonUrl.from_url(self.url)
+        headers = {} if self.access_token is None else create_auth_headers(self.access_token, url.scheme)
+        transport = open_async_transport(url, headers, self.tls)
+        report, stop = Report(), asyncio.Event()
+        try:
+            with stopped_by_signals(stop):
+                run = _Run(self, transport, report, enumerate(files))
+                tasks = [asyncio.ensure_future(run.send_all()) for _ in range(self.connections)]
+                stopping = asyncio.ensure_future(stop.wait())
+                try:
+                    waiting: set[asyncio.Future[Any]] = {*tasks}
+                    while waiting and not stop.is_set():
+                        done, left = await asyncio.wait({*waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                        for task in done - {stopping}:
+                            task.result()
+                        waiting = left - {stopping}
+                finally:
+                    for task in (*tasks, stopping):
+                        task.cancel()
+                    await asyncio.gather(*tasks, stopping, return_exceptions=True)
+        finally:
+            await transport.close()
+        report.interrupted = stop.is_set()
+        report.first.sort(key=lambda difference: difference.number)
+        return report
+
+
+class _Run:
+    """One replay; several tasks send what they take from the same requests."""
+
+    def __init__(
+        self,
+        replay: Replay,
+        transport: AsyncHttpTransport | AsyncGrpcTransport,
+        report: Report,
+        requests: Iterator[tuple[int, RecordedRequest]],
+    ) -> None:
+        self._replay = replay
+        self._transport = transport
+        self._report = report
+        self._requests = requests
+        self._begin = time.perf_counter()
+        self._first_arrival = math.nan
+        self._turns: dict[int | str, asyncio.Lock] = {}  # of sequences
+
+    async def send_all(self) -> None:
+        for number, request in self._requests:
+            if request.lacks_inputs:
+                self._report.not_sent += 1
+                continue
+            await self._wait(request.arrival)
+            if request.sequence is None:
+                await self._send(number, request)
+            else:
+                async with self._turns.setdefault(request.sequence[0], asyncio.Lock()):
+                    await self._send(number, request)
+
+    async def _wait(self, arrival: float) -> None:
+        if math.isnan(self._first_arrival):
+            self._first_arrival = arrival
+        if self._replay.speed < math.inf:
+            due = self._begin + (arrival - self._first_arrival) / self._replay.speed
+            if (delay := due - time.perf_counter()) > 0:
+                await asyncio.sleep(delay)
+            self._report.late_s.append(max(0.0, time.perf_counter() - due))
+
+    async def _send(self, number: int, request: RecordedRequest) -> None:
+        report = self._report
+        report.requests += 1
+        start, failure = time.perf_counter(), None
+        responses: list[Outputs] = []
+        try:
+            await self._call(request, responses)
+        except PyTritonClientError as error:
+            is_first = report.answered == 0 and isinstance(error, PyTritonClientConnectionError)
+            if is_first or isinstance(error, PyTritonClientValueError):
+                raise
+            failure = error
+        else:
+            report.answered += 1
+        end = time.perf_counter()
+        report.elapsed_s = end - self._begin
+        if failure is None and not request.error:
+            report.latencies_s.append(end - start)
+            report.recorded_s.append(request.duration_s)
+        is_lost = isinstance(failure, PyTritonClientConnectionError)
+        if failure is not None and (is_lost or not request.error):
+            report.add_error(failure)
+        elif request.is_cancelled:
+            report.not_compared += 1
+        elif failure is None:
+            found = [*differences(request, responses, self._replay.tolerance)]
+            report.different += bool(found)
+            for output, text in found:
+                report.by_output[output] += 1
+                if len(report.first) < self._replay.shown:
+                    report.first.append(Difference(number, request.id, output, text))
+
+    async def _call(self, request: RecordedRequest, responses: list[Outputs]) -> None:
+        names = dict.fromkeys(name for response in request.responses for name in response)
+        parameters = dict(request.parameters)
+        if request.sequence is not None:
+            parameters |= dict(zip(("sequence_id", "sequence_start", "sequence_end"), request.sequence, strict=True))
+        arguments = {
+            "model_name": self._replay.model or request.model,
+            "model_version": self._replay.version or "",
+            "inputs": [_input(name, each) for name, each in request.inputs.items()],
+            "outputs": [OutputRequest(name) for name in names],
+            "parameters": parameters,
+            "request_id": request.id,
+        }
+        if not request.is_streamed:
+            answer = await self._transport.call(Call("infer", self._replay.timeout_s, arguments))
+            responses.append({name: answer.as_numpy(name) for name in names})
+            return
+        check_streams("grpc" if isinstance(self._transport, AsyncGrpcTransport) else "http")
+        call = Call("stream_infer", self._replay.timeout_s, arguments)
+        async with aclosing(self._transport.stream(call)) as stream:
+            async for answer in stream:
+                found = {name: answer.as_numpy(name) for name in names}
+                responses.append({name: each for name, each in found.items() if each is not None})
+
+
+def _input(name: str, values: NDArray[Any]) -> InputTensor:
+    datatype = "BYTES" if values.dtype.hasobject else triton_name(values.dtype)
+    return InputTensor(name, datatype, values.shape, values)
+
+
+def differences(
+    request: RecordedRequest, responses: Sequence[Outputs], tolerance: Tolerance
+) -> Iterator[tuple[str, str]]:
+    """How an answer differs from the recorded one: names of outputs, and what differs.
+
+    Args:
+        responses: Of now; an output may be None, which is as if there were none.
+    """
+    if request.error:
+        yield "", f"it is answered, and failed before: {request.error:.{ERROR_LENGTH}}"
+        return
+    if len(responses) != len(request.responses):
+        yield "", f"{len(responses)} responses in place of {len(request.responses)}"
+        return
+    for index, (before, now) in enumerate(zip(request.responses, responses, strict=True)):
+        for name in before:
+            found = now.get(name)
+            text = "it is missing" if found is None else _difference(before[name], found, tolerance)
+            if text:
+                yield name, f"response {index}: {text}" if len(responses) > 1 else text
+
+
+def _difference(before: NDArray[Any], now: NDArray[Any], tolerance: Tolerance) -> str:
+    """What differs; empty if nothing does."""
+    if before.dtype != now.dtype or before.shape != now.shape:
+        return f"{now.dtype} of shape {now.shape} in place of {before.dtype} of shape {before.shape}"
+    is_float = before.dtype.kind == "f"
+    if not before.dtype.hasobject and before.tobytes() == now.tobytes():
+        return ""
+    if is_float:
+        same = np.isclose(now, before, tolerance.relative, tolerance.absolute, equal_nan=True)
+    else:
+        same = np.asarray(now == before)
+    if same.all():
+        return ""
+    places = np.argwhere(~same)
+    place = tuple(int(each) for each in places[0])
+    text = f"{now[place]!s:.60} in place of {before[place]!s:.60} at {list(place)}"
+    if is_float:
+        with np.errstate(invalid="ignore"):
+            most = np.nan_to_num(np.abs(now.astype(np.float64) - before.astype(np.float64)), nan=0.0).max()
+        text += f", {most:.3g} apart at most"
+    return f"{text}; {len(places):,} of {before.size:,} elements"

@@ -1,0 +1,194 @@
+"""The format of a recording: a header, and records one after the other, without an index.
+
+::
+
+    file     MAGIC, whose last byte is the version; then records
+    record   u64 bytes of the block, f64 arrival in seconds since 1970, u32 CRC-32 of these two and the block; the block
+    block    a request with its answer, in the format of safetensors:
+             u64 bytes of the header, the header, which is JSON, the tensors' data
+
+All numbers are little-endian. The tensors of a block are called ``inputs/NAME``, and ``outputs/0/NAME`` of the first
+response. Safetensors has no texts: a tensor of BYTES is one of U8, with the u32 lengths of all elements and then their
+bytes; its real shape is in ``texts``. Everything else is JSON in the header's ``__metadata__``, under ``request``: the
+fields of :class:`RecordedRequest`, as far as they are not empty, ``texts``, and ``responses``, which is their number.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytriton.exceptions import PyTritonError
+from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES, FrameError, decode_bytes
+
+__all__ = ["HEAD", "MAGIC", "RecordedRequest", "RecordingError", "Stored", "checksum", "decode", "encode"]
+
+MAGIC = b"PYTRREC\x01"
+HEAD = struct.Struct("<QdI")
+LENGTH = struct.Struct("<Q")
+MOST_RESPONSES = 2**20
+_SHORT = {"BOOL": "BOOL", "UINT": "U", "INT": "I", "FP": "F"}
+
+
+class RecordingError(PyTritonError, ValueError):
+    """A file is no recording, or a record in it is damaged."""
+
+
+class Stored(NamedTuple):
+    """One tensor of a request: its name in the block, dtype code, shape, and data as in frames (wire/tensors.py)."""
+
+    name: str
+    code: int
+    shape: tuple[int, ...]
+    data: bytes
+
+
+@dataclass(frozen=True)
+class RecordedRequest:
+    """A request as a worker got it, with its answer.
+
+    Attributes:
+        arrival: When it reached the worker, in seconds since 1970.
+        duration_s: Seconds from then to its last response: without the server's queue and the network.
+        batch: How many requests the callable got in the same call.
+        id: What the client called it; may be empty.
+        parameters: Without those that only the server needs.
+        sequence: Correlation id, and whether it is the first one and the last one of its sequence; None without.
+        error: Why it failed; empty if it did not.
+        is_cancelled: Nobody waited for the answer, of which the end may be missing.
+        is_streamed: The model is decoupled.
+        lacks_inputs: The recording leaves inputs out, so that the request cannot be repeated.
+        inputs: Name to read-only array; of BYTES to an array of ``bytes``.
+        responses: Outputs by name, of each response.
+    """
+
+    model: str
+    version: int
+    arrival: float
+    duration_s: float
+    batch: int = 1
+    id: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    sequence: tuple[int | str, bool, bool] | None = None
+    error: str = ""
+    is_cancelled: bool = False
+    is_streamed: bool = False
+    lacks_inputs: bool = False
+    inputs: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    responses: Sequence[Mapping[str, NDArray[Any]]] = ()
+
+
+def _short(name: str) -> str:
+    """The name in safetensors of one in the inference protocol."""
+    if name == "BYTES":
+        return "U8"
+    letters = name.rstrip("0123456789")
+    return _SHORT[letters] + name[len(letters) :]
+
+
+_NAMES = {code: _short(name) for code, name in enumerate(SCALAR_TYPES, start=1)}
+_DTYPES = {_NAMES[code]: dtype for code, dtype in DTYPES.items()}
+
+
+def checksum(head: bytes, block: bytes) -> int:
+    """That of a record; ``head`` is what stands before it."""
+    return zlib.crc32(block, zlib.crc32(head))
+
+
+def encode(arrival: float, details: dict[str, Any], tensors: Sequence[Stored]) -> bytes:
+    """A record."""
+    texts = {name: shape for name, code, shape, _ in tensors if code == BYTES}
+    if texts:
+        details["texts"] = texts
+    described = _described(tuple((name, code, shape, len(data)) for name, code, shape, data in tensors))
+    request = json.dumps(json.dumps(details))
+    header = f'{{"__metadata__": {{"request": {request}}}{described}}}'.encode()
+    header += b" " * (-len(header) % 8)  # so that the data are aligned
+    block = b"".join((LENGTH.pack(len(header)), header, *(data for _, _, _, data in tensors)))
+    head = HEAD.pack(len(block), arrival, 0)[:-4]
+    return b"".join((head, checksum(head, block).to_bytes(4, "little"), block))
+
+
+@lru_cache(maxsize=1024)
+def _described(tensors: tuple[tuple[str, int, tuple[int, ...], int], ...]) -> str:
+    """The members of a header for some tensors; those of most requests to a model are the same."""
+    members, end = "", 0
+    for name, code, shape, size in tensors:
+        begin, end = end, end + size
+        described = {
+            "dtype": _NAMES[code],
+            "shape": [size] if code == BYTES else shape,
+            "data_offsets": [begin, end],
+        }
+        members += f", {json.dumps(name)}: {json.dumps(described)}"
+    return members
+
+
+def decode(arrival: float, block: bytes) -> RecordedRequest:
+    """The request in a block.
+
+    Raises:
+        RecordingError: It is damaged.
+    """
+    try:
+        return _decode(arrival, block)
+    except (ArithmeticError, AttributeError, FrameError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise RecordingError(f"a record cannot be read, {type(error).__name__}: {error}") from error
+    except struct.error as error:
+        raise RecordingError(f"a record of {len(block)} bytes is too short") from error
+
+
+def _decode(arrival: float, block: bytes) -> RecordedRequest:
+    (length,) = LENGTH.unpack_from(block)
+    begin = LENGTH.size + length
+    if begin > len(block):
+        raise ValueError(f"its header of {length} bytes is longer than it")
+    header = json.loads(block[LENGTH.size : begin])
+    details = json.loads(header.pop("__metadata__")["request"])
+    texts = details.pop("texts", {})
+    count = details.pop("responses")
+    if type(count) is not int or not 0 <= count <= MOST_RESPONSES:
+        raise ValueError(f"it has {count!r} responses")
+    inputs: dict[str, NDArray[Any]] = {}
+    responses: list[dict[str, NDArray[Any]]] = [{} for _ in range(count)]
+    data = memoryview(block)[begin:]
+    for key, described in header.items():
+        side, _, name = key.partition("/")
+        array = _array(described, texts.get(key), data)
+        if side == "inputs":
+            inputs[name] = array
+        else:
+            index, _, name = name.partition("/")
+            responses[int(index)][name] = array
+    sequence = details.pop("sequence", None)
+    if sequence is not None:
+        correlation_id, first, last = sequence
+        details["sequence"] = (correlation_id, bool(first), bool(last))
+    request = RecordedRequest(arrival=arrival, inputs=inputs, responses=responses, **details)
+    if not isinstance(request.model, str) or not isinstance(request.parameters, dict) or not request.duration_s >= 0:
+        raise ValueError("its details are of other types")
+    return request
+
+
+def _array(described: Mapping[str, Any], text_shape: Sequence[int] | None, data: memoryview) -> NDArray[Any]:
+    begin, end = described["data_offsets"]
+    shape = tuple(described["shape"] if text_shape is None else text_shape)
+    if not all(type(size) is int and size >= 0 for size in (begin, end, *shape)) or not begin <= end <= len(data):
+        raise ValueError(f"a tensor of shape {shape} lies from byte {begin} to {end} of {len(data)}")
+    if text_shape is not None:
+        if prod(shape) > len(data):
+            raise ValueError(f"{len(data)} bytes cannot hold texts of shape {shape}")
+        return decode_bytes(data[begin:end], shape)
+    dtype = _DTYPES[described["dtype"]]
+    if prod(shape) * dtype.itemsize != end - begin:
+        raise ValueError(f"{end - begin} bytes are no {dtype} of shape {shape}")
+    return np.frombuffer(data[begin:end], dtype).reshape(shape) if end > begin else np.empty(shape, dtype)

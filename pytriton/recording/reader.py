@@ -1,0 +1,90 @@
+"""Reads the files of a recording, in the order in which the requests arrived."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from pytriton.recording.format import HEAD, MAGIC, RecordedRequest, RecordingError, checksum, decode
+
+__all__ = ["RecordedFiles", "read"]
+
+CHECKSUM_BYTES = 4
+
+
+class RecordedFiles:
+    """The requests in some files; use it as a context manager.
+
+    The files are checked when they are opened: one that ends within a record, as after a crash, or that is damaged, has
+    the requests before that place.
+
+    Args:
+        paths: Each is read with the older files of its recording, ``PATH.1``, ``PATH.2`` and so on.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        RecordingError: One is no recording.
+
+    Attributes:
+        notes: What is missing of which file.
+    """
+
+    def __init__(self, *paths: str | Path) -> None:
+        self.notes: list[str] = []
+        self._files: list[IO[bytes]] = []
+        self._arrivals = array("d")
+        self._places = array("q")  # file, offset and bytes of each block
+        with ExitStack() as opened:
+            for path in paths:
+                for number in count():
+                    file = Path(f"{path}.{number}") if number else Path(path)
+                    if number and not file.exists():
+                        break
+                    self._files.append(opened.enter_context(open(file, "rb")))
+                    self._scan(file, self._files[-1])
+            self._opened = opened.pop_all()
+        self._order = np.argsort(np.asarray(self._arrivals), kind="stable").tolist()
+
+    def __enter__(self) -> RecordedFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def __len__(self) -> int:
+        return len(self._arrivals)
+
+    def __iter__(self) -> Iterator[RecordedRequest]:
+        for index in self._order:
+            number, offset, size = self._places[3 * index : 3 * index + 3]
+            yield decode(self._arrivals[index], os.pread(self._files[number].fileno(), size, offset))
+
+    def _scan(self, path: Path, file: IO[bytes]) -> None:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise RecordingError(f"{path} is no recording, or one of another version of pytriton")
+        size, end = os.fstat(file.fileno()).st_size, len(MAGIC)
+        while end < size:
+            head = file.read(HEAD.size)
+            length, arrival, expected = HEAD.unpack(head) if len(head) == HEAD.size else (size, 0.0, 0)
+            if end + HEAD.size + length > size:
+                self.notes.append(f"{path} ends within a record, at byte {end} of {size}")
+                return
+            if checksum(head[:-CHECKSUM_BYTES], file.read(length)) != expected or not np.isfinite(arrival):
+                self.notes.append(f"{path} is damaged from byte {end} of {size} on")
+                return
+            self._arrivals.append(arrival)
+            self._places.extend((len(self._files) - 1, end + HEAD.size, length))
+            end += HEAD.size + length
+
+
+def read(paths: str | Path | Sequence[str | Path]) -> Iterator[RecordedRequest]:
+    """The requests of a recording, by their arrival; raises as :class:`RecordedFiles`."""
+    with RecordedFiles(*([paths] if isinstance(paths, (str, Path)) else paths)) as files:
+        yield from files

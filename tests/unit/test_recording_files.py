@@ -1,0 +1,329 @@
+"""Files of recordings: written, rotated, cut off, damaged and hostile."""
+
+import json
+import os
+import random
+import threading
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config import Recording
+from pytriton.recording import RecordedFiles, RecordingError, read
+from pytriton.recording import writer as writing
+from pytriton.recording.format import HEAD, LENGTH, MAGIC, Stored, checksum, decode, encode
+from pytriton.recording.writer import Outbox, RotatingFile
+from pytriton.wire.tensors import SCALAR_TYPES, encode_bytes, tensor
+from tests.server.processes import DEADLINE_S
+
+DETAILS = {"model": "m", "version": 2, "duration_s": 0.25, "responses": 1}
+TEXTS = np.array([[b"a"], [b""], [b"\0long\0"]], object)
+
+
+def stored(name, array):
+    made = tensor(0, array)
+    return Stored(
+        name,
+        made.code,
+        made.shape,
+        b"".join(part if isinstance(part, bytes) else part.tobytes() for part in made.parts),
+    )
+
+
+def a_record(number=0, **details):
+    x = np.array([[number, 2.5]], np.float32)
+    tensors = [stored("inputs/x", x), stored("inputs/s", TEXTS), stored("outputs/0/y", x * 2)]
+    return encode(1000.0 + number, {**DETAILS, "id": str(number), **details}, tensors)
+
+
+def block_of(record):
+    return record[HEAD.size :]
+
+
+def sealed(block, arrival=1.0, length=None):
+    head = HEAD.pack(len(block) if length is None else length, arrival, 0)[:-4]
+    return head + checksum(head, block).to_bytes(4, "little") + block
+
+
+def with_header(change, data=None):
+    """A block whose header was changed."""
+    block = block_of(a_record())
+    (length,) = LENGTH.unpack_from(block)
+    header = json.loads(block[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    return LENGTH.pack(len(text)) + text + (block[8 + length :] if data is None else data)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "day.ptr"
+
+
+def test_a_request_is_read_as_it_was_written(path):
+    details = {"parameters": {"k": 3, "t": "é"}, "sequence": [7, True, False], "batch": 3, "error": ""}
+    path.write_bytes(MAGIC + a_record(5, **details))
+    (request,) = read(path)
+    assert (request.model, request.version, request.id, request.arrival) == ("m", 2, "5", 1005.0)
+    assert (request.duration_s, request.batch, request.parameters) == (0.25, 3, {"k": 3, "t": "é"})
+    assert request.sequence == (7, True, False)
+    assert request.inputs["x"].tolist() == [[5, 2.5]]
+    assert request.inputs["s"].tolist() == TEXTS.tolist()
+    assert request.responses[0]["y"].tolist() == [[10, 5]]
+
+
+@pytest.mark.parametrize("name", [name for name in SCALAR_TYPES if name != "BYTES"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
+def test_each_dtype_and_shape_returns(name, shape):
+    array = np.ones(shape, SCALAR_TYPES[name])
+    record = encode(1.0, {**DETAILS, "responses": 0}, [stored("inputs/a/b", array)])
+    found = decode(1.0, block_of(record)).inputs["a/b"]
+    assert (found.dtype, found.shape, found.tolist()) == (array.dtype, shape, array.tolist())
+
+
+def test_safetensors_reads_a_block():
+    safetensors = pytest.importorskip("safetensors.numpy")
+    found = safetensors.load(block_of(a_record(1)))
+    assert found["inputs/x"].tolist() == [[1, 2.5]]
+    assert bytes(found["inputs/s"]) == encode_bytes(TEXTS)
+
+
+def test_a_file_that_ends_anywhere_has_the_requests_before(path):
+    records = [a_record(number) for number in range(3)]
+    whole = MAGIC + b"".join(records)
+    ends = [len(MAGIC)]
+    for record in records:
+        ends.append(ends[-1] + len(record))
+    for size in range(len(MAGIC), len(whole) + 1):
+        path.write_bytes(whole[:size])
+        with RecordedFiles(path) as files:
+            assert [request.id for request in files] == [str(n) for n in range(sum(end <= size for end in ends) - 1)]
+            assert bool(files.notes) == (size not in ends)
+
+
+def test_a_file_that_is_damaged_anywhere_has_the_requests_before(path):
+    records = [a_record(number) for number in range(2)]
+    whole = MAGIC + b"".join(records)
+    for at in range(len(MAGIC), len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        with RecordedFiles(path) as files:
+            assert len([*files]) == (at >= len(MAGIC) + len(records[0]))
+            assert len(files.notes) == 1
+
+
+def test_requests_of_several_files_come_by_their_arrival(tmp_path):
+    for name, numbers in (("a.ptr", [3, 1]), ("a.ptr.1", [2]), ("b.ptr", [0])):
+        (tmp_path / name).write_bytes(MAGIC + b"".join(map(a_record, numbers)))
+    assert [each.id for each in read([tmp_path / "a.ptr", tmp_path / "b.ptr"])] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\3\4", MAGIC[:-1] + b"\2"])
+def test_another_file_is_no_recording(path, content):
+    path.write_bytes(content)
+    with pytest.raises(RecordingError, match="no recording"):
+        RecordedFiles(path)
+    with pytest.raises(FileNotFoundError):
+        RecordedFiles(path.with_name("none"))
+
+
+@pytest.mark.parametrize("length", [2**64 - 1, 2**63, 2**40, 10**6])
+def test_a_length_beyond_the_file_ends_it(path, length):
+    path.write_bytes(MAGIC + a_record() + sealed(block_of(a_record()), length=length))
+    with RecordedFiles(path) as files:
+        assert len([*files]) == 1
+        assert "ends within a record" in files.notes[0]
+
+
+def test_a_time_that_is_no_number_ends_a_file(path):
+    path.write_bytes(MAGIC + sealed(block_of(a_record()), arrival=float("nan")))
+    with RecordedFiles(path) as files:
+        assert len(files) == 0
+
+
+def _set(key, value):
+    return lambda header: header["inputs/x"].__setitem__(key, value)
+
+
+HOSTILE = {
+    "no bytes": b"",
+    "a header that is longer than the record": LENGTH.pack(2**63) + b"{}",
+    "no JSON": LENGTH.pack(3) + b"{]}",
+    "a list": LENGTH.pack(2) + b"[]",
+    "no metadata": LENGTH.pack(2) + b"{}",
+    "deep JSON": LENGTH.pack(10**5) + b"[" * 10**5,
+    "metadata that are no JSON": with_header(lambda header: header["__metadata__"].update(request="{")),
+    "details of no request": with_header(lambda header: header["__metadata__"].update(request="{}")),
+    "unknown details": with_header(
+        lambda header: header["__metadata__"].update(request=json.dumps({**DETAILS, "other": 1}))
+    ),
+    "a model that is no text": with_header(
+        lambda header: header["__metadata__"].update(request=json.dumps({**DETAILS, "model": 1}))
+    ),
+    "a duration that is no number": with_header(
+        lambda header: header["__metadata__"].update(request=json.dumps({**DETAILS, "duration_s": "1"}))
+    ),
+    "too many responses": with_header(
+        lambda header: header["__metadata__"].update(request=json.dumps({**DETAILS, "responses": 2**40}))
+    ),
+    "offsets beyond the data": with_header(_set("data_offsets", [0, 2**40])),
+    "offsets below 0": with_header(_set("data_offsets", [-8, 0])),
+    "offsets that are swapped": with_header(_set("data_offsets", [8, 0])),
+    "offsets that are no integers": with_header(_set("data_offsets", [0.0, 8.0])),
+    "three offsets": with_header(_set("data_offsets", [0, 4, 8])),
+    "a shape of other bytes": with_header(_set("shape", [1, 3])),
+    "a huge shape": with_header(_set("shape", [2**62, 2**62])),
+    "a huge shape without bytes": with_header(
+        lambda header: header["inputs/x"].update(shape=[0, 2**62, 2**62], data_offsets=[0, 0])
+    ),
+    "a negative shape": with_header(_set("shape", [-1, -2])),
+    "a shape of truths": with_header(_set("shape", [True, 2])),
+    "another dtype": with_header(_set("dtype", "F8_E4M3")),
+    "no dtype": with_header(lambda header: header["inputs/x"].pop("dtype")),
+    "a response that is not there": with_header(lambda header: header.update({"outputs/7/y": header["inputs/x"]})),
+    "a response without a number": with_header(lambda header: header.update({"outputs/y": header["inputs/x"]})),
+    "texts that are cut": with_header(lambda header: header["inputs/s"].update(data_offsets=[8, 20])),
+    "a huge shape of texts": with_header(
+        lambda header: header["__metadata__"].update(
+            request=json.dumps({**DETAILS, "texts": {"inputs/s": [2**40, 2**20]}})
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_record_is_an_error(path, what):
+    path.write_bytes(MAGIC + sealed(HOSTILE[what]))
+    with pytest.raises(RecordingError, match="a record"):
+        [*read(path)]
+
+
+def test_random_damage_to_blocks_is_an_error_or_a_request():
+    block, chance = block_of(a_record()), random.Random(1)
+    for _ in range(3000):
+        changed = bytearray(block)
+        for _ in range(chance.randint(1, 4)):
+            changed[chance.randrange(len(changed))] = chance.randrange(256)
+        with suppress(RecordingError):
+            decode(1.0, bytes(changed[: chance.randint(0, len(changed))] if chance.random() < 0.3 else changed))
+
+
+def test_files_take_turns_and_the_oldest_is_deleted(path):
+    record = a_record()
+    files = RotatingFile(path, len(MAGIC) + 2 * len(record), 3)
+    files.write([a_record(number) for number in range(9)])
+    files.close()
+    names = sorted(each.name for each in path.parent.iterdir())
+    assert names == ["day.ptr", "day.ptr.1", "day.ptr.2"]
+    assert [each.id for each in read(path)] == ["4", "5", "6", "7", "8"]
+    assert {each.stat().st_mode & 0o777 for each in path.parent.iterdir()} == {0o600}
+    assert max(each.stat().st_size for each in path.parent.iterdir()) <= len(MAGIC) + 2 * len(record)
+
+
+def test_one_file_starts_again_and_a_record_that_is_larger_than_a_file_has_its_own(path):
+    files = RotatingFile(path, 16, 1)
+    files.write([a_record(1), a_record(2)])
+    files.close()
+    assert [each.id for each in read(path)] == ["2"]
+    assert [each.name for each in path.parent.iterdir()] == ["day.ptr"]
+
+
+def test_a_file_that_is_there_is_kept_as_an_older_one(path):
+    path.write_bytes(MAGIC + a_record(1))
+    files = RotatingFile(path, 2**20, 2)
+    files.write([a_record(2)])
+    files.close()
+    assert [each.id for each in read(path)] == ["1", "2"]
+
+
+def test_a_link_is_not_followed(path):
+    victim = path.with_name("victim")
+    victim.write_text("as it was")
+    path.symlink_to(victim)
+    files = RotatingFile(path, 2**20, 2)
+    files.write([a_record(2)])
+    files.close()
+    assert victim.read_text() == "as it was"
+    assert not path.is_symlink()
+
+
+def test_a_record_that_could_not_be_written_whole_is_taken_back(path, monkeypatch):
+    files, real = RotatingFile(path, 2**20, 2), os.write
+    files.write([a_record(1)])
+
+    def half(descriptor, data):
+        monkeypatch.setattr(os, "write", full)
+        return real(descriptor, data[: len(data) // 2])
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", half)
+    with pytest.raises(OSError, match="No space"):
+        files.write([a_record(2)])
+    monkeypatch.setattr(os, "write", real)
+    files.write([a_record(3)])
+    files.close()
+    assert [each.id for each in read(path)] == ["1", "3"]
+
+
+def test_a_queue_takes_no_more_than_it_may_and_waits_for_nobody(monkeypatch):
+    monkeypatch.setattr(writing, "MOST_WAITING", 3)
+    monkeypatch.setattr(writing, "MOST_WAITING_BYTES", 100)
+    begun, gate, consumed = threading.Event(), threading.Event(), []
+
+    def consume(items):
+        begun.set()
+        assert gate.wait(DEADLINE_S)
+        consumed.extend(items)
+
+    outbox = Outbox(consume, "test")
+    assert outbox.put(0, 10)
+    assert begun.wait(DEADLINE_S)
+    assert [outbox.put(number, 40) for number in (1, 2, 3)] == [True, True, False]
+    assert [outbox.put(4, 1), outbox.put(5, 1)] == [True, False]
+    gate.set()
+    outbox.close()
+    assert consumed == [0, 1, 2, 4]
+    assert not outbox.put(6, 1)
+
+
+def test_a_consumer_that_fails_gets_the_next_items(caplog):
+    consumed, done = [], threading.Event()
+
+    def consume(items):
+        consumed.extend(items)
+        done.set()
+        raise OSError("the disk is full")
+
+    outbox = Outbox(consume, "test")
+    for number in range(2):
+        done.clear()
+        assert outbox.put(number, 1)
+        assert done.wait(DEADLINE_S)
+    outbox.close()
+    assert consumed == [0, 1]
+    assert caplog.text.count("a recording loses requests") == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"path": ""},
+        {"path": 3},
+        {"share": 0},
+        {"share": 1.5},
+        {"share": True},
+        {"share": "1"},
+        {"share": float("nan")},
+        {"without": "text"},
+        {"without": [1]},
+        {"files": 0},
+        {"file_bytes": 100},
+        {"record_bytes": 2.5},
+    ],
+)
+def test_options_of_a_recording_are_checked(wrong):
+    with pytest.raises(PyTritonBadParameterError, match=next(iter(wrong))):
+        Recording(**{"path": "day.ptr", **wrong})

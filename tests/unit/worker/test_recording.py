@@ -1,0 +1,248 @@
+"""What a recording keeps of the batches of one worker, whatever their form."""
+
+import asyncio
+import json
+from contextlib import aclosing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pytriton.decorators import batch
+from pytriton.decorators.batching import whole_batch_form
+from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.model_config import Recording
+from pytriton.recording import read
+from pytriton.wire.frames import REQUEST, SEQUENCE_END, SEQUENCE_START, Frame, pack, unpack
+from pytriton.wire.tensors import tensor
+from pytriton.worker.inference import Inference, Options
+from pytriton.worker.observation import Observation
+from tests.unit.links import BOTH, CONFIG
+
+DECOUPLED = replace(CONFIG, decoupled=True)
+X = np.arange(12, dtype=np.float32).reshape(6, 2)
+S = np.array([[b"a"], [b""], [b"ccc"], [b"dd"], [b"e"], [b"f" * 300]], object)
+
+
+def a_batch(rows=(1, 2, 3), texts=False, apart=False, **metadata):
+    """One tensor per input for all requests, or apart, as requests of different shapes travel."""
+    frame = Frame(REQUEST, 0, len(rows), None if apart else list(rows), json.dumps(metadata).encode())
+    arrays, tensors = {0: X, **({1: S} if texts else {})}, []
+    for name, array in arrays.items():
+        if not apart:
+            tensors.append(tensor(name, array[: sum(rows)]))
+        for request, count in enumerate(rows if apart else ()):
+            first = sum(rows[:request])
+            tensors.append(tensor(name, array[first : first + count], request))
+    return unpack(memoryview(bytearray(pack(frame, tensors))))
+
+
+class Recorded:
+    """A model that is recorded."""
+
+    def __init__(self, path, function, config=CONFIG, options=None, **recording):
+        self.path, self.config, self.observation = path, config, Observation()
+        self.observation.start_recording(config, Recording(path, **recording))
+        form = whole_batch_form(function)
+        given = config, options or Options(), lambda: None, form
+        self.inference = Inference(function, *given, observation=self.observation)
+
+    def end(self):
+        self.status = self.observation.stop_recording(self.config)
+        return [*read(self.path)]
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    return lambda function, *args, **options: Recorded(tmp_path / "m.ptr", function, *args, **options)
+
+
+def same(requests):
+    return [{"y": request["x"] * 2} for request in requests]
+
+
+@batch
+def whole(x, s=None):
+    y = x * 2
+    x[:] = -1  # a callable may write to its inputs
+    return {"y": y}
+
+
+@pytest.mark.parametrize("function", [same, whole])
+@pytest.mark.parametrize("apart", [False, True])
+def test_each_request_of_a_batch_is_kept_with_its_own_rows(recorded, function, apart):
+    model = recorded(function)
+    model.inference.answer(a_batch(texts=True, apart=apart))
+    found = model.end()
+    assert [each.inputs["x"].tolist() for each in found] == [X[:1].tolist(), X[1:3].tolist(), X[3:].tolist()]
+    assert [each.inputs["s"].tolist() for each in found] == [S[:1].tolist(), S[1:3].tolist(), S[3:].tolist()]
+    answers = [each.responses[0]["y"].tolist() for each in found]
+    assert answers == [(each * 2).tolist() for each in (X[:1], X[1:3], X[3:])]
+    assert {(each.model, each.version, each.batch, each.error, each.is_streamed) for each in found} == {
+        ("m", 1, 3, "", False)
+    }
+    assert all(each.duration_s >= 0 for each in found)
+    assert (model.status.recorded, model.status.dropped, model.status.too_large) == (3, 0, 0)
+    assert model.status.bytes == model.path.stat().st_size - 8
+
+
+def test_outputs_of_texts_are_cut_by_rows(recorded):
+    @batch
+    def both(x, s):
+        return {"y": x, "z": s}
+
+    model = recorded(both, BOTH)
+    model.inference.answer(a_batch(texts=True))
+    answers = [each.responses[0]["z"].tolist() for each in model.end()]
+    assert answers == [S[:1].tolist(), S[1:3].tolist(), S[3:].tolist()]
+
+
+def test_ids_parameters_and_sequences_are_kept_without_secrets(recorded):
+    parameters = {"k": 1, "Authorization": "Bearer t", "cookie": "c", "triton_x": 1, "priority": 2, "hidden": "h"}
+    entry = {"id": "seven", "parameters": parameters, "sequence": [3, SEQUENCE_START | SEQUENCE_END]}
+    model = recorded(same, without=["hidden"])
+    model.inference.answer(a_batch((1, 1), **{"1": entry}))
+    first, second = model.end()
+    assert (first.id, first.parameters, first.sequence) == ("", {}, None)
+    assert (second.id, second.parameters, second.sequence) == ("seven", {"k": 1}, (3, True, True))
+    assert b"Bearer" not in model.path.read_bytes()
+
+
+def test_what_is_left_out_is_not_in_the_file(recorded):
+    model = recorded(same, without=["s", "id"])
+    model.inference.answer(a_batch(texts=True, **{"0": {"id": "seven"}}))
+    first, *_ = model.end()
+    assert ([*first.inputs], first.id, first.lacks_inputs) == (["x"], "", True)
+    assert b"fff" not in model.path.read_bytes()
+    assert b"seven" not in model.path.read_bytes()
+
+
+def test_outputs_that_are_left_out_leave_the_responses(recorded):
+    model = recorded(same, without=["y"])
+    model.inference.answer(a_batch())
+    assert [(each.lacks_inputs, [*each.responses]) for each in model.end()] == [(False, [{}])] * 3
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_a_batch_that_fails_is_kept_unless_its_requests_come_again(recorded, isolate):
+    def failing(requests):
+        raise ValueError("no")
+
+    model = recorded(failing, CONFIG, Options(isolate_errors=isolate))
+    model.inference.answer(a_batch())
+    model.inference.answer(a_batch((1,)))
+    assert [(each.error, each.batch, [*each.responses]) for each in model.end()] == [
+        *([] if isolate else [("ValueError: no", 3, [])] * 3),
+        ("ValueError: no", 1, []),
+    ]
+
+
+def test_one_request_of_a_batch_may_fail(recorded):
+    model = recorded(lambda requests: [same(requests)[0], ValueError("no"), same(requests)[2]])
+    model.inference.answer(a_batch())
+    assert [(each.error, len(each.responses)) for each in model.end()] == [("", 1), ("ValueError: no", 0), ("", 1)]
+
+
+def two(requests):
+    yield same(requests)
+    yield same(requests)
+
+
+async def two_async(requests):
+    yield same(requests)
+    yield same(requests)
+
+
+async def answers_of(inference, frame):
+    async with aclosing(inference.stream_async(frame)) as replies:
+        return [reply async for reply in replies]
+
+
+@pytest.mark.parametrize("function", [two, two_async])
+def test_all_responses_of_a_stream_are_kept(recorded, function):
+    model = recorded(function, DECOUPLED)
+    if function is two:
+        replies = model.inference.stream(a_batch())
+        assert [next(replies)[0].more for _ in range(3)] == [True, True, False]
+        replies.close()
+    else:
+        assert len(asyncio.run(answers_of(model.inference, a_batch()))) == 3
+    found = model.end()
+    assert [len(each.responses) for each in found] == [2, 2, 2]
+    assert found[1].responses[1]["y"].tolist() == (X[1:3] * 2).tolist()
+    assert {(each.is_streamed, each.is_cancelled) for each in found} == {(True, False)}
+
+
+def test_a_stream_that_is_closed_early_is_cancelled(recorded):
+    model = recorded(two, DECOUPLED)
+    replies = model.inference.stream(a_batch((1,)))
+    next(replies)
+    replies.close()
+    (found,) = model.end()
+    assert (found.is_cancelled, len(found.responses)) == (True, 1)
+
+
+def test_a_coroutine_that_is_cancelled_is_so_recorded(recorded):
+    async def cancelled(requests):
+        raise asyncio.CancelledError
+
+    model = recorded(cancelled)
+    asyncio.run(answers_of(model.inference, a_batch((1,))))
+    (found,) = model.end()
+    assert found.is_cancelled
+
+
+def test_a_request_that_is_too_large_is_counted(recorded):
+    model = recorded(same, record_bytes=1024)
+    model.inference.answer(a_batch((6,)))
+    wide = Frame(REQUEST, 0, 1, [1])
+    data = pack(wide, [tensor(0, np.zeros((1, 1000), np.float32))])
+    model.inference.answer(unpack(memoryview(bytearray(data))))
+    assert (len(model.end()), model.status.too_large, model.status.dropped) == (1, 1, 0)
+
+
+def test_a_share_of_the_requests_is_chosen_wherever_they_are_in_a_batch(recorded):
+    model = recorded(same, share=0.1)
+    for _ in range(1000):
+        model.inference.answer(a_batch((1, 1, 1, 1)))
+    found = model.end()
+    assert 250 < len(found) < 550  # 400, with a standard deviation of 19
+    places = [X[:4].tolist().index(each.inputs["x"][0].tolist()) for each in found]
+    assert min(places.count(place) for place in range(4)) > 50
+
+
+def test_a_request_that_makes_no_sense_fails_as_without_a_recording(recorded):
+    model = recorded(same)
+    frame = a_batch((1,))
+    frame.rows = [1, 1]  # of one request
+    frame.requests = 2
+    with_recording = model.inference.answer(frame)
+    assert with_recording is not None
+    model.end()
+
+
+def test_a_model_has_one_recording_and_a_file_too(tmp_path):
+    observation, other = Observation(), replace(CONFIG, model_version=2)
+    observation.start_recording(CONFIG, Recording(tmp_path / "m.ptr"))
+    with pytest.raises(PyTritonInvalidOperationError, match="recorded already"):
+        observation.start_recording(CONFIG, Recording(tmp_path / "n.ptr"))
+    with pytest.raises(PyTritonInvalidOperationError, match="another recording"):
+        observation.start_recording(other, Recording(tmp_path / "m.ptr"))
+    with pytest.raises(PyTritonInvalidOperationError, match="cannot be recorded"):
+        observation.start_recording(other, Recording(tmp_path / "none" / "m.ptr"))
+    assert observation.stop_recording(CONFIG).recorded == 0
+    assert observation.stop_recording(CONFIG) is None
+    assert observation.is_idle()
+
+
+def test_a_disk_that_is_full_loses_records_and_no_requests(recorded, monkeypatch):
+    model = recorded(same)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pytriton.recording.writer.os.write", full)
+    reply, _ = model.inference.answer(a_batch())
+    assert not reply.metadata
+    assert model.end() == []
+    assert (model.status.recorded, model.status.dropped) == (0, 3)
