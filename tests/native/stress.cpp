@@ -89,6 +89,7 @@ void live_scheduled(const std::string& path, uint64_t requests, Random& random) 
   policy.most_rows = kMostRequests;
   if (up_to(random, 2) == 0) policy.preferred_rows = {2};
   if (up_to(random, 2) == 0) policy.delay = std::chrono::microseconds(200);
+  if (up_to(random, 2) == 0) policy.target = std::chrono::milliseconds(20);
   const auto arrivals = std::make_shared<Arrivals>();
   int64_t waiting = 0;
   auto scheduler = std::make_unique<Scheduler>(

@@ -103,11 +103,12 @@ void ConcurrentExecutor::pass_error_on(const Reply& reply, const BatchPointer& b
   const bool was_in_flight = forget(reply.frame.number) != nullptr;
   if (!status.isolate || batch->requests().size() == 1) return batch->fail(status.code, status.message);
   if (!was_in_flight) return;  // whoever took it out fails it
+  const std::vector<BatchPointer> alone = batch->alone();
   {
     const std::lock_guard lock(mutex_);
-    failed_.push_back(batch);
+    failed_.insert(failed_.end(), alone.begin(), alone.end());
   }
-  to_watch_.notify_all();
+  can_repeat_.notify_all();
 }
 
 // Waits until memory is not short, if it is time to look; false if that takes too long, or the model ends.
@@ -123,7 +124,7 @@ bool ConcurrentExecutor::has_memory(const Reply& reply) {
       return false;
     }
     std::unique_lock closing(mutex_);
-    if (changed_.wait_for(closing, kPause, [this] { return closing_; })) return false;
+    if (closed_.wait_for(closing, kPause, [this] { return closing_; })) return false;
   }
   return true;
 }
@@ -137,9 +138,8 @@ BatchPointer ConcurrentExecutor::forget(uint32_t number) {
     if (found == batches_.end()) return nullptr;
     batch = std::move(found->second);
     batches_.erase(found);
-    ++slots_;
   }
-  changed_.notify_all();
+  add_slots(1);
   if (!batch->is_repeated) {
     const uint64_t now = now_ns();
     ignore(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, batch->size(), batch->times.start,
