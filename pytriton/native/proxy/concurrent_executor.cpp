@@ -56,7 +56,7 @@ void ConcurrentExecutor::close() {
 
 void ConcurrentExecutor::execute(Requests requests) {
   const auto batch = std::make_shared<Batch>(std::move(requests), model_, false, cancelled_);
-  if (waited_ || !model_.has_sequences) batch->forget_cancelled();
+  if (waited_ || !model_.has_sequences) batch->remove_cancelled();
   if (batch->is_done()) return;
   take_slot();
   submit(batch);
@@ -150,7 +150,7 @@ void ConcurrentExecutor::hand_over(const BatchPointer& batch, Outgoing& frame, b
 void ConcurrentExecutor::fail_unsent(const BatchPointer& batch, const Outgoing* known, Code code,
                                      const std::string& message) {
   if (known) {
-    forget(known->number);
+    remove(known->number);
   } else {
     add_slots(1);
   }
@@ -222,9 +222,9 @@ void ConcurrentExecutor::drop_cancelled_in_flight() {
     for (const auto& [number, batch] : old) {
       batch->drop_cancelled();
       const bool is_done = batch->is_done();
-      if (batch->untold.empty() && !is_done) continue;
-      Outgoing frame = cancellation(number, batch->requests().size(), batch->untold, is_done);
-      if (batch->channel->send_at_once(frame)) batch->untold.clear();
+      if (batch->unsent_cancellations.empty() && !is_done) continue;
+      Outgoing frame = cancellation(number, batch->requests().size(), batch->unsent_cancellations, is_done);
+      if (batch->channel->send_at_once(frame)) batch->unsent_cancellations.clear();
     }
   } catch (const PeerGone&) {  // the reader sees it too
   } catch (const std::exception& error) {

@@ -49,11 +49,11 @@ class ConcurrentExecutor : public Executor, private ReplyHandler {
   void read(const std::shared_ptr<Channel>& channel);
   void handle(Channel& channel, const Reply& reply) noexcept override;
   void worker_gone(Channel& channel) noexcept override;
-  bool pass_on(Channel& channel, const Reply& reply);
-  void pass_error_on(const Reply& reply, const BatchPointer& batch);
+  bool handle_reply(Channel& channel, const Reply& reply);
+  void handle_error(const Reply& reply, const BatchPointer& batch);
   bool has_memory(const Reply& reply);
   void fail_batches(const Channel* channel, const std::string& reason);  // null: of any
-  BatchPointer forget(uint32_t number);
+  BatchPointer remove(uint32_t number);
 
   void repeat();
   void watch();
