@@ -50,10 +50,11 @@ class End {
 
   void answer(uint32_t number, const std::vector<float>& values) const {
     Outgoing frame = reply(Kind::response, number, 1);
-    const uint64_t size = values.size() * sizeof values[0];
+    const uint64_t size = values.size() * sizeof(float);
     frame.has_rows = true;
     frame.rows = {1};
-    frame.tensors.push_back({0, kWholeBatch, 11, {1, static_cast<int64_t>(values.size())}, size, {{&values[0], size}}});
+    frame.tensors.push_back(
+        {0, kWholeBatch, 11, {1, static_cast<int64_t>(values.size())}, size, {{values.data(), size}}});
     send(frame);
   }
 
@@ -74,7 +75,7 @@ class End {
   }
 
   void receive(std::vector<char>& message, Frame& frame) const {
-    message.resize(kMostMessageBytes);
+    message.resize(kMaxMessageBytes);
     const ssize_t length = recv(socket_.get(), message.data(), message.size(), 0);
     if (length <= 0) broken("the proxy sends a frame");
     unpack({message.data(), static_cast<size_t>(length)}, frame);
@@ -183,10 +184,11 @@ void check_that_a_request_may_be_cancelled_while_it_waits_for_a_slot(const std::
 void check_that_a_request_may_be_cancelled_while_others_cannot_be_sent_again(const std::string& path) {
   constexpr uint32_t kRequests = 40;
   constexpr size_t kColumns = 7000;  // are sent within the frame
-  Pair pair(path, 2 * kRequests);
+  Pair pair(path, int64_t{2} * kRequests);
   const std::unique_ptr<End> worker = pair.worker.get();
   const TicketPointer hanging = ticket(1);
   std::vector<TicketPointer> together;
+  together.reserve(kRequests);
   for (uint32_t index = 0; index < kRequests; ++index) together.push_back(ticket(static_cast<float>(index), kColumns));
   pair.executor->execute(batch({hanging}));
   pair.executor->execute(batch(together));

@@ -21,7 +21,8 @@ class Batch {
   bool is_sent = false;              // likewise; until then, it may still be sent over another one
   const std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
   Times times;
-  std::vector<size_t> unsent_cancellations;  // of cancelled requests, that the worker does not know of; the watcher's alone
+  std::vector<size_t>
+      unsent_cancellations;  // of cancelled requests, that the worker does not know of; the watcher's alone
 
   // As they were handed over; those that are done may be among them.
   const Requests& requests() const { return requests_; }

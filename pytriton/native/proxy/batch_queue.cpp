@@ -6,7 +6,7 @@ namespace pytriton {
 
 namespace {
 constexpr uint64_t kMaxPadding = 64 << 20;  // bytes of a batch
-constexpr size_t kSimilarWindow = 1024;        // requests at the front of the queue
+constexpr size_t kSimilarWindow = 1024;     // requests at the front of the queue
 
 template <typename Values>
 bool contains(const Values& values, uint64_t value) {

@@ -27,7 +27,7 @@ struct BatchPolicy {
   std::vector<uint64_t> preferred_rows;
   std::chrono::microseconds delay{0};     // of the first request, until the batch leaves
   std::chrono::milliseconds patience{5};  // of a batch, with requests that were announced
-  uint64_t max_cost = UINT64_MAX;        // of a batch; below, requests of similar costs are merged
+  uint64_t max_cost = UINT64_MAX;         // of a batch; below, requests of similar costs are merged
   std::chrono::microseconds target{0};    // for a share of the requests, from when they come to their answers
   double share = 1;
 };

@@ -7,7 +7,7 @@ namespace pytriton {
 
 namespace {
 constexpr double kFaster = 0.8, kSlower = 1.25;     // changes below are noise
-constexpr double kMuchBetter = 0.5;                     // of the error with rows; then cost explains the times
+constexpr double kMuchBetter = 0.5;                 // of the error with rows; then cost explains the times
 constexpr double kShortest = 1e-7, kLongest = 1e5;  // seconds
 
 size_t bin_of(uint64_t cost) {

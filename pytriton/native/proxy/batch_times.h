@@ -1,9 +1,9 @@
 // How long a model's batches take, learned from those that were answered.
 //
 // Batches are sorted into bins by their cost, each twice as wide as the one before. A bin remembers the last ones only,
-// and its median is a point of a straight line: time = fixed + per_unit * units, where units are rows, or the cost if that
-// explains the times better. All points move at once when the last batches say that the callable has become faster or
-// slower; a bin without a batch between two such changes is forgotten.
+// and its median is a point of a straight line: time = fixed + per_unit * units, where units are rows, or the cost if
+// that explains the times better. All points move at once when the last batches say that the callable has become faster
+// or slower; a bin without a batch between two such changes is forgotten.
 #pragma once
 
 #include <array>

@@ -62,7 +62,7 @@ void check_peer(int socket, const std::string& path) {
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) fail("getsockopt");
   if (peer.uid == 0 || peer.uid == geteuid()) return;
   throw WrongUser(path + " is served by process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid) +
-                 "; that has to be a process of the server's user");
+                  "; that has to be a process of the server's user");
 }
 
 union Ancillary {  // room for one descriptor

@@ -9,8 +9,8 @@ namespace pytriton {
 namespace {
 constexpr double kMinMargin = 0.7;
 constexpr double kStep = 0.05;          // of the margin, for a late answer
-constexpr double kMinFactor = 0.8;    // of the margin, for a batch
-constexpr double kMaxExcess = 0.25;    // of the time; beyond, the callable is too irregular to plan for
+constexpr double kMinFactor = 0.8;      // of the margin, for a batch
+constexpr double kMaxExcess = 0.25;     // of the time; beyond, the callable is too irregular to plan for
 constexpr double kGrowth = 4;           // from the largest batch before
 constexpr double kHardlyLonger = 1.25;  // than the smallest batch
 }  // namespace

@@ -42,8 +42,8 @@ class LatencyTarget {
   const double target_, share_;
   const BatchSize max_;
   BatchTimes times_;
-  double excess_ = 0;            // of the last batches, at the share
-  bool was_irregular_ = false;   // the last batch
+  double excess_ = 0;           // of the last batches, at the share
+  bool was_irregular_ = false;  // the last batch
   double margin_ = kMaxMargin;  // of the target is used; less when more answers were late than may be
 };
 

@@ -1,13 +1,14 @@
 #include "scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "../frames/handles.h"
 
 namespace pytriton {
 
 namespace {
-constexpr size_t kMinEnough = 8;       // requests
+constexpr size_t kMinEnough = 8;         // requests
 constexpr size_t kDecayInterval = 1000;  // requests until peak_pending_ falls
 constexpr int kPauseShare = 10;          // a slow callable's time is divided by
 constexpr auto kLongestPause = std::chrono::milliseconds(20);

@@ -63,7 +63,9 @@ void SerialExecutor::exchange(Requests& requests, Times& times) {
   if (!times.compute_start) times.compute_start = now_ns();
   Exchange exchange{requests, times, frame.number, frame.requests};
   const Current current(exchange_, exchange);
-  const WorkerConnection::OnConnection on_connection = [&](const std::shared_ptr<Channel>& next) { exchange.channel = next.get(); };
+  const WorkerConnection::OnConnection on_connection = [&](const std::shared_ptr<Channel>& next) {
+    exchange.channel = next.get();
+  };
   std::shared_ptr<Channel> channel =
       worker_->send(frame, on_connection);  // which has the answer, if the worker is in this process
   for (bool is_first = true; !exchange.is_over;) {
