@@ -1,12 +1,13 @@
 """Several batches at a time: ``execute`` returns at once, and responses go through senders when they arrive.
 
 For decoupled models, which send any number of responses per request, and for ``async def`` callables, which work on
-several batches at once. Three threads share the work:
+several batches at once. Four threads share the work:
 
     the server's   ``execute``: sends batches, and waits while the limit of batches in flight is reached, so that the
                    server queues, merges and prioritises the rest
     reader         passes replies on; while the server takes them slowly, the worker makes them slowly
-    watcher        notices requests that clients have cancelled, and repeats requests that failed together
+    repeater       sends requests that failed together again, each alone
+    watcher        notices requests that clients have cancelled
 
 The server takes replies faster than a slow client reads them, and keeps them in memory, without limit. So streams
 pause while memory is short, and fail if that lasts.
@@ -53,13 +54,11 @@ class Slots:
         self._limit = self._free = limit  # below 0 after the limit was lowered
         self._changed = threading.Condition()
 
-    def acquire(self, timeout: float | None = None) -> bool:
-        """Wait for one; False at the timeout, in seconds."""
+    def acquire(self) -> None:
+        """Wait for one."""
         with self._changed:
-            if not self._changed.wait_for(self._is_one_free, timeout):
-                return False
+            self._changed.wait_for(self._is_one_free)
             self._free -= 1
-            return True
 
     def wait(self) -> float:
         """Wait until one is free; returns the seconds that it took."""
@@ -103,14 +102,18 @@ class ConcurrentExecutor:
         self._memory = Memory()
         self._unchecked_bytes = 0
         self._waited = False
-        self._failed: queue.SimpleQueue[PendingBatch | None] = queue.SimpleQueue()
+        self._to_repeat: queue.SimpleQueue[PendingBatch | None] = queue.SimpleQueue()
+        self._waiting: list[PendingBatch] = []  # those of the queue, and the one that waits for a slot
+        self._closing = threading.Event()
         worker.has_reader = True
         self._start_reader(worker.channel)
+        threading.Thread(target=self._repeat, name="pytriton-repeater", daemon=True).start()
         threading.Thread(target=self._watch, name="pytriton-watcher", daemon=True).start()
 
     def close(self) -> None:
         """Close the connection; the worker learns that no batch is in flight."""
-        self._failed.put(None)
+        self._closing.set()
+        self._to_repeat.put(None)
         self._worker.channel.say_goodbye()
         self._worker.channel.shutdown()
 
@@ -195,7 +198,10 @@ class ConcurrentExecutor:
         else:
             status = status_of(reply)
             if status["isolate"]:
-                self._failed.put(batch)
+                for alone in batch.alone():
+                    with self._lock:
+                        self._waiting.append(alone)
+                    self._to_repeat.put(alone)
             else:
                 batch.fail(message_of(status), status["code"])
         if not reply.more:
@@ -240,27 +246,30 @@ class ConcurrentExecutor:
             self._slots.release()
         batch.fail(message, code)
 
-    def _watch(self) -> None:
-        pause_s = WATCH_S
-        while True:
-            try:
-                failed = self._failed.get(timeout=pause_s)
-            except queue.Empty:
-                pause_s = self._drop_cancelled()
-                continue
-            if failed is None:
-                return
-            for batch in failed.alone():
-                while not self._slots.acquire(timeout=pause_s):
-                    pause_s = self._drop_cancelled()
+    def _repeat(self) -> None:
+        while (batch := self._to_repeat.get()) is not None:
+            self._slots.acquire()
+            with self._lock:
+                self._waiting.remove(batch)
+            if batch.is_done():  # it was cancelled
+                self._slots.release()
+            else:
                 self._submit(batch)
 
+    def _watch(self) -> None:
+        pause_s = WATCH_S
+        while not self._closing.wait(pause_s):
+            pause_s = self._drop_cancelled()
+
     def _drop_cancelled(self) -> float:
-        """Send the worker the requests that were cancelled; returns the seconds until the next check."""
+        """Answer requests that were cancelled, and tell the worker; returns the seconds until the next check."""
         start = time.monotonic()
         self._worker.channel.release(at_once=True)
         with self._lock:
+            waiting = list(self._waiting)
             batches = [(number, batch) for number, batch in self._batches.items() if batch.since < start - WATCH_S]
+        for batch in waiting:
+            batch.drop_cancelled()
         for number, batch in batches:
             if batch.channel is None or not batch.is_sent:
                 continue

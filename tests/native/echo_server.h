@@ -39,7 +39,7 @@ class TestExchange final : public pytriton::http::Exchange {
   void end() override;
   size_t unsent() const override { return 0; }
   void on_disconnect(std::function<void()> cancel) override;
-  void together(std::function<void()> task) override { task(); }
+  void defer(std::function<void()> task) override { task(); }
   void retain() override { ++references_; }
   void release() override { --references_; }
 

@@ -16,7 +16,7 @@ namespace {
 
 using namespace pytriton;
 
-constexpr uint32_t kMostRequests = 4;
+constexpr uint32_t kMaxRequests = 4;
 constexpr size_t kMemoryBytes = 256 << 10;
 
 // A connection whose other end is ours.
@@ -64,7 +64,7 @@ Requests calls(uint32_t requests) {
   Requests result;
   for (; requests > 0; --requests) {
     std::vector<std::string> wanted = {"strings", "floats", "integers"};
-    if (requests == kMostRequests) wanted.pop_back();
+    if (requests == kMaxRequests) wanted.pop_back();
     TRITONBACKEND_Request* request = make_request(std::make_shared<Ticket>(std::vector<float>(1)), std::move(wanted));
     result.push_back(std::make_shared<Request>(request, nullptr, requests % 2));
   }
@@ -96,7 +96,7 @@ void read_strings(std::string_view sent, uint64_t elements) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Connection connection;
-  if (size < 2 || size > kMostMessageBytes) return 0;
+  if (size < 2 || size > kMaxMessageBytes) return 0;
   read_strings({reinterpret_cast<const char*>(data) + 1, size - 1}, data[0] / 2);
   if (data[0] % 2) {
     connection.spill(data + 1, size - 1);
@@ -106,7 +106,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     Reply reply;
     connection.channel->receive(reply);
-    if (reply.frame.kind == Kind::response && reply.frame.requests <= kMostRequests) {
+    if (reply.frame.kind == Kind::response && reply.frame.requests <= kMaxRequests) {
       answer(reply, calls(reply.frame.requests));
     } else if (reply.frame.kind == Kind::error) {
       status_of(reply);

@@ -16,7 +16,7 @@ using namespace pytriton::http;
 class TestCaller final : public Caller {
  public:
   void on_disconnect(std::function<void()>) override {}
-  void together(std::function<void()> task) override { task(); }
+  void defer(std::function<void()> task) override { task(); }
   void retain() override { ++references_; }
   void release() override { --references_; }
   bool is_free() const { return references_ == 0; }

@@ -226,7 +226,7 @@ class Conversation {
   std::string_view bytes_;
   size_t first_ = 0;
   Descriptor client_;
-  std::weak_ptr<Served> connection_;
+  std::weak_ptr<ClientConnection> connection_;
   std::string received_;
   int turns_ = 0;
 };

@@ -30,11 +30,11 @@ struct Answer {
 Answer ask(const std::string& model, const char* action, const std::string& body, std::vector<Header> headers = {}) {
   TestExchange exchange(body, std::move(headers));
   std::atomic<bool> is_left{false};
-  const Leave leave = [&] { is_left = true; };
+  const Fallback fall_back = [&] { is_left = true; };
   if (!std::strcmp(action, "infer")) {
-    infer_v2(nullptr, exchange, {model, -1}, leave);
+    infer_v2(nullptr, exchange, {model, -1}, fall_back);
   } else {
-    generate(nullptr, exchange, {model, -1}, !std::strcmp(action, "generate_stream"), leave);
+    generate(nullptr, exchange, {model, -1}, !std::strcmp(action, "generate_stream"), fall_back);
   }
   exchange.wait_unless(is_left);
   if (is_left) return {0, "", "", ""};

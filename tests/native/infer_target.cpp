@@ -51,11 +51,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   TestExchange exchange(std::string(reinterpret_cast<const char*>(data) + kChoice, size - kChoice), std::move(headers));
   const Target target{action == 3 ? "stream" : "echo", -1};
   bool is_left = false;
-  const Leave leave = [&] { is_left = true; };
+  const Fallback fall_back = [&] { is_left = true; };
   if (action < 2) {
-    infer_v2(nullptr, exchange, target, leave);
+    infer_v2(nullptr, exchange, target, fall_back);
   } else {
-    generate(nullptr, exchange, target, action == 3, leave);
+    generate(nullptr, exchange, target, action == 3, fall_back);
   }
   if (!is_left) {
     exchange.wait();

@@ -38,13 +38,13 @@ void call(unsigned seed, int requests) {
     std::thread leaver;
     if (random() % 2) leaver = std::thread([&] { exchange.disconnect(); });
     const Target target{kind == 3 || kind == 5 ? "stream" : random() % 8 ? "echo" : "none", -1};
-    const Leave leave = [] { broken("a right request is left"); };
+    const Fallback fall_back = [] { broken("a right request is left"); };
     if (kind < 2) {
-      infer_v2(nullptr, exchange, target, leave);
+      infer_v2(nullptr, exchange, target, fall_back);
     } else if (kind < 4) {
-      generate(nullptr, exchange, target, kind == 3, leave);
+      generate(nullptr, exchange, target, kind == 3, fall_back);
     } else {
-      require(predict(nullptr, exchange, target, leave), "requests are answered");
+      require(predict(nullptr, exchange, target, fall_back), "requests are answered");
     }
     exchange.wait();
     if (leaver.joinable()) leaver.join();

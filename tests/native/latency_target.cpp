@@ -18,7 +18,7 @@ namespace {
 using namespace pytriton;
 
 constexpr double kTarget = 0.05, kShare = 0.99;
-constexpr uint64_t kMostRows = 64;
+constexpr uint64_t kMaxRows = 64;
 constexpr uint64_t kRowCost = 100;
 
 struct Arrival {
@@ -40,7 +40,7 @@ struct Load {
 
 // What a batcher is told to do; a LatencyTarget in place of that if it is given.
 struct Batcher {
-  uint64_t most_rows = kMostRows;
+  uint64_t max_rows = kMaxRows;
   double delay = 0, timeout = 1e9;  // in the queue, after which requests are refused
 };
 
@@ -109,7 +109,7 @@ Outcome run(const Load& load, const Batcher& batcher, LatencyTarget* target) {
     size_t count = 0;
     uint64_t rows = 0;
     for (const Arrival& each : queue) {
-      const bool fits = rows + each.rows <= batcher.most_rows && (!target || target->allows(size_of(rows + each.rows)));
+      const bool fits = rows + each.rows <= batcher.max_rows && (!target || target->allows(size_of(rows + each.rows)));
       if (count && !fits) break;
       ++count;
       rows += each.rows;
@@ -119,13 +119,13 @@ Outcome run(const Load& load, const Batcher& batcher, LatencyTarget* target) {
       drop_first();
       continue;
     }
-    if (!target && rows < batcher.most_rows && now < queue.front().at + batcher.delay && next < arrivals.size()) {
+    if (!target && rows < batcher.max_rows && now < queue.front().at + batcher.delay && next < arrivals.size()) {
       now = std::min(queue.front().at + batcher.delay, arrivals[next].at);
       continue;
     }
     const double took = service(load, rows, now, random);
     busy_until = now + took;
-    expected_until = now + (target && target->times().is_known() ? target->times().typical(size_of(rows)) : 0);
+    expected_until = now + (target && target->times().is_known() ? target->times().expected(size_of(rows)) : 0);
     std::vector<Arrival> batch(queue.begin(), queue.begin() + static_cast<ptrdiff_t>(count));
     queue.erase(queue.begin(), queue.begin() + static_cast<ptrdiff_t>(count));
     waiting -= rows;
@@ -181,13 +181,13 @@ std::vector<Load> loads() {
 
 // Of a callable whose times jump, after one large batch that is never repeated.
 bool stay_finite(uint64_t seed) {
-  LatencyTarget target(kTarget, kShare, size_of(kMostRows));
+  LatencyTarget target(kTarget, kShare, size_of(kMaxRows));
   std::mt19937_64 random(seed);
   std::bernoulli_distribution is_slow(0.5);
-  target.answered(size_of(kMostRows), 0.01, {});
+  target.answered(size_of(kMaxRows), 0.01, {});
   for (int batch = 0; batch < 300'000; ++batch) target.answered(size_of(1), is_slow(random) ? 0.1 : 0.001, {});
   for (int batch = 0; batch < 100; ++batch) target.answered(size_of(1), 0.01, {});
-  const double usual = target.times().typical(size_of(1));
+  const double usual = target.times().expected(size_of(1));
   return usual > 0.005 && usual < 0.02 && target.refuses(size_of(1), size_of(100'000), 0.01, 1);
 }
 
@@ -197,7 +197,7 @@ int main() {
   bool is_met = stay_finite(7);
   if (!is_met) std::puts("the learned times are beyond all bounds");
   for (const Load& load : loads()) {
-    LatencyTarget target(kTarget, kShare, size_of(kMostRows));
+    LatencyTarget target(kTarget, kShare, size_of(kMaxRows));
     const Outcome outcome = run(load, {}, &target);
     const double best = best_of_grid(load);
     const double ratio = outcome.in_time / best;

@@ -47,7 +47,7 @@ class Notes : public BatchWorker {
       answered = record;
     }
     scheduler.answered(answered, took);
-    scheduler.serve(*this);
+    scheduler.dispatch(*this);
   }
 
   void wait_sent(size_t batches) {
@@ -165,7 +165,7 @@ void a_request_that_is_repeated_alone_comes_before_the_others() {
   test.request();
   std::vector<QueuedRequest> again{test.make(), test.make()};
   for (QueuedRequest& each : again) each.is_repeated = true;
-  test.scheduler.repeat(std::move(again));
+  test.scheduler.requeue(std::move(again));
   test.worker.answer(test.scheduler);
   EXPECT(test.worker.reason() == Reason::repeated);
   test.worker.answer(test.scheduler);
@@ -394,7 +394,7 @@ void a_late_request_leaves_its_place_to_others_only_if_they_are_more_than_a_batc
 
 void a_batch_costs_no_more_than_allowed_and_has_requests_of_similar_costs() {
   BatchPolicy policy = rows(8);
-  policy.most_cost = 100;
+  policy.max_cost = 100;
   Case test(policy);
   test.request();
   for (const uint64_t cost : {50, 10, 200, 12, 49, 11, 10}) test.request(1, "", cost);
@@ -405,7 +405,7 @@ void a_batch_costs_no_more_than_allowed_and_has_requests_of_similar_costs() {
 
 void requests_whose_padding_would_take_much_memory_are_not_merged() {
   BatchPolicy policy = rows(8);
-  policy.most_cost = 100;
+  policy.max_cost = 100;
   Case test(policy);
   test.request();
   for (const uint64_t bytes : {uint64_t{1} << 20, uint64_t{40} << 20, uint64_t{40} << 20, uint64_t{1}}) {

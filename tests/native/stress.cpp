@@ -86,9 +86,10 @@ void live_scheduled(const std::string& path, uint64_t requests, Random& random) 
   Model model = description(false);
   model.has_various_shapes = true;
   BatchPolicy policy;
-  policy.most_rows = kMostRequests;
+  policy.max_rows = kMaxRequests;
   if (up_to(random, 2) == 0) policy.preferred_rows = {2};
   if (up_to(random, 2) == 0) policy.delay = std::chrono::microseconds(200);
+  if (up_to(random, 2) == 0) policy.target = std::chrono::milliseconds(20);
   const auto arrivals = std::make_shared<Arrivals>();
   int64_t waiting = 0;
   auto scheduler = std::make_unique<Scheduler>(
@@ -116,7 +117,7 @@ void live_scheduled(const std::string& path, uint64_t requests, Random& random) 
       if (up_to(own, 20) == 0) std::this_thread::sleep_for(kPause / 10);
       std::vector<QueuedRequest> call(1, queued_request(ticket, model));
       scheduler->enqueue(std::move(call));
-      if (up_to(own, 20) == 0) scheduler->step_aside();
+      if (up_to(own, 20) == 0) scheduler->park();
     }
   };
   std::thread other(hand_over, random());
@@ -146,7 +147,7 @@ void live(const std::string& path, bool streams, bool decoupled, uint64_t batche
   for (; batches > 0; --batches) {
     const uint64_t columns = kColumns[up_to(random, kColumns.size() - 1)];
     Requests calls;
-    for (uint64_t requests = 1 + up_to(random, kMostRequests - 1); requests > 0; --requests) {
+    for (uint64_t requests = 1 + up_to(random, kMaxRequests - 1); requests > 0; --requests) {
       const auto ticket =
           std::make_shared<Ticket>(std::vector<float>(columns, static_cast<float>(up_to(random, 1 << 20))));
       clients.add(ticket);

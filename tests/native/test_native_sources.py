@@ -62,8 +62,8 @@ def test_frames_are_written_and_read_as_in_python(folders):
     run(build(folders, "golden_frames", ADDRESSES), SOURCE / "golden_frames.txt")
 
 
-def test_a_worker_answers_no_batch_that_another_connection_has(folders):
-    run(build(folders, "connections", ADDRESSES), ".")
+def test_batches_in_flight_are_answered_or_cancelled_whatever_else_the_worker_has(folders):
+    run(build(folders, "batches_in_flight", ADDRESSES), ".")
 
 
 def test_batches_leave_as_the_scheduler_says(folders):

@@ -51,12 +51,12 @@ class Conversation {
   }
 
  private:
-  // Reads nothing, though the socket gets full, until clients have given up all that was sent, as what is being sent is
-  // not among that, or the proxy has; it may be waiting for another conversation already.
+  // Reads nothing, though the socket gets full, until clients have given up all requests but those that are being sent,
+  // or the proxy has; it may be waiting for another conversation already.
   void hang(const std::atomic<bool>& is_closing) {
+    constexpr int kBeingSent = kMaxRequests + 1;  // a batch, and a request alone
     pollfd ended{socket_.get(), 0, 0};
-    while (!is_closing && Ticket::open.load(std::memory_order_relaxed) > kMostRequests &&
-           poll(&ended, 1, kPollMs) == 0) {
+    while (!is_closing && Ticket::open.load(std::memory_order_relaxed) > kBeingSent && poll(&ended, 1, kPollMs) == 0) {
     }
   }
 
@@ -158,7 +158,7 @@ class Conversation {
   PeerMemory peer_;
   std::vector<Task> tasks_;
   std::vector<uint64_t> released_;
-  char message_[kMostMessageBytes];
+  char message_[kMaxMessageBytes];
 };
 
 }  // namespace

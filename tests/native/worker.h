@@ -8,7 +8,7 @@
 #include "frames/arena.h"
 #include "frames/descriptor.h"
 
-constexpr int kMostRequests = 4;  // of a batch
+constexpr int kMaxRequests = 4;  // of a batch
 
 // A socket that proxies find at a path.
 pytriton::Descriptor listen_at(const std::string& path);

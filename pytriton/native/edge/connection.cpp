@@ -65,25 +65,25 @@ void Connection::resume() {
   if (complete() == Step::go_on) serve();
 }
 
-void Connection::read_on() {
+void Connection::continue_reading() {
   if (!is_removed_) proceed();
 }
 
 void Connection::drain() {
-  if (is_control() || is_leaving_) return;
+  if (is_control() || is_lingering_) return;
   if (is_dispatched_) {
     if (!exchange_->is_complete()) return;  // the answer says that it is the last
     proceed();
   }
-  if (is_removed_ || is_leaving_ || is_dispatched_) return;
+  if (is_removed_ || is_lingering_ || is_dispatched_) return;
   is_readable_ = true;  // a request may have come that no event has told of
   serve();
-  if (is_removed_ || is_dispatched_ || is_leaving_ || (exchange_ && exchange_->size)) return;
+  if (is_removed_ || is_dispatched_ || is_lingering_ || (exchange_ && exchange_->size)) return;
   if (loop_.coarse_now() - since_ >= Loop::kFresh_ns) remove();
 }
 
 void Connection::proceed() {
-  if (is_leaving_) return discard();
+  if (is_lingering_) return discard();
   if (is_dispatched_) {
     if (!exchange_->claim()) {
       if (is_broken_) exchange_->disconnect();
@@ -118,7 +118,7 @@ Connection::Step Connection::receive() {
     exchange_ = loop_.take_exchange(share_);
   }
   if (const Refusal refusal = make_room(); refusal != Refusal::none) return refuse(busy_response(refusal));
-  if (exchange_->buffer.capacity() > kSmallBuffer) loop_.call_together();  // others do not wait while it is read
+  if (exchange_->buffer.capacity() > kSmallBuffer) loop_.run_deferred();  // others do not wait while it is read
   const size_t room = exchange_->buffer.capacity() - exchange_->size;
   const ssize_t received = transport_.receive(exchange_->buffer.data() + exchange_->size, room);
   if (received < 0 && errno == EAGAIN) {
@@ -138,7 +138,7 @@ Connection::Step Connection::receive() {
   has_unparsed_ = true;
   turn_bytes_ += static_cast<size_t>(received);
   if (turn_bytes_ < kMostRoom) return Step::go_on;
-  loop_.again(*this);
+  loop_.read_later(*this);
   return Step::wait;
 }
 
@@ -185,7 +185,7 @@ Connection::Step Connection::parse() {
 
 Connection::Step Connection::hand_over() {
   is_removed_ = true;
-  const std::shared_ptr<Served> connection =
+  const std::shared_ptr<ClientConnection> connection =
       make_grpc_connection(loop_, std::move(transport_), peer_, std::string(exchange_->buffer.data(), exchange_->size));
   loop_.give_back(std::exchange(exchange_, nullptr));
   loop_.replace(*this, connection);
@@ -223,7 +223,7 @@ Connection::Step Connection::dispatch() {
   }
   if (!exchange.is_complete()) return Step::wait;
   if (++turns_ < kMostTurns) return complete();
-  loop_.again(*this);
+  loop_.read_later(*this);
   return Step::wait;
 }
 
@@ -236,13 +236,13 @@ Connection::Step Connection::complete() {
     remove();
     return Step::closed;
   }
-  if (!done->keeps_alive()) return leave();
+  if (!done->keeps_alive()) return linger();
   if (loop_.is_draining() && !is_control()) loop_.drain_later();  // the answer did not say that it is the last
   const size_t end = done->parser.end(), rest = done->size - end;
   since_ = done->answered_at();
   if (done->is_sole_reference()) {
     if (rest) std::memmove(done->buffer.data(), done->buffer.data() + end, rest);
-    done->forget();
+    done->reset();
   } else {  // somebody still reads the request
     exchange_ = loop_.take_exchange(share_);
     if (exchange_->resize(std::max(rest, kFirstRoom), false) != Refusal::none) {
@@ -265,9 +265,9 @@ Connection::Step Connection::refuse(Response&& response) {
   return Step::wait;  // the loop is told of the end, as the connection is closed then
 }
 
-Connection::Step Connection::leave() {
-  is_leaving_ = true;
-  if (!is_control()) ++loop_.leaving;
+Connection::Step Connection::linger() {
+  is_lingering_ = true;
+  if (!is_control()) ++loop_.lingering;
   since_ = loop_.coarse_now();
   left_over_ = 0;
   // A client of gRPC that finds the socket closed takes it for a server that goes, and does not read the answer.
@@ -293,17 +293,17 @@ void Connection::discard() {
 
 bool Connection::is_idle() const {
   if (is_control() || is_removed_) return false;
-  return is_leaving_ || (!is_dispatched_ && !(exchange_ && exchange_->parser.has_head()));
+  return is_lingering_ || (!is_dispatched_ && !(exchange_ && exchange_->parser.has_head()));
 }
 
-void Connection::give_way() {
+void Connection::evict() {
   loop_.metrics().given_way.add();
   remove();
 }
 
 void Connection::check_deadline(int64_t now) {
   const Config& config = loop_.edge().config();
-  if (is_leaving_) {
+  if (is_lingering_) {
     if (now - since_ > kLinger_ns) remove();
     return;
   }

@@ -11,7 +11,7 @@
 
 namespace pytriton::http {
 
-class Connection final : public Served {
+class Connection final : public ClientConnection {
  public:
   Connection(Loop& loop, Transport transport, std::string peer, Entrance entrance);
   ~Connection() override;
@@ -20,17 +20,17 @@ class Connection final : public Served {
 
   void ready(uint32_t events) override;
   void resume();  // the exchange is complete, as was claimed
-  void read_on() override;
+  void continue_reading() override;
   void drain() override;
   void check_deadline(int64_t now) override;
   void close() override;
   bool is_idle() const override;
-  void give_way() override;
-  int64_t since() const override { return since_; }
+  void evict() override;
+  int64_t idle_since() const override { return since_; }
 
   Entrance entrance() const { return entrance_; }
   bool is_control() const override { return entrance_ == Entrance::control; }
-  bool is_leaving() const override { return is_leaving_; }
+  bool is_lingering() const override { return is_lingering_; }
   int descriptor() const override { return transport_.descriptor(); }
 
  private:
@@ -46,7 +46,7 @@ class Connection final : public Served {
   Step complete();
   Step refuse(Response&& response);
   Step admit();
-  Step leave();  // closes it when the client has read the answer
+  Step linger();  // closes it when the client has read the answer
   void discard();
   void remove();
   Refusal make_room();
@@ -62,7 +62,7 @@ class Connection final : public Served {
   bool may_be_http_2_;                // nothing has been parsed, and gRPC comes to this port, too
   bool is_dispatched_ = false;
   bool has_unparsed_ = false;  // bytes in the buffer that the parser has not seen
-  bool is_readable_ = false, is_half_closed_ = false, is_broken_ = false, is_leaving_ = false;
+  bool is_readable_ = false, is_half_closed_ = false, is_broken_ = false, is_lingering_ = false;
   bool is_removed_ = false;
   bool is_admitted_ = false;    // the head of a request with a large body
   bool may_be_unread_ = false;  // the last answer, of which the kernel has the rest

@@ -126,7 +126,7 @@ void Edge::accept(Descriptor socket, std::string peer, Entrance entrance) {
   spare_descriptors(socket.get());
   loop.metrics().accepted.add();
   Transport transport(std::move(socket), tls_of(entrance));
-  std::shared_ptr<Served> connection;
+  std::shared_ptr<ClientConnection> connection;
   if (entrance == Entrance::grpc) {
     connection = make_grpc_connection(loop, std::move(transport), std::move(peer), {});
   } else {

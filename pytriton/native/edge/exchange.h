@@ -70,7 +70,7 @@ class Caller {
 
   // Calls `task`; on the thread that reads requests, when those that have come by now have been read. The server makes
   // larger batches of requests that it gets together.
-  virtual void together(std::function<void()> task) = 0;
+  virtual void defer(std::function<void()> task) = 0;
 
   // Reserves memory that the request takes beside its body. If there is none, `charge` stays as it was, and an answer
   // that says so tells when to try again.

@@ -186,24 +186,24 @@ class Forward final : public Pollable {
         is_readable_ = false;
         break;
       }
-      if (received <= 0) return lose(received < 0);
+      if (received <= 0) return connection_closed(received < 0);
       has_answer_ = true;
       if (!parser_.parse(data, static_cast<size_t>(received)))
         return fail(502, "the process that answers this path sent something else than HTTP");
       if (parser_.is_complete()) return complete();
       total += static_cast<size_t>(received);
       if (total > kMostAtOnce) {  // others have their turn
-        pass_on();
+        send_received();
         return later(0, [this] { receive(); });
       }
     }
-    pass_on();
+    send_received();
   }
 
   bool is_paused() const { return is_begun_ && exchange_.unsent() > kMostUnsent; }
 
   // What has come so far.
-  void pass_on() {
+  void send_received() {
     if (is_ended_ || !parser_.has_head()) return;
     if (!is_begun_) {
       is_begun_ = true;
@@ -236,18 +236,18 @@ class Forward final : public Pollable {
     if (is_whole) {
       Response response = make_head();
       response.body = std::move(parser_.body);
-      leave();
+      detach();
       exchange_.send(std::move(response));
     } else {
-      pass_on();
-      leave();
+      send_received();
+      detach();
       exchange_.end();
     }
     reference_.reset();
   }
 
   // The process has closed the connection.
-  void lose(bool is_reset) {
+  void connection_closed(bool is_reset) {
     if (parser_.finish()) return complete();
     const bool may_repeat = !has_answer_ && connection_->is_reused &&
                             (is_reset || is_sending_failed_ ||
@@ -260,7 +260,7 @@ class Forward final : public Pollable {
 
   void fail(int status, const char* message) {
     if (is_ended_) return;
-    leave();
+    detach();
     if (is_begun_) {
       exchange_.abort();
     } else {
@@ -272,13 +272,13 @@ class Forward final : public Pollable {
   // The client has gone.
   void end() {
     if (is_ended_) return;
-    leave();
+    detach();
     exchange_.abort();
     reference_.reset();
   }
 
   // Nothing comes any more: to be called before the exchange is complete, as the loop may use it for another request.
-  void leave() {
+  void detach() {
     if (is_ended_) return;
     is_ended_ = true;
     is_cancelled_ = false;

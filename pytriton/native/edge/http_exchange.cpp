@@ -235,9 +235,9 @@ void HttpExchange::on_disconnect(std::function<void()> cancel) {
   }
 }
 
-void HttpExchange::together(std::function<void()> task) {
+void HttpExchange::defer(std::function<void()> task) {
   if (!client_.loop->is_current()) return task();
-  client_.loop->together(std::move(task));
+  client_.loop->defer(std::move(task));
 }
 
 void HttpExchange::release() {
@@ -287,7 +287,7 @@ void HttpExchange::replace_body(std::shared_ptr<const Buffer> content, size_t si
                 headers.end());
 }
 
-void HttpExchange::forget() {
+void HttpExchange::reset() {
   content_.reset();
   content_charge_.drop();
   refusal_ = Refusal::none;

@@ -28,22 +28,22 @@ struct Client {
 };
 
 // What the loop is told of by other threads; is there until then.
-class Notified {
+class Notifiable {
  public:
   virtual void handle() = 0;  // on the loop's thread
 
  protected:
-  ~Notified() = default;
+  ~Notifiable() = default;
 
  private:
   friend class Loop;
-  Notified* next_ = nullptr;
+  Notifiable* next_ = nullptr;
 };
 
 // Belongs to one connection. The loop and the thread that answers share it as follows: while the
 // exchange is busy, it and the sending side of the connection belong to the route, unless send() leaves the answer to
 // the loop. The loop may ask with claim() to be told of the end. It gets the exchange through Loop::notify() for both.
-class HttpExchange final : public Exchange, public Notified {
+class HttpExchange final : public Exchange, public Notifiable {
  public:
   explicit HttpExchange(const Limits& limits) : parser(limits) {}
 
@@ -55,7 +55,7 @@ class HttpExchange final : public Exchange, public Notified {
   void end() override;
   size_t unsent() const override { return unsent_.load(std::memory_order_relaxed); }
   void on_disconnect(std::function<void()> cancel) override;
-  void together(std::function<void()> task) override;
+  void defer(std::function<void()> task) override;
   bool reserve(uint64_t bytes, Charge& charge) override;
   void retain() override { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() override;
@@ -96,7 +96,7 @@ class HttpExchange final : public Exchange, public Notified {
   // Before it is answered: the body without its encoding.
   void replace_body(std::shared_ptr<const Buffer> content, size_t size, Charge&& charge);
 
-  void forget();  // what the next request does not need; only with the sole reference
+  void reset();  // what the next request does not need; only with the sole reference
   HttpExchange* next_free = nullptr;
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kEvents = 256;
 constexpr uint32_t kConnectionEvents = EPOLLIN | EPOLLRDHUP | EPOLLET;
-constexpr size_t kMostTogether = 64;
+constexpr size_t kMostDeferred = 64;
 constexpr size_t kFreeExchanges = 256;
 constexpr size_t kKeptBytes = 64 << 10;  // of the buffer of an exchange that is not in use
 
@@ -53,7 +53,7 @@ void Loop::run() {
   std::array<epoll_event, kEvents> events;
   while (!is_stopped_) {
     is_sleeping_ = true;
-    const bool has_work_now = has_work() || !again_.empty();
+    const bool has_work_now = has_work() || !to_read_.empty();
     if (has_work_now) is_sleeping_ = false;
     const int count = epoll_wait(epoll_.get(), events.data(), kEvents, has_work_now ? 0 : timeout_ms());
     is_sleeping_ = false;
@@ -67,16 +67,16 @@ void Loop::run() {
         static_cast<void>(!::read(wake_.get(), &ignored, sizeof ignored));
       }
     }
-    call_together();
+    run_deferred();
     handle_notified();
     handle_tasks();
-    const auto again = std::move(again_);
-    again_.clear();
-    for (Served* each : again) each->read_on();
+    const auto again = std::move(to_read_);
+    to_read_.clear();
+    for (ClientConnection* each : again) each->continue_reading();
     handle_timers();
-    call_together();
+    run_deferred();
     retired_.clear();
-    if (!drained_.empty() && connections_.size() == controls_ + leaving)
+    if (!drained_.empty() && connections_.size() == controls_ + lingering)
       for (const auto& drained : std::exchange(drained_, {})) drained();
   }
   is_stopped_ = false;
@@ -96,10 +96,10 @@ void Loop::post(std::function<void()> task) {
   wake();
 }
 
-void Loop::notify(Notified& notified) {
-  Notified* top = notified_.load(std::memory_order_relaxed);
-  do notified.next_ = top;
-  while (!notified_.compare_exchange_weak(top, &notified));
+void Loop::notify(Notifiable& notifiable) {
+  Notifiable* top = notified_.load(std::memory_order_relaxed);
+  do notifiable.next_ = top;
+  while (!notified_.compare_exchange_weak(top, &notifiable));
   wake();
 }
 
@@ -127,7 +127,7 @@ void Loop::change(int descriptor, Pollable& pollable, uint32_t events) const {
 
 void Loop::unwatch(int descriptor) const { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr); }
 
-void Loop::watch_output(Served& connection, bool is_watched) const {
+void Loop::watch_output(ClientConnection& connection, bool is_watched) const {
   change(connection.descriptor(), connection, is_watched ? kConnectionEvents | EPOLLOUT : kConnectionEvents);
 }
 
@@ -135,21 +135,21 @@ void Loop::after(int64_t delay_ns, std::function<void()> task) {
   timers_.emplace(coarse_now() + delay_ns, std::move(task));
 }
 
-void Loop::together(std::function<void()> task) {
-  together_.push_back(std::move(task));
-  if (together_.size() == kMostTogether) call_together();
+void Loop::defer(std::function<void()> task) {
+  deferred_.push_back(std::move(task));
+  if (deferred_.size() == kMostDeferred) run_deferred();
 }
 
-void Loop::call_together() {
-  called_.swap(together_);
+void Loop::run_deferred() {
+  called_.swap(deferred_);
   for (const auto& task : called_) task();
   called_.clear();
 }
 
-void Loop::again(Served& connection) { again_.push_back(&connection); }
+void Loop::read_later(ClientConnection& connection) { to_read_.push_back(&connection); }
 
-void Loop::add(std::shared_ptr<Served> connection) {
-  Served& added = *connection;
+void Loop::add(std::shared_ptr<ClientConnection> connection) {
+  ClientConnection& added = *connection;
   added.index = connections_.size();
   connections_.push_back(std::move(connection));
   open_ = connections_.size();
@@ -161,21 +161,21 @@ void Loop::add(std::shared_ptr<Served> connection) {
   if (!watch(added.descriptor(), added, kConnectionEvents)) remove(added);  // the kernel has no memory for it
 }
 
-void Loop::replace(Served& connection, std::shared_ptr<Served> by) {
-  again_.erase(std::remove(again_.begin(), again_.end(), &connection), again_.end());
-  Served& added = *by;
+void Loop::replace(ClientConnection& connection, std::shared_ptr<ClientConnection> by) {
+  to_read_.erase(std::remove(to_read_.begin(), to_read_.end(), &connection), to_read_.end());
+  ClientConnection& added = *by;
   added.index = connection.index;
   change(added.descriptor(), added, kConnectionEvents);  // which tells of what has come again
   retired_.push_back(std::exchange(connections_[added.index], std::move(by)));
-  again(added);
+  read_later(added);
 }
 
-void Loop::remove(Served& connection) {
+void Loop::remove(ClientConnection& connection) {
   unwatch(connection.descriptor());
-  again_.erase(std::remove(again_.begin(), again_.end(), &connection), again_.end());
-  if (connection.is_leaving() && !connection.is_control()) --leaving;
+  to_read_.erase(std::remove(to_read_.begin(), to_read_.end(), &connection), to_read_.end());
+  if (connection.is_lingering() && !connection.is_control()) --lingering;
   const size_t index = connection.index;
-  std::shared_ptr<Served> removed = std::move(connections_[index]);
+  std::shared_ptr<ClientConnection> removed = std::move(connections_[index]);
   if (index + 1 < connections_.size()) {
     connections_[index] = std::move(connections_.back());
     connections_[index]->index = index;
@@ -204,14 +204,16 @@ HttpExchange* Loop::take_exchange(const std::shared_ptr<Share>& share) {
 }
 
 size_t Loop::close_idle(size_t most) {
-  std::vector<Served*> idle;
+  std::vector<ClientConnection*> idle;
   for (const auto& each : connections_)
     if (each->is_idle()) idle.push_back(each.get());
   const size_t count = std::min(most, idle.size());
   std::partial_sort(idle.begin(), idle.begin() + static_cast<std::ptrdiff_t>(count), idle.end(),
-                    [](const Served* one, const Served* other) { return one->since() < other->since(); });
+                    [](const ClientConnection* one, const ClientConnection* other) {
+                      return one->idle_since() < other->idle_since();
+                    });
   idle.resize(count);
-  for (Served* const each : idle) each->give_way();
+  for (ClientConnection* const each : idle) each->evict();
   return count;
 }
 
@@ -221,7 +223,7 @@ void Loop::give_back(HttpExchange* exchange) {
     exchange->release();
     return;
   }
-  exchange->forget();
+  exchange->reset();
   exchange->size = 0;
   if (exchange->buffer.capacity() > kKeptBytes) exchange->buffer.clear();
   exchange->open(nullptr);
@@ -260,16 +262,16 @@ int Loop::timeout_ms() const {
 }
 
 void Loop::handle_notified() {
-  Notified* last = notified_.exchange(nullptr);
-  Notified* first = nullptr;
+  Notifiable* last = notified_.exchange(nullptr);
+  Notifiable* first = nullptr;
   while (last) {  // in the order in which they came
-    Notified* const next = last->next_;
+    Notifiable* const next = last->next_;
     last->next_ = first;
     first = last;
     last = next;
   }
   while (first) {
-    Notified* const next = first->next_;
+    Notifiable* const next = first->next_;
     first->handle();
     first = next;
   }

@@ -34,21 +34,21 @@ class Pollable {
 };
 
 // A connection of a client. All but the descriptor is the loop's.
-class Served : public Pollable {
+class ClientConnection : public Pollable {
  public:
-  virtual ~Served() = default;
+  virtual ~ClientConnection() = default;
   virtual int descriptor() const = 0;
-  virtual void read_on() = 0;  // after Loop::again()
-  virtual void drain() = 0;    // closes it, at once or after the answers
+  virtual void continue_reading() = 0;  // after Loop::read_later()
+  virtual void drain() = 0;             // closes it, at once or after the answers
   virtual void check_deadline(int64_t now) = 0;
   virtual void close() = 0;  // it has been removed
   virtual bool is_control() const { return false; }
-  virtual bool is_leaving() const { return false; }  // its client has got its last answer
+  virtual bool is_lingering() const { return false; }  // its client has got its last answer
 
   // Whether it may be closed for others that come: nothing is lost but the beginning of a request.
   virtual bool is_idle() const = 0;
-  virtual void give_way() = 0;
-  virtual int64_t since() const = 0;  // when it became idle
+  virtual void evict() = 0;
+  virtual int64_t idle_since() const = 0;  // when it became idle
 
   size_t index = 0;  // Loop's
 };
@@ -67,9 +67,9 @@ class Loop {
   // On any thread
   void stop();
   void post(std::function<void()> task);
-  void notify(Notified& notified);  // calls its handle()
-  bool is_current() const;          // whether this is its thread
-  void watch_output(Served& connection, bool is_watched) const;
+  void notify(Notifiable& notifiable);  // calls its handle()
+  bool is_current() const;              // whether this is its thread
+  void watch_output(ClientConnection& connection, bool is_watched) const;
   bool is_draining() const { return is_draining_.load(std::memory_order_relaxed); }
   Metrics& metrics() { return metrics_; }
   AccessLog* access_log() const { return access_log_; }
@@ -81,17 +81,17 @@ class Loop {
   void change(int descriptor, Pollable& pollable, uint32_t events) const;
   void unwatch(int descriptor) const;
   void after(int64_t delay_ns, std::function<void()> task);
-  void again(Served& connection);             // calls its read_on() after other events
-  void together(std::function<void()> task);  // calls it when the requests that have come by now have been read
-  void call_together();                       // now
+  void read_later(ClientConnection& connection);  // calls its continue_reading() after other events
+  void defer(std::function<void()> task);         // calls it when the requests that have come by now have been read
+  void run_deferred();                            // now
 
-  void add(std::shared_ptr<Served> connection);
-  void replace(Served& connection, std::shared_ptr<Served> by);  // which has its socket
-  void remove(Served& connection);                               // drops it after the events of this turn
+  void add(std::shared_ptr<ClientConnection> connection);
+  void replace(ClientConnection& connection, std::shared_ptr<ClientConnection> by);  // which has its socket
+  void remove(ClientConnection& connection);  // drops it after the events of this turn
   HttpExchange* take_exchange(const std::shared_ptr<Share>& share);
   void give_back(HttpExchange* exchange);
   size_t close_idle(size_t most);  // those that have been idle for the longest time; how many
-  size_t leaving = 0;              // connections of clients that have got their last answer
+  size_t lingering = 0;            // connections of clients that have got their last answer
 
   // Closes idle connections at once and the others after their answers; then calls `drained`.
   void drain(std::function<void()> drained);
@@ -123,17 +123,17 @@ class Loop {
   std::atomic<std::thread::id> thread_;
   std::atomic<bool> is_stopped_{false}, is_sleeping_{false}, is_draining_{false}, has_tasks_{false};
   std::atomic<int64_t> now_{0};
-  std::atomic<Notified*> notified_{nullptr};
+  std::atomic<Notifiable*> notified_{nullptr};
   std::atomic<size_t> open_{0};
   std::mutex tasks_mutex_;
   std::vector<std::function<void()>> tasks_;
 
   int64_t checked_at_ = 0;
   std::multimap<int64_t, std::function<void()>> timers_;
-  std::vector<std::shared_ptr<Served>> connections_;
+  std::vector<std::shared_ptr<ClientConnection>> connections_;
   size_t controls_ = 0;  // connections of the control socket
-  std::vector<Served*> again_;
-  std::vector<std::function<void()>> together_, called_;
+  std::vector<ClientConnection*> to_read_;
+  std::vector<std::function<void()>> deferred_, called_;
   std::vector<std::shared_ptr<void>> retired_;
   std::unique_ptr<Upstream> upstream_, application_;
   HttpExchange* free_ = nullptr;

@@ -26,6 +26,7 @@ struct Admission {
 Admission admit(const Loop& loop, const Request& head, Entrance entrance);
 
 // A connection of gRPC, which answers its requests itself. `received`: what has come on it.
-std::shared_ptr<Served> make_grpc_connection(Loop& loop, Transport transport, std::string peer, std::string received);
+std::shared_ptr<ClientConnection> make_grpc_connection(Loop& loop, Transport transport, std::string peer,
+                                                       std::string received);
 
 }  // namespace pytriton::http

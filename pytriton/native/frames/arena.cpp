@@ -15,7 +15,7 @@
 namespace pytriton {
 
 namespace {
-constexpr uint64_t kReserveBytes = uint64_t{64} << 30, kLeastReserveBytes = uint64_t{1} << 30;
+constexpr uint64_t kReserveBytes = uint64_t{64} << 30, kMinReserveBytes = uint64_t{1} << 30;
 constexpr uint64_t kGrowBytes = 1 << 20, kTrimLeastBytes = 32 << 20, kPageBytes = 4096;
 constexpr unsigned kTrimAfterBatches = 64;
 
@@ -32,7 +32,7 @@ std::string limit_of(int error) {
 }  // namespace
 
 Arena::Arena() : file_(memfd_create("pytriton-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
-  for (size_ = kReserveBytes; size_ >= kLeastReserveBytes; size_ /= 2) {  // ulimit -v, strict overcommit: less will do
+  for (size_ = kReserveBytes; size_ >= kMinReserveBytes; size_ /= 2) {  // ulimit -v, strict overcommit: less will do
     if (ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) continue;
     void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_.get(), 0);
     if (memory == MAP_FAILED) continue;

@@ -10,7 +10,7 @@
 namespace pytriton {
 
 namespace {
-constexpr int kMostLevels = 64;
+constexpr int kMaxLevels = 64;
 
 void append_utf8(std::string& out, uint32_t point) {
   if (point < 0x80) {
@@ -67,7 +67,7 @@ class JsonReader {
   }
 
   Json read(int level) {
-    if (level > kMostLevels) fail();
+    if (level > kMaxLevels) fail();
     Json value;
     switch (peek()) {
       case '{':

@@ -45,7 +45,7 @@ void Layout::parse() {
     std::memcpy(&entry, encoded_.data() + at, sizeof entry);
     at += sizeof entry;
     const bool is_whole = entry.request == kWholeBatch;
-    if (entry.rank > kMostRank || entry.rank < is_whole) {
+    if (entry.rank > kMaxRank || entry.rank < is_whole) {
       throw FrameError("tensor of rank " + std::to_string(entry.rank) + " for request " +
                        std::to_string(entry.request));
     }

@@ -10,7 +10,7 @@
 namespace pytriton {
 
 constexpr uint32_t kWholeBatch = UINT32_MAX;
-constexpr unsigned kMostRank = 32;
+constexpr unsigned kMaxRank = 32;
 
 class Layout {
  public:

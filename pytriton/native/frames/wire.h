@@ -15,7 +15,7 @@ enum class Kind : uint8_t { request = 1, response, error, spill, end, cancel, re
 constexpr uint64_t kNoRegion = UINT64_MAX;
 constexpr size_t kAlign = 64;
 constexpr size_t kInlineLimitBytes = 32 << 10;
-constexpr size_t kMostMessageBytes = 64 << 10;
+constexpr size_t kMaxMessageBytes = 64 << 10;
 
 constexpr uint64_t padded(uint64_t size) { return (size + kAlign - 1) / kAlign * kAlign; }
 

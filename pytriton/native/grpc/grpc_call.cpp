@@ -90,9 +90,9 @@ void GrpcCall::cancel() {
   cancel();
 }
 
-void GrpcCall::together(std::function<void()> task) {
+void GrpcCall::defer(std::function<void()> task) {
   if (!loop().is_current()) return task();
-  loop().together(std::move(task));
+  loop().defer(std::move(task));
 }
 
 bool GrpcCall::reserve(uint64_t bytes, Charge& charge) {

@@ -20,7 +20,7 @@ class GrpcCall final : public Caller {
 
   // Caller
   void on_disconnect(std::function<void()> cancel) override;
-  void together(std::function<void()> task) override;
+  void defer(std::function<void()> task) override;
   bool reserve(uint64_t bytes, Charge& charge) override;
   void retain() override { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() override;

@@ -107,7 +107,7 @@ struct GrpcStream : std::enable_shared_from_this<GrpcStream> {
 };
 
 // What a thread has for a stream: a message, the end of a call, or that of the stream.
-struct Reply final : Notified {
+struct Reply final : Notifiable {
   StreamPointer stream;
   MessagePointer message;      // may be none
   std::shared_ptr<Turn> turn;  // of the request, if its responses keep the order

@@ -31,7 +31,7 @@ H2Connection::~H2Connection() { nghttp2_session_del(session_); }
 
 void H2Connection::ready(uint32_t events) {
   if (is_removed_) return;
-  if (is_leaving_) return discard();
+  if (is_lingering_) return discard();
   if (events & (EPOLLHUP | EPOLLERR)) is_broken_ = true;
   if (events & EPOLLOUT) mark_dirty();
   if (!(events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))) return;
@@ -40,21 +40,21 @@ void H2Connection::ready(uint32_t events) {
   mark_dirty();
 }
 
-void H2Connection::read_on() {
+void H2Connection::continue_reading() {
   is_dirty_ = false;
-  if (is_removed_ || is_leaving_) return;
+  if (is_removed_ || is_lingering_) return;
   if (is_readable_ && !receive()) return remove();
   flush();
 }
 
 void H2Connection::mark_dirty() {
   if (is_removed_ || std::exchange(is_dirty_, true)) return;
-  loop_.again(*this);
+  loop_.read_later(*this);
 }
 
 // First a notice, as requests may be under way; the next time, what comes after it is refused.
 void H2Connection::drain() {
-  if (is_leaving_ || is_removed_) return;
+  if (is_lingering_ || is_removed_) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const int64_t now = now_ns();
@@ -78,14 +78,14 @@ bool H2Connection::is_idle() const {
   return streams_.empty();
 }
 
-void H2Connection::give_way() {
+void H2Connection::evict() {
   loop_.metrics().given_way.add();
   remove();
 }
 
-void H2Connection::leave() {
-  is_leaving_ = true;
-  ++loop_.leaving;
+void H2Connection::linger() {
+  is_lingering_ = true;
+  ++loop_.lingering;
   left_at_ = loop_.coarse_now();
   Cancelled gone;
   {
@@ -136,7 +136,8 @@ void H2Connection::close() {
   cancel(gone);
 }
 
-std::shared_ptr<Served> make_grpc_connection(Loop& loop, Transport transport, std::string peer, std::string received) {
+std::shared_ptr<ClientConnection> make_grpc_connection(Loop& loop, Transport transport, std::string peer,
+                                                       std::string received) {
   return std::make_shared<H2Connection>(loop, std::move(transport), std::move(peer), std::move(received));
 }
 

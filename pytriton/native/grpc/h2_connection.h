@@ -25,24 +25,24 @@ namespace pytriton::http {
 
 constexpr size_t kUnchargedStreams = 64;  // of a connection: while it has no more, little of each costs nothing
 
-class H2Connection final : public Served, public std::enable_shared_from_this<H2Connection> {
+class H2Connection final : public ClientConnection, public std::enable_shared_from_this<H2Connection> {
  public:
   H2Connection(Loop& loop, Transport transport, std::string peer, std::string received);
   ~H2Connection() override;
   H2Connection(const H2Connection&) = delete;
   H2Connection& operator=(const H2Connection&) = delete;
 
-  // Served
+  // ClientConnection
   void ready(uint32_t events) override;
   int descriptor() const override { return transport_.descriptor(); }
-  void read_on() override;
+  void continue_reading() override;
   void drain() override;
   void check_deadline(int64_t now) override;
   void close() override;
-  bool is_leaving() const override { return is_leaving_; }
+  bool is_lingering() const override { return is_lingering_; }
   bool is_idle() const override;
-  void give_way() override;
-  int64_t since() const override { return active_at_; }
+  void evict() override;
+  int64_t idle_since() const override { return active_at_; }
 
   // On any thread: has a reply sent, by this thread if few requests are in flight, or it is large; else by the loop.
   void deliver(std::unique_ptr<Reply> reply);
@@ -78,7 +78,7 @@ class H2Connection final : public Served, public std::enable_shared_from_this<H2
   void begin(const StreamPointer& stream, const ReceivedPointer& message);
   void flush();
   void mark_dirty();
-  void leave();
+  void linger();
   void discard();
   void remove();
   static void cancel(Cancelled& calls);
@@ -110,7 +110,7 @@ class H2Connection final : public Served, public std::enable_shared_from_this<H2
   const std::shared_ptr<Share> share_;
 
   // The loop's
-  bool is_readable_ = true, is_dirty_ = false, is_leaving_ = false, is_removed_ = false, is_broken_ = false;
+  bool is_readable_ = true, is_dirty_ = false, is_lingering_ = false, is_removed_ = false, is_broken_ = false;
   bool has_preface_ = false;
   std::string received_;                   // before there was this connection
   size_t input_bytes_ = kFirstInputBytes;  // that are read at once

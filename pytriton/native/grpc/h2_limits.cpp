@@ -49,7 +49,7 @@ void H2Connection::expire() {
 
 void H2Connection::check_deadline(int64_t now) {
   const Config& config = loop_.edge().config();
-  if (is_leaving_) {
+  if (is_lingering_) {
     if (now - left_at_ > kLinger_ns) remove();
     return;
   }

@@ -218,7 +218,7 @@ void H2Connection::flush() {
   }
   cancel(gone);
   if (!is_well) return remove();
-  if (is_over) leave();
+  if (is_over) linger();
 }
 
 }  // namespace pytriton::http

@@ -251,7 +251,7 @@ class GenerationStream final : public HttpInference {
 };
 
 bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream,
-                  const Leave& leave) {
+                  const Fallback& fall_back) {
   const Request& http = exchange.request();
   // The configuration of a model that is being unloaded can be read; its inferences are refused.
   const auto model = models_of(server).find(target.model, target.version);
@@ -261,7 +261,7 @@ bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target&
   forward_headers(http, request);  // first, so that a member of its name wins
   GenerateReader(*model, http.body, request).read();
   if (is_left_to_server()) {
-    leave();
+    fall_back();
     return true;
   }
   std::unique_ptr<Inference> inference;
@@ -277,16 +277,16 @@ bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target&
 }  // namespace
 
 void generate(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream,
-              const Leave& leave) {
+              const Fallback& fall_back) {
   if (exchange.request().body.size() <= kLargeJson) {
-    answer_failures(exchange, [&] { return send_request(server, exchange, target, is_stream, leave); });
+    answer_failures(exchange, [&] { return send_request(server, exchange, target, is_stream, fall_back); });
     return;
   }
   const Request& request = exchange.request();
   run_in_background(request.peer, request.body.size(), [=, exchange = ExchangeReference(exchange)] {
     answer_failures(*exchange, [&] {
       const Charge charge = reserve_reading(*exchange, exchange->request().body);
-      return send_request(server, *exchange, target, is_stream, leave);
+      return send_request(server, *exchange, target, is_stream, fall_back);
     });
   });
 }

@@ -20,7 +20,7 @@ namespace {
 constexpr uint64_t kMostReadAtOnce = 1 << 20;  // bytes of shared memory that take less than a millisecond
 
 void send_later(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, size_t head_size,
-                const Leave& leave);
+                const Fallback& fall_back);
 
 class V2Inference final : public HttpInference {
  public:
@@ -73,7 +73,7 @@ void refuse_decoupled(TRITONSERVER_Server* server, const Target& target) {
 
 // Answers the exchange, or leaves it to the server's endpoint. Throws Failure.
 bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, size_t head_size,
-                  const Leave& leave, bool may_wait) {
+                  const Fallback& fall_back, bool may_wait) {
   const Request& http = exchange.request();
   InferenceRequest request;
   request.model = target.model;
@@ -84,14 +84,14 @@ bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target&
   bool is_left = may_leave && is_left_to_server();
   if (request.has_regions && !is_left) {
     if (!find_regions(request, may_wait, is_left)) {
-      send_later(server, exchange, target, head_size, leave);
+      send_later(server, exchange, target, head_size, fall_back);
       return true;
     }
     if (is_left && !may_leave) throw Failure(Code::unsupported, "memory of a GPU is for requests below /v2");
     if (!is_left) read_regions(exchange, request);
   }
   if (is_left) {
-    leave();
+    fall_back();
     return true;
   }
   forward_headers(http, request);
@@ -108,21 +108,21 @@ bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target&
 
 // On a thread that may wait for the server's own endpoint.
 void send_later(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, size_t head_size,
-                const Leave& leave) {
+                const Fallback& fall_back) {
   run_waiting(exchange.request().peer, [=, exchange = ExchangeReference(exchange)] {
     answer_failures(*exchange, [&] {
       const Charge charge = reserve_reading(*exchange, exchange->request().body.substr(0, head_size));
-      return send_request(server, *exchange, target, head_size, leave, true);
+      return send_request(server, *exchange, target, head_size, fall_back, true);
     });
   });
 }
 
 void send_in_background(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, size_t head_size,
-                        const Leave& leave) {
+                        const Fallback& fall_back) {
   run_in_background(exchange.request().peer, head_size, [=, exchange = ExchangeReference(exchange)] {
     answer_failures(*exchange, [&] {
       const Charge charge = reserve_reading(*exchange, exchange->request().body.substr(0, head_size));
-      return send_request(server, *exchange, target, head_size, leave, false);
+      return send_request(server, *exchange, target, head_size, fall_back, false);
     });
   });
 }
@@ -201,12 +201,12 @@ std::string_view head_size_text(const Request& request, const Target& target) {
   return equals_ignoring_case(begin, target.binary_type) ? type.substr(begin.size()) : std::string_view();
 }
 
-void infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, const Leave& leave) {
+void infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, const Fallback& fall_back) {
   answer_failures(exchange, [&] {
     refuse_decoupled(server, target);
     const size_t head_size = head_size_of(exchange.request(), target);
-    if (head_size <= kLargeJson) return send_request(server, exchange, target, head_size, leave, false);
-    send_in_background(server, exchange, target, head_size, leave);
+    if (head_size <= kLargeJson) return send_request(server, exchange, target, head_size, fall_back, false);
+    send_in_background(server, exchange, target, head_size, fall_back);
     return true;
   });
 }

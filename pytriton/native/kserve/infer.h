@@ -27,11 +27,11 @@ bool find_regions(InferenceRequest& request, bool may_wait, bool& is_of_gpu);
 // Reads the inputs that are in shared memory, which clients may change meanwhile. Throws Failure.
 void read_regions(Caller& caller, InferenceRequest& request);
 
-// Both answer an inference. `leave` has the server's own endpoint do so: it is called instead, on any thread, when all
-// of the request has been accepted.
-using Leave = std::function<void()>;
-void infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, const Leave& leave);
+// Both answer an inference. `fall_back` has the server's own endpoint do so: it is called instead, on any thread, when
+// all of the request has been accepted.
+using Fallback = std::function<void()>;
+void infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, const Fallback& fall_back);
 void generate(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream,
-              const Leave& leave);
+              const Fallback& fall_back);
 
 }  // namespace pytriton::http

@@ -269,7 +269,7 @@ void infer(TRITONSERVER_Server* server, InferenceRequest&& request, std::unique_
   inference->arrivals_ = find_arrivals(request.model.c_str());
   if (inference->arrivals_) inference->arrivals_->announce();
   Inference* const made = inference.release();
-  made->caller_->together([made, server] { made->submit(server); });
+  made->caller_->defer([made, server] { made->submit(server); });
 }
 
 }  // namespace pytriton::http

@@ -52,8 +52,8 @@ Call::~Call() {
 size_t Call::count() { return calls; }
 
 void Call::send(TRITONSERVER_Server* server, int64_t version, Rows& rows, const std::vector<Group>& groups,
-                std::function<void()> leave) {
-  leave_ = std::move(leave);
+                std::function<void()> fall_back) {
+  fall_back_ = std::move(fall_back);
   begin_deadline();
   for (size_t number = 0; number < groups.size() && !is_claimed_; ++number) {
     const Group& group = groups[number];
@@ -67,7 +67,7 @@ void Call::send(TRITONSERVER_Server* server, int64_t version, Rows& rows, const 
     } catch (const Failure& failure) {
       refuse(group, failure);
     } catch (const std::bad_alloc&) {
-      this->leave();
+      this->fall_back();
     }
   }
   if (is_claimed_) return;
@@ -77,14 +77,14 @@ void Call::send(TRITONSERVER_Server* server, int64_t version, Rows& rows, const 
 
 void Call::refuse(const Group& group, const Failure& failure) {
   if (is_queue_full(failure)) return fail(group, failure);
-  leave();
+  fall_back();
 }
 
-void Call::leave() {
+void Call::fall_back() {
   if (!claim()) return;
   cancel();
   if (std::exchange(is_watching_, false)) exchange_->on_disconnect(nullptr);
-  leave_();
+  fall_back_();
 }
 
 PredictError Call::too_late(int64_t timeout_ns) const { return http::too_late(signature_->model->name, timeout_ns); }

@@ -26,10 +26,10 @@ class Call : public Expiring, public std::enable_shared_from_this<Call> {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Sends the groups of the rows. Calls `leave`, with nothing in flight that answers, if the server refuses one:
+  // Sends the groups of the rows. Calls `fall_back`, with nothing in flight that answers, if the server refuses one:
   // the application says why.
   void send(TRITONSERVER_Server* server, int64_t version, Rows& rows, const std::vector<Group>& groups,
-            std::function<void()> leave);
+            std::function<void()> fall_back);
 
   static size_t count();  // of all calls
 
@@ -53,12 +53,12 @@ class Call : public Expiring, public std::enable_shared_from_this<Call> {
   class Part;
   void watch(size_t part, std::function<void()> cancel);
   void refuse(const Group& group, const Failure& failure);
-  void leave();
+  void fall_back();
 
   ExchangeReference exchange_;
   const std::shared_ptr<const Signature> signature_;
   const AnswerOptions options_;
-  std::function<void()> leave_;
+  std::function<void()> fall_back_;
   Deadline deadline_;
   std::atomic<bool> is_claimed_{false};
   bool is_watching_ = false;  // the exchange would call cancel()

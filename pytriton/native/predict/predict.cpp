@@ -51,7 +51,7 @@ struct Unread {
 };
 
 bool read_and_send(TRITONSERVER_Server* server, Exchange& exchange, Unread request,
-                   const std::function<void()>& leave) {
+                   const std::function<void()>& fall_back) {
   const bool is_stream = request.signature->model->decoupled;
   auto rows = read_rows(*request.signature, exchange.request().body);
   if (!rows || (is_stream && rows->is_batch)) return false;
@@ -60,7 +60,7 @@ bool read_and_send(TRITONSERVER_Server* server, Exchange& exchange, Unread reque
   const auto call = is_stream ? make_stream(exchange, std::move(request.signature), std::move(request.options))
                               : make_prediction(exchange, std::move(request.signature), std::move(request.options),
                                                 *rows, groups->size());
-  call->send(server, request.version, *rows, *groups, leave);
+  call->send(server, request.version, *rows, *groups, fall_back);
   return true;
 }
 
@@ -76,7 +76,7 @@ bool is_done(const Function& function) {
   }
 }
 
-bool begin(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, std::function<void()>&& leave) {
+bool begin(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, std::function<void()>&& fall_back) {
   static Signatures signatures;
   const Request& http = exchange.request();
   const PredictOptions& options = route_options().predict;
@@ -90,26 +90,27 @@ bool begin(TRITONSERVER_Server* server, Exchange& exchange, const Target& target
     return true;
   }
   request.options = std::move(*answer);
-  if (http.body.size() <= kLargeJson) return read_and_send(server, exchange, std::move(request), leave);
-  run_in_background(http.peer, http.body.size(), [=, exchange = ExchangeReference(exchange), leave = std::move(leave)] {
-    Charge charge;
-    if (!exchange->reserve(reading_bytes(exchange->request().body), charge)) {
-      PredictError error = too_many_requests(Call::count());
-      error.message = "there is no memory to read the request; try again later";
-      return exchange->send(make_error(error, request.options.id));
-    }
-    if (!is_done([&] { return read_and_send(server, *exchange, request, leave); })) leave();
-  });
+  if (http.body.size() <= kLargeJson) return read_and_send(server, exchange, std::move(request), fall_back);
+  run_in_background(http.peer, http.body.size(),
+                    [=, exchange = ExchangeReference(exchange), fall_back = std::move(fall_back)] {
+                      Charge charge;
+                      if (!exchange->reserve(reading_bytes(exchange->request().body), charge)) {
+                        PredictError error = too_many_requests(Call::count());
+                        error.message = "there is no memory to read the request; try again later";
+                        return exchange->send(make_error(error, request.options.id));
+                      }
+                      if (!is_done([&] { return read_and_send(server, *exchange, request, fall_back); })) fall_back();
+                    });
   return true;
 }
 
 }  // namespace
 
-bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, std::function<void()> leave) {
+bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, std::function<void()> fall_back) {
   const Request& http = exchange.request();
   if (http.method != "POST" || is_left_to_server()) return false;
   if (!route_options().header_forward_pattern.empty() && !http.header("traceparent").empty()) return false;
-  return is_done([&] { return begin(server, exchange, target, std::move(leave)); });
+  return is_done([&] { return begin(server, exchange, target, std::move(fall_back)); });
 }
 
 }  // namespace pytriton::http

@@ -9,8 +9,8 @@
 
 namespace pytriton::http {
 
-// False: it is left to the application, and not answered. `leave` leaves it to that if that turns out later to be
+// False: it is left to the application, and not answered. `fall_back` leaves it to that if that turns out later to be
 // necessary, on any thread.
-bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, std::function<void()> leave);
+bool predict(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, std::function<void()> fall_back);
 
 }  // namespace pytriton::http

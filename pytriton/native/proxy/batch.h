@@ -21,7 +21,8 @@ class Batch {
   bool is_sent = false;              // likewise; until then, it may still be sent over another one
   const std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
   Times times;
-  std::vector<size_t> untold;  // of cancelled requests, that the worker does not know of; the watcher's alone
+  std::vector<size_t>
+      unsent_cancellations;  // of cancelled requests, that the worker does not know of; the watcher's alone
 
   // As they were handed over; those that are done may be among them.
   const Requests& requests() const { return requests_; }
@@ -55,7 +56,7 @@ class Batch {
   }
 
   // The requests that are not done, each as a batch of its own in place of this one.
-  std::vector<std::shared_ptr<Batch>> alone() {
+  std::vector<std::shared_ptr<Batch>> split() {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<Batch>> batches;
     for (const auto& request : requests_) {
@@ -71,14 +72,14 @@ class Batch {
       const auto& request = requests_[index];
       if (request->is_done() || !request->is_cancelled()) continue;
       fail_one(request, Code::cancelled, "the request was cancelled");
-      untold.push_back(index);
+      unsent_cancellations.push_back(index);
     }
   }
 
   // Before anybody else knows the batch: forgets requests that were cancelled while they waited.
-  void forget_cancelled() {
+  void remove_cancelled() {
     drop_cancelled();
-    untold.clear();
+    unsent_cancellations.clear();
     Requests rest;
     for (const auto& request : requests_) {
       if (!request->is_done()) rest.push_back(request);

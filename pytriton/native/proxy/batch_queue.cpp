@@ -5,20 +5,20 @@
 namespace pytriton {
 
 namespace {
-constexpr uint64_t kMostPadding = 64 << 20;  // bytes of a batch
-constexpr size_t kSimilarFrom = 1024;        // requests at the front of the queue
+constexpr uint64_t kMaxPadding = 64 << 20;  // bytes of a batch
+constexpr size_t kSimilarWindow = 1024;     // requests at the front of the queue
 
 template <typename Values>
 bool contains(const Values& values, uint64_t value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-uint64_t most_of(const std::vector<uint64_t>& values) {
+uint64_t max_of(const std::vector<uint64_t>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
 // Requests as one batch, padded to the largest of them.
-struct Padded {
+struct PaddedBatch {
   uint64_t rows = 0, row_cost = 0, row_bytes = 0, bytes = 0;
 
   void add(const QueuedRequest& request) {
@@ -29,7 +29,7 @@ struct Padded {
   }
   BatchSize size() const { return {rows, rows * row_cost}; }
   bool fits(const BatchPolicy& policy) const {
-    return rows <= policy.most_rows && rows * row_cost <= policy.most_cost && rows * row_bytes - bytes <= kMostPadding;
+    return rows <= policy.max_rows && rows * row_cost <= policy.max_cost && rows * row_bytes - bytes <= kMaxPadding;
   }
 };
 
@@ -41,7 +41,7 @@ double seconds(std::chrono::steady_clock::duration time) { return std::chrono::d
 
 BatchQueue::BatchQueue(BatchPolicy policy, IsCancelled is_cancelled)
     : policy_(std::move(policy)),
-      most_preferred_rows_(most_of(policy_.preferred_rows)),
+      max_preferred_rows_(max_of(policy_.preferred_rows)),
       is_cancelled_(std::move(is_cancelled)) {}
 
 void BatchQueue::put(const Queue::iterator& place, QueuedRequest request) {
@@ -53,11 +53,11 @@ void BatchQueue::put(const Queue::iterator& place, QueuedRequest request) {
 QueuedRequest BatchQueue::take_first() {
   QueuedRequest first = std::move(queue_.front());
   queue_.pop_front();
-  forget(first);
+  subtract(first);
   return first;
 }
 
-void BatchQueue::forget(const QueuedRequest& request) {
+void BatchQueue::subtract(const QueuedRequest& request) {
   const BatchSize size = size_of(request);
   waiting_ = {waiting_.rows - size.rows, waiting_.cost - size.cost};
 }
@@ -65,9 +65,9 @@ void BatchQueue::forget(const QueuedRequest& request) {
 BatchQueue::Choice BatchQueue::choose(TimePoint now, const LatencyTarget* target) {
   Choice choice, preferred;
   if (queue_.empty()) return choice;
-  if (policy_.most_cost != UINT64_MAX) bring_similar_forward();
+  if (policy_.max_cost != UINT64_MAX) bring_similar_forward();
   const QueuedRequest& first = queue_.front();
-  Padded padded;
+  PaddedBatch padded;
   for (const QueuedRequest& next : queue_) {
     padded.add(next);
     const bool is_first = choice.requests == 0;
@@ -87,7 +87,7 @@ BatchQueue::Choice BatchQueue::choose(TimePoint now, const LatencyTarget* target
     choice.size = padded.size();
     if (contains(policy_.preferred_rows, choice.size.rows)) preferred = {choice.requests, choice.size};
     if (next.is_repeated) choice.reason = Reason::repeated;
-    if (choice.size.rows >= policy_.most_rows) choice.reason = Reason::full;
+    if (choice.size.rows >= policy_.max_rows) choice.reason = Reason::full;
     if (choice.reason != Reason::idle) break;
   }
   const bool is_overdue = policy_.delay.count() && (first.is_unread || now >= first.since + policy_.delay);
@@ -98,7 +98,7 @@ BatchQueue::Choice BatchQueue::choose(TimePoint now, const LatencyTarget* target
   if (choice.reason != Reason::idle) return choice;
   if (is_overdue) {
     choice.reason = Reason::delay;
-  } else if (most_preferred_rows_ && choice.size.rows >= most_preferred_rows_) {
+  } else if (max_preferred_rows_ && choice.size.rows >= max_preferred_rows_) {
     choice.reason = Reason::preferred;
   } else {
     choice.can_wait = true;
@@ -110,9 +110,9 @@ BatchQueue::Choice BatchQueue::choose(TimePoint now, const LatencyTarget* target
 // others keep their order, so each becomes the first in time.
 void BatchQueue::bring_similar_forward() {
   const QueuedRequest& first = queue_.front();
-  const size_t looked_at = std::min(queue_.size(), kSimilarFrom);
+  const size_t window = std::min(queue_.size(), kSimilarWindow);
   std::vector<size_t> nearest;
-  for (size_t index = 1; index < looked_at; ++index) {
+  for (size_t index = 1; index < window; ++index) {
     const QueuedRequest& each = queue_[index];
     if (each.is_repeated || each.is_unread != first.is_unread) break;
     if (each.shapes == first.shapes) nearest.push_back(index);
@@ -122,9 +122,9 @@ void BatchQueue::bring_similar_forward() {
     return std::pair(one > other ? one - other : other - one, index);
   };
   std::sort(nearest.begin(), nearest.end(), [&](size_t a, size_t b) { return distance(a) < distance(b); });
-  Padded padded;
+  PaddedBatch padded;
   padded.add(first);
-  std::vector<bool> is_chosen(looked_at, false);
+  std::vector<bool> is_chosen(window, false);
   size_t end = 1;  // of what moves
   for (const size_t index : nearest) {
     padded.add(queue_[index]);
@@ -151,7 +151,7 @@ void BatchQueue::take_cancelled(const Choice& choice, RequestPointers& cancelled
   if (std::none_of(queue_.begin(), end, is_cancelled)) return;
   const auto is_taken = [&](QueuedRequest& each) {
     if (!is_cancelled(each)) return false;
-    forget(each);
+    subtract(each);
     cancelled.push_back(std::move(each.request));
     return true;
   };
@@ -163,7 +163,7 @@ void BatchQueue::take_late(const Choice& choice, TimePoint now, const LatencyTar
   const auto is_late = [&](QueuedRequest& each) {
     if (left <= choice.requests || !target.is_late(seconds(now - each.since), choice.size)) return false;
     --left;
-    forget(each);
+    subtract(each);
     late.push_back(std::move(each.request));
     return true;
   };

@@ -23,11 +23,11 @@ constexpr std::array<const char*, 7> kReasons = {"worker_idle",   "full",  "late
                                                  "shape_changed", "delay", "repeated"};
 
 struct BatchPolicy {
-  uint64_t most_rows = 1;
+  uint64_t max_rows = 1;
   std::vector<uint64_t> preferred_rows;
   std::chrono::microseconds delay{0};     // of the first request, until the batch leaves
   std::chrono::milliseconds patience{5};  // of a batch, with requests that were announced
-  uint64_t most_cost = UINT64_MAX;        // of a batch; below, requests of similar costs are merged
+  uint64_t max_cost = UINT64_MAX;         // of a batch; below, requests of similar costs are merged
   std::chrono::microseconds target{0};    // for a share of the requests, from when they come to their answers
   double share = 1;
 };
@@ -80,11 +80,11 @@ class BatchQueue {
   using Queue = std::deque<QueuedRequest>;
 
   void put(const Queue::iterator& place, QueuedRequest request);
-  void forget(const QueuedRequest& request);
+  void subtract(const QueuedRequest& request);
   void bring_similar_forward();
 
   const BatchPolicy policy_;
-  const uint64_t most_preferred_rows_;
+  const uint64_t max_preferred_rows_;
   const IsCancelled is_cancelled_;
   Queue queue_;
   BatchSize waiting_;

@@ -7,7 +7,7 @@ namespace pytriton {
 
 namespace {
 constexpr double kFaster = 0.8, kSlower = 1.25;     // changes below are noise
-constexpr double kBetter = 0.5;                     // of the error with rows; then cost explains the times
+constexpr double kMuchBetter = 0.5;                 // of the error with rows; then cost explains the times
 constexpr double kShortest = 1e-7, kLongest = 1e5;  // seconds
 
 size_t bin_of(uint64_t cost) {
@@ -25,7 +25,11 @@ double lower_median(std::vector<double> values) {
 
 void BatchTimes::add(const BatchSize& size, double seconds) {
   seconds = std::clamp(seconds, kShortest, kLongest);
-  if (is_known() && units(size) <= most_units_) note(seconds, typical(size));  // what is larger was a guess
+  if (is_known() && units(size) <= max_units_) {  // what is larger was a guess
+    const double as_expected = expected(size);
+    record_excess(seconds - as_expected);
+    record_ratio(seconds / std::max(as_expected, kShortest));
+  }
   Bin& bin = bins_[bin_of(size.cost)];
   const Sample sample{static_cast<double>(size.rows), static_cast<double>(size.cost), seconds, ++batches_};
   if (bin.samples.size() < kSamples) {
@@ -35,7 +39,7 @@ void BatchTimes::add(const BatchSize& size, double seconds) {
     bin.next = (bin.next + 1) % kSamples;
   }
   summarize(bin);
-  draw();
+  fit_line();
 }
 
 double BatchTimes::excess(double share) const {
@@ -54,16 +58,19 @@ std::vector<BatchTimes::Point> BatchTimes::points() const {
   return points;
 }
 
-// What the time of a batch says of the line as it was.
-void BatchTimes::note(double seconds, double expected) {
+void BatchTimes::record_excess(double excess) {
   if (excesses_.size() < kExcesses) {
-    excesses_.push_back(seconds - expected);
+    excesses_.push_back(excess);
   } else {
-    excesses_[next_excess_] = seconds - expected;
-    next_excess_ = (next_excess_ + 1) % kExcesses;
+    excesses_[oldest_excess_] = excess;
+    oldest_excess_ = (oldest_excess_ + 1) % kExcesses;
   }
-  ratios_.push_back(seconds / std::max(expected, kShortest));
-  if (ratios_.size() < kLast) return;
+}
+
+// Of a batch's time to that expected. Finds out whether the callable has become faster or slower.
+void BatchTimes::record_ratio(double ratio) {
+  ratios_.push_back(ratio);
+  if (ratios_.size() < kRecent) return;
   const double change = lower_median(ratios_);
   if (change < kFaster || change > kSlower) {
     rescale(change);
@@ -79,17 +86,17 @@ void BatchTimes::rescale(double factor) {
     const auto is_known = [this](const Sample& each) { return each.number > rescaled_at_; };
     if (std::none_of(bin.samples.begin(), bin.samples.end(), is_known)) bin = {};
     for (Sample& each : bin.samples) {
-      if (each.number + kLast > batches_ + 1) continue;
+      if (each.number + kRecent > batches_ + 1) continue;
       each.seconds = std::clamp(each.seconds * factor, kShortest, kLongest);
     }
     if (!bin.samples.empty()) summarize(bin);
   }
   rescaled_at_ = batches_;
   // What these batches exceeded was the change.
-  for (size_t last = 1; last <= std::min(kLast, excesses_.size()); ++last) {
-    excesses_[(next_excess_ + excesses_.size() - last) % excesses_.size()] = 0;
+  for (size_t last = 1; last <= std::min(kRecent, excesses_.size()); ++last) {
+    excesses_[(oldest_excess_ + excesses_.size() - last) % excesses_.size()] = 0;
   }
-  draw();
+  fit_line();
 }
 
 void BatchTimes::summarize(Bin& bin) {
@@ -103,7 +110,7 @@ void BatchTimes::summarize(Bin& bin) {
 
 // The line with the least squares of relative errors that does not fall, and does not begin below 0. Of a single point
 // it is level: a batch of another size tells more.
-BatchTimes::Line BatchTimes::fit(double Sample::* units) const {
+BatchTimes::Line BatchTimes::least_squares(double Sample::* units) const {
   double w = 0, wx = 0, wxx = 0, wt = 0, wxt = 0;
   for (const Sample* point : line_points_) {
     const double weight = 1 / (point->seconds * point->seconds), x = point->*units;
@@ -116,32 +123,31 @@ BatchTimes::Line BatchTimes::fit(double Sample::* units) const {
   const double spread = w * wxx - wx * wx;
   Line line{wt / w, 0, 0};
   if (line_points_.size() > 1 && spread > 1e-9 * w * wxx) {
-    line.each = (w * wxt - wx * wt) / spread;
-    line.fixed = (wt - line.each * wx) / w;
-    if (line.each < 0) line = {wt / w, 0, 0};
+    line.per_unit = (w * wxt - wx * wt) / spread;
+    line.fixed = (wt - line.per_unit * wx) / w;
+    if (line.per_unit < 0) line = {wt / w, 0, 0};
     if (line.fixed < 0) line = {0, wxt / wxx, 0};
   }
   for (const Sample* point : line_points_) {
-    const double error = (line.fixed + line.each * (point->*units) - point->seconds) / point->seconds;
+    const double error = (line.fixed + line.per_unit * (point->*units) - point->seconds) / point->seconds;
     line.error += error * error;
   }
   return line;
 }
 
-void BatchTimes::draw() {
+void BatchTimes::fit_line() {
   line_points_.clear();
   for (const Bin& bin : bins_) {
     if (!bin.samples.empty()) line_points_.push_back(&bin.median);
   }
-  const Line by_rows = fit(&Sample::rows), by_cost = fit(&Sample::cost);
-  is_by_cost_ = by_cost.error < kBetter * by_rows.error;
-  fixed_ = (is_by_cost_ ? by_cost : by_rows).fixed;
-  each_ = (is_by_cost_ ? by_cost : by_rows).each;
+  const Line by_rows = least_squares(&Sample::rows), by_cost = least_squares(&Sample::cost);
+  is_by_cost_ = by_cost.error < kMuchBetter * by_rows.error;
+  line_ = is_by_cost_ ? by_cost : by_rows;
   double Sample::* const field = is_by_cost_ ? &Sample::cost : &Sample::rows;
-  least_units_ = most_units_ = line_points_.front()->*field;
+  min_units_ = max_units_ = line_points_.front()->*field;
   for (const Sample* point : line_points_) {
-    least_units_ = std::min(least_units_, point->*field);
-    most_units_ = std::max(most_units_, point->*field);
+    min_units_ = std::min(min_units_, point->*field);
+    max_units_ = std::max(max_units_, point->*field);
   }
 }
 

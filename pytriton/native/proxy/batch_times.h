@@ -1,9 +1,9 @@
 // How long a model's batches take, learned from those that were answered.
 //
 // Batches are sorted into bins by their cost, each twice as wide as the one before. A bin remembers the last ones only,
-// and its median is a point of a straight line: time = fixed + each * units, where units are rows, or the cost if that
-// explains the times better. All points move at once when the last batches say that the callable has become faster or
-// slower; a bin without a batch between two such changes is forgotten.
+// and its median is a point of a straight line: time = fixed + per_unit * units, where units are rows, or the cost if
+// that explains the times better. All points move at once when the last batches say that the callable has become faster
+// or slower; a bin without a batch between two such changes is forgotten.
 #pragma once
 
 #include <array>
@@ -29,22 +29,22 @@ class BatchTimes {
   bool is_known() const { return !line_points_.empty(); }
   bool is_by_cost() const { return is_by_cost_; }
 
-  // Seconds. By how much a share of the last batches, such as 0.99, has exceeded typical() at most.
-  double typical(const BatchSize& size) const { return fixed_ + each_ * units(size); }
+  // Seconds. By how much a share of the last batches, such as 0.99, has exceeded expected() at most.
+  double expected(const BatchSize& size) const { return line_.fixed + line_.per_unit * units(size); }
   double excess(double share) const;
 
   double units(const BatchSize& size) const { return static_cast<double>(is_by_cost_ ? size.cost : size.rows); }
-  double fixed() const { return fixed_; }
-  double each() const { return each_; }  // unit
-  double least_units() const { return least_units_; }
-  double most_units() const { return most_units_; }
+  double fixed() const { return line_.fixed; }
+  double per_unit() const { return line_.per_unit; }
+  double min_units() const { return min_units_; }
+  double max_units() const { return max_units_; }
   std::vector<Point> points() const;
 
  private:
   static constexpr size_t kBins = 64;    // of costs of up to 64 bits
   static constexpr size_t kSamples = 9;  // of a bin
   static constexpr size_t kExcesses = 128;
-  static constexpr size_t kLast = 5;  // batches whose median says that all times have changed
+  static constexpr size_t kRecent = 5;  // batches whose median says that all times have changed
 
   struct Sample {
     double rows, cost, seconds;
@@ -56,22 +56,24 @@ class BatchTimes {
     Sample median{};  // of each field alone
   };
   struct Line {
-    double fixed, each, error;
+    double fixed, per_unit, error;
   };
 
-  void note(double seconds, double expected);
+  void record_excess(double excess);
+  void record_ratio(double ratio);
   void rescale(double factor);
   static void summarize(Bin& bin);
-  Line fit(double Sample::* units) const;
-  void draw();
+  Line least_squares(double Sample::* units) const;
+  void fit_line();
 
   std::array<Bin, kBins> bins_;
   std::vector<const Sample*> line_points_;
   uint64_t batches_ = 0, rescaled_at_ = 0;
   std::vector<double> excesses_;  // a ring, as are the next
-  size_t next_excess_ = 0;
+  size_t oldest_excess_ = 0;
   std::vector<double> ratios_;  // of the last batches
-  double fixed_ = 0, each_ = 0, least_units_ = 0, most_units_ = 0;
+  Line line_{};
+  double min_units_ = 0, max_units_ = 0;
   bool is_by_cost_ = false;
 };
 

@@ -1,5 +1,8 @@
 #include "concurrent_executor.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "../frames/failure.h"
 
 namespace pytriton {
@@ -24,6 +27,7 @@ ConcurrentExecutor::ConcurrentExecutor(std::unique_ptr<WorkerConnection> connect
   worker_->deliver_to(*this);
   start_reader(current_);
   try {
+    repeater_ = std::thread(&ConcurrentExecutor::repeat, this);
     watcher_ = std::thread(&ConcurrentExecutor::watch, this);
   } catch (...) {  // there are too many threads
     close();
@@ -39,17 +43,20 @@ void ConcurrentExecutor::close() {
     closing_ = true;
     current_->say_goodbye();
   }
-  changed_.notify_all();
-  to_watch_.notify_all();
+  can_repeat_.notify_all();
+  closed_.notify_all();
+  if (repeater_.joinable()) repeater_.join();
   if (watcher_.joinable()) watcher_.join();
   for (Reading& reading : readers_) reading.thread.join();
   worker_->close();
-  fail_batches(nullptr, "the server let the model go");
+  constexpr char kReason[] = "the server let the model go";
+  fail_batches(nullptr, kReason);
+  for (const BatchPointer& batch : failed_) batch->fail(Code::unavailable, gone(kReason));
 }
 
 void ConcurrentExecutor::execute(Requests requests) {
   const auto batch = std::make_shared<Batch>(std::move(requests), model_, false, cancelled_);
-  if (waited_ || !model_.has_sequences) batch->forget_cancelled();
+  if (waited_ || !model_.has_sequences) batch->remove_cancelled();
   if (batch->is_done()) return;
   take_slot();
   submit(batch);
@@ -60,44 +67,35 @@ void ConcurrentExecutor::execute(Requests requests) {
 double ConcurrentExecutor::wait_for_slot() {
   const Clock::time_point start = Clock::now();
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return slots_ > 0; });
+  slot_free_.wait(lock, [this] { return slots_ > 0; });
   return seconds_since(start);
 }
 
 void ConcurrentExecutor::take_slot() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return slots_ > 0; });
+  slot_free_.wait(lock, [this] { return slots_ > 0; });
   --slots_;
 }
 
-// As take_slot, but notices cancelled requests meanwhile.
-void ConcurrentExecutor::take_slot_watching() {
-  const auto pause = std::chrono::duration<double>(kWatchS);
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, pause, [this] { return closing_ || slots_ > 0; })) {
-    lock.unlock();
-    drop_cancelled();
-    lock.lock();
-  }
-  --slots_;
-}
-
-void ConcurrentExecutor::release_slot() {
+void ConcurrentExecutor::add_slots(int64_t count) {
+  bool has_failed = false;
   {
     const std::lock_guard lock(mutex_);
-    ++slots_;
+    slots_ += count;
+    has_failed = !failed_.empty();
   }
-  changed_.notify_all();
+  slot_free_.notify_all();
+  if (has_failed) can_repeat_.notify_all();
 }
 
 // Batches that are in flight beyond a lower limit are answered before others are sent.
 void ConcurrentExecutor::set_limit(int64_t limit) {
+  int64_t added = 0;
   {
     const std::lock_guard lock(mutex_);
-    slots_ += limit - limit_;
-    limit_ = limit;
+    added = limit - std::exchange(limit_, limit);
   }
-  changed_.notify_all();
+  add_slots(added);
 }
 
 void ConcurrentExecutor::submit(const BatchPointer& batch) {
@@ -120,7 +118,7 @@ void ConcurrentExecutor::hand_over(const BatchPointer& batch, Outgoing& frame, b
     const std::lock_guard sending(sending_);
     frame = batch->encode();
     if (batch->requests().empty()) {
-      release_slot();
+      add_slots(1);
       return;
     }
     batch->times.compute_start = now_ns();
@@ -152,44 +150,71 @@ void ConcurrentExecutor::hand_over(const BatchPointer& batch, Outgoing& frame, b
 void ConcurrentExecutor::fail_unsent(const BatchPointer& batch, const Outgoing* known, Code code,
                                      const std::string& message) {
   if (known) {
-    forget(known->number);
+    remove(known->number);
   } else {
-    release_slot();
+    add_slots(1);
   }
   batch->fail(code, message);
 }
 
-void ConcurrentExecutor::watch() {
-  double pause_s = kWatchS;
+void ConcurrentExecutor::repeat() {
   std::unique_lock lock(mutex_);
-  while (!closing_) {
-    to_watch_.wait_for(lock, std::chrono::duration<double>(pause_s), [this] { return closing_ || !failed_.empty(); });
-    const std::deque<BatchPointer> failed = std::move(failed_);
-    failed_.clear();
+  while (true) {
+    can_repeat_.wait(lock, [this] { return closing_ || (!failed_.empty() && slots_ > 0); });
+    if (closing_) return;
+    BatchPointer batch = std::move(failed_.front());
+    failed_.pop_front();
+    --slots_;
     lock.unlock();
-    for (const BatchPointer& batch : failed) {
-      for (const BatchPointer& alone : batch->alone()) {
-        take_slot_watching();
-        submit(alone);
-      }
-    }
-    if (failed.empty()) pause_s = drop_cancelled();
+    submit(batch);
+    batch.reset();
     lock.lock();
   }
 }
 
-// Tells the worker of batches that nobody waits for any more.
-double ConcurrentExecutor::drop_cancelled() {
-  const Clock::time_point start = Clock::now();
-  cancelled_.end_due();
+void ConcurrentExecutor::watch() {
+  std::chrono::duration<double> pause(kWatchS);
+  std::unique_lock lock(mutex_);
+  while (!closed_.wait_for(lock, pause, [this] { return closing_; })) {
+    lock.unlock();
+    const Clock::time_point start = Clock::now();
+    cancelled_.end_due();
+    drop_cancelled_failed();
+    drop_cancelled_in_flight();
+    pause = std::chrono::duration<double>(std::max(kWatchS, seconds_since(start) / kWatchShare));
+    lock.lock();
+  }
+}
+
+// Answers requests that wait to be sent again: for a slot, which a worker that does not answer never frees.
+void ConcurrentExecutor::drop_cancelled_failed() {
+  std::deque<BatchPointer> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting.swap(failed_);
+  }
+  if (waiting.empty()) return;
+  const auto is_dropped = [](const BatchPointer& batch) {
+    batch->drop_cancelled();
+    return batch->is_done();
+  };
+  waiting.erase(std::remove_if(waiting.begin(), waiting.end(), is_dropped), waiting.end());
+  {
+    const std::lock_guard lock(mutex_);
+    failed_.insert(failed_.begin(), waiting.begin(), waiting.end());
+  }
+  can_repeat_.notify_all();
+}
+
+// Answers requests of batches that were sent, and tells the worker.
+void ConcurrentExecutor::drop_cancelled_in_flight() {
   std::vector<std::pair<uint32_t, BatchPointer>> old;
   std::shared_ptr<Channel> current;
   {
     const std::lock_guard lock(mutex_);
     current = current_;
     for (const auto& [number, batch] : batches_) {
-      const bool is_old = std::chrono::duration<double>(start - batch->since).count() > kWatchS;
-      if (is_old && batch->is_sent) old.emplace_back(number, batch);
+      if (batch->is_sent && seconds_since(batch->since) > kWatchS) old.emplace_back(number, batch);
     }
   }
   try {
@@ -197,15 +222,14 @@ double ConcurrentExecutor::drop_cancelled() {
     for (const auto& [number, batch] : old) {
       batch->drop_cancelled();
       const bool is_done = batch->is_done();
-      if (batch->untold.empty() && !is_done) continue;
-      Outgoing frame = cancellation(number, batch->requests().size(), batch->untold, is_done);
-      if (batch->channel->send_at_once(frame)) batch->untold.clear();
+      if (batch->unsent_cancellations.empty() && !is_done) continue;
+      Outgoing frame = cancellation(number, batch->requests().size(), batch->unsent_cancellations, is_done);
+      if (batch->channel->send_at_once(frame)) batch->unsent_cancellations.clear();
     }
   } catch (const PeerGone&) {  // the reader sees it too
   } catch (const std::exception& error) {
     log_warning(std::string("a worker could not be told of cancelled requests: ") + error.what());
   }
-  return std::max(kWatchS, seconds_since(start) / kWatchShare);
 }
 
 }  // namespace pytriton

@@ -42,7 +42,7 @@ void ConcurrentExecutor::read(const std::shared_ptr<Channel>& channel) {
   try {
     while (true) {
       channel->receive(reply);
-      channel->release(pass_on(*channel, reply));
+      channel->release(handle_reply(*channel, reply));
     }
   } catch (const std::exception& error) {  // gone, or it makes no sense: nothing else that comes can be trusted
     reason = error.what();
@@ -53,7 +53,7 @@ void ConcurrentExecutor::read(const std::shared_ptr<Channel>& channel) {
 
 void ConcurrentExecutor::handle(Channel& channel, const Reply& reply) noexcept {
   try {
-    pass_on(channel, reply);
+    handle_reply(channel, reply);
   } catch (const std::exception& error) {
     channel.shutdown();
     fail_batches(&channel, error.what());
@@ -63,7 +63,7 @@ void ConcurrentExecutor::handle(Channel& channel, const Reply& reply) noexcept {
 void ConcurrentExecutor::worker_gone(Channel& channel) noexcept { fail_batches(&channel, "it ended"); }
 
 // Sends a reply's responses; whether other replies to the same batch follow.
-bool ConcurrentExecutor::pass_on(Channel& channel, const Reply& reply) {
+bool ConcurrentExecutor::handle_reply(Channel& channel, const Reply& reply) {
   const Frame& frame = reply.frame;
   if (frame.kind == Kind::ask || frame.kind == Kind::release) return false;
   if (frame.kind == Kind::limit) {
@@ -87,27 +87,28 @@ bool ConcurrentExecutor::pass_on(Channel& channel, const Reply& reply) {
   } else if (frame.kind == Kind::end) {
     batch->end();
   } else if (frame.kind == Kind::error) {
-    pass_error_on(reply, batch);
+    handle_error(reply, batch);
     return false;
   } else {
     throw FrameError("the reply is of another kind");
   }
-  if (!frame.more) forget(frame.number);
+  if (!frame.more) remove(frame.number);
   return frame.more;
 }
 
 // An error is its batch's last reply, whatever the worker says: requests that are sent again are in other batches, and
 // must be in one alone.
-void ConcurrentExecutor::pass_error_on(const Reply& reply, const BatchPointer& batch) {
+void ConcurrentExecutor::handle_error(const Reply& reply, const BatchPointer& batch) {
   const Status status = status_of(reply);
-  const bool was_in_flight = forget(reply.frame.number) != nullptr;
+  const bool was_in_flight = remove(reply.frame.number) != nullptr;
   if (!status.isolate || batch->requests().size() == 1) return batch->fail(status.code, status.message);
   if (!was_in_flight) return;  // whoever took it out fails it
+  const std::vector<BatchPointer> alone = batch->split();
   {
     const std::lock_guard lock(mutex_);
-    failed_.push_back(batch);
+    failed_.insert(failed_.end(), alone.begin(), alone.end());
   }
-  to_watch_.notify_all();
+  can_repeat_.notify_all();
 }
 
 // Waits until memory is not short, if it is time to look; false if that takes too long, or the model ends.
@@ -123,13 +124,13 @@ bool ConcurrentExecutor::has_memory(const Reply& reply) {
       return false;
     }
     std::unique_lock closing(mutex_);
-    if (changed_.wait_for(closing, kPause, [this] { return closing_; })) return false;
+    if (closed_.wait_for(closing, kPause, [this] { return closing_; })) return false;
   }
   return true;
 }
 
 // Takes a batch out of those in flight; none if it was taken out before.
-BatchPointer ConcurrentExecutor::forget(uint32_t number) {
+BatchPointer ConcurrentExecutor::remove(uint32_t number) {
   BatchPointer batch;
   {
     const std::lock_guard lock(mutex_);
@@ -137,9 +138,8 @@ BatchPointer ConcurrentExecutor::forget(uint32_t number) {
     if (found == batches_.end()) return nullptr;
     batch = std::move(found->second);
     batches_.erase(found);
-    ++slots_;
   }
-  changed_.notify_all();
+  add_slots(1);
   if (!batch->is_repeated) {
     const uint64_t now = now_ns();
     ignore(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, batch->size(), batch->times.start,
@@ -158,7 +158,7 @@ void ConcurrentExecutor::fail_batches(const Channel* channel, const std::string&
     }
   }
   for (const uint32_t number : lost) {
-    if (const BatchPointer batch = forget(number)) batch->fail(Code::unavailable, gone(reason));
+    if (const BatchPointer batch = remove(number)) batch->fail(Code::unavailable, gone(reason));
   }
 }
 

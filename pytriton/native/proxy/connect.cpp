@@ -19,7 +19,7 @@ namespace pytriton {
 
 namespace {
 constexpr int64_t kProtocol = 5;
-constexpr size_t kMostGreetingBytes = 4096;
+constexpr size_t kMaxGreetingBytes = 4096;
 constexpr double kRetryS = 0.01;
 
 using Clock = std::chrono::steady_clock;
@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 double seconds_until(Clock::time_point moment) { return std::chrono::duration<double>(moment - Clock::now()).count(); }
 
 // A process of another user: trying again will not help.
-struct Stranger : PeerGone {
+struct WrongUser : PeerGone {
   using PeerGone::PeerGone;
 };
 
@@ -61,8 +61,8 @@ void check_peer(int socket, const std::string& path) {
   socklen_t size = sizeof peer;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) fail("getsockopt");
   if (peer.uid == 0 || peer.uid == geteuid()) return;
-  throw Stranger(path + " is served by process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid) +
-                 "; that has to be a process of the server's user");
+  throw WrongUser(path + " is served by process " + std::to_string(peer.pid) + " of user " + std::to_string(peer.uid) +
+                  "; that has to be a process of the server's user");
 }
 
 union Ancillary {  // room for one descriptor
@@ -88,7 +88,7 @@ void send_greeting(int socket, const std::string& hello, int arena) {
 }
 
 Descriptor receive_greeting(int socket) {
-  char text[kMostGreetingBytes];
+  char text[kMaxGreetingBytes];
   iovec piece{text, sizeof text};
   Ancillary ancillary{};
   msghdr message{};
@@ -108,8 +108,8 @@ Descriptor receive_greeting(int socket) {
   }
   if (length == 0) throw PeerGone("the connection was closed");
   try {
-    const Json told = Json::parse({text, static_cast<size_t>(length)});
-    const Json* protocol = told.find("protocol");
+    const Json greeting = Json::parse({text, static_cast<size_t>(length)});
+    const Json* protocol = greeting.find("protocol");
     if (!memory || !protocol || protocol->integer() != kProtocol) {
       throw PeerGone("the other side does not speak protocol " + std::to_string(kProtocol));
     }
@@ -141,7 +141,7 @@ std::shared_ptr<Channel> connect(const std::string& path, const std::string& hel
   while (true) {
     try {
       return connect_once(path, hello, std::max({seconds_until(deadline), patience_s, kRetryS}));
-    } catch (const Stranger&) {
+    } catch (const WrongUser&) {
       throw;
     } catch (const Failure& error) {
       if (seconds_until(deadline) < 0) {

@@ -30,7 +30,7 @@ void begin(std::string& fields, std::string_view key) {
   fields += ':';
 }
 
-std::string shown(double number) {
+std::string json_number(double number) {
   if (std::isnan(number)) return "NaN";
   if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
   std::array<char, 40> text{};  // not by printf(), which writes the decimal point of the process's locale
@@ -38,7 +38,7 @@ std::string shown(double number) {
   return digits.find_first_of(".e") == std::string::npos ? digits + ".0" : digits;
 }
 
-std::string utf8(const char* text) {
+std::string json_text(const char* text) {
   if (!is_utf8(text)) throw BadRequest(Code::invalid_argument, "parameters must be UTF-8: " + std::string(text));
   std::string quoted;
   append_json(quoted, text);
@@ -56,10 +56,10 @@ void add_parameters(std::string& fields, TRITONBACKEND_Request* request) {
     check(TRITONBACKEND_RequestParameter(request, index, &key, &type, &value));
     if (type == TRITONSERVER_PARAMETER_BYTES) continue;
     if (!parameters.empty()) parameters += ',';
-    parameters += utf8(key) + ":";
+    parameters += json_text(key) + ":";
     switch (type) {
       case TRITONSERVER_PARAMETER_STRING:
-        parameters += utf8(static_cast<const char*>(value));
+        parameters += json_text(static_cast<const char*>(value));
         break;
       case TRITONSERVER_PARAMETER_INT:
         parameters += std::to_string(*static_cast<const int64_t*>(value));
@@ -68,7 +68,7 @@ void add_parameters(std::string& fields, TRITONBACKEND_Request* request) {
         parameters += *static_cast<const bool*>(value) ? "true" : "false";
         break;
       default:
-        parameters += shown(*static_cast<const double*>(value));
+        parameters += json_number(*static_cast<const double*>(value));
     }
   }
   if (parameters.empty()) return;
@@ -108,7 +108,7 @@ void add_sequence(std::string& fields, TRITONBACKEND_Request* request) {
   if (ignore(TRITONBACKEND_RequestCorrelationId(request, &number))) {
     if (number) id = std::to_string(number);
   } else if (ignore(TRITONBACKEND_RequestCorrelationIdString(request, &text)) && text && *text) {
-    id = utf8(text);
+    id = json_text(text);
   }
   if (id.empty()) return;
   uint32_t flags = 0;
@@ -122,7 +122,7 @@ void add_deadline(std::string& fields, TRITONBACKEND_Request* request) {
   check(TRITONBACKEND_InferenceRequestTimeoutMicroseconds(request, &timeout_us));
   if (!timeout_us) return;
   begin(fields, "deadline");
-  fields += shown(monotonic_s() + static_cast<double>(timeout_us) / 1e6);
+  fields += json_number(monotonic_s() + static_cast<double>(timeout_us) / 1e6);
 }
 
 bool add_trace(std::string& fields, TRITONBACKEND_Request* request, const char* reason) {

@@ -34,7 +34,7 @@ std::string shown(const int64_t* shape, size_t rank) {
 
 // Whether an input is what the model expects; counts its elements.
 bool fits(Input& input, const ExpectedInput& expected) {
-  if (input.dtype != expected.dtype || input.rank != expected.shape.size() || input.rank > kMostRank) return false;
+  if (input.dtype != expected.dtype || input.rank != expected.shape.size() || input.rank > kMaxRank) return false;
   const uint64_t item = input.dtype == kBytes ? sizeof(void*) : item_size(input.dtype);  // in NumPy's arrays
   uint64_t bytes = item;
   bool is_empty = false;

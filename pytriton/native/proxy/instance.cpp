@@ -62,7 +62,7 @@ void Instance::schedule(TRITONBACKEND_Request** handles, uint32_t count) {
   } catch (const std::exception& error) {  // the requests fail as they are left
     log_warning(error.what());
   }
-  model_.scheduler->step_aside();
+  model_.scheduler->park();
 }
 
 void Instance::execute(TRITONBACKEND_Request** handles, uint32_t count) {

@@ -32,19 +32,19 @@ class LatencyTarget {
   const BatchTimes& times() const { return times_; }
 
  private:
-  static constexpr double kMostMargin = 0.95;
+  static constexpr double kMaxMargin = 0.95;
 
   double budget() const { return target_ * margin_; }
   double excess() const;
   bool can_be_met() const;
-  double most_units() const;
+  double max_units() const;
 
   const double target_, share_;
-  const BatchSize most_;
+  const BatchSize max_;
   BatchTimes times_;
-  double excess_ = 0;            // of the last batches, at the share
-  bool was_irregular_ = false;   // the last batch
-  double margin_ = kMostMargin;  // of the target is used; less when more answers were late than may be
+  double excess_ = 0;           // of the last batches, at the share
+  bool was_irregular_ = false;  // the last batch
+  double margin_ = kMaxMargin;  // of the target is used; less when more answers were late than may be
 };
 
 }  // namespace pytriton

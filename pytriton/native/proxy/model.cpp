@@ -40,7 +40,7 @@ uint64_t version_of(TRITONBACKEND_Model* model) {
   return version;
 }
 
-Json endpoint(TRITONBACKEND_Model* model) {
+Json read_endpoint(TRITONBACKEND_Model* model) {
   TRITONBACKEND_ArtifactType type{};
   const char* folder = nullptr;
   check(TRITONBACKEND_ModelRepository(model, &type, &folder));
@@ -66,15 +66,15 @@ std::vector<InstanceName> instances(const Json& config) {
 }
 
 // As people write lists and booleans in Python, whose exceptions these messages end up in.
-std::string shown(const std::vector<std::string>& names) {
+std::string repr(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
   return "[" + text + "]";
 }
 
-std::string shown(bool value) { return value ? "True" : "False"; }
+std::string repr(bool value) { return value ? "True" : "False"; }
 
-std::string shown(double value) {
+std::string repr(double value) {
   std::ostringstream text;
   text << value;
   return text.str();
@@ -97,8 +97,8 @@ std::vector<std::string> names_of(const Items& items) {
 template <typename Value>
 void check_equal(const std::string& model, const std::string& key, const Value& found, const Value& bound) {
   if (found == bound) return;
-  throw Failure(Code::invalid_argument, "model '" + model + "' is configured with " + key + " " + shown(found) +
-                                            ", but was bound with " + shown(bound) +
+  throw Failure(Code::invalid_argument, "model '" + model + "' is configured with " + key + " " + repr(found) +
+                                            ", but was bound with " + repr(bound) +
                                             "; load it without a configuration of your own, or bind it again");
 }
 
@@ -146,13 +146,13 @@ int64_t limited(const Json& options, const char* key, int64_t least, int64_t mos
   throw FrameError(std::string(key) + " is not from " + std::to_string(least) + " to " + std::to_string(most));
 }
 
-BatchPolicy batch_policy(const Json& options, int64_t most_rows) {
-  constexpr int64_t kLongest = int64_t{366} * 24 * 3600 * 1'000'000, kMostCost = int64_t{1} << 62;
+BatchPolicy batch_policy(const Json& options, int64_t max_rows) {
+  constexpr int64_t kLongest = int64_t{366} * 24 * 3600 * 1'000'000, kMaxCost = int64_t{1} << 62;
   BatchPolicy policy;
-  policy.most_rows = static_cast<uint64_t>(most_rows);
+  policy.max_rows = static_cast<uint64_t>(max_rows);
   if (const Json* sizes = options.find("preferredBatchSize")) {
     for (const Json& size : sizes->list()) {
-      if (size.integer() < 1 || size.integer() > most_rows)
+      if (size.integer() < 1 || size.integer() > max_rows)
         throw FrameError("a preferred size is beyond max_batch_size");
       policy.preferred_rows.push_back(static_cast<uint64_t>(size.integer()));
     }
@@ -167,7 +167,7 @@ BatchPolicy batch_policy(const Json& options, int64_t most_rows) {
     policy.share = options["percentile"].number();
     if (!(policy.share > 0 && policy.share < 1)) throw FrameError("percentile is not between 0 and 1");
   }
-  if (has("maxBatchCost")) policy.most_cost = static_cast<uint64_t>(limited(options, "maxBatchCost", 1, kMostCost));
+  if (has("maxBatchCost")) policy.max_cost = static_cast<uint64_t>(limited(options, "maxBatchCost", 1, kMaxCost));
   return policy;
 }
 
@@ -199,11 +199,11 @@ bool has_various_shapes(const Json& config, const std::vector<ExpectedInput>& in
 void add_scheduler(Model& model, const Json& options, uint64_t version) {
   const BatchPolicy policy = batch_policy(options, model.config["max_batch_size"].integer());
   model.has_various_shapes = has_various_shapes(model.config, model.inputs);
-  model.merges_shapes = policy.most_cost != UINT64_MAX;
+  model.merges_shapes = policy.max_cost != UINT64_MAX;
   model.cost = request_cost(options, model, model.merges_shapes || policy.target.count() > 0);
   const double milliseconds = std::chrono::duration<double, std::milli>(policy.target).count();
   const std::string too_late = "model '" + model.name + "' has too many requests to answer this one within " +
-                               shown(milliseconds) + " ms; try again later";
+                               repr(milliseconds) + " ms; try again later";
   const auto metrics = std::make_shared<ModelMetrics>(model.config, version, policy);
   model.scheduler = std::make_shared<Scheduler>(
       policy, register_arrivals(model.name), [metrics](const Scheduler::Changes& changes) { metrics->add(changes); },
@@ -235,9 +235,9 @@ std::string ready_input(const Json& config) {
 }  // namespace
 
 size_t Places::take(const std::string& sockets) {
-  constexpr size_t kMostPlaces = 1 << 16;
+  constexpr size_t kMaxPlaces = 1 << 16;
   const std::lock_guard lock(mutex_);
-  for (size_t place = 0; place < kMostPlaces; ++place) {
+  for (size_t place = 0; place < kMaxPlaces; ++place) {
     if (place == taken_.size()) taken_.push_back(false);
     if (taken_[place] || access((sockets + "." + std::to_string(place)).c_str(), F_OK) != 0) continue;
     taken_[place] = true;
@@ -267,13 +267,13 @@ Model describe(TRITONBACKEND_Model* model) {
   result.decoupled = decoupled && decoupled->boolean();
   result.has_sequences = config.find("sequence_batching") != nullptr;
   result.ready = ready_input(config);
-  const Json told = endpoint(model);
-  check_as_bound(result, told["bound"]);
-  result.sockets = told["folder"].text() + "/" + told["prefix"].text();
-  if (!told["batches_in_flight"].is(Json::Kind::null)) result.in_flight = told["batches_in_flight"].integer();
-  result.traced = told["traced"].boolean();
+  const Json endpoint = read_endpoint(model);
+  check_as_bound(result, endpoint["bound"]);
+  result.sockets = endpoint["folder"].text() + "/" + endpoint["prefix"].text();
+  if (!endpoint["batches_in_flight"].is(Json::Kind::null)) result.in_flight = endpoint["batches_in_flight"].integer();
+  result.traced = endpoint["traced"].boolean();
   if (result.batching && !result.in_flight) add_batcher(result, version_of(model));
-  if (told["scales"].boolean()) result.places = std::make_shared<Places>();
+  if (endpoint["scales"].boolean()) result.places = std::make_shared<Places>();
   return result;
 }
 

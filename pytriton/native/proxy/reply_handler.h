@@ -34,25 +34,25 @@ class ReplyHandlerGuard {
   void close() {
     std::unique_lock lock(mutex_);
     handler_ = nullptr;
-    left_.wait(lock, [this] { return inside_ == 0; });
+    idle_.wait(lock, [this] { return active_ == 0; });
   }
 
  private:
   ReplyHandler* enter() {
     const std::lock_guard lock(mutex_);
-    if (handler_) ++inside_;
+    if (handler_) ++active_;
     return handler_;
   }
 
   void leave() {
     const std::lock_guard lock(mutex_);
-    if (--inside_ == 0) left_.notify_all();
+    if (--active_ == 0) idle_.notify_all();
   }
 
   std::mutex mutex_;
-  std::condition_variable left_;
+  std::condition_variable idle_;
   ReplyHandler* handler_;
-  size_t inside_ = 0;
+  size_t active_ = 0;
 };
 
 }  // namespace pytriton

@@ -21,7 +21,7 @@ ScheduledExecutor::ScheduledExecutor(std::unique_ptr<WorkerConnection> connectio
       is_local_(worker_->channel()->is_local()) {
   worker_->deliver_to(*this);
   try {
-    use(worker_->channel());
+    start_reader(worker_->channel());
     scheduler_.add(*this);
   } catch (...) {
     close();
@@ -56,7 +56,7 @@ void ScheduledExecutor::close() {
 
 bool ScheduledExecutor::is_free() {
   const std::lock_guard lock(mutex_);
-  return !is_busy_ && !is_restoring_;
+  return !is_busy_ && !is_reconnecting_;
 }
 
 bool ScheduledExecutor::is_lost() {
@@ -82,11 +82,11 @@ void ScheduledExecutor::send(NextBatch next) {
     try {
       submit(batch);
     } catch (const PeerGone& error) {
-      abandon(batch, error.code, gone(error.what()));
+      fail_unsent(batch, error.code, gone(error.what()));
     } catch (const Failure& error) {
-      abandon(batch, error.code, error.what());
+      fail_unsent(batch, error.code, error.what());
     } catch (const std::exception& error) {
-      abandon(batch, Code::internal, error.what());
+      fail_unsent(batch, Code::internal, error.what());
     }
   } catch (const std::exception& error) {  // there is no memory; the requests fail as they are left
     log_warning(error.what());
@@ -101,7 +101,7 @@ void ScheduledExecutor::submit(const BatchPointer& batch) {
     Requests refused;  // they have their errors
     Outgoing frame = encode(batch->requests, model_, refused, kReasons[static_cast<size_t>(batch->reason)]);
     finish(refused, batch->times);
-    if (batch->requests.empty()) return abandon(batch, Code::internal, "nothing is left of the batch");
+    if (batch->requests.empty()) return fail_unsent(batch, Code::internal, "nothing is left of the batch");
     worker_->number(frame);
     {
       const std::lock_guard lock(mutex_);
@@ -117,14 +117,14 @@ void ScheduledExecutor::submit(const BatchPointer& batch) {
       const std::lock_guard lock(mutex_);
       batch->is_sent = true;
     }
-    use(channel);
+    start_reader(channel);
   }
-  if (channel->is_shut()) return lose(*channel, "it ended");
-  if (is_local_) lose(*channel, "it gave no answer");
+  if (channel->is_shut()) return connection_lost(*channel, "it ended");
+  if (is_local_) connection_lost(*channel, "it gave no answer");
 }
 
 // Fails a batch that was not sent, unless somebody else does.
-void ScheduledExecutor::abandon(const BatchPointer& batch, Code code, const std::string& message) {
+void ScheduledExecutor::fail_unsent(const BatchPointer& batch, Code code, const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
     if (batch_ != batch) return;
@@ -142,11 +142,11 @@ void ScheduledExecutor::release(const Batch& batch) {
   }
   changed_.notify_all();
   scheduler_.answered(batch.record, batch.has_failed ? std::chrono::nanoseconds() : compute_time(batch.times));
-  scheduler_.serve(*this);
+  scheduler_.dispatch(*this);
 }
 
 // Reads what comes over a connection from now on. Throws if there are too many threads.
-void ScheduledExecutor::use(const std::shared_ptr<Channel>& channel) {
+void ScheduledExecutor::start_reader(const std::shared_ptr<Channel>& channel) {
   bool is_late = false;
   {
     const std::lock_guard lock(mutex_);
@@ -183,7 +183,7 @@ void ScheduledExecutor::read(const std::shared_ptr<Channel>& channel) {
   try {
     while (true) {
       channel->receive(reply);
-      take(*channel, reply);
+      handle_reply(*channel, reply);
     }
   } catch (const Unread& error) {
     reason = error.what();
@@ -195,41 +195,41 @@ void ScheduledExecutor::read(const std::shared_ptr<Channel>& channel) {
   {
     const std::lock_guard lock(mutex_);
     is_current = current_ == channel;
-    is_restoring_ |= is_current;
+    is_reconnecting_ |= is_current;
     if (is_current && is_unread) unread_ = channel.get();
   }
   channel->shutdown();
-  lose(*channel, reason);
-  if (is_current) restore();
+  connection_lost(*channel, reason);
+  if (is_current) reconnect();
 }
 
 // Waits for a worker that has ended to come back, if anybody starts it again. Other workers get the requests meanwhile,
 // and this one those that fail, if there is none.
-void ScheduledExecutor::restore() {
+void ScheduledExecutor::reconnect() {
   while (true) {
-    const bool is_restored = try_to_restore();
+    const bool is_connected = try_to_reconnect();
     std::unique_lock lock(mutex_);
-    is_restoring_ = false;
-    is_lost_ = !is_restored;
+    is_reconnecting_ = false;
+    is_lost_ = !is_connected;
     if (is_closing_) return;
     lock.unlock();
-    scheduler_.serve(*this);
-    if (is_restored) return;
+    scheduler_.dispatch(*this);
+    if (is_connected) return;
     lock.lock();
     if (changed_.wait_for(lock, kRetry, [this] { return is_closing_; })) return;
   }
 }
 
-bool ScheduledExecutor::try_to_restore() {
+bool ScheduledExecutor::try_to_reconnect() {
   const std::lock_guard sending(sending_);
   {
     const std::lock_guard lock(mutex_);
     if (is_closing_) return false;
   }
   try {
-    if (worker_->channel()->is_shut()) worker_->restore();
+    if (worker_->channel()->is_shut()) worker_->reconnect();
     if (worker_->channel()->is_shut()) return false;
-    use(worker_->channel());
+    start_reader(worker_->channel());
     return true;
   } catch (const std::exception& error) {
     log_warning(error.what());
@@ -239,15 +239,15 @@ bool ScheduledExecutor::try_to_restore() {
 
 void ScheduledExecutor::handle(Channel& channel, const Reply& reply) noexcept {
   try {
-    take(channel, reply);
+    handle_reply(channel, reply);
   } catch (const std::exception& error) {
     channel.shutdown();
-    lose(channel, error.what());
+    connection_lost(channel, error.what());
   }
 }
 
 // Throws FrameError if the reply makes no sense.
-void ScheduledExecutor::take(Channel& channel, const Reply& reply) {
+void ScheduledExecutor::handle_reply(Channel& channel, const Reply& reply) {
   const Frame& frame = reply.frame;
   if (frame.kind == Kind::release) return;
   BatchPointer batch;
@@ -261,7 +261,7 @@ void ScheduledExecutor::take(Channel& channel, const Reply& reply) {
     batch = batch_;
     if (frame.kind != Kind::ask) batch_.reset();
   }
-  if (frame.kind == Kind::ask) return tell_cancelled(channel, *batch);
+  if (frame.kind == Kind::ask) return send_cancellation(channel, *batch);
   batch->times.compute_end = now_ns();
   batch->has_failed = frame.kind == Kind::error;
   // A worker that has answered gets its next batch before clients get the answers, as it would wait otherwise. Unless
@@ -273,7 +273,7 @@ void ScheduledExecutor::take(Channel& channel, const Reply& reply) {
     if (frame.kind == Kind::response) {
       answer(channel, reply, *batch);
     } else {
-      pass_error_on(reply, *batch);
+      handle_error(reply, *batch);
     }
   } catch (const std::exception& error) {  // nobody else knows the batch any more
     fail(batch->requests, batch->times, Code::internal, error.what());
@@ -290,7 +290,7 @@ void ScheduledExecutor::answer(Channel& channel, const Reply& reply, const Batch
   finish(batch.requests, batch.times);
 }
 
-void ScheduledExecutor::pass_error_on(const Reply& reply, Batch& batch) {
+void ScheduledExecutor::handle_error(const Reply& reply, Batch& batch) {
   const Status status = status_of(reply);
   if (!batch.is_repeated) report(batch);
   if (status.isolate && batch.requests.size() > 1) {
@@ -300,14 +300,14 @@ void ScheduledExecutor::pass_error_on(const Reply& reply, Batch& batch) {
       again.back().since = request->arrived();
       again.back().is_repeated = true;
     }
-    scheduler_.repeat(std::move(again));
+    scheduler_.requeue(std::move(again));
   } else {
     fail(batch.requests, batch.times, status.code, status.message);
   }
 }
 
 // The worker waits for that.
-void ScheduledExecutor::tell_cancelled(Channel& channel, Batch& batch) {
+void ScheduledExecutor::send_cancellation(Channel& channel, Batch& batch) {
   {
     const std::lock_guard lock(mutex_);
     batch.was_read = true;  // what the worker leaves unread from now on is our answer
@@ -317,7 +317,7 @@ void ScheduledExecutor::tell_cancelled(Channel& channel, Batch& batch) {
 }
 
 // Fails the batch that was sent over a connection that has ended. It is sent once more if the worker has not read it.
-void ScheduledExecutor::lose(const Channel& channel, const std::string& reason) {
+void ScheduledExecutor::connection_lost(const Channel& channel, const std::string& reason) {
   BatchPointer batch;
   bool is_unread = false;
   {
@@ -334,7 +334,7 @@ void ScheduledExecutor::lose(const Channel& channel, const std::string& reason) 
       again.back().is_unread = true;
       again.back().since = request->arrived();
     }
-    scheduler_.repeat(std::move(again));
+    scheduler_.requeue(std::move(again));
   } else {
     fail(batch->requests, batch->times, Code::unavailable, gone(reason));
   }

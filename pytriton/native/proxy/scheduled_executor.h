@@ -50,21 +50,21 @@ class ScheduledExecutor : public BatchWorker, private ReplyHandler {
 
   void close();
   void submit(const BatchPointer& batch);
-  void abandon(const BatchPointer& batch, Code code, const std::string& message);
+  void fail_unsent(const BatchPointer& batch, Code code, const std::string& message);
   void release(const Batch& batch);
 
-  void use(const std::shared_ptr<Channel>& channel);
+  void start_reader(const std::shared_ptr<Channel>& channel);
   void read(const std::shared_ptr<Channel>& channel);
-  void restore();
-  bool try_to_restore();
+  void reconnect();
+  bool try_to_reconnect();
 
   void handle(Channel& channel, const Reply& reply) noexcept override;
-  void worker_gone(Channel& channel) noexcept override { lose(channel, "it ended"); }
-  void take(Channel& channel, const Reply& reply);
+  void worker_gone(Channel& channel) noexcept override { connection_lost(channel, "it ended"); }
+  void handle_reply(Channel& channel, const Reply& reply);
   void answer(Channel& channel, const Reply& reply, const Batch& batch) const;
-  void pass_error_on(const Reply& reply, Batch& batch);
-  void tell_cancelled(Channel& channel, Batch& batch);
-  void lose(const Channel& channel, const std::string& reason);
+  void handle_error(const Reply& reply, Batch& batch);
+  void send_cancellation(Channel& channel, Batch& batch);
+  void connection_lost(const Channel& channel, const std::string& reason);
   void report(const Batch& batch) const;
 
   std::unique_ptr<WorkerConnection> worker_;
@@ -79,7 +79,7 @@ class ScheduledExecutor : public BatchWorker, private ReplyHandler {
   std::mutex mutex_;  // for what follows
   std::condition_variable changed_;
   BatchPointer batch_;  // until somebody takes it to answer it
-  bool is_busy_ = false, is_restoring_ = false, is_lost_ = false, is_closing_ = false;
+  bool is_busy_ = false, is_reconnecting_ = false, is_lost_ = false, is_closing_ = false;
   std::shared_ptr<Channel> current_;
   const Channel* unread_ = nullptr;  // it ended before the worker had read what was sent last
 };

@@ -1,20 +1,21 @@
 #include "scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "../frames/handles.h"
 
 namespace pytriton {
 
 namespace {
-constexpr size_t kLeastEnough = 8;       // requests
-constexpr size_t kDecayInterval = 1000;  // requests until most_pending_ falls
+constexpr size_t kMinEnough = 8;         // requests
+constexpr size_t kDecayInterval = 1000;  // requests until peak_pending_ falls
 constexpr int kPauseShare = 10;          // a slow callable's time is divided by
 constexpr auto kLongestPause = std::chrono::milliseconds(20);
 constexpr auto kForgetAnnounced = std::chrono::milliseconds(20);  // if their number does not change
-constexpr auto kAside = std::chrono::milliseconds(20);
+constexpr auto kParkTime = std::chrono::milliseconds(20);
 constexpr auto kTimesPeriod = std::chrono::seconds(1);  // of reports
-thread_local const Scheduler* serving = nullptr;        // the one that this thread is in serve() of
+thread_local const Scheduler* dispatching = nullptr;    // the one that this thread is in dispatch() of
 }  // namespace
 
 Scheduler::Scheduler(const BatchPolicy& policy, std::shared_ptr<Arrivals> arrivals, Report report,
@@ -24,19 +25,11 @@ Scheduler::Scheduler(const BatchPolicy& policy, std::shared_ptr<Arrivals> arriva
       arrivals_(std::move(arrivals)),
       report_(std::move(report)),
       refuse_(std::move(refuse)),
-      queue_(policy, std::move(is_cancelled)) {
+      queue_(policy, std::move(is_cancelled)),
+      timer_([this] { dispatch_at_timer(); }) {
   if (policy.target.count()) {
-    target_.emplace(seconds(policy.target), policy.share, BatchSize{policy.most_rows, policy.most_cost});
+    target_.emplace(seconds(policy.target), policy.share, BatchSize{policy.max_rows, policy.max_cost});
   }
-}
-
-Scheduler::~Scheduler() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_closing_ = true;
-  }
-  due_.notify_all();
-  for (std::thread& timer : timers_) timer.join();
 }
 
 void Scheduler::add(BatchWorker& worker) {
@@ -45,7 +38,7 @@ void Scheduler::add(BatchWorker& worker) {
     workers_.push_back(std::make_unique<WorkerState>(WorkerState{&worker, false, {}}));
     is_local_ |= worker.is_local();
   }
-  serve(worker);
+  dispatch(worker);
 }
 
 void Scheduler::remove(BatchWorker& worker) {
@@ -55,12 +48,12 @@ void Scheduler::remove(BatchWorker& worker) {
   if (found == workers_.end()) return;
   const std::unique_ptr<WorkerState> state = std::move(*found);
   workers_.erase(found);
-  served_.wait(lock, [&] { return !state->is_served; });
+  dispatched_.wait(lock, [&] { return !state->is_dispatching; });
 }
 
 void Scheduler::enqueue(std::vector<QueuedRequest> requests) {
   RequestPointers refused;
-  bool is_for_timer = false;
+  bool is_left_to_timer = false;
   {
     const std::lock_guard lock(mutex_);
     for (QueuedRequest& each : requests) {
@@ -71,25 +64,28 @@ void Scheduler::enqueue(std::vector<QueuedRequest> requests) {
       }
     }
     changes_.refused += static_cast<uint32_t>(refused.size());
-    const size_t count = requests.size() - refused.size();
     // This thread would take no further request while it runs the callable, and nobody would know of them.
     const int64_t announced = arrivals_->arrive(static_cast<int64_t>(requests.size()));
-    is_for_timer = announced == 0 && is_local_ && look_at(Clock::now());
-    pending_ += count;
-    since_most_pending_ += count;
-    if (pending_ >= most_pending_) {
-      most_pending_ = pending_;
-      since_most_pending_ = 0;
-    } else if (since_most_pending_ > kDecayInterval) {
-      most_pending_ -= (most_pending_ - pending_ + 3) / 4;
-      since_most_pending_ = 0;
-    }
+    is_left_to_timer = announced == 0 && is_local_ && timer_.call_at(Clock::now());
+    add_pending(requests.size() - refused.size());
     ++enqueuing_;
   }
   if (!refused.empty()) refuse_(refused);  // before this thread may run the callable
-  if (!is_for_timer) serve(nullptr);
+  if (!is_left_to_timer) dispatch(nullptr);
   const std::lock_guard lock(mutex_);
   --enqueuing_;
+}
+
+void Scheduler::add_pending(size_t requests) {
+  pending_ += requests;
+  requests_since_peak_ += requests;
+  if (pending_ >= peak_pending_) {
+    peak_pending_ = pending_;
+    requests_since_peak_ = 0;
+  } else if (requests_since_peak_ > kDecayInterval) {
+    peak_pending_ -= (peak_pending_ - pending_ + 3) / 4;
+    requests_since_peak_ = 0;
+  }
 }
 
 // Whether its answer would be late. One that finds a free worker is never refused: its batch tells how long it takes.
@@ -102,7 +98,7 @@ bool Scheduler::is_refused(const QueuedRequest& request) {
   size_t workers = 0;
   for (const auto& state : workers_) {
     if (state->worker->is_lost()) continue;
-    const bool is_free = !state->is_served && state->worker->is_free();
+    const bool is_free = !state->is_dispatching && state->worker->is_free();
     if (is_free && queue_.empty()) return false;
     first = std::min(first, is_free ? now : std::max(now, state->free_at));
     ++workers;
@@ -110,59 +106,57 @@ bool Scheduler::is_refused(const QueuedRequest& request) {
   return workers && target_->refuses(size, queue_.waiting(), seconds(first - now), workers);
 }
 
-void Scheduler::step_aside() {
+void Scheduler::park() {
   {
     const std::lock_guard lock(mutex_);
-    if (is_local_ || enqueuing_ + sleeping_ + 1 >= workers_.size()) return;
-    ++sleeping_;
+    if (is_local_ || enqueuing_ + parked_ + 1 >= workers_.size()) return;
+    ++parked_;
   }
-  std::this_thread::sleep_for(kAside);
+  std::this_thread::sleep_for(kParkTime);
   const std::lock_guard lock(mutex_);
-  --sleeping_;
+  --parked_;
 }
 
-void Scheduler::repeat(std::vector<QueuedRequest> requests) {
+void Scheduler::requeue(std::vector<QueuedRequest> requests) {
   {
     const std::lock_guard lock(mutex_);
     pending_ += requests.size();
     for (auto each = requests.rbegin(); each != requests.rend(); ++each) queue_.put_first(std::move(*each));
   }
-  serve(nullptr);
+  dispatch(nullptr);
 }
 
-void Scheduler::serve(const BatchWorker* only) noexcept {
-  if (serving == this) return;
-  const Scheduler* const before = std::exchange(serving, this);
+void Scheduler::dispatch(const BatchWorker* only) noexcept {
+  if (dispatching == this) return;
+  const Scheduler* const before = std::exchange(dispatching, this);
   try {
     std::unique_lock lock(mutex_);
     while (WorkerState* const state = free_worker(only)) {
       const Clock::time_point now = Clock::now();
       RequestPointers late;
-      NextBatch batch = take(now, late);
+      NextBatch batch = next_batch(now, late);
       const bool is_empty = batch.requests.empty() && batch.cancelled.empty();
       if (is_empty && late.empty()) break;
       if (target_ && target_->times().is_known()) {
-        const std::chrono::duration<double> expected(target_->times().typical(batch.record.size));
+        const std::chrono::duration<double> expected(target_->times().expected(batch.record.size));
         state->free_at = now + std::chrono::duration_cast<Clock::duration>(expected);
       }
-      const auto chosen =
-          std::find_if(workers_.begin(), workers_.end(), [&](const auto& each) { return each.get() == state; });
-      std::rotate(chosen, chosen + 1, workers_.end());  // it is the last to be chosen next time
+      choose_last(*state);
       if (!batch.requests.empty()) ++changes_.batches[static_cast<size_t>(batch.reason)];
-      report();
-      state->is_served = true;
+      report_changes();
+      state->is_dispatching = true;
       lock.unlock();
       if (!late.empty()) refuse_(late);
       if (!is_empty) state->worker->send(std::move(batch));
       lock.lock();
-      state->is_served = false;
-      served_.notify_all();
+      state->is_dispatching = false;
+      dispatched_.notify_all();
     }
-    report();
+    report_changes();
   } catch (const std::exception& error) {  // there is no memory; the requests wait for the next call
     log_warning(error.what());
   }
-  serving = before;
+  dispatching = before;
 }
 
 void Scheduler::answered(const BatchRecord& batch, std::chrono::nanoseconds took) {
@@ -180,7 +174,7 @@ void Scheduler::answered(const BatchRecord& batch, std::chrono::nanoseconds took
   if (is_slow_) pause_until_ = now + std::min<Clock::duration>(took / kPauseShare, kLongestPause);
 }
 
-void Scheduler::report() {
+void Scheduler::report_changes() {
   const auto waiting = static_cast<int64_t>(queue_.size());
   changes_.waiting = waiting - std::exchange(reported_waiting_, waiting);
   if (const auto now = target_ ? Clock::now() : Clock::time_point(); now >= reported_times_ + kTimesPeriod) {
@@ -201,15 +195,21 @@ Scheduler::WorkerState* Scheduler::free_worker(const BatchWorker* only) {
     const bool is_lost = worker.is_lost();
     const bool is_better = found == workers_.end() || (are_lost && !is_lost);
     are_lost &= is_lost;
-    if ((only && &worker != only) || (*state)->is_served || !worker.is_free()) continue;
+    if ((only && &worker != only) || (*state)->is_dispatching || !worker.is_free()) continue;
     if (is_better) found = state;
   }
   if (found == workers_.end() || (!are_lost && (*found)->worker->is_lost())) return nullptr;
   return found->get();
 }
 
+void Scheduler::choose_last(const WorkerState& state) {
+  const auto chosen =
+      std::find_if(workers_.begin(), workers_.end(), [&](const auto& each) { return each.get() == &state; });
+  std::rotate(chosen, chosen + 1, workers_.end());
+}
+
 // The next batch, if one may leave, and the requests that are too late for any.
-NextBatch Scheduler::take(Clock::time_point now, RequestPointers& late) {
+NextBatch Scheduler::next_batch(Clock::time_point now, RequestPointers& late) {
   NextBatch batch;
   BatchQueue::Choice choice;
   size_t waiting = 0;
@@ -240,63 +240,31 @@ NextBatch Scheduler::take(Clock::time_point now, RequestPointers& late) {
 
 // Whether a batch that could grow does not leave yet.
 bool Scheduler::waits_for_more(size_t requests, Clock::time_point now) {
-  if (delay_.count()) return look_at(queue_.first().since + delay_);
-  if (now < pause_until_ && pending_ < most_pending_) return look_at(pause_until_);
-  if (requests >= enough() || arrivals_->count() <= 0) return false;
+  if (delay_.count()) return timer_.call_at(queue_.first().since + delay_);
+  if (now < pause_until_ && pending_ < peak_pending_) return timer_.call_at(pause_until_);
+  if (requests >= enough_requests() || arrivals_->count() <= 0) return false;
   held_since_ = std::min(held_since_, now);
   const Clock::time_point due = held_since_ + patience_;
-  return now < due && look_at(due);
+  return now < due && timer_.call_at(due);
 }
 
 // Requests that leave although others are announced: with larger batches clients, server and worker would take turns. A
 // slow callable gets all there are.
-size_t Scheduler::enough() const { return is_slow_ ? SIZE_MAX : std::max(kLeastEnough, most_pending_ / 2); }
+size_t Scheduler::enough_requests() const { return is_slow_ ? SIZE_MAX : std::max(kMinEnough, peak_pending_ / 2); }
 
-// Has a timer serve at a time; false if there can be none.
-bool Scheduler::look_at(Clock::time_point moment) noexcept {
-  if (timers_.empty() && !start_timer()) return false;
-  if (moment >= look_at_) return true;
-  look_at_ = moment;
-  due_.notify_one();
-  return true;
-}
-
-bool Scheduler::start_timer() noexcept {
-  try {
-    timers_.emplace_back(&Scheduler::run_timer, this);
-    return true;
-  } catch (const std::exception&) {  // there are too many threads
-    return false;
-  }
-}
-
-// Serves when it is time to look. Forgets requests that were announced and have not arrived for a while.
-void Scheduler::run_timer() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    ++waiting_timers_;
-    while (!is_closing_ && Clock::now() < look_at_) {
-      if (look_at_ == Clock::time_point::max()) {
-        due_.wait(lock);
-      } else {
-        due_.wait_until(lock, look_at_);
-      }
-    }
-    --waiting_timers_;
-    if (is_closing_) return;
+// Forgets requests that were announced and have not arrived for a while.
+void Scheduler::dispatch_at_timer() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
     const Clock::time_point now = Clock::now();
-    look_at_ = Clock::time_point::max();
     if (const int64_t announced = arrivals_->count(); announced != announced_before_ || !announced) {
       announced_before_ = announced;
       announced_since_ = now;
     } else if (now - announced_since_ >= kForgetAnnounced) {
       arrivals_->arrive(announced);
     }
-    if (!waiting_timers_) start_timer();
-    lock.unlock();
-    serve(nullptr);
-    lock.lock();
   }
+  dispatch(nullptr);
 }
 
 }  // namespace pytriton

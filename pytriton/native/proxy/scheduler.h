@@ -10,27 +10,28 @@
 //   - The model's batcher is configured with preferred sizes or a delay.
 //
 // With a LatencyTarget, that says how large a batch may be, and requests that it refuses do not wait.
+//
+// Three things happen: requests come (enqueue), a worker becomes free (dispatch), and it is time for a batch that has
+// waited (timer.h). Each ends in dispatch(), which sends batches as long as there is a free worker and a batch that may
+// leave: next_batch() says which.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "../frames/arrivals.h"
 #include "batch_queue.h"
+#include "timer.h"
 
 namespace pytriton {
 
-// What the scheduler is told again when a batch has been answered.
+// What the scheduler gets back when a batch has been answered.
 struct BatchRecord {
   size_t requests = 0;  // with those that are not part of the batch
   BatchSize size;
@@ -71,7 +72,6 @@ class Scheduler {
 
   Scheduler(const BatchPolicy& policy, std::shared_ptr<Arrivals> arrivals, Report report,
             BatchQueue::IsCancelled is_cancelled, Refuse refuse);
-  ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
@@ -83,12 +83,12 @@ class Scheduler {
   void enqueue(std::vector<QueuedRequest> requests);
   // Called after enqueue() on the same thread of the server. For a burst of requests the server wakes all threads of
   // the model's instances that wait for one, where one thread is enough: all others sleep here for a moment.
-  void step_aside();
+  void park();
   // Takes requests that were sent before, to be sent before all others.
-  void repeat(std::vector<QueuedRequest> requests);
+  void requeue(std::vector<QueuedRequest> requests);
   // Sends the next batch to a worker that has become free, if one may leave. Within BatchWorker::send() it does
   // nothing, as the caller of that looks again.
-  void serve(BatchWorker& worker) { serve(&worker); }
+  void dispatch(BatchWorker& worker) { dispatch(&worker); }
 
   // The requests of a batch are no longer with a worker; how long it took to answer them, 0 if it has not.
   void answered(const BatchRecord& batch, std::chrono::nanoseconds took);
@@ -99,20 +99,20 @@ class Scheduler {
   using Clock = std::chrono::steady_clock;
   struct WorkerState {
     BatchWorker* worker;
-    bool is_served = false;     // by a thread that looks again
-    Clock::time_point free_at;  // as expected, with a target
+    bool is_dispatching = false;  // a thread sends to it, and looks again
+    Clock::time_point free_at;    // as expected, with a target
   };
 
-  void serve(const BatchWorker* only) noexcept;  // null: any worker
-  WorkerState* free_worker(const BatchWorker* only);
-  NextBatch take(Clock::time_point now, RequestPointers& late);
   bool is_refused(const QueuedRequest& request);
+  void add_pending(size_t requests);
+  void dispatch(const BatchWorker* only) noexcept;  // null: to any worker
+  void dispatch_at_timer() noexcept;
+  WorkerState* free_worker(const BatchWorker* only);
+  void choose_last(const WorkerState& state);
+  NextBatch next_batch(Clock::time_point now, RequestPointers& late);
   bool waits_for_more(size_t requests, Clock::time_point now);
-  size_t enough() const;
-  void report();
-  bool look_at(Clock::time_point moment) noexcept;
-  bool start_timer() noexcept;
-  void run_timer();
+  size_t enough_requests() const;
+  void report_changes();
 
   const std::chrono::microseconds delay_;
   const std::chrono::milliseconds patience_;
@@ -123,28 +123,28 @@ class Scheduler {
   std::mutex mutex_;  // for what follows
   BatchQueue queue_;
   std::optional<LatencyTarget> target_;
-  std::vector<std::unique_ptr<WorkerState>> workers_;
-  std::condition_variable served_;  // a worker
-  bool is_local_ = false;           // a worker
-  size_t enqueuing_ = 0;            // threads of the server in enqueue(), ...
-  size_t sleeping_ = 0;             // ... and in step_aside()
+
+  std::vector<std::unique_ptr<WorkerState>> workers_;  // the next to be chosen first
+  std::condition_variable dispatched_;
+  bool is_local_ = false;  // a worker
+
+  size_t enqueuing_ = 0, parked_ = 0;  // threads of the server
+
   size_t pending_ = 0;              // requests in the queue and with workers
-  size_t most_pending_ = 0;         // of them, lately
-  size_t since_most_pending_ = 0;   // requests since then
+  size_t peak_pending_ = 0;         // of them, lately
+  size_t requests_since_peak_ = 0;  // ... was adapted
   bool is_slow_ = false;            // the last batch
   Clock::time_point pause_until_;
+
   Clock::time_point held_since_ = Clock::time_point::max();  // for requests that were announced
+  int64_t announced_before_ = 0;                             // at the last call of the timer that changed it
+  Clock::time_point announced_since_;
+
   Changes changes_;
   int64_t reported_waiting_ = 0;
   Clock::time_point reported_times_;
 
-  std::condition_variable due_;
-  Clock::time_point look_at_ = Clock::time_point::max();
-  int64_t announced_before_ = 0;
-  Clock::time_point announced_since_;
-  bool is_closing_ = false;
-  std::vector<std::thread> timers_;  // a thread that serves may be busy for long; then another waits
-  size_t waiting_timers_ = 0;
+  Timer timer_;  // its calls end before all else does
 };
 
 }  // namespace pytriton

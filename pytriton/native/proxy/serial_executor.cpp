@@ -30,7 +30,7 @@ void SerialExecutor::execute(Requests requests) {
   worker_died_ = false;
   waiting.clear();
   requests.clear();  // their requests are the server's again
-  worker_->restore();
+  worker_->reconnect();
 }
 
 // Gives each request its response, an error if need be; leaves those that were handed to the worker.
@@ -63,16 +63,18 @@ void SerialExecutor::exchange(Requests& requests, Times& times) {
   if (!times.compute_start) times.compute_start = now_ns();
   Exchange exchange{requests, times, frame.number, frame.requests};
   const Current current(exchange_, exchange);
-  const WorkerConnection::Before before = [&](const std::shared_ptr<Channel>& next) { exchange.channel = next.get(); };
+  const WorkerConnection::OnConnection on_connection = [&](const std::shared_ptr<Channel>& next) {
+    exchange.channel = next.get();
+  };
   std::shared_ptr<Channel> channel =
-      worker_->send(frame, before);  // which has the answer, if the worker is in this process
+      worker_->send(frame, on_connection);  // which has the answer, if the worker is in this process
   for (bool is_first = true; !exchange.is_over;) {
     try {
       channel->receive(reply_);
     } catch (const Unread&) {  // it died before it had read the batch
       if (!is_first || exchange.was_read) throw;
       is_first = false;
-      channel = worker_->send_anew(frame, before);
+      channel = worker_->resend(frame, on_connection);
       continue;
     }
     handle(*channel, reply_);
@@ -97,7 +99,7 @@ void SerialExecutor::read(Channel& channel, const Reply& reply, Exchange& exchan
   const Frame& frame = reply.frame;
   if (frame.kind == Kind::ask) {
     exchange.was_read = true;  // what the worker leaves unread from now on is our answer
-    return tell_cancelled(channel, exchange);
+    return send_cancellation(channel, exchange);
   }
   exchange.times.compute_end = now_ns();
   exchange.is_over = true;
@@ -114,7 +116,7 @@ void SerialExecutor::read(Channel& channel, const Reply& reply, Exchange& exchan
   if (!exchange.isolate) fail_all(exchange.batch, status.code, status.message);
 }
 
-void SerialExecutor::tell_cancelled(Channel& channel, const Exchange& exchange) {
+void SerialExecutor::send_cancellation(Channel& channel, const Exchange& exchange) {
   Outgoing frame = cancellation(exchange.number, exchange.batch);
   channel.send(frame);
 }

@@ -50,7 +50,7 @@ class SerialExecutor : public Executor, private ReplyHandler {
   void answer_each(const Requests& requests, Times& times);
   void exchange(Requests& requests, Times& times);
   void read(Channel& channel, const Reply& reply, Exchange& exchange);
-  static void tell_cancelled(Channel& channel, const Exchange& exchange);
+  static void send_cancellation(Channel& channel, const Exchange& exchange);
 
   std::unique_ptr<WorkerConnection> worker_;
   const Model& model_;

@@ -11,8 +11,8 @@
 namespace pytriton {
 
 namespace {
-constexpr size_t kMostReleased = 1024;
-constexpr uint32_t kTellTaken = 8;
+constexpr size_t kMaxReleased = 1024;
+constexpr uint32_t kReportTaken = 8;
 
 [[noreturn]] void gone() {
   if (errno == ECONNRESET) throw Unread(std::strerror(errno));
@@ -52,7 +52,7 @@ bool SocketChannel::send_locked(Outgoing& frame, int flags) {
   }
   take_released(frame.released);
   pack(frame, message_);
-  if (message_.size() > kMostMessageBytes) return spill(frame, flags);
+  if (message_.size() > kMaxMessageBytes) return spill(frame, flags);
   if (send_bytes(socket_.get(), message_, flags)) return true;
   take_back(frame);
   return false;
@@ -84,7 +84,7 @@ void SocketChannel::take_back(const Outgoing& frame) {
 
 void SocketChannel::take_released(std::vector<uint64_t>& into) {
   const std::lock_guard lock(releasing_);
-  const size_t some = std::min(released_.size(), kMostReleased);
+  const size_t some = std::min(released_.size(), kMaxReleased);
   into.assign(released_.begin(), released_.begin() + static_cast<ptrdiff_t>(some));
   released_.erase(released_.begin(), released_.begin() + static_cast<ptrdiff_t>(some));
 }
@@ -106,19 +106,19 @@ void SocketChannel::release(bool taken, bool at_once) {
   const uint32_t known = taken_;
   {
     const std::lock_guard releasing(releasing_);
-    if (released_.empty() && known - told_ < (at_once ? 1 : kTellTaken)) return;
+    if (released_.empty() && known - reported_taken_ < (at_once ? 1 : kReportTaken)) return;
   }
   Outgoing frame;
   frame.kind = Kind::release;
-  frame.number = known - told_;
+  frame.number = known - reported_taken_;
   try {
-    if (send_locked(frame, MSG_DONTWAIT)) told_ = known;
+    if (send_locked(frame, MSG_DONTWAIT)) reported_taken_ = known;
   } catch (const PeerGone&) {  // a worker that is about to end listens no more, and may still answer what it has
   }
 }
 
 void SocketChannel::receive(Reply& reply) {
-  reply.message_.resize(kMostMessageBytes);
+  reply.message_.resize(kMaxMessageBytes);
   ssize_t length = 0;
   do length = recv(socket_.get(), reply.message_.data(), reply.message_.size(), MSG_TRUNC);
   while (length < 0 && errno == EINTR);
@@ -139,9 +139,9 @@ void SocketChannel::accept(Reply& reply, bool spilled) {
   if (spilled || reply.frame.tensors.size() != 1) {
     throw FrameError("a spilled frame holds one tensor, and no other spilled frame");
   }
-  constexpr uint64_t kMostSpilledBytes = 1 << 30;
+  constexpr uint64_t kMaxSpilledBytes = 1 << 30;
   const Placed& tensor = reply.frame.tensors[0];
-  if (tensor.size > kMostSpilledBytes) throw FrameError("a spilled frame is too long");
+  if (tensor.size > kMaxSpilledBytes) throw FrameError("a spilled frame is too long");
   std::vector<char> whole(tensor.size);
   reply.read(tensor.offset, whole.data(), whole.size());
   finished(reply);

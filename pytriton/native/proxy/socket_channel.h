@@ -39,7 +39,7 @@ class SocketChannel : public Channel {
   std::vector<uint64_t> released_;
   std::atomic<bool> is_shut_{false};
   std::atomic<uint32_t> taken_{0};  // streamed replies in all
-  uint32_t told_ = 0;               // of which the worker knows
+  uint32_t reported_taken_ = 0;     // of which the worker knows
 };
 
 }  // namespace pytriton

@@ -33,33 +33,33 @@ void WorkerConnection::close() {
   if (handler_) handler_->close();
 }
 
-const std::shared_ptr<Channel>& WorkerConnection::send(Outgoing& frame, const Before& before) {
-  before(channel_);
+const std::shared_ptr<Channel>& WorkerConnection::send(Outgoing& frame, const OnConnection& on_connection) {
+  on_connection(channel_);
   try {
     channel_->send(frame);
   } catch (const PeerGone&) {
-    send_anew(frame, before);
+    resend(frame, on_connection);
   }
   return channel_;
 }
 
-const std::shared_ptr<Channel>& WorkerConnection::send_anew(Outgoing& frame, const Before& before) {
-  renew(kReconnectTimeoutS);
+const std::shared_ptr<Channel>& WorkerConnection::resend(Outgoing& frame, const OnConnection& on_connection) {
+  connect_anew(kReconnectTimeoutS);
   frame.region = kNoRegion;
-  before(channel_);
+  on_connection(channel_);
   channel_->send(frame);
   return channel_;
 }
 
-void WorkerConnection::restore() noexcept {
+void WorkerConnection::reconnect() noexcept {
   try {
-    renew(0);
+    connect_anew(0);
   } catch (const std::exception&) {  // the next batch tries again, and tells
   }
 }
 
 // A worker that is about to end may still answer what it has, so the old connection is left to whoever reads it.
-void WorkerConnection::renew(double timeout_s) {
+void WorkerConnection::connect_anew(double timeout_s) {
   channel_ = connect(path_, hello_, timeout_s, kPatienceS);
   channel_->deliver_to(handler_);
 }

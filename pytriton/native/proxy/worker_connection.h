@@ -29,20 +29,20 @@ class WorkerConnection {
   void number(Outgoing& frame) { frame.number = ++number_; }
 
   // Is told of each connection before a batch is sent over it, as replies may come before that returns.
-  using Before = std::function<void(const std::shared_ptr<Channel>&)>;
+  using OnConnection = std::function<void(const std::shared_ptr<Channel>&)>;
 
   // Sends a batch, over a new connection if the old one has ended. Throws PeerGone or ArenaFull.
-  const std::shared_ptr<Channel>& send(Outgoing& frame, const Before& before);
+  const std::shared_ptr<Channel>& send(Outgoing& frame, const OnConnection& on_connection);
 
   // Sends over a new connection a batch that nobody has read. Throws as send.
-  const std::shared_ptr<Channel>& send_anew(Outgoing& frame, const Before& before);
+  const std::shared_ptr<Channel>& resend(Outgoing& frame, const OnConnection& on_connection);
 
   // Waits for a worker that has died to come back, if anybody starts it again. To be called without a batch: the server
   // hands batches to other instances meanwhile.
-  void restore() noexcept;
+  void reconnect() noexcept;
 
  private:
-  void renew(double timeout_s);
+  void connect_anew(double timeout_s);
 
   std::string path_, hello_;
   uint32_t number_ = 0;

@@ -64,17 +64,17 @@ void leave_to_server(Loop& loop, HttpExchange& exchange) {
 void answer_inference(Loop& loop, HttpExchange& exchange, const V2Path& path, Entrance entrance) {
   if (entrance != Entrance::control) exchange.model = path.target.model;  // else the app counts the request
   TRITONSERVER_Server* const server = loop.edge().server();
-  const Leave leave = [&loop, &exchange] {
+  const Fallback fall_back = [&loop, &exchange] {
     if (loop.is_current()) return leave_to_server(loop, exchange);
     loop.post([&loop, &exchange, reference = ExchangeReference(exchange)] { leave_to_server(loop, exchange); });
   };
   if (path.action == Action::infer) {
     exchange.route = Route::infer;
-    return infer_v2(server, exchange, path.target, leave);
+    return infer_v2(server, exchange, path.target, fall_back);
   }
   const bool is_stream = path.action == Action::generate_stream;
   exchange.route = is_stream ? Route::generate_stream : Route::generate;
-  generate(server, exchange, path.target, is_stream, leave);
+  generate(server, exchange, path.target, is_stream, fall_back);
 }
 
 // Has the server's own endpoint answer, when what the request has is known to be right.

@@ -1,6 +1,7 @@
 """How far streams run ahead of a server, what memory they hold, and how they end before their time."""
 
 import asyncio
+import json
 import socket
 import sys
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from pytriton.wire.channel import MAX_AHEAD, MAX_UNRELEASED_BYTES
 from pytriton.wire.connect import accept
-from pytriton.wire.frames import LIMIT, RESPONSE, Frame
+from pytriton.wire.frames import ERROR, LIMIT, RESPONSE, Frame
 from pytriton.wire.tensors import tensor
 from pytriton.worker.instance import listening
 from tests.server.processes import DEADLINE_S, wait_for
@@ -292,6 +293,31 @@ def test_a_worker_answers_no_batch_that_another_connection_has(streaming):
             assert "belongs to no batch" in answers(first)[0]
             successor.send(*reply_to(batch, 2))
             assert answers(second) == [{"y": [[2, 2]]}]
+
+
+def test_a_request_may_be_cancelled_while_it_waits_for_a_slot_to_be_repeated(streaming):
+    """All slots are those of batches that the worker does not answer."""
+    together = json.dumps({"message": "no", "code": "INTERNAL", "isolate": True}).encode()
+    with closing(listening(str(streaming.path))) as listener, ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(streaming.connect)
+        with closing(accept(listener.accept()[0], DEADLINE_S)[1]) as worker:
+            connecting.result()
+            worker.send(Frame(LIMIT, 2))
+            wait_for(lambda: streaming.model._executor._slots._limit == 2, "the limit to arrive")
+            first, second = submit(streaming, {"x": X}, {"x": X})
+            submitting = pool.submit(submit, streaming, {"x": X})
+            batch, other = worker.receive(), worker.receive()
+            worker.send(Frame(ERROR, batch.number, 2, metadata=together))
+            alone = worker.receive()
+            second.sender.cancelled = True
+            assert [response.error.code for response in second.sender.all()] == ["cancelled"]
+            worker.send(*reply_to(alone, 1))
+            worker.send(*reply_to(other, 3))
+            (third,) = submitting.result()
+            assert [answers(request) for request in (first, third)] == [[{"y": [[1, 1]]}], [{"y": [[3, 3]]}]]
+            (last,) = submit(streaming, {"x": X})
+            worker.send(*reply_to(worker.receive(), 4))
+            assert answers(last) == [{"y": [[4, 4]]}], "the cancelled request was not sent again"
 
 
 def test_a_batch_gets_no_number_that_another_one_has(streaming):
