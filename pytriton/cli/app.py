@@ -29,6 +29,7 @@ from pytriton.cli.options import (
     Compress,
     Inputs,
     Key,
+    Labels,
     MaxBatchSize,
     Method,
     Roots,
@@ -227,6 +228,7 @@ def serve(
     inputs: Inputs = None,
     batch: Batch = None,
     max_batch_size: MaxBatchSize = None,
+    labels: Labels = None,
 ) -> None:
     """Serve the models of a module, or saved models, until Ctrl+C or SIGTERM.
 
@@ -251,7 +253,7 @@ def serve(
         "log_file": log_file,
     }
     with exit_on_error():
-        target = target_of(targets, LoadArguments(method, trust_files, inputs or (), batch, max_batch_size))
+        target = target_of(targets, LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels))
         served = ServeOptions.parse(target, app_dir, fields, option or [], access_token, log_level, rest_port, workers)
     with exit_on_error((TargetError, ProgramError, PyTritonServerError)):
         if reload:
@@ -268,11 +270,12 @@ def inspect(
     inputs: Inputs = None,
     batch: Batch = None,
     max_batch_size: MaxBatchSize = None,
+    labels: Labels = None,
     write: Annotated[Path | None, typer.Option(help="Write a program that serves it, e.g. server.py.")] = None,
 ) -> None:
     """Show what a saved model has, and what **pytriton serve FILE** would bind."""
     with exit_on_error((TargetError, FileExistsError)):
-        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size)
+        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels)
         inspect_file(file, arguments, write, typer.echo)
 
 
