@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.files.onnx import external_files, inputs_of_unknown_rank
 from pytriton.files.probe import damaged
-from pytriton.model_config.dtypes import triton_name
 from pytriton.saved.contents import Arrays, Contents, LoadOptions, tensor_schema
 
 __all__ = ["read"]
 
 DTYPES = {"tensor(string)": "BYTES", "tensor(double)": "FP64", "tensor(float)": "FP32", "tensor(float16)": "FP16"}
-DTYPES |= {f"tensor({name})": triton_name(np.dtype(name)) for name in ("bool", "int8", "int16", "int32", "int64")}
-DTYPES |= {f"tensor({name})": triton_name(np.dtype(name)) for name in ("uint8", "uint16", "uint32", "uint64")}
+DTYPES |= {f"tensor({name})": name.upper() for name in ("bool", "int8", "int16", "int32", "int64")}
+DTYPES |= {f"tensor({name})": name.upper() for name in ("uint8", "uint16", "uint32", "uint64")}
 PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
 FATAL = 4  # what it logs below that, it also raises
 BATCH = re.compile(r"batch|bs\b|^N$", re.IGNORECASE)

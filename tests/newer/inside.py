@@ -17,8 +17,9 @@ from unittest.mock import MagicMock
 
 REPOSITORY, SITE = Path("/repository"), "/site"
 IN_C = {
-    "google", "grpc", "httptools", "numpy", "orjson", "prometheus_client", "pydantic", "pydantic_core", "ray",
-    "simdjson", "triton_python_backend_utils", "tritonclient", "uvicorn", "uvloop", "watchfiles", "zmq",
+    "google", "grpc", "httptools", "joblib", "lightgbm", "mlflow", "numpy", "onnxruntime", "orjson", "pandas",
+    "prometheus_client", "pydantic", "pydantic_core", "ray", "simdjson", "sklearn", "triton_python_backend_utils",
+    "tritonclient", "uvicorn", "uvloop", "watchfiles", "xgboost", "zmq",
 }  # fmt: skip
 SCALARS = ["generic", "number", "integer", "floating", "bool_", "bytes_", "str_", "object_", "void"]
 SCALARS += [f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)] + ["ndarray"]
