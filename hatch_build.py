@@ -84,6 +84,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
         refuse_beside_other(site_folders())
         if version == "standard":  # a checkout has them where they are
             build_data["force_include"][str(Path(self.root, "examples"))] = "pytriton/examples"
+            build_data["force_include"][str(Path(self.root, "deploy/kubernetes/base"))] = "pytriton/deploy/base"
         machine = platform.machine()
         reason = why_not(machine)
         if reason:

@@ -291,7 +291,9 @@ LAYERS = {
         "utils",
         "worker",
     ],
-    "saved": ["decorators.batching", "exceptions", "logs", "model_config", "signature"],
+    "files": ["exceptions"],
+    "saved": ["compat.torchserve", "decorators.batching", "exceptions", "files", "logs", "model_config", "signature"],
+    "image": ["exceptions", "files.onnx", "saved.formats", "saved.layouts"],
     "cli": [
         "base",
         "client",
@@ -300,6 +302,7 @@ LAYERS = {
         "constants",
         "decorators",
         "exceptions",
+        "image",
         "introspection",
         "logs",
         "model_config",
@@ -311,6 +314,7 @@ LAYERS = {
         "server",
         "signals",
         "signature.functions",
+        "signature.schema",
         "systemd",
         "triton",
         "workers",
@@ -355,6 +359,7 @@ LAZY_IMPORTS = {
         "mcp.types": OPTIONAL,
     },
     "pytriton.cli.app": {
+        "pytriton.cli.build": OPTIONAL,
         "pytriton.cli.worker": OPTIONAL,
         "pytriton.cluster.keys": OPTIONAL,
         "pytriton.cluster.worker": OPTIONAL,
@@ -514,14 +519,21 @@ OF_NAMED_TUPLES = {"_asdict", "_field_defaults", "_fields", "_replace"}  # docum
 DEPENDENCIES = {"async_timeout", "cloudpickle", "google", "grpc", "httptools", "numpy"}
 DEPENDENCIES |= {"tritonclient", "wrapt"}
 # Of the extra "cli".
-COMMAND_LINE = {"rich", "typer", "watchfiles"}
+COMMAND_LINE = {"packaging", "rich", "typer", "watchfiles"}
 # Of the extra "rest".
 APP = {"orjson", "pydantic", "python_multipart", "simdjson", "starlette", "uvicorn"}
 # Of the extra "llm"; pydantic brings the others.
 MODELS_OF_LANGUAGE = {"pydantic", "pydantic_core", "typing_extensions"}
 # Of the extras with the names of formats.
 FORMATS = {"joblib", "lightgbm", "mlflow", "onnxruntime", "pandas", "sklearn", "xgboost"}
-BY_LAYER = {"cli": COMMAND_LINE, "cluster": {"zmq"}, "llm": MODELS_OF_LANGUAGE, "rest": APP, "saved": FORMATS}
+BY_LAYER = {
+    "cli": COMMAND_LINE,
+    "cluster": {"zmq"},
+    "image": {"packaging"},
+    "llm": MODELS_OF_LANGUAGE,
+    "rest": APP,
+    "saved": FORMATS,
+}
 PUBLIC = [
     "pytriton",
     "pytriton.client",

@@ -10,7 +10,7 @@ import sys
 
 __all__ = ["main"]
 
-EXTRA = ("rich", "typer", "watchfiles")
+EXTRA = ("packaging", "rich", "typer", "watchfiles")
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ from pytriton.cli.options import (
     Compress,
     Inputs,
     Key,
+    Labels,
     MaxBatchSize,
     Method,
     Roots,
@@ -232,6 +233,7 @@ def serve(
     inputs: Inputs = None,
     batch: Batch = None,
     max_batch_size: MaxBatchSize = None,
+    labels: Labels = None,
 ) -> None:
     """Serve the models of a module, or saved models, until Ctrl+C or SIGTERM.
 
@@ -256,7 +258,7 @@ def serve(
         "log_file": log_file,
     }
     with exit_on_error():
-        target = target_of(targets, LoadArguments(method, trust_files, inputs or (), batch, max_batch_size))
+        target = target_of(targets, LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels))
         served = ServeOptions.parse(target, app_dir, fields, option or [], access_token, log_level, rest_port, workers)
     with exit_on_error((TargetError, ProgramError, PyTritonServerError)):
         if reload:
@@ -273,12 +275,56 @@ def inspect(
     inputs: Inputs = None,
     batch: Batch = None,
     max_batch_size: MaxBatchSize = None,
+    labels: Labels = None,
     write: Annotated[Path | None, typer.Option(help="Write a program that serves it, e.g. server.py.")] = None,
 ) -> None:
     """Show what a saved model has, and what **pytriton serve FILE** would bind."""
     with exit_on_error((TargetError, FileExistsError)):
-        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size)
+        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels)
         inspect_file(file, arguments, write, typer.echo)
+
+
+@app.command(rich_help_panel="Servers")
+def build(
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="PROGRAM | [NAME=]FILE...", help="server.py, models:bind_all, or saved models."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    name: Annotated[str, typer.Option(help="Name of the image, with a tag.")] = "models:1",
+    include: Annotated[
+        list[Path] | None,
+        typer.Option(help="A file or folder beside the program that it needs; may be repeated."),
+    ] = None,
+    requirement: Annotated[
+        list[str] | None, typer.Option(help="A distribution that is needed, too; may be repeated.")
+    ] = None,
+    wheelhouse: Annotated[
+        bool,
+        typer.Option("--wheelhouse", help="Put the wheels of all distributions into the folder, with their hashes."),
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes for each file.", show_default="none: a thread for each")
+    ] = None,
+    method: Method = None,
+    trust_files: Trust = False,
+    inputs: Inputs = None,
+    batch: Batch = None,
+    max_batch_size: MaxBatchSize = None,
+    labels: Labels = None,
+) -> None:
+    """Write a folder from which docker builds an image that serves a program, or saved models.
+
+    It has a Dockerfile, compose.yaml, manifests for Kubernetes, this package as a wheel, the models, and a lock file
+    with the versions that are installed here. The same arguments give the same bytes. A folder that the command
+    has made is replaced, another one never.
+    """
+    need_extra("build", "packaging", "packaging", "cli")
+    with exit_on_error():
+        from pytriton.cli.build import build_image
+
+        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels)
+        build_image(targets, arguments, workers, output, name, include or [], requirement or [], wheelhouse, typer.echo)
 
 
 @app.command(rich_help_panel="Servers")

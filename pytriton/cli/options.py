@@ -15,6 +15,7 @@ __all__ = [
     "Compress",
     "Inputs",
     "Key",
+    "Labels",
     "MaxBatchSize",
     "Method",
     "Roots",
@@ -90,6 +91,14 @@ Batch = Annotated[
         "--batch/--no-batch",
         help="Whether the first axis of an ONNX file's tensors is the batch's.",
         show_default="found out",
+        rich_help_panel=FILES,
+    ),
+]
+Labels = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,NAME...",
+        help="Names of the classes, in the order of the model, if the file has none.",
         rich_help_panel=FILES,
     ),
 ]

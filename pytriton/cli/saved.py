@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,19 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from pytriton.base import TritonBase
+from pytriton.cli.saved_report import program_of, report_of
 from pytriton.cli.target import Target, TargetError
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig
-from pytriton.rest.config import DEFAULT_PORT
-from pytriton.rest.config import ENVIRONMENT_PREFIX as REST_PREFIX
-from pytriton.saved.formats import FORMATS, format_of
+from pytriton.saved.formats import FORMATS
+from pytriton.saved.layouts import SETTINGS, locate
 from pytriton.saved.model import load, name_of
-from pytriton.saved.report import program_of, report_of
 from pytriton.security import TritonSecurityConfig
 from pytriton.triton import Triton
 from pytriton.workers import Processes
 
-__all__ = ["DEFAULT_BATCH", "LoadArguments", "SavedTarget", "inspect_file", "target_of"]
+__all__ = [
+    "DEFAULT_BATCH",
+    "LoadArguments",
+    "SavedTarget",
+    "errors_of_target",
+    "inspect_file",
+    "is_file",
+    "target_of",
+]
 
 DEFAULT_BATCH = 128
 PREFIX = "mlflow:"
@@ -39,6 +45,7 @@ class LoadArguments:
     Args:
         inputs: Each as ``name:dtype`` or ``name:dtype:shape``.
         max_batch_size: Most rows in one call.
+        labels: Names of classes, with commas between them.
     """
 
     method: str | None = None
@@ -46,6 +53,7 @@ class LoadArguments:
     inputs: Sequence[str] = ()
     batch: bool | None = None
     max_batch_size: int | None = None
+    labels: str | None = None
 
     def of_load(self) -> dict[str, Any]:
         """The arguments of :func:`pytriton.saved.load`.
@@ -59,14 +67,17 @@ class LoadArguments:
             if not separator:
                 raise TargetError(f"--input {text!r} is not NAME:DTYPE or NAME:DTYPE:SHAPE, such as age:int64")
             given[name] = rest
-        return {"method": self.method, "trust": self.trust, "inputs": given, "batch": self.batch}
+        labels = [each.strip() for each in self.labels.split(",")] if self.labels else ()
+        return {"method": self.method, "trust": self.trust, "inputs": given, "batch": self.batch, "labels": labels}
 
     def flags(self) -> list[str]:
         """The options that give these arguments."""
         batch = {None: [], True: ["--batch"], False: ["--no-batch"]}[self.batch]
         method = ["--method", self.method] if self.method else []
         inputs = [part for text in self.inputs for part in ("--input", text)]
-        return [*method, *["--trust"] * self.trust, *inputs, *batch]
+        labels = ["--labels", self.labels] if self.labels else []
+        rows = ["--max-batch-size", str(self.max_batch_size)] if self.max_batch_size else []
+        return [*method, *["--trust"] * self.trust, *inputs, *batch, *labels, *rows]
 
 
 @dataclass(frozen=True)
@@ -91,9 +102,8 @@ class SavedTarget:
             TargetError: A file cannot be served.
         """
         config = ModelConfig(max_batch_size=self.arguments.max_batch_size or DEFAULT_BATCH)
-        os.environ.setdefault(f"{REST_PREFIX}PORT", str(DEFAULT_PORT))
         with errors_of_target():
-            triton = Triton(security_config=TritonSecurityConfig(access_token=access_token))
+            triton = Triton(security_config=TritonSecurityConfig(access_token=access_token), rest=True)
             for name, path in self.files.items():
                 load_it = partial(load, path.resolve(), **self.arguments.of_load())
                 triton.bind(name, load_it() if workers is None else Processes(load_it, count=workers), config=config)
@@ -114,15 +124,15 @@ def target_of(texts: Sequence[str], arguments: LoadArguments) -> Target | SavedT
         if len(texts) > 1:
             raise TargetError("give one MODULE:OBJECT, or files of models")
         if arguments != LoadArguments():
-            raise TargetError("--method, --trust, --input, --batch and --max-batch-size are for files of models")
+            raise TargetError("--method, --trust, --input, --batch, --labels and --max-batch-size are for saved models")
         return Target.parse(texts[0])
     if len(files) < len(texts):
         (other, *_) = (each for each in texts if each not in files)
         raise TargetError(f"{other!r} is no file of a model; serve files and a module by two commands")
-    if len(files) > 1 and (arguments.method or arguments.inputs or arguments.batch is not None):
+    if len(files) > 1 and arguments != LoadArguments(trust=arguments.trust, max_batch_size=arguments.max_batch_size):
         raise TargetError(
-            "--method, --input and --batch are for one file; for several, write a program: pytriton inspect FILE "
-            "--write server.py"
+            "--method, --input, --batch and --labels are for one file; for several, write a program: pytriton inspect "
+            "FILE --write server.py"
         )
     named = [split_name(each) for each in files]
     if len(dict(named)) < len(named):
@@ -132,18 +142,27 @@ def target_of(texts: Sequence[str], arguments: LoadArguments) -> Target | SavedT
 
 def is_file(text: str) -> bool:
     """Whether an argument of ``serve`` is the file or folder of a model, and not a module."""
-    if text.startswith(PREFIX):
+    if text.startswith(PREFIX) or "://" in text:
         return True
     path = Path(split_name(text)[1])
     return path.suffix != ".py" and (path.exists() or path.suffix.lower() in SUFFIXES or "=" in text)
 
 
 def split_name(text: str) -> tuple[str, Path]:
-    """The name of the model and the path in ``path``, ``name=path`` and ``mlflow:path``."""
+    """The name of the model and the path in ``path``, ``name=path``, ``mlflow:path`` and ``file://path``.
+
+    Raises:
+        TargetError: Settings of MLServer are wrong, or the path is on another machine.
+    """
     name, separator, path = text.partition("=")
     if not separator or Path(text.removeprefix(PREFIX)).exists():
         name, path = "", text
-    found = Path(path.removeprefix(PREFIX))
+    address = path.removeprefix(PREFIX)
+    found = Path(address)
+    if "://" in address or found.name == SETTINGS or (found / SETTINGS).is_file():
+        with errors_of_target():
+            found, _, told = locate(address)
+        name = name or told
     return name or name_of(found), found
 
 
@@ -163,12 +182,12 @@ def inspect_file(text: str, arguments: LoadArguments, write: Path | None, say: C
         raise FileExistsError(f"{write} exists; name a file that does not exist yet")
     with errors_of_target():
         model = load(path, **arguments.of_load())
-        for line in report_of(name, path, format_of(path), model):
+        for line in report_of(name, path, locate(path).format, model):
             say(line)
     if write is not None:
         command = shlex.join(["pytriton", "serve", text, *arguments.flags()])
         rows = arguments.max_batch_size or DEFAULT_BATCH
-        source = program_of(name, path, arguments.of_load(), command, rows)
+        source = program_of(name, path, write, arguments.of_load(), command, rows)
         with write.open("x", encoding="utf-8") as file:
             file.write(source)
         say(f"{write} serves it: {shlex.join([Path(sys.executable).name, str(write)])}")

@@ -1,1 +1,1 @@
-"""Clients of protocols that servers no longer speak, on top of the one that they do."""
+"""What programs for other servers expect: clients of older protocols, and what calls handlers of TorchServe."""

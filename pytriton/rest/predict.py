@@ -33,9 +33,10 @@ from pytriton.rest.json_arrays import InvalidJsonError, count_brackets, dumps, h
 from pytriton.rest.middleware import request_id, trace_headers
 from pytriton.rest.permits import as_key_may_see
 from pytriton.rest.streams import EVENTS, LINES, send_stream
+from pytriton.rest.tables import table_in
 from pytriton.rest.tokens import Spending, of_rows
 from pytriton.rest.waits import CancelledOnDisconnect, ClientDisconnectedError
-from pytriton.signature.validation import Problem, Problems, ValueMismatchError, shown
+from pytriton.signature.validation import Path, Problem, Problems, ValueMismatchError, shown
 
 __all__ = ["KServePredict", "Predict"]
 
@@ -86,7 +87,7 @@ class Predict:
             if spending:
                 spending.count_rows(answer)
         if wanted in (SSE, NDJSON):
-            texts = _listed(self._encoded(served, question, [row]) for row in answer)
+            texts = _each(self._encoded(served, question, [row]) for row in answer)
             framing = EVENTS if wanted == SSE else LINES
             return await send_stream(texts, framing, receive, send, self._config.heartbeat_s)
         if wanted in ("", JSON):
@@ -117,6 +118,9 @@ class Predict:
             value = _parsed(body, charge_objects)
             if INSTANCES not in served.model.signature.inputs and has_member(value, INSTANCES):
                 return _instances(served, value, charge_objects, bare=False)
+            if table := table_in(value, served.model, charge_objects):
+                path, instances = table
+                return _listed(served, instances, path, charge_objects, Problems(), is_bare=True)
             return Question([served.converter.row(value, count_brackets(body), (), charge_objects)])
 
     def _encoded(self, served: Served, question: Question, rows: Sequence[Arrays]) -> bytes:
@@ -126,7 +130,7 @@ class Predict:
             raise RestError(500, "INTERNAL", f"an output is not what its model says: {error}") from error
         if not question.is_batch or len(rows) < len(question.rows):
             return dumps(results[0])
-        return dumps({PREDICTIONS: results})
+        return dumps({PREDICTIONS: _bare(results) if question.is_bare else results})
 
 
 class KServePredict(Predict):
@@ -143,10 +147,13 @@ class KServePredict(Predict):
             return _instances(served, value, charge_objects, bare=True)
 
     def _encoded(self, served: Served, question: Question, rows: Sequence[Arrays]) -> bytes:
-        results: list[Any] = [served.converter.result(row) for row in rows]
-        if question.is_bare:
-            results = [next(iter(each.values())) if len(each) == 1 else each for each in results]
-        return dumps({PREDICTIONS: results})
+        results = [served.converter.result(row) for row in rows]
+        return dumps({PREDICTIONS: _bare(results) if question.is_bare else results})
+
+
+def _bare(results: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The values of the only output in place of objects."""
+    return [next(iter(each.values())) if len(each) == 1 else each for each in results]
 
 
 # Requests.
@@ -196,23 +203,42 @@ def _parsed(body: bytes, charge_objects: Callable[[], None]) -> Any:
 
 
 def _instances(served: Served, value: Any, charge_objects: Callable[[], None], *, bare: bool) -> Question:
-    rows = []
     instances = value[INSTANCES]
     others = [name for name in value.keys() if name not in (INSTANCES, *IGNORED)]  # noqa: SIM118 (simdjson has no other)
     found = Problems(Problem((name,), f'"{INSTANCES}" alone', "another name") for name in others)
     if not is_list(instances) or not len(instances):
         found.add([Problem((INSTANCES,), "a list of objects, with one or more", _kind(instances))])
         raise found.error()
+    only = served.model.only_input if bare else None
+    return _listed(served, instances, (INSTANCES,), charge_objects, found, only)
+
+
+def _listed(
+    served: Served,
+    instances: Sequence[Any],
+    path: Path,
+    charge_objects: Callable[[], None],
+    found: Problems,
+    only: str | None = None,
+    is_bare: bool = False,
+) -> Question:
+    """The rows of a list.
+
+    Args:
+        path: Of the list, for messages.
+        found: What is wrong with the request beside the rows.
+        only: The input whose values may stand in the list in place of objects.
+        is_bare: Whether the client expects a value in place of an object with one output.
+    """
     if len(instances) > MOST_INSTANCES:
         text = f"the request has {len(instances)} instances, and may have {MOST_INSTANCES}; send several requests"
         raise RestError(413, "BODY_TOO_LARGE", text)
-    only = served.model.only_input if bare else None
-    is_bare = False
+    rows = []
     for index, each in enumerate(instances):
         if only is not None and not is_object(each):
             each, is_bare = {only: each}, True
         try:
-            rows.append(served.converter.row(each, -1, (INSTANCES, index), charge_objects))
+            rows.append(served.converter.row(each, -1, (*path, index), charge_objects))
         except ValueMismatchError as error:
             found.add_error(error)
             if found.is_enough:
@@ -290,7 +316,7 @@ async def _each_json(served: Served, responses: AsyncGenerator[Arrays, None]) ->
                 raise RestError(500, "INTERNAL", f"an output is not what its model says: {error}") from error
 
 
-async def _listed(texts: Any) -> AsyncGenerator[bytes, None]:
+async def _each(texts: Any) -> AsyncGenerator[bytes, None]:
     for text in texts:
         yield text
 

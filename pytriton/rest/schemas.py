@@ -90,7 +90,10 @@ def as_json(schema: Schema, references: Mapping[str, str], *, is_input: bool) ->
     """The schema of a property, as it is in JSON."""
     told: Schema = {key: schema[key] for key in TOLD if key in schema}
     if "shape" in schema:
-        return {**_of_array(schema["dtype"], schema["shape"], is_input), **told}
+        return {**_of_array(schema, is_input), **told}
+    if schema.get("nullable"):
+        bare = {key: value for key, value in schema.items() if key != "nullable"}
+        return or_null(as_json(bare, references, is_input=is_input))
     if "dtype" in schema:
         limits = {key: value for key, value in schema.items() if key not in ("dtype", "type")}
         return {**_of_dtype(schema["dtype"], is_input), **limits}
@@ -114,9 +117,10 @@ def _of_values(schema: Schema, is_input: bool) -> Schema:
     return schema
 
 
-def _of_array(dtype: str, shape: Iterable[int], is_input: bool) -> Schema:
-    schema = _of_dtype(dtype, is_input)
-    sizes = list(shape)
+def _of_array(array: Schema, is_input: bool) -> Schema:
+    element = _of_dtype(array["dtype"], is_input)
+    schema = or_null(element) if array.get("nullable") else element
+    sizes: list[int] = array["shape"]
     for size in reversed(sizes):
         schema = {"type": "array", "items": schema}
         if size != -1:

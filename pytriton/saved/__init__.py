@@ -11,13 +11,13 @@
 ``contents`` what the loader of a format gets and gives, and inputs that are columns
 ``model``    ``load`` and ``SavedModel``: names, types, example and warm-up of what a loader has found
 ``results``  what libraries return, as outputs
-``probe``    files that another process reads first, as their library may end the process
-``report``   what ``pytriton inspect`` shows and writes
-``onnx``     ONNX, by onnxruntime; ``onnx_files`` checks such a file first
+``layouts``  where the model is in folders of MLServer and KServe
+``onnx``     ONNX, by onnxruntime
 ``sklearn``  scikit-learn, by skops, joblib or pickle
 ``xgboost``  XGBoost, JSON and UBJSON
 ``lightgbm`` LightGBM, text
 ``mlflow``   folders of MLflow, by its ``pyfunc``
+``torchserve`` archives of TorchServe, by their handlers
 ============ ================================================================================================
 
 The libraries come with the extra of the format's name (``pip install 'pytriton[onnx]'``), and are imported when a file

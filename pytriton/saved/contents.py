@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,13 +16,15 @@ from pytriton.signature.schema import Schema
 
 __all__ = [
     "FEATURES",
+    "FLOAT",
     "MOST_COLUMNS",
+    "NUMBER",
+    "STRING",
     "Arrays",
     "Contents",
     "LoadOptions",
     "choose_method",
     "column_schemas",
-    "damaged",
     "matrix_of",
     "parse_input",
     "tensor_schema",
@@ -34,6 +35,9 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 FEATURES = "features"
 """The input of a model whose columns have no names, or too many."""
 MOST_COLUMNS = 100  # as inputs of their own
+NUMBER: Schema = {"type": "number"}
+FLOAT: Schema = {"type": "number", "dtype": "FP32"}
+STRING: Schema = {"type": "string"}
 TEXTS = ("str", "string", "text")
 KINDS = {"BOOL": "boolean", "BYTES": "string", "INT64": "integer", "FP64": "number"}
 ONE = ((), (1,))
@@ -73,6 +77,8 @@ class Contents:
         methods: Those that the model has.
         batching: Whether the arrays have a batch axis.
         notes: More lines for the reader of a report.
+        results: The schemas of outputs, if no example of inputs is known that could find them out.
+        refusals: Exceptions of ``predict`` by which the library refuses a value, such as an unknown category.
     """
 
     kind: str
@@ -84,6 +90,8 @@ class Contents:
     methods: Sequence[str] = ()
     batching: bool = True
     notes: Sequence[str] = ()
+    results: Mapping[str, Schema] = field(default_factory=dict)
+    refusals: tuple[type[Exception], ...] = (ValueError,)
 
 
 def tensor_schema(dtype: str, shape: Sequence[int]) -> Schema:
@@ -101,7 +109,7 @@ def tensor_schema(dtype: str, shape: Sequence[int]) -> Schema:
 
 
 def parse_input(text: str) -> tuple[str, Schema]:
-    """Read ``name:dtype`` or ``name:dtype:shape``, as in ``city:string`` and ``x:float32:3,-1``.
+    """Read ``name:dtype`` or ``name:dtype:shape``, as in ``city:string``, ``file:bytes`` and ``x:float32:3,-1``.
 
     Raises:
         PyTritonValidationError: It has another form, or the dtype is none of the server's.
@@ -114,6 +122,8 @@ def parse_input(text: str) -> tuple[str, Schema]:
         shape = tuple(map(int, sizes.split(","))) if sizes else ()
         if not all(size == -1 or size > 0 for size in shape):
             raise ValueError
+        if dtype == "bytes" and not shape:
+            return name, {"type": "string", "contentEncoding": "base64"}
         return name, tensor_schema("BYTES" if dtype in TEXTS else triton_name(np.dtype(dtype)), shape)
     except (TypeError, ValueError) as error:
         raise PyTritonValidationError(
@@ -155,12 +165,3 @@ def matrix_of(arrays: Arrays, names: Sequence[str], dtype: Any) -> NDArray[Any]:
     if len(names) == 1:
         return np.asarray(arrays[names[0]], dtype)
     return np.concatenate([arrays[name] for name in names], axis=1, dtype=dtype, casting="unsafe")
-
-
-def damaged(path: Path, title: str, error: Exception) -> PyTritonValidationError:
-    """The error of a file that a library cannot read, in one line."""
-    lines = [re.sub(r"^\[[\d:]+\] ", "", line.strip()) for line in str(error).splitlines() if line.strip()]
-    return PyTritonValidationError(
-        f"{path} cannot be read as {title} ({(lines or [type(error).__name__])[0]:.200}); it is damaged, or of another "
-        "version of the library: save the model again"
-    )

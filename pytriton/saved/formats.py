@@ -6,19 +6,19 @@ The content decides, never the name of the file alone: a renamed pickle is still
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.saved.onnx_files import looks_like_onnx
+from pytriton.files.onnx import looks_like_onnx
+from pytriton.files.zips import zip_names
 
-__all__ = ["FORMATS", "Format", "format_of", "zip_names"]
+__all__ = ["FORMATS", "MANIFEST", "Format", "format_of", "recognized"]
 
 HEAD_BYTES = 512
-MOST_EXPANSION = 100  # of a zip file: what compresses better is no model
-LEAST_EXPANDED_BYTES = 2**26
+MANIFEST = "MAR-INF/MANIFEST.json"  # of archives of TorchServe
+ZIP = b"PK\x03\x04"
 COMPRESSED = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x5d\x00\x00")
 PICKLE_SUFFIXES = (".joblib", ".pickle", ".pkl", ".sav", ".gz", ".z", ".bz2", ".xz", ".lzma")
 
@@ -47,7 +47,11 @@ class Format:
 
 
 def _is_skops(path: Path, head: bytes) -> bool:
-    return head.startswith(b"PK\x03\x04") and "schema.json" in zip_names(path)
+    return head.startswith(ZIP) and "schema.json" in zip_names(path)
+
+
+def _is_mar(path: Path, head: bytes) -> bool:
+    return head.startswith(ZIP) and MANIFEST in zip_names(path)
 
 
 def _is_pickle(path: Path, head: bytes) -> bool:
@@ -64,6 +68,7 @@ FORMATS = (
     Format("MLflow", (), "mlflow", "mlflow", ("mlflow", "pandas"), True, lambda path, _: (path / "MLmodel").is_file()),
     Format("skops", (".skops",), "sklearn", "sklearn", ("skops", "sklearn"), False, _is_skops),
     Format("pickle", (".joblib", ".pkl", ".pickle"), "sklearn", "sklearn", ("joblib", "sklearn"), True, _is_pickle),
+    Format("TorchServe", (".mar",), "torchserve", "", (), True, _is_mar),
     Format("LightGBM", (".txt",), "lightgbm", "lightgbm", ("lightgbm",), False, lambda _, head: head[:5] == b"tree\n"),
     Format("XGBoost", (".json", ".ubj"), "xgboost", "xgboost", ("xgboost",), False, _is_xgboost),
     Format("ONNX", (".onnx",), "onnx", "onnx", ("onnxruntime",), False, lambda path, _: looks_like_onnx(path)),
@@ -91,15 +96,11 @@ def format_of(path: Path) -> Format:
     """
     if not path.exists():
         raise PyTritonValidationError(f"there is no file {path}")
-    head = b""
-    if not path.is_dir():
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-        if not head:
-            raise PyTritonValidationError(f"{path} is empty; save the model again")
-    for each in FORMATS:
-        if each.recognizes(path, head):
-            return each
+    head = b"" if path.is_dir() else _head(path)
+    if not head and not path.is_dir():
+        raise PyTritonValidationError(f"{path} is empty; save the model again")
+    if known := recognized(path, head):
+        return known
     if path.is_dir():
         found = next((what for name, what in FOLDERS.items() if (path / name).is_file()), None)
         raise PyTritonValidationError(f"{path} is {found or 'a folder without a file MLmodel; name the model file'}")
@@ -108,24 +109,24 @@ def format_of(path: Path) -> Format:
     suffix = path.suffix.lower()
     if named := next((each for each in FORMATS if suffix in each.suffixes), None):
         raise PyTritonValidationError(f"{path} is no {named.title} file: it is damaged or renamed; save it again")
-    known = ", ".join(f"{each.title} ({' '.join(each.suffixes) or 'a folder'})" for each in FORMATS)
-    raise PyTritonValidationError(f"the format of {path} is unknown; known are {known}")
+    listed = ", ".join(f"{each.title} ({' '.join(each.suffixes) or 'a folder'})" for each in FORMATS)
+    raise PyTritonValidationError(f"the format of {path} is unknown; known are {listed}")
 
 
-def zip_names(path: Path) -> list[str]:
-    """Names of the files in a zip file.
+def recognized(path: Path, head: bytes | None = None) -> Format | None:
+    """The format of a file or folder, if it has one.
+
+    Args:
+        head: Its first bytes; None reads them.
 
     Raises:
-        PyTritonValidationError: It is damaged, or would expand to far more bytes than it has.
+        PyTritonValidationError: It is a damaged zip file.
+        OSError: It cannot be read.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise PyTritonValidationError(f"{path} is a damaged zip file ({error}); save the model again") from error
-    expanded = sum(each.file_size for each in entries)
-    if expanded > max(MOST_EXPANSION * path.stat().st_size, LEAST_EXPANDED_BYTES):
-        raise PyTritonValidationError(
-            f"{path} would expand to {expanded >> 20} MiB, over {MOST_EXPANSION} times its size; it is not loaded"
-        )
-    return [each.filename for each in entries]
+    head = _head(path) if head is None else head
+    return next((each for each in FORMATS if each.recognizes(path, head)), None)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(HEAD_BYTES)

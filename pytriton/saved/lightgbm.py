@@ -10,14 +10,12 @@ import lightgbm
 import numpy as np
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.saved.contents import Arrays, Contents, LoadOptions, choose_method, column_schemas, damaged, matrix_of
-from pytriton.saved.probe import check_survives
-from pytriton.signature.schema import Schema
+from pytriton.files.probe import check_survives, damaged
+from pytriton.saved.contents import NUMBER, Arrays, Contents, LoadOptions, choose_method, column_schemas, matrix_of
 
 __all__ = ["read"]
 
 METHODS = ("predict", "raw_score", "pred_leaf", "pred_contrib")
-NUMBER: Schema = {"type": "number"}
 
 
 def read(path: Path, options: LoadOptions) -> Contents:
@@ -47,7 +45,8 @@ def read(path: Path, options: LoadOptions) -> Contents:
     notes = [f"{booster.num_trees()} trees"]
     if booster.pandas_categorical:
         notes.append("categories are given as their numbers")
-    return Contents(kind, inputs, predict, method=method, methods=METHODS, notes=notes)
+    refusals = (ValueError, lightgbm.basic.LightGBMError)
+    return Contents(kind, inputs, predict, method=method, methods=METHODS, notes=notes, refusals=refusals)
 
 
 def _check_trees(path: Path) -> None:

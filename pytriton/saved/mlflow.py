@@ -12,12 +12,14 @@ import numpy as np
 import pandas
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.probe import damaged
 from pytriton.model_config.dtypes import triton_name
-from pytriton.saved.contents import FEATURES, Arrays, Contents, LoadOptions, damaged, tensor_schema
+from pytriton.saved.contents import FEATURES, FLOAT, NUMBER, STRING, Arrays, Contents, LoadOptions, tensor_schema
 from pytriton.signature.schema import Schema
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # which it would send from its import on
 from mlflow import pyfunc
+from mlflow.exceptions import MlflowException
 
 __all__ = ["read"]
 
@@ -26,9 +28,9 @@ TYPES: dict[str, tuple[Schema, Callable[[Any], Any]]] = {
     "boolean": ({"type": "boolean"}, np.asarray),
     "integer": ({"type": "integer", "dtype": "INT32"}, np.asarray),
     "long": ({"type": "integer"}, np.asarray),
-    "float": ({"type": "number", "dtype": "FP32"}, np.asarray),
-    "double": ({"type": "number"}, np.asarray),
-    "string": ({"type": "string"}, lambda texts: [text.decode() for text in texts]),
+    "float": (FLOAT, np.asarray),
+    "double": (NUMBER, np.asarray),
+    "string": (STRING, lambda texts: [text.decode() for text in texts]),
     "binary": ({"type": "string", "contentEncoding": "base64"}, list),
     "datetime": (
         {"type": "string", "format": "date-time"},
@@ -37,6 +39,7 @@ TYPES: dict[str, tuple[Schema, Callable[[Any], Any]]] = {
 }
 OTHERS: tuple[Schema, Callable[[Any], Any]] = ({"encoding": "json"}, lambda texts: [*map(json.loads, texts)])
 OF_NUMPY = {"str": "BYTES", "object": "BYTES"}
+REFUSALS = (ValueError, MlflowException)
 
 
 def read(path: Path, options: LoadOptions) -> Contents:
@@ -72,7 +75,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
         return model.predict(pandas.DataFrame(table))
 
     inputs = {name: schema for name, (schema, _) in columns.items()}
-    return Contents(kind, inputs, predict, example=_example(model, inputs))
+    return Contents(kind, inputs, predict, example=_example(model, inputs), refusals=REFUSALS)
 
 
 def _of_tensors(kind: str, model: Any, specs: Any) -> Contents:
@@ -84,7 +87,7 @@ def _of_tensors(kind: str, model: Any, specs: Any) -> Contents:
     def predict(arrays: Arrays) -> Any:
         return model.predict(arrays[FEATURES] if [*arrays] == [FEATURES] else arrays)
 
-    return Contents(kind, inputs, predict)
+    return Contents(kind, inputs, predict, refusals=REFUSALS)
 
 
 def _example(model: Any, inputs: dict[str, Schema]) -> dict[str, Any]:

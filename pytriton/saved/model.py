@@ -6,7 +6,8 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,15 @@ from pytriton.decorators.batching import sample
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.logs import get_logger
 from pytriton.model_config import ModelConfig
-from pytriton.saved.contents import Arrays, Contents, LoadOptions, parse_input
-from pytriton.saved.formats import Format, format_of
-from pytriton.saved.results import encoder_of, outputs_of, schema_of_output
+from pytriton.saved.contents import FEATURES, Arrays, Contents, LoadOptions, parse_input
+from pytriton.saved.formats import Format
+from pytriton.saved.layouts import locate
+from pytriton.saved.results import encoder_of, has_nan, outputs_of, schema_of_output, with_labels
 from pytriton.signature.derive import Derived
 from pytriton.signature.examples import warmed
 from pytriton.signature.schema import OBJECT, RESULT, VALUE, Schema, Signature, tensor_of
 from pytriton.signature.served import OwnForm
+from pytriton.signature.validation import Problem, ValueMismatchError
 from pytriton.signature.values import SignatureCodec, encode_rows
 
 __all__ = ["SavedModel", "load"]
@@ -45,16 +48,20 @@ def load(
     trust: bool = False,
     inputs: Mapping[str, str] | None = None,
     batch: bool | None = None,
+    labels: Sequence[str] = (),
     threads: int | None = None,
 ) -> SavedModel:
     """Load a file or folder that another library has written.
 
     Args:
+        path: Also a folder with settings of MLServer, or with one such file, as KServe has it; ``file://`` may precede.
         method: Of the model, such as ``predict_proba``; default: ``predict``, if it has that.
         trust: Whether the file may run code, as pickles do. Trust only files whose origin you know.
         inputs: Types that take the place of what the file says, by name of the input: ``"int64"``, or with a shape
-            without batch axis, ``"float32:3,-1,-1"``. ``"string"`` is text.
+            without batch axis, ``"float32:3,-1,-1"``. ``"string"`` is text, and ``"bytes"`` a file.
         batch: Whether the first axis of all tensors of an ONNX file is that of the batch; default: it is found out.
+        labels: Names of the classes, in the model's order, for files that have numbers of classes alone. A number of a
+            class becomes its name, and a result with a column for each class has an output for each.
         threads: For one call of the model; default: ``OMP_NUM_THREADS``, or all cores that this process may use.
 
     Raises:
@@ -63,8 +70,7 @@ def load(
         ImportError: The library of its format is not installed; the message says how to install it.
         OSError: The file cannot be read.
     """
-    found = Path(path)
-    file_format = format_of(found)
+    found, file_format, name = locate(path)
     if file_format.runs_code and not trust:
         raise PyTritonValidationError(
             f"{found} has the format {file_format.title}, which can run any code when it is loaded. If you know where "
@@ -76,7 +82,7 @@ def load(
     contents = _with_inputs(_reader(file_format, found)(found, options), given, found)
     if batch is not None and batch != contents.batching:
         raise PyTritonValidationError(f"{found}: only ONNX files can be loaded without batch axis")
-    model = SavedModel(name_of(found), contents)
+    model = SavedModel(name or name_of(found), _labelled(contents, labels) if labels else contents)
     LOGGER.info("%s: %s; threads for a call: %d.", found, contents.kind, options.threads)
     return model
 
@@ -112,6 +118,11 @@ def _with_inputs(contents: Contents, given: Mapping[str, Schema], path: Path) ->
     return replace(contents, inputs={**contents.inputs, **given})
 
 
+def _labelled(contents: Contents, labels: Sequence[str]) -> Contents:
+    predict, are_probabilities = contents.predict, contents.method in ("", "predict")
+    return replace(contents, predict=lambda arrays: with_labels(outputs_of(predict(arrays)), labels, are_probabilities))
+
+
 class SavedModel(OwnForm):
     """A model in a file, as a callable for ``bind``; :func:`load` makes it.
 
@@ -125,14 +136,16 @@ class SavedModel(OwnForm):
     def __init__(self, name: str, contents: Contents) -> None:
         self.__name__ = name
         self.contents = contents
-        self._arrays, results = _try_example(contents)
-        outputs = {
+        self._arrays, results = ({}, {}) if contents.results else _try_example(contents)
+        outputs = dict(contents.results) or {
             each: schema_of_output(each, value, contents.outputs.get(each), contents.batching)
             for each, value in results.items()
         }
         self._encoders = {each: encoder_of(schema, contents.batching) for each, schema in outputs.items()}
         form = VALUE if [*outputs] == [RESULT] else OBJECT
-        inputs = dict(contents.inputs)
+        missing = _may_be_missing(contents, self._arrays) if contents.batching and self._arrays else ()
+        told: Schema = {"nullable": True}
+        inputs = {each: schema | told if each in missing else schema for each, schema in contents.inputs.items()}
         self.signature = Signature(inputs, (*inputs,), outputs, (*outputs,), result=form, description=contents.kind)
         self.signature = replace(self.signature, examples=self._examples())
 
@@ -146,8 +159,16 @@ class SavedModel(OwnForm):
         return codec.result({name: array[0] for name, array in outputs.items()} if self.contents.batching else outputs)
 
     def predict(self, arrays: Arrays) -> Arrays:
-        """The outputs for the inputs of a batch: shape ``(rows, ...)``; texts are objects of class ``bytes``."""
-        results = outputs_of(self.contents.predict(arrays))
+        """The outputs for the inputs of a batch: shape ``(rows, ...)``; texts are objects of class ``bytes``.
+
+        Raises:
+            ValueMismatchError: The library refuses a value; it tells the library's words.
+        """
+        try:
+            results = outputs_of(self.contents.predict(arrays))
+        except self.contents.refusals as error:
+            words = " ".join(str(error).split())
+            raise ValueMismatchError([Problem((), f"values that the model accepts ({words})", "others")]) from error
         return {name: encode(results[name]) for name, encode in self._encoders.items()}
 
     def derived(self, config: ModelConfig) -> Derived:
@@ -158,7 +179,7 @@ class SavedModel(OwnForm):
         inputs = [tensor_of(name, schema) for name, schema in self.signature.inputs.items()]
         outputs = [tensor_of(name, schema) for name, schema in self.signature.outputs.items()]
         example = {name: array[:1] if self.contents.batching else array for name, array in self._arrays.items()}
-        return Derived(inputs, outputs, warmed(config, [example]), self.signature)
+        return Derived(inputs, outputs, warmed(config, [example] if example else []), self.signature)
 
     def served(self) -> Callable[..., Any]:
         """What answers a list of requests."""
@@ -169,7 +190,7 @@ class SavedModel(OwnForm):
         return with_batch_axis(answer) if self.contents.batching else sample(answer)
 
     def _examples(self) -> tuple[Schema, ...]:
-        if not self.contents.batching:
+        if not self.contents.batching or not self._arrays:
             return ()
         example = {name: _plain(array[0]) for name, array in self._arrays.items()}
         values = {
@@ -219,6 +240,24 @@ def _try_rows(contents: Contents, one: Arrays) -> tuple[Arrays, dict[str, Any]]:
     return arrays, results
 
 
+def _may_be_missing(contents: Contents, arrays: Arrays) -> Sequence[str]:
+    """The columns of numbers that the model answers without: for NaN, it has results that are none."""
+    floats = [name for name, array in arrays.items() if array.dtype.kind == "f"]
+    columns = [name for name in floats if name == FEATURES or "shape" not in contents.inputs[name]]
+
+    def may_be(names: Sequence[str]) -> bool:
+        missing = {name: np.full_like(arrays[name], np.nan) for name in names}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                results = outputs_of(contents.predict({**arrays, **missing}))
+        except Exception:  # of the library
+            return False
+        return not any(map(has_nan, results.values()))
+
+    return columns if may_be(columns) else [name for name in columns if len(columns) > 1 and may_be([name])]
+
+
 def _example(schema: Schema, contents: Contents, name: str, size: int) -> Any:
     """The array of an input, with one row if there is a batch axis."""
     if name in contents.example:
@@ -227,7 +266,7 @@ def _example(schema: Schema, contents: Contents, name: str, size: int) -> Any:
         shape = [size if each == -1 else each for each in schema["shape"]]
         value = np.full(shape, "") if schema["dtype"] == "BYTES" else np.zeros(shape, tensor_of(name, schema).dtype)
     else:
-        value = ZEROS[schema["type"]]
+        value = ZEROS.get(schema.get("type", ""))
     rows = encode_rows(schema, [value], {}, (name,))
     return rows if contents.batching else rows[0]
 

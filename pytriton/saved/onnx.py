@@ -12,8 +12,9 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.saved.contents import Arrays, Contents, LoadOptions, damaged, tensor_schema
-from pytriton.saved.onnx_files import check_external_data
+from pytriton.files.onnx import external_files, inputs_of_unknown_rank
+from pytriton.files.probe import damaged
+from pytriton.saved.contents import Arrays, Contents, LoadOptions, tensor_schema
 
 __all__ = ["read"]
 
@@ -49,9 +50,18 @@ def read(path: Path, options: LoadOptions) -> Contents:
     """
     if options.method is not None:
         raise PyTritonValidationError(f"{path} is an ONNX file, which has no methods; leave method (--method) out")
-    check_external_data(path)
+    external_files(path)
     session = _session(path, options.threads)
     inputs = [_Axes(each.name, each.type, each.shape) for each in session.get_inputs()]
+    unknown = inputs_of_unknown_rank(path)
+    if untold := sorted(unknown - options.inputs.keys()):
+        raise PyTritonValidationError(
+            f"{path} does not say which shape its input {untold[0]!r} has; tell it without the batch axis with "
+            f"inputs={{{untold[0]!r}: 'dtype:shape'}} (--input {untold[0]}:dtype:shape)"
+        )
+    first = [] if options.batch is False else [None]
+    told = {name: [*first, *options.inputs[name].get("shape", ())] for name in unknown}
+    inputs = [each._replace(sizes=told.get(each.name, each.sizes)) for each in inputs]
     outputs = [_Axes(each.name, each.type, each.shape) for each in session.get_outputs()]
     for each in inputs:
         if each.kind not in DTYPES:

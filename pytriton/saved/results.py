@@ -14,7 +14,7 @@ from pytriton.saved.contents import tensor_schema
 from pytriton.signature.schema import RESULT, Schema
 from pytriton.signature.values import encode_rows
 
-__all__ = ["encoder_of", "outputs_of", "schema_of_output"]
+__all__ = ["ANYTHING", "encoder_of", "has_nan", "outputs_of", "schema_of_output", "with_labels"]
 
 SCORES: Schema = {"type": "object", "additionalProperties": {"type": "number"}, "encoding": "json"}
 ANYTHING: Schema = {"encoding": "json"}
@@ -27,6 +27,44 @@ def outputs_of(result: Any) -> dict[str, Any]:
     if hasattr(result, "columns") and hasattr(result, "to_numpy"):  # a table of pandas
         return {str(name): result[name].to_numpy() for name in result.columns}
     return {RESULT: _dense(result)}
+
+
+def with_labels(outputs: dict[str, Any], labels: Sequence[str], are_probabilities: bool) -> dict[str, Any]:
+    """Outputs with names of classes: texts in place of numbers of classes, and the score of each class under its name.
+
+    Args:
+        labels: In the order of the model's classes.
+        are_probabilities: Whether one number per row is the probability of the second of two classes.
+
+    Raises:
+        PyTritonValidationError: There are no such outputs.
+    """
+    named: dict[str, Any] = {}
+    for name, value in outputs.items():
+        array = np.asarray(value)
+        is_one = array.ndim > 0 and array.size == len(array)
+        if is_one and array.dtype.kind == "f" and are_probabilities and len(labels) == 2:
+            array = np.stack([1 - array.reshape(-1), array.reshape(-1)], axis=1)
+        if array.ndim == 2 and array.shape[1] == len(labels) and array.dtype.kind == "f":
+            scores = dict(zip(labels, array.T, strict=True))
+            rows = [dict(zip(labels, row, strict=True)) for row in array.tolist()]
+            named |= scores if len(outputs) == 1 else {name: rows}
+        else:
+            is_class = is_one and array.dtype.kind in "iu"
+            named[name] = np.array(labels, object)[array.reshape(-1)] if is_class else value
+    if all(named.get(name) is value for name, value in outputs.items()):
+        raise PyTritonValidationError(
+            f"no output has numbers of classes, or scores of {len(labels)} of them; give a label for each class"
+        )
+    return named
+
+
+def has_nan(value: Any) -> bool:
+    """Whether a value, of one output, has a number that is none."""
+    if isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+        return any(score != score for each in value if isinstance(each, Mapping) for score in each.values())
+    array = np.asarray(value)
+    return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
 def schema_of_output(name: str, value: Any, declared: Sequence[int] | None, batching: bool) -> Schema:

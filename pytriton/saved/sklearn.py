@@ -11,18 +11,21 @@ from typing import Any
 
 import joblib
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.probe import damaged
 from pytriton.saved.contents import (
     FEATURES,
     MOST_COLUMNS,
+    NUMBER,
+    STRING,
     Arrays,
     Contents,
     LoadOptions,
     choose_method,
     column_schemas,
-    damaged,
     matrix_of,
 )
 from pytriton.signature.schema import Schema
@@ -32,8 +35,7 @@ __all__ = ["read"]
 OF_CLASSES = ("predict_proba", "predict_log_proba", "decision_function")
 METHODS = ("predict", "transform", *OF_CLASSES, "score_samples")
 TEXT = "text"
-STRING: Schema = {"type": "string"}
-ALIKE = "X does not have valid feature names"
+NO_NAMES = "X does not have valid feature names"  # a warning, of arrays in place of tables
 
 
 def read(path: Path, options: LoadOptions) -> Contents:
@@ -46,7 +48,8 @@ def read(path: Path, options: LoadOptions) -> Contents:
     kind = f"scikit-learn {type(model).__name__}"
     if not isinstance(model, BaseEstimator):
         raise PyTritonValidationError(f"{path} has a {type(model).__name__}, which is no estimator of scikit-learn")
-    warnings.filterwarnings("ignore", ALIKE, UserWarning)  # the columns are in the order of their names
+    # Arrays have the columns in the order of the model's names. A filter for one call would not be safe with threads.
+    warnings.filterwarnings("ignore", NO_NAMES, UserWarning)
     methods = [each for each in METHODS if hasattr(model, each)]
     method = choose_method(options.method, methods, kind)
     call = getattr(model, method)
@@ -64,8 +67,9 @@ def read(path: Path, options: LoadOptions) -> Contents:
         inputs, example, prepare = {TEXT: STRING}, {TEXT: "text"}, lambda arrays: _texts(arrays[TEXT])
     else:
         inputs, example = _columns(model, path, options)
-        has_names = hasattr(model, "feature_names_in_") and any(_of_columns(model))
-        if has_names or any(each.get("type") == "string" for each in inputs.values()):
+        if inputs.get(FEATURES, {}).get("dtype") == "BYTES":
+            prepare = _matrix_of_texts
+        elif _chooses_columns(model) or any(each.get("type") == "string" for each in inputs.values()):
             prepare = _table_maker()
         else:
             prepare = partial(matrix_of, names=[*inputs], dtype=np.float64)
@@ -110,26 +114,37 @@ def _unpickled(path: Path) -> Any:
         raise damaged(path, f"a pickle of scikit-learn {version('scikit-learn')}", error) from error
 
 
-def _steps(model: Any) -> Iterator[Any]:
+def _parts(model: Any) -> Iterator[Any]:
     """An estimator and what it is made of, from the outside."""
     yield model
-    for _, step in getattr(model, "steps", ()):
-        yield from _steps(step)
+    listed = [
+        *getattr(model, "steps", ()),
+        *getattr(model, "transformer_list", ()),
+        *getattr(model, "transformers_", ()),
+    ]
+    for each in (*(part[1] for part in listed), getattr(model, "best_estimator_", None)):
+        if each is not None:
+            yield from _parts(each)
 
 
-def _of_columns(model: Any) -> Iterator[Any]:
-    """Those of its parts that choose columns by name."""
-    return (step for step in _steps(model) if hasattr(step, "transformers_"))
+def _chooses_columns(model: Any) -> bool:
+    """Whether a part of it finds columns by name, for which it needs a table."""
+    return hasattr(model, "feature_names_in_") and any(hasattr(each, "transformers_") for each in _parts(model))
 
 
 def _takes_text(model: Any) -> bool:
     """Whether it begins with a vectorizer of texts."""
-    *_, first = (model, *(each[1] for each in getattr(model, "steps", ())[:1]))
-    return hasattr(first, "build_analyzer")
+    firsts = [*getattr(model, "steps", ())[:1], *getattr(model, "transformer_list", ())]
+    inner = [*(each[1] for each in firsts), getattr(model, "best_estimator_", None)]
+    return hasattr(model, "build_analyzer") or any(_takes_text(each) for each in inner if each is not None)
 
 
 def _texts(array: Any) -> list[str]:
     return [text.decode() for text in array.reshape(-1).tolist()]
+
+
+def _matrix_of_texts(arrays: Arrays) -> NDArray[Any]:
+    return np.array(_texts(arrays[FEATURES]), object).reshape(arrays[FEATURES].shape)
 
 
 def _columns(model: Any, path: Path, options: LoadOptions) -> tuple[dict[str, Schema], dict[str, Any]]:
@@ -143,29 +158,52 @@ def _columns(model: Any, path: Path, options: LoadOptions) -> tuple[dict[str, Sc
                 "'dtype'} (--input name:dtype)"
             )
         columns = [*options.inputs]
-    known = dict(_categories(model))
-    texts = [name for name, value in known.items() if isinstance(value, str)]
     count = len(columns) if columns is not None else int(model.n_features_in_)
-    kinds = {**dict.fromkeys(texts, STRING), **options.inputs}
-    inputs = column_schemas(columns, count, kinds, {"type": "number"}, "FP64")
-    if texts and FEATURES in inputs:
+    known = dict(_known_values(model, np.arange(count)))
+    texts = {number for number, value in known.items() if isinstance(value, str)}
+    kinds = {name: STRING for number, name in enumerate(columns or ()) if number in texts}
+    inputs = column_schemas(columns, count, {**kinds, **options.inputs}, NUMBER, "FP64")
+    if FEATURES not in inputs:
+        names = columns or []
+        return inputs, {names[number]: value for number, value in known.items()}
+    if len(texts) == count:
+        return {FEATURES: {"type": "array", "dtype": "BYTES", "shape": [count]}}, {FEATURES: [*known.values()]}
+    if texts:
         raise PyTritonValidationError(
-            f"{path} has over {MOST_COLUMNS} columns, and texts among them; serve it in Python"
+            f"{path} has columns of texts and of numbers in one array, without names or over {MOST_COLUMNS}; fit it "
+            "with a table of pandas whose columns have names, or serve it in Python"
         )
-    return inputs, {name: value for name, value in known.items() if name in inputs}
+    return {FEATURES: options.inputs.get(FEATURES, inputs[FEATURES])}, {}
 
 
-def _categories(model: Any) -> Iterator[tuple[str, Any]]:
-    """Columns that encoders know the values of, and one such value: a text, or a number."""
-    for part in _of_columns(model):
-        for _, transformer, columns in part.transformers_:
-            for step in _steps(transformer):
-                known: Sequence[Any] = getattr(step, "categories_", ())
-                if not isinstance(columns, (list, tuple, np.ndarray)) or len(known) != len(columns):
-                    continue
-                for name, values in zip(columns, known, strict=True):
-                    if isinstance(name, str) and len(values) and isinstance(values[0], (str, int, float, np.number)):
-                        yield name, values[0] if isinstance(values[0], str) else float(values[0])
+def _known_values(part: Any, positions: NDArray[Any]) -> Iterator[tuple[int, Any]]:
+    """The positions of columns that encoders and vectorizers take, each with a text or number that they know."""
+    if getattr(part, "n_features_in_", len(positions)) != len(positions):
+        return  # it takes what an earlier part has made of the columns
+    categories: Sequence[Any] = getattr(part, "categories_", ())
+    if hasattr(part, "transformers_"):
+        names = [str(each) for each in getattr(part, "feature_names_in_", ())]
+        for _, each, columns in part.transformers_:
+            yield from _known_values(each, _positions(columns, names, positions))
+    elif hasattr(part, "build_analyzer") and len(positions) == 1:
+        yield int(positions[0]), "text"
+    elif len(categories) == len(positions):
+        for position, values in zip(positions, categories, strict=True):
+            if len(values) and isinstance(values[0], (str, int, float, np.number)):
+                yield int(position), values[0] if isinstance(values[0], str) else float(values[0])
+    else:
+        for each in [*_parts(part)][1:]:
+            yield from _known_values(each, positions)
+
+
+def _positions(columns: Any, names: Sequence[str], positions: NDArray[Any]) -> NDArray[Any]:
+    """Those of the columns that a part of a ColumnTransformer takes: by name, by number, by a mask or by a slice."""
+    try:
+        if not isinstance(columns, slice) and np.asarray(columns).dtype.kind in "OU":
+            columns = [names.index(each) for each in np.atleast_1d(columns)]
+        return np.atleast_1d(positions[columns])
+    except (IndexError, TypeError, ValueError):
+        return positions[:0]
 
 
 def _labels(model: Any) -> list[str] | None:

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import xgboost
 
-from pytriton.saved.contents import Arrays, Contents, LoadOptions, choose_method, column_schemas, damaged, matrix_of
-from pytriton.saved.probe import check_survives
+from pytriton.files.probe import check_survives, damaged
+from pytriton.saved.contents import FLOAT, Arrays, Contents, LoadOptions, choose_method, column_schemas, matrix_of
 from pytriton.signature.schema import Schema
 
 __all__ = ["read"]
 
 METHODS = {"predict": "value", "margin": "margin"}
-NUMBER: Schema = {"type": "number", "dtype": "FP32"}
 KINDS: dict[str, Schema] = {"int": {"type": "integer"}, "i": {"type": "boolean"}, "c": {"type": "integer"}}
 
 
@@ -37,17 +36,19 @@ def read(path: Path, options: LoadOptions) -> Contents:
     kind = f"XGBoost {objective}"
     method = choose_method(options.method, [*METHODS], kind)
     names, types = booster.feature_names, booster.feature_types
-    kinds = {name: KINDS.get(each, NUMBER) for name, each in zip(names or (), types or (), strict=False)}
-    inputs = column_schemas(names, booster.num_features(), kinds, NUMBER, "FP32")
+    kinds = {name: KINDS.get(each, FLOAT) for name, each in zip(names or (), types or (), strict=False)}
+    inputs = column_schemas(names, booster.num_features(), kinds, FLOAT, "FP32")
     columns = [*inputs]
 
     def predict(arrays: Arrays) -> Any:
         table = matrix_of(arrays, columns, np.float32)
         if is_linear:  # which cannot predict in place
             matrix = xgboost.DMatrix(table, nthread=options.threads)
-            return booster.predict(matrix, method == "margin", validate_features=False, iteration_range=used)
+            return booster.predict(
+                matrix, output_margin=method == "margin", validate_features=False, iteration_range=used
+            )
         kind = METHODS[method]
-        return booster.inplace_predict(table, used, kind, validate_features=False)
+        return booster.inplace_predict(table, iteration_range=used, predict_type=kind, validate_features=False)
 
     # After early stopping, scikit-learn's classes of XGBoost use the best rounds only.
     best = booster.attr("best_iteration")

@@ -43,6 +43,7 @@ property                                            tensor
 the same, ``"contentEncoding": "base64"``           BYTES ``(1,)``: the bytes themselves; base64 is for JSON alone
 the same, ``"contentMediaType": "image/*"``         BYTES ``(1,)``: an image file, such as PNG or JPEG
 ``"type": "array"`` of one of these                 ``(-1,)`` of the same
+a floating-point one, ``"nullable": true``          null is NaN
 ==================================================  ===========================================================
 """
 

@@ -515,7 +515,10 @@ def array_of(schema: Schema, value: Any, path: Path) -> NDArray[Any]:
     if not is_array and (problem := _misshaped(shape, value, path)):
         raise ValueMismatchError([problem])
     try:
-        array = _text_array(value) if dtype.kind == "S" else _number_array(_as_found(value, dtype), dtype, is_array)
+        found = value if dtype.kind == "S" else _as_found(value, dtype)
+        if schema.get("nullable") and found.dtype.kind == "O":
+            found = _without_nulls(found)
+        array = _text_array(value) if dtype.kind == "S" else _number_array(found, dtype, is_array)
     except (OverflowError, TypeError, ValueError) as error:
         problem = None if is_array else _misfit(dtype, len(shape), value, path)
         raise ValueMismatchError([problem or Problem(path, _described(schema), shown(value))]) from error
@@ -533,6 +536,12 @@ def _as_found(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         if all(type(each) is int for each in exact.flat):
             return exact.astype(np.uint64)
     return found
+
+
+def _without_nulls(found: NDArray[Any]) -> NDArray[Any]:
+    """An array of objects as one of numbers, with NaN in place of None; itself if it has others."""
+    are_numbers = all(each is None or type(each) in (int, float) for each in found.flat)
+    return found.astype(np.float64) if are_numbers else found
 
 
 def _number_array(found: NDArray[Any], dtype: np.dtype[Any], is_array: bool) -> NDArray[Any]:

@@ -7,6 +7,7 @@ a value is what one row holds.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from datetime import date, time
 from decimal import Decimal
@@ -173,6 +174,8 @@ def _scalars(schema: Schema, values: Sequence[Any], definitions: Definitions, pa
 
 def _plain(schema: Schema, value: Any) -> Any:
     """A value converted to the class of its schema, if it is another form of one; else the value itself."""
+    if value is None and schema.get("nullable"):
+        return math.nan
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
@@ -259,7 +262,7 @@ class SignatureCodec:
         """The inputs of a request; arrays, and inputs that the model does not have, stay as they are.
 
         Args:
-            values: By name; None is left out.
+            values: By name; None is left out, unless it is NaN for the model.
             has_rows: Whether each is a list of a value for each row.
 
         Raises:
@@ -271,7 +274,7 @@ class SignatureCodec:
             schema = self.signature.inputs.get(name)
             if schema is None or isinstance(value, np.ndarray):
                 arrays[name] = value if schema is None else _encoded_texts(schema, value)
-            elif value is not None:
+            elif value is not None or schema.get("nullable"):
                 try:
                     rows = self._rows(schema, name, value) if has_rows else self._encoded(schema, name, [value])
                     arrays[name] = rows if has_rows else rows[0]

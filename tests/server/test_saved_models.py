@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,6 +23,7 @@ from tests.server.conftest import LOCALHOST, local_config
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.traffic import batches_of
+from tests.unit.saved.archives import archive
 from tests.unit.saved.files import FORMATS, iris, of_onnx, of_skops, write_onnx
 
 pytestmark = [pytest.mark.either_proxy, pytest.mark.filterwarnings("default")]
@@ -136,6 +138,81 @@ def test_requests_are_merged_into_batches(app, served):
     app[0].unbind(merged)
 
 
+def test_null_is_a_missing_value_and_a_table_of_pandas_is_a_batch(app, tmp_path):
+    saved = FORMATS["xgboost"](tmp_path)
+    app[0].bind("table", load(saved.path), config=ModelConfig(max_batch_size=64))
+    rows = iris()[0][:3].copy()
+    rows[1, 2] = np.nan
+    expected = saved.answer(rows)["result"]
+    columns, data = (
+        [*saved.values(rows[0])],
+        [[None if each != each else each for each in row] for row in rows.tolist()],
+    )
+    records = [dict(zip(columns, row, strict=True)) for row in data]
+    assert_same(predict(app, "table", records[1])["result"], expected[1].tolist())
+    assert_same([each["result"] for each in predict(app, "table", {"instances": records})["predictions"]], expected)
+    split = {"columns": columns, "data": data}
+    for body in (split, {"dataframe_split": {**split, "index": [0, 1, 2]}}, {"dataframe_records": records}):
+        assert_same(predict(app, "table", body)["predictions"], expected)
+    document = httpx.get(f"{app[1]}/openapi.json", timeout=DEADLINE_S, trust_env=False).json()
+    told = document["components"]["schemas"]["table_input"]["properties"][columns[0]]
+    assert told == {"anyOf": [{"type": "number"}, {"type": "null"}]}
+
+
+@pytest.fixture(scope="module")
+def doubled(app, tmp_path_factory):
+    """A model of that name."""
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    path = tmp_path_factory.mktemp("doubled") / "doubled.onnx"
+    write_onnx(path, "float[n, 2] x", "float[n, 2] y", "y = Add(x, x)")
+    app[0].bind("doubled", load(path))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            {"dataframe_split": {"columns": ["x"], "data": [[1, 2]]}},
+            r'["dataframe_split", "data", 0]: expected a list of 1',
+        ),
+        ({"dataframe_split": [1]}, '["dataframe_split"]: expected an object with columns and data'),
+        ({"dataframe_records": []}, '["dataframe_records"]: expected a list of objects, with one or more'),
+        ({"dataframe_records": [{"x": [1, 2]}, {"x": "a"}]}, '["dataframe_records", 1, "x"]: expected'),
+        ({"columns": ["x"], "data": 7}, '["data"]: expected a list of lists'),
+    ],
+)
+def test_what_is_no_table_is_told(app, doubled, body, message):
+    response = httpx.post(f"{app[1]}/predict/doubled", json=body, timeout=DEADLINE_S, trust_env=False)
+    assert response.status_code == 422, response.text
+    assert message in response.json()["error"]["message"]
+
+
+def test_a_value_that_the_model_refuses_is_an_error_of_its_client(app, tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    preprocessing = pytest.importorskip("sklearn.preprocessing", reason="scikit-learn is not installed")
+    joblib = pytest.importorskip("joblib", reason="joblib is not installed")
+    joblib.dump(preprocessing.OrdinalEncoder().fit(pandas.DataFrame({"city": ["Rome", "Oslo"]})), tmp_path / "m.joblib")
+    app[0].bind("cities", load(tmp_path / "m.joblib", trust=True), config=ModelConfig(max_batch_size=8))
+    assert predict(app, "cities", {"city": "Rome"}) == {"result": 1.0}
+    response = httpx.post(f"{app[1]}/predict/cities", json={"city": "Paris"}, timeout=DEADLINE_S, trust_env=False)
+    assert response.status_code == 422, response.text
+    assert "Found unknown categories ['Paris']" in response.json()["error"]["message"]
+
+
+def test_the_handler_of_an_archive_of_torchserve_answers(app, tmp_path):
+    path = archive(tmp_path / "count.mar")
+    app[0].bind("count", load(path, trust=True), config=ModelConfig(max_batch_size=8))
+    assert predict(app, "count", {"body": "abc"}) == {"result": {"length": 3, "unit": "letters"}}
+    found = predict(app, "count", {"instances": [{"body": "a"}, {"body": "ab"}]})["predictions"]
+    assert [each["result"]["length"] for each in found] == [1, 2]
+    with ModelClient(app[2], "count") as client:
+        assert client.call(body="abcd") == {"length": 4, "unit": "letters"}
+    app[0].bind("picture", load(path, trust=True, inputs={"data": "bytes"}), config=ModelConfig(max_batch_size=8))
+    headers = {"content-type": "image/png"}
+    response = httpx.post(f"{app[1]}/predict/picture", content=b"12345", headers=headers, trust_env=False)
+    assert response.json() == {"result": {"length": 5, "unit": "letters"}}
+
+
 def test_a_model_without_batch_axis_is_served(app, tmp_path):
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     write_onnx(tmp_path / "twice.onnx", "float[1, 4] x", "float[1, 4] y", "y = Add(x, x)")
@@ -209,14 +286,17 @@ def test_what_cannot_be_served_is_told_in_one_line(tmp_path):
 
 def test_the_program_that_inspect_writes_serves_the_file(tmp_path):
     skops = of_skops(tmp_path)
-    program = tmp_path / "server.py"
-    done = run("inspect", f"species={skops.path}", "--method=predict_proba", f"--write={program}")
+    program = tmp_path / "programs" / "server.py"
+    program.parent.mkdir()
+    path = os.path.relpath(skops.path)
+    done = run("inspect", f"species={path}", "--method=predict_proba", f"--write={program}")
     assert done.returncode == 0, done.stderr
     assert "input petal width: FP64" in done.stdout
     again = run("inspect", str(skops.path), f"--write={program}")
     assert again.returncode == 2
     assert "exists" in again.stderr
-    namespace = {"__name__": "server"}
+    assert f'load(Path(__file__).parent / "../{skops.path.name}"' in program.read_text()
+    namespace = {"__name__": "server", "__file__": str(program)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTRITON_HOME", str(tmp_path / "home"))
         exec(compile(program.read_text(), str(program), "exec"), namespace)

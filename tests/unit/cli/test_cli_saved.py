@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pytriton.cli.saved import LoadArguments, SavedTarget, inspect_file, target_of
+from pytriton.cli.saved_report import program_of
 from pytriton.cli.target import Target, TargetError
-from pytriton.saved.report import program_of
 
 NONE = LoadArguments()
 
@@ -45,9 +45,13 @@ def test_a_module_stays_a_module(text, here):
     ("texts", "arguments", "message"),
     [
         (["models:a", "models:b"], NONE, "give one MODULE:OBJECT, or files of models"),
-        (["models:a"], LoadArguments(trust=True), "are for files of models"),
+        (["models:a"], LoadArguments(trust=True), "are for saved models"),
         (["models:a", "iris.onnx"], NONE, "'models:a' is no file of a model; serve files and a module by two commands"),
-        (["a.onnx", "b.onnx"], LoadArguments(method="predict"), "--method, --input and --batch are for one file"),
+        (
+            ["a.onnx", "b.onnx"],
+            LoadArguments(method="predict"),
+            "--method, --input, --batch and --labels are for one file",
+        ),
         (["a/m.onnx", "b/m.onnx"], NONE, "two files have the same name"),
     ],
 )
@@ -77,13 +81,27 @@ def test_a_missing_file_is_told(here):
         inspect_file("iris.onnx", NONE, None, print)
 
 
-@pytest.mark.parametrize("path", ['a"b.onnx', "a\\b.onnx", "a\nimport os.onnx", 'é"""\n.onnx'])
-def test_the_program_has_any_path_as_a_text(path):
-    arguments = LoadArguments("predict", True, ["x:float32"], False)
-    source = program_of("m", Path(path), arguments.of_load(), f"pytriton serve {path}", 128)
+def loaded_by(source, program):
+    """The arguments of ``load`` in a program."""
     loaded = []
-    names = {"load": lambda given, **options: loaded.append((given, options)), "Triton": lambda **_: None}
-    line = next(line for line in source.splitlines() if line.startswith("model = "))
-    exec(line, names)
+    names = {"load": lambda path, **options: loaded.append((path, options)), "Path": Path, "__file__": str(program)}
+    exec(next(line for line in source.splitlines() if line.startswith("model = ")), names)
     compile(source, "server.py", "exec")
-    assert loaded == [(path, {"method": "predict", "inputs": {"x": "float32"}, "batch": False, "trust": True})]
+    ((path, options),) = loaded
+    return path, options
+
+
+@pytest.mark.parametrize("path", ['a"b.onnx', "a\\b.onnx", "a\nimport os.onnx", 'é"""\n.onnx', "/models/m.onnx"])
+def test_the_program_has_any_path_as_a_text(path, here):
+    arguments = LoadArguments("predict", True, ["x:float32"], False, labels="yes, no")
+    program = here / "programs" / "server.py"
+    source = program_of("m", Path(path), program, arguments.of_load(), f"pytriton serve {path}", 128)
+    given, options = loaded_by(source, program)
+    assert Path(given).resolve() == (here / path).resolve()
+    assert options == {
+        "method": "predict",
+        "inputs": {"x": "float32"},
+        "batch": False,
+        "trust": True,
+        "labels": ["yes", "no"],
+    }

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.onnx import external_files
 from pytriton.saved import load
 from pytriton.saved.formats import FORMATS as TABLE
 from pytriton.saved.formats import format_of
-from pytriton.saved.onnx_files import check_external_data
 from tests.unit.saved.files import FORMATS, of_onnx, of_skops, write_onnx
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -194,7 +194,7 @@ def test_data_of_tensors_in_the_branches_of_a_graph_is_found(tmp_path):
     node = onnx.helper.make_node("Loop", [], [], body=onnx.helper.make_graph([branch], "g", [], []))
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [])), tmp_path / "m.onnx")
     with pytest.raises(PyTritonValidationError, match="outside its folder"):
-        check_external_data(tmp_path / "m.onnx")
+        external_files(tmp_path / "m.onnx")
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +217,7 @@ def test_any_bytes_have_a_format_or_are_refused(onnx_bytes, folder, data):
     path.write_bytes(changed[: data.draw(st.integers(0, len(changed)))])
     try:
         if format_of(path).module == "onnx":
-            check_external_data(path)
+            external_files(path)
     except PyTritonValidationError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017  (either outcome is right)
 

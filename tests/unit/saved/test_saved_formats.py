@@ -10,6 +10,7 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig
 from pytriton.saved import load
 from pytriton.signature.schema import Signature
+from pytriton.signature.validation import ValueMismatchError
 from tests.unit.saved.files import COLUMNS, FORMATS, iris, logistic_regression, of_xgboost, record, table, write_onnx
 
 pytestmark = pytest.mark.filterwarnings("default")  # of other libraries
@@ -334,3 +335,159 @@ def test_outputs_of_onnx_without_the_batchs_axis_are_refused(tmp_path, operator,
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
     with pytest.raises(PyTritonValidationError, match=message):
         load(tmp_path / "m.onnx")
+
+
+# Encoders
+
+
+def fitted(transformer, table, *, steps=()):
+    """A pipeline that begins with a transformer, fitted to a table and to the numbers of its rows."""
+    pipeline, linear = pytest.importorskip("sklearn.pipeline"), pytest.importorskip("sklearn.linear_model")
+    return pipeline.make_pipeline(transformer, *steps, linear.Ridge()).fit(table, np.arange(len(table), dtype=float))
+
+
+def test_texts_of_an_encoder_that_takes_all_columns_are_known(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    preprocessing = pytest.importorskip("sklearn.preprocessing", reason="scikit-learn is not installed")
+    data = pandas.DataFrame({"city": ["Rome", "Oslo", "Rome"], "size": ["S", "M", "L"]})
+    model = fitted(preprocessing.OneHotEncoder(), data)
+    saved = load(dumped(model, tmp_path), trust=True)
+    assert saved.signature.inputs == {"city": {"type": "string"}, "size": {"type": "string"}}
+    assert saved(city="Oslo", size="M") == pytest.approx(model.predict(data)[1])
+
+
+def test_texts_without_names_of_columns_are_one_array(tmp_path):
+    preprocessing = pytest.importorskip("sklearn.preprocessing", reason="scikit-learn is not installed")
+    data = np.array([["Rome", "S"], ["Oslo", "M"], ["Rome", "L"]], object)
+    model = fitted(preprocessing.OneHotEncoder(), data)
+    saved = load(dumped(model, tmp_path), trust=True)
+    assert saved.signature.inputs == {"features": {"type": "array", "dtype": "BYTES", "shape": [2]}}
+    assert saved(features=["Oslo", "M"]) == pytest.approx(model.predict(data)[1])
+
+
+def test_texts_and_numbers_without_names_are_refused_with_what_to_do(tmp_path):
+    preprocessing = pytest.importorskip("sklearn.preprocessing", reason="scikit-learn is not installed")
+    model = fitted(preprocessing.OneHotEncoder(), np.array([["Rome", 1], ["Oslo", 2]], object))
+    with pytest.raises(PyTritonValidationError, match="fit it with a table of pandas whose columns have names"):
+        load(dumped(model, tmp_path), trust=True)
+
+
+@pytest.mark.parametrize("columns", [[1], slice(1, 2), np.array([False, True]), ["city"]])
+def test_columns_that_are_chosen_in_any_way_are_known(columns, tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    compose, preprocessing = pytest.importorskip("sklearn.compose"), pytest.importorskip("sklearn.preprocessing")
+    data = pandas.DataFrame({"rooms": [1.0, 2.0, 3.0], "city": ["Rome", "Oslo", "Rome"]})
+    transformer = compose.ColumnTransformer([("city", preprocessing.OneHotEncoder(), columns)], remainder="passthrough")
+    model = fitted(transformer, data)
+    saved = load(dumped(model, tmp_path), trust=True)
+    assert saved.signature.inputs["city"] == {"type": "string"}
+    assert saved(rooms=2.0, city="Oslo") == pytest.approx(model.predict(data)[1])
+
+
+def test_a_union_of_vectorizers_and_a_search_take_a_text(tmp_path):
+    text = pytest.importorskip("sklearn.feature_extraction.text", reason="scikit-learn is not installed")
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline, make_union
+
+    union = make_union(text.TfidfVectorizer(), text.TfidfVectorizer(analyzer="char"))
+    search = GridSearchCV(make_pipeline(union, LogisticRegression()), {"logisticregression__C": [1, 2]}, cv=2)
+    model = search.fit(["good day", "fine day", "bad day", "sad day"], [1, 1, 0, 0])
+    saved = load(dumped(model, tmp_path), trust=True)
+    assert saved.signature.inputs == {"text": {"type": "string"}}
+    assert saved(text="good one") == model.predict(["good one"])[0]
+
+
+def test_a_vectorizer_of_one_column_takes_a_text_beside_numbers(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    compose = pytest.importorskip("sklearn.compose", reason="scikit-learn is not installed")
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    data = pandas.DataFrame({"review": ["good", "bad", "fine"], "stars": [5.0, 1.0, 4.0]})
+    model = fitted(compose.ColumnTransformer([("r", TfidfVectorizer(), "review")], remainder="passthrough"), data)
+    saved = load(dumped(model, tmp_path), trust=True)
+    assert saved.signature.inputs["review"] == {"type": "string"}
+    assert saved(review="bad", stars=1) == pytest.approx(model.predict(data)[1])
+
+
+def test_a_value_that_the_library_refuses_is_told_in_its_words(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    preprocessing = pytest.importorskip("sklearn.preprocessing", reason="scikit-learn is not installed")
+    saved = load(
+        dumped(fitted(preprocessing.OneHotEncoder(), pandas.DataFrame({"city": ["Rome"]})), tmp_path), trust=True
+    )
+    with pytest.raises(ValueMismatchError, match=r"Found unknown categories \['Paris'\] in column 0 during transform"):
+        saved(city="Paris")
+
+
+# Missing values
+
+
+def test_columns_that_a_model_answers_without_may_be_null(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    compose, impute = pytest.importorskip("sklearn.compose"), pytest.importorskip("sklearn.impute")
+    data = pandas.DataFrame({"age": [20.0, np.nan, 40.0], "rooms": [1.0, 2.0, 3.0]})
+    model = fitted(compose.ColumnTransformer([("age", impute.SimpleImputer(), ["age"])], remainder="passthrough"), data)
+    saved = load(dumped(model, tmp_path), trust=True)
+    assert saved.signature.inputs == {"age": {"type": "number", "nullable": True}, "rooms": {"type": "number"}}
+    assert saved(age=None, rooms=2.0) == pytest.approx(model.predict(data)[1])
+
+
+def test_booster_without_names_take_null_in_their_array(tmp_path):
+    lightgbm = pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+    booster = lightgbm.Booster(model_file=FORMATS["lightgbm"](tmp_path).path)
+    saved = load(tmp_path / "leaves.txt")
+    assert saved.signature.inputs["features"]["nullable"]
+    assert saved(features=[5, None, 1.4, None]) == booster.predict([[5, np.nan, 1.4, np.nan]])[0]
+    with pytest.raises(ValueMismatchError, match=r'\["features", 1\]: expected a number, got "x"'):
+        saved(features=[5, "x", 1.4, 2])
+
+
+def test_a_model_that_does_not_accept_missing_values_says_so(tmp_path):
+    saved = load(dumped(logistic_regression(), tmp_path), trust=True)
+    assert not any("nullable" in schema for schema in saved.signature.inputs.values())
+
+
+# Labels
+
+
+def test_labels_name_what_a_booster_numbers(tmp_path):
+    xgboost = of_xgboost(tmp_path)
+    rows, _ = iris()
+    saved = load(xgboost.path, labels=["setosa", "versicolor", "virginica"])
+    expected = xgboost.answer(rows[:1])["result"][0].tolist()
+    assert saved(**record(rows[0])) == dict(zip(["setosa", "versicolor", "virginica"], expected, strict=True))
+    with pytest.raises(PyTritonValidationError, match="no output has numbers of classes, or scores of 2 of them"):
+        load(xgboost.path, labels=["a", "b"])
+
+
+def test_labels_name_both_classes_of_one_probability(tmp_path):
+    lightgbm = FORMATS["lightgbm"](tmp_path)
+    rows, _ = iris()
+    (other,) = lightgbm.answer(rows[:1])["result"]
+    saved = load(lightgbm.path, labels=["others", "virginica"])
+    assert saved(features=rows[0]) == {"others": 1 - other, "virginica": other}
+
+
+def test_labels_name_numbers_of_classes_and_scores_of_several_outputs(tmp_path):
+    onnx = FORMATS["onnx"](tmp_path)
+    rows, _ = iris()
+    found = load(onnx.path, labels=["a", "b", "c"])(x=rows[0].tolist())
+    expected = {name: values[0].tolist() for name, values in onnx.answer(rows[:1]).items()}
+    assert found == {"scores": dict(zip("abc", expected["scores"], strict=True)), "best": "abc"[expected["best"]]}
+
+
+def test_an_input_of_unknown_rank_is_asked_for(tmp_path):
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    x, y = (helper.make_tensor_value_info(name, floats, None) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", [x], [y])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    with pytest.raises(PyTritonValidationError, match=r"which shape its input 'x' has; .*--input x:dtype:shape"):
+        load(tmp_path / "m.onnx")
+    model = load(tmp_path / "m.onnx", inputs={"x": "float32:2,2"})
+    assert model.contents.batching
+    assert model(x=[[1, 2], [3, 4]])["y"].tolist() == [[2, 4], [6, 8]]
+    assert load(tmp_path / "m.onnx", inputs={"x": "float32:3"}, batch=False)(x=[1, 2, 3])["y"].tolist() == [2, 4, 6]

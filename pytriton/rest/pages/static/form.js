@@ -71,6 +71,7 @@ function widget(schema, start, isRequired, definitions, depth = 0, path = "") {
     if (!isSimple) return json(start, isRequired, schema, definitions);
     schema = bare;
   }
+  if (schema.nullable && !schema.shape) return nullable(widget({ ...schema, nullable: false }, start ?? undefined, false, definitions, depth, path), isRequired);
   if (schema.enum) return choice(schema.enum, start, isRequired);
   if (schema.shape) return tensor(schema, start, isRequired);
   if (schema.contentMediaType?.startsWith("image/")) return pictureFile(isRequired);

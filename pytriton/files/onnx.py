@@ -13,7 +13,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonValidationError
 
-__all__ = ["check_external_data", "looks_like_onnx"]
+__all__ = ["external_files", "inputs_of_unknown_rank", "looks_like_onnx"]
 
 # The fields by which tensors are reached: message to number of the field to message.
 FIELDS: dict[str, dict[int, str]] = {
@@ -27,6 +27,7 @@ FIELDS: dict[str, dict[int, str]] = {
     "tensor": {13: "entry"},
 }
 GRAPH = 7
+INPUT, NAME, TYPE, TENSOR, SHAPE = 11, 1, 2, 1, 2  # in a graph, in an input, in a type, and in the type of a tensor
 VARINT, FIXED64, TEXT, FIXED32 = 0, 1, 2, 5
 MOST_DEPTH = 64  # of messages in messages
 VARINT_BYTES = 10
@@ -45,8 +46,8 @@ def looks_like_onnx(path: Path) -> bool:
         return False
 
 
-def check_external_data(path: Path) -> None:
-    """Check the names of files with data.
+def external_files(path: Path) -> list[str]:
+    """Names of the files that have data of an ONNX file; they are in its folder, or below it.
 
     Raises:
         PyTritonValidationError: The file is damaged, or names a file outside its folder, or one that is not there.
@@ -54,10 +55,10 @@ def check_external_data(path: Path) -> None:
     folder = path.resolve().parent
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            names = {*_locations(data, 0, len(data), "model", 0)}
+            names = sorted({*_locations(data, 0, len(data), "model", 0)})
     except ValueError as error:
         raise PyTritonValidationError(f"{path} is a damaged ONNX file ({error}); export the model again") from error
-    for name in sorted(names):
+    for name in names:
         target = (folder / name).resolve()
         if not target.is_relative_to(folder):
             raise PyTritonValidationError(
@@ -66,6 +67,26 @@ def check_external_data(path: Path) -> None:
             )
         if not target.is_file():
             raise PyTritonValidationError(f"{path} has data in {name!r}, which is missing; put that file beside it")
+    return names
+
+
+def inputs_of_unknown_rank(path: Path) -> set[str]:
+    """Names of inputs whose shape an ONNX file does not tell; onnxruntime does not tell them from single numbers."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return {
+            bytes(data[slice(*name)]).decode()
+            for graph in _members(data, (0, len(data)), GRAPH)
+            for each in _members(data, graph, INPUT)
+            for name in _members(data, each, NAME)
+            for kind in _members(data, each, TYPE)
+            for tensor in _members(data, kind, TENSOR)
+            if not any(_members(data, tensor, SHAPE))
+        }
+
+
+def _members(data: Bytes, within: tuple[int, int], wanted: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of each field with a number, of those that are texts or messages."""
+    return ((start, end) for number, kind, start, end in _fields(data, *within) if (number, kind) == (wanted, TEXT))
 
 
 def _locations(data: Bytes, begin: int, end: int, message: str, depth: int) -> Iterator[str]:

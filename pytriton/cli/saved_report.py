@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ MOST_LINES = 20  # of inputs, or of outputs
 
 PROGRAM = """\
 # The same as: {command}
-from pytriton import ModelConfig, Triton
+{imports}from pytriton import ModelConfig, Triton
 from pytriton.saved import load
 
 model = load({arguments})  # model(**values) answers one row
@@ -50,18 +51,36 @@ def report_of(name: str, path: Path, file_format: Format, model: SavedModel) -> 
         yield f"  answer {json.dumps(example['output'], ensure_ascii=False)}"
 
 
-def program_of(name: str, path: Path, options: Mapping[str, Any], command: str, max_batch_size: int) -> str:
-    """The source of a program that serves a file with these arguments of ``load``; None is left out."""
-    chosen = {key: value for key, value in options.items() if not (value is None or value == {} or key == "trust")}
-    chosen |= {"trust": True} if options["trust"] else {}
-    arguments = ", ".join([_literal(str(path)), *(f"{key}={_literal(value)}" for key, value in chosen.items())])
+def program_of(
+    name: str, path: Path, program: Path, options: Mapping[str, Any], command: str, max_batch_size: int
+) -> str:
+    """The source of a program that serves a file with these arguments of ``load``, except those that say nothing.
+
+    Args:
+        path: Of the file; one that is relative becomes relative to the folder of the program.
+        program: The file of the program.
+    """
+    chosen = {key: value for key, value in options.items() if value not in (None, False, {}, ())}
+    if options["batch"] is False:
+        chosen["batch"] = False
+    imports, file = "", _literal(str(path))
+    if not path.is_absolute():
+        imports = "from pathlib import Path\n\n"
+        file = f"Path(__file__).parent / {_literal(os.path.relpath(path.resolve(), program.resolve().parent))}"
+    arguments = ", ".join([file, *(f"{key}={_literal(value)}" for key, value in chosen.items())])
     return PROGRAM.format(
-        command=" ".join(command.split()), arguments=arguments, name=_literal(name), rows=max_batch_size
+        command=" ".join(command.split()),
+        imports=imports,
+        arguments=arguments,
+        name=_literal(name),
+        rows=max_batch_size,
     )
 
 
 def _literal(value: Any) -> str:
     """A value in Python, with double quotes."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{_literal(key)}: {_literal(each)}' for key, each in value.items())}}}"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

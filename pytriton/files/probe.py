@@ -6,13 +6,14 @@ other process loads the library alone, through its C API, and answers one row; i
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 from pytriton.exceptions import PyTritonValidationError
 
-__all__ = ["check_survives"]
+__all__ = ["check_survives", "damaged"]
 
 TIMEOUT_S = 60
 BEGIN = """
@@ -64,6 +65,15 @@ def check_survives(path: Path, library: str) -> None:
         raise PyTritonValidationError(
             f"{path} is damaged: a process that reads it dies in {library}; save the model again"
         )
+
+
+def damaged(path: Path, title: str, error: Exception) -> PyTritonValidationError:
+    """The error of a file that a library cannot read, in one line."""
+    lines = [re.sub(r"^\[[\d:]+\] ", "", line.strip()) for line in str(error).splitlines() if line.strip()]
+    return PyTritonValidationError(
+        f"{path} cannot be read as {title} ({(lines or [type(error).__name__])[0]:.200}); it is damaged, or of another "
+        "version of the library: save the model again"
+    )
 
 
 def _loaded(library: str) -> str:

@@ -1,0 +1,92 @@
+"""Where the model is: folders of MLServer and KServe, and ``file://``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.saved.formats import Format, format_of, recognized
+
+__all__ = ["SETTINGS", "Located", "locate"]
+
+SETTINGS = "model-settings.json"
+IMPLEMENTATIONS = {  # classes of MLServer, and the modules here that read what they load
+    "LightGBMModel": "lightgbm",
+    "MLflowRuntime": "mlflow",
+    "SKLearnModel": "sklearn",
+    "XGBoostModel": "xgboost",
+}
+
+
+class Located(NamedTuple):
+    """A file or folder with a model, its format, and its name if that is told elsewhere."""
+
+    path: Path
+    format: Format
+    name: str = ""
+
+
+def locate(given: str | os.PathLike[str]) -> Located:
+    """The model in a file or folder: of a format, with settings of MLServer, or with one file as KServe has it.
+
+    Raises:
+        PyTritonValidationError: There is no model, or more than one; the message says what to do.
+        OSError: It cannot be read.
+    """
+    text = os.fspath(given)
+    if re.match(r"[A-Za-z][\w+.-]+://", text):
+        parts = urlsplit(text)
+        if parts.scheme != "file":
+            raise PyTritonValidationError(
+                f"{text} is not on this machine; fetch it first, and give the folder (in a pod of KServe: /mnt/models)"
+            )
+        text = unquote(parts.path)
+    path = Path(text)
+    if path.name == SETTINGS or (path / SETTINGS).is_file():
+        return _of_mlserver(path if path.name == SETTINGS else path / SETTINGS)
+    if path.is_dir() and recognized(path, b"") is None:
+        return Located(*_only_file(path))
+    return Located(path, format_of(path))
+
+
+def _of_mlserver(settings: Path) -> Located:
+    try:
+        told = json.loads(settings.read_bytes())
+        name, implementation = told.get("name", ""), told["implementation"]
+        uri = (told.get("parameters") or {}).get("uri") or "."
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PyTritonValidationError(
+            f"{settings} is no file of settings of MLServer: {error!r:.200}; it needs name and implementation"
+        ) from error
+    module = IMPLEMENTATIONS.get(str(implementation).rpartition(".")[2])
+    if module is None:
+        raise PyTritonValidationError(
+            f"{settings} has the implementation {implementation}, which is not served from a file; these are: "
+            f"{', '.join(IMPLEMENTATIONS)}. Bind a class of yours in a program"
+        )
+    if uri == ".":
+        found = Located(*_only_file(settings.parent))
+    else:
+        found = locate(uri if "://" in uri else settings.parent / uri)
+    if found.format.module != module:
+        raise PyTritonValidationError(
+            f"{settings} has the implementation {implementation}, but {found.path} is a file of {found.format.title}"
+        )
+    return found._replace(name=name)
+
+
+def _only_file(folder: Path) -> tuple[Path, Format]:
+    """The only file of a folder that has a format, whatever else is there."""
+    files = [each for each in sorted(folder.iterdir()) if each.is_file() and each.stat().st_size]
+    found = [(each, known) for each in files if (known := recognized(each)) is not None]
+    if not found:
+        format_of(folder)  # which says what else it is
+    if len(found) != 1:
+        names = ", ".join(each.name for each, _ in found)
+        raise PyTritonValidationError(f"{folder} has several models, {names}; give the path of one")
+    return found[0]
