@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -24,17 +24,22 @@ from pytriton.pool.pipes import MessagePipe, log_through, run_child
 from pytriton.pool.pool import ServedCallable, ServedModel
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
 from pytriton.signature.served import served_form
+from pytriton.wire.channel import ChannelState
 from pytriton.wire.control import (
     ANSWER,
     CONNECTED,
+    CONNECTION,
+    CONNECTION_DESCRIPTORS,
     DISCONNECTED,
     DRAIN,
     FAILED,
+    HAND_OVER,
     MAX_REQUESTS,
     OBSERVE,
     QUIET,
     READY,
     REPORT,
+    TAKEN,
     UNRECOVERABLE,
 )
 from pytriton.worker.context import TritonContext, attach
@@ -108,6 +113,7 @@ class WorkerRunner:
             spec.config.decoupled or is_async(self._function),
             f"{spec.name}-loop",
             partial(pipe.send, UNRECOVERABLE),
+            spec.instances,
         )
         self._warm_up()
         self._instance: Instance = self._callable.listen(spec.path, self._on_disconnect, self._on_connect, listener)
@@ -115,15 +121,22 @@ class WorkerRunner:
 
     def run(self) -> None:
         """Follow the commands of the launching process until the worker is to end."""
-        while (command := self._pipe.receive()) is not None and command[0] != DRAIN:
+        while (command := self._pipe.receive()) is not None and command[0] not in (DRAIN, HAND_OVER):
             if command[0] == OBSERVE:
                 self._observation.reports_batches = True
+            elif command[0] == CONNECTION:
+                descriptors = self._pipe.receive_descriptors(CONNECTION_DESCRIPTORS)
+                self._pipe.send(TAKEN)
+                self._instance.go_on(descriptors, command[1])
             else:
                 question, number, value = command
                 answer = self._instance.quiet_s() if question == QUIET else self._rebind(value)
                 self._pipe.send(ANSWER, number, answer)
-        if command is not None:
+        if command is not None and command[0] == DRAIN:
             self._drain()
+        elif command is not None:
+            self._instance.hand_over(self._give)
+            self._instance.wait_disconnected(None)
         self._instance.close()
         self._instance.wait_ended()
         _close(self._function)
@@ -133,6 +146,9 @@ class WorkerRunner:
             self._instance.wait_quiet()
         self._instance.drain()
         self._instance.wait_disconnected(None)
+
+    def _give(self, descriptors: Sequence[int], state: ChannelState) -> None:
+        self._pipe.send_descriptors(CONNECTION, descriptors, state)
 
     def _on_connect(self) -> None:
         with self._connecting:
@@ -200,6 +216,11 @@ def inference_callable(spec: WorkerSpec) -> Any:
         raise PyTritonValidationError(f"the factory returned {function!r}, which cannot be called")
     function = served_form(function, spec.config)
     check_callable(function, spec.config)
+    if spec.instances > 1 and is_async(function):
+        raise PyTritonValidationError(
+            f"the factory returned {function!r}, a coroutine function, which answers several batches at once on one "
+            "thread; leave instances_per_worker out"
+        )
     return function
 
 

@@ -1,10 +1,11 @@
-"""One batch at a time: a plain function answers each on the thread that received it."""
+"""One batch at a time: a plain function answers each on the thread that received it; or one per connection."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
+from collections.abc import Sequence
 
 from pytriton.wire.arena import ArenaFullError
 from pytriton.wire.channel import PeerGoneError
@@ -49,7 +50,7 @@ class SerialExecutor:
             FrameError: It sent what is no frame.
         """
         while True:  # nothing of a batch may stay referenced here while the next one is awaited
-            self._serve(channel, channel.receive())
+            self._serve(channel, channel.receive(between_batches=True))
 
     def _serve(self, channel: Channel, frame: Frame) -> None:
         with self._running:
@@ -107,3 +108,45 @@ class SerialExecutor:
     def close(self) -> None:
         """Close the event loop of the callable's coroutines. Call it after the last :meth:`serve`."""
         self._inference.close()
+
+
+class ParallelExecutor:
+    """Answers as many batches at once as there are executors: each connection has one of them.
+
+    Args:
+        executors: Of the same callable, which runs on several threads.
+    """
+
+    answer = None  # there is no proxy in a worker process
+
+    def __init__(self, executors: Sequence[SerialExecutor]) -> None:
+        self._executors = executors
+        self._lock = threading.Lock()
+        self._connections = [0] * len(executors)
+
+    def quiet_s(self) -> float:
+        """Seconds since the last batch was answered; 0 while one is."""
+        return min(executor.quiet_s() for executor in self._executors)
+
+    def batches(self) -> int:
+        """How many batches are being answered."""
+        return sum(executor.batches() for executor in self._executors)
+
+    def serve(self, channel: Channel) -> None:
+        """As :meth:`SerialExecutor.serve`. While the server replaces proxies, two of them may share an executor."""
+        with self._lock:
+            index = self._connections.index(min(self._connections))
+            self._connections[index] += 1
+        try:
+            self._executors[index].serve(channel)
+        finally:
+            with self._lock:
+                self._connections[index] -= 1
+
+    def drain(self) -> None:
+        """As :meth:`SerialExecutor.drain`."""
+
+    def close(self) -> None:
+        """As :meth:`SerialExecutor.close`."""
+        for executor in self._executors:
+            executor.close()
