@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -288,25 +289,31 @@ class ServedCallable:
     ) -> None:
         self._model = model
         self.binding = Binding(function, model.config, model.context)
-        self._inferences = [
-            Inference(
+        self._on_unrecoverable = on_unrecoverable
+        self._inferences: list[Inference] = []
+        self._binding_lock = threading.Lock()
+        self.executor: Executor
+        if instances > 1:
+            self.executor = ParallelExecutor(lambda: SerialExecutor(self._make_inference()))
+        else:
+            self.executor = make_executor(function, self._make_inference(), concurrent, name)
+        self._instance: Instance | None = None
+
+    def _make_inference(self) -> Inference:
+        with self._binding_lock:
+            function, model = self.binding.callable, self._model
+            inference = Inference(
                 function,
                 model.config,
                 model.options,
-                on_unrecoverable,
+                self._on_unrecoverable,
                 whole_batch_form(function),
                 self.binding,
                 model.failures,
                 model.observation,
             )
-            for _ in range(instances)
-        ]
-        self.executor: Executor
-        if instances > 1:
-            self.executor = ParallelExecutor([SerialExecutor(inference) for inference in self._inferences])
-        else:
-            self.executor = make_executor(function, self._inferences[0], concurrent, name)
-        self._instance: Instance | None = None
+            self._inferences.append(inference)
+        return inference
 
     def listen(
         self,
@@ -324,8 +331,9 @@ class ServedCallable:
 
     def rebind(self, function: Any) -> None:
         """Answer the batches that arrive from now on with another callable."""
-        self.binding = Binding(function, self._model.config, self._model.context)
-        if self._instance is not None:
-            self._instance.rebind(self.binding)
-        for inference in self._inferences:
-            inference.rebind(self.binding, whole_batch_form(function))
+        with self._binding_lock:
+            self.binding = Binding(function, self._model.config, self._model.context)
+            if self._instance is not None:
+                self._instance.rebind(self.binding)
+            for inference in self._inferences:
+                inference.rebind(self.binding, whole_batch_form(function))

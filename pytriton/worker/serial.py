@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from pytriton.wire.arena import ArenaFullError
 from pytriton.wire.channel import PeerGoneError
@@ -111,37 +111,40 @@ class SerialExecutor:
 
 
 class ParallelExecutor:
-    """Answers as many batches at once as there are executors: each connection has one of them.
+    """Answers as many batches at once as there are connections: each has an executor of its own.
 
     Args:
-        executors: Of the same callable, which runs on several threads.
+        make: Makes an executor; all are of the same callable, which runs on several threads.
     """
 
     answer = None  # there is no proxy in a worker process
 
-    def __init__(self, executors: Sequence[SerialExecutor]) -> None:
-        self._executors = executors
+    def __init__(self, make: Callable[[], SerialExecutor]) -> None:
+        self._make = make
         self._lock = threading.Lock()
-        self._connections = [0] * len(executors)
+        self._executors = [make()]
+        self._free = [*self._executors]
 
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is."""
-        return min(executor.quiet_s() for executor in self._executors)
+        return min(executor.quiet_s() for executor in [*self._executors])
 
     def batches(self) -> int:
         """How many batches are being answered."""
-        return sum(executor.batches() for executor in self._executors)
+        return sum(executor.batches() for executor in [*self._executors])
 
     def serve(self, channel: Channel) -> None:
-        """As :meth:`SerialExecutor.serve`. While the server replaces proxies, two of them may share an executor."""
+        """As :meth:`SerialExecutor.serve`."""
         with self._lock:
-            index = self._connections.index(min(self._connections))
-            self._connections[index] += 1
+            if not self._free:
+                self._free.append(self._make())
+                self._executors.append(self._free[0])
+            executor = self._free.pop()
         try:
-            self._executors[index].serve(channel)
+            executor.serve(channel)
         finally:
             with self._lock:
-                self._connections[index] -= 1
+                self._free.append(executor)
 
     def drain(self) -> None:
         """As :meth:`SerialExecutor.drain`."""
