@@ -220,11 +220,13 @@ class TritonBase(ABC):
 
         Args:
             model_name: Of a model that was bound with :class:`pytriton.workers.Processes`.
-            count: How many workers there shall be.
+            count: How many workers there shall be. 0: the workers end, and one starts when a request comes, which
+                waits for it.
 
         Raises:
-            PyTritonInvalidOperationError: The model has threads, or several versions.
-            PyTritonBadParameterError: ``count`` is not a positive integer.
+            PyTritonInvalidOperationError: The model has threads, or several versions; or ``count`` is 0, and there may
+                be open sequences.
+            PyTritonBadParameterError: ``count`` is not an integer from 0 to 1024.
             PyTritonModelControlError: The server refused; all stays as it was.
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """

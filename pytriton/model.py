@@ -136,11 +136,13 @@ class Model:
         """Change the number of worker processes.
 
         Args:
+            count: 0 leaves one instance, whose worker starts when a batch comes.
             reload: Has the server load the model with its new configuration.
 
         Raises:
-            PyTritonInvalidOperationError: It has threads, or several instance groups.
-            PyTritonBadParameterError: ``count`` is not a positive integer.
+            PyTritonInvalidOperationError: It has threads, or several instance groups; or its workers cannot end yet, as
+                there may be open sequences.
+            PyTritonBadParameterError: ``count`` is not an integer in the range.
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """
         if not self.can_scale():
@@ -148,6 +150,14 @@ class Model:
                 f"model {self.name!r} cannot be scaled; bind it with pytriton.workers.Processes, and without "
                 "instance_groups or with one"
             )
+        to_zero = self._pool.can_be_at_zero and type(count) is int and not count
+        count = 1 if to_zero else count
+        if not to_zero or len(self._instances) != 1:
+            self._scale(count, reload)
+        if to_zero:
+            self._pool.go_to_zero()
+
+    def _scale(self, count: int, reload: Callable[[], None]) -> None:
         config = self.config
         in_place = self._scales_in_place() and self.loaded
         if in_place and count < len(self._instances) and not self._removes_in_place():
@@ -170,7 +180,8 @@ class Model:
         It needs proxies that find a free worker. Other models are loaded again, with new instances.
         """
         has_instances = self.can_scale() and self._pool.is_seen_by_server
-        return has_instances and self._native and isinstance(self.config.batcher, SequenceBatcher)
+        is_alone = self._pool.instances_per_worker == 1  # else the server may remove one instance of each worker
+        return has_instances and is_alone and self._native and isinstance(self.config.batcher, SequenceBatcher)
 
     def _removes_in_place(self) -> bool:
         """Whether the server may remove instances beside those that stay.
@@ -219,7 +230,8 @@ class Model:
 
     def _configure(self, count: int) -> None:
         (group,) = self.config.instance_groups or (InstanceGroup(),)
-        self.config = replace(self.config, instance_groups=groups_of_callables([replace(group, count=None)], count))
+        instances = count * self._pool.instances_per_worker
+        self.config = replace(self.config, instance_groups=groups_of_callables([replace(group, count=None)], instances))
         self.write_files()
 
     def rebind(self, infer: Infer) -> None:

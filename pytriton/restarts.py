@@ -28,17 +28,17 @@ class Backoff:
 
 
 class RestartPolicy:
-    """The restart after the first death in a row is immediate; further ones wait, twice as long each time.
+    """The restart after the first exit in a row is immediate; further ones wait, twice as long each time.
 
     A process that was ready for ``HEALTHY_S`` ends the row.
 
     Args:
-        max_restarts: In a minute; after one more death there is no restart. None: for ever.
+        max_restarts: In a minute; after one more exit there is no restart. None: for ever.
         first_backoff_s: Before the second restart in a row.
 
     Attributes:
-        deaths: Within the minute that ends with the last death; at most ``max_restarts + 1``.
-        row: Deaths in a row.
+        exits: Within the minute that ends with the last exit; at most ``max_restarts + 1``.
+        row: Exits in a row.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RestartPolicy:
         first_backoff_s: float = FIRST_BACKOFF_S,
         max_backoff_s: float = MAX_BACKOFF_S,
     ) -> None:
-        self.deaths = self.row = 0
+        self.exits = self.row = 0
         self._max_restarts = max_restarts
         self._backoff = Backoff(first_backoff_s, max_backoff_s)
         self._moments: deque[float] = deque(maxlen=1 if max_restarts is None else max_restarts + 1)
@@ -57,8 +57,8 @@ class RestartPolicy:
         """Note that the process answers, in seconds of any monotonic clock."""
         self._ready_since = now
 
-    def record_death(self, now: float) -> float | None:
-        """Count a death, or an attempt that failed; returns the seconds to wait before the restart, None if none.
+    def record_exit(self, now: float) -> float | None:
+        """Count an exit, or an attempt that failed; returns the seconds to wait before the restart, None if none.
 
         Args:
             now: As for :meth:`record_ready`.
@@ -69,7 +69,7 @@ class RestartPolicy:
         self._ready_since = None
         self.row += 1
         self._moments.append(now)
-        self.deaths = sum(now - moment < PERIOD_S for moment in self._moments)
-        if self._max_restarts is not None and self.deaths > self._max_restarts:
+        self.exits = sum(now - moment < PERIOD_S for moment in self._moments)
+        if self._max_restarts is not None and self.exits > self._max_restarts:
             return None
         return self._backoff.next_s() if self.row > 1 else 0.0

@@ -315,7 +315,7 @@ class Triton(TritonBase):
             Seconds until the next attempt; None if there is none, and :meth:`_is_running` is false from now on.
         """
         restarts = self._restarts
-        pause_s = None if self._policy.restart_server is False else restarts.record_death(time.monotonic())
+        pause_s = None if self._policy.restart_server is False else restarts.record_exit(time.monotonic())
         self._gave_up = pause_s is None
         if self._lifecycle.stopping:
             pass
@@ -325,7 +325,7 @@ class Triton(TritonBase):
         elif self._policy.restart_server is False:
             LOGGER.error("the server exited with failure: %s", problem)
         else:
-            often = f"it died {restarts.deaths} times in a minute and is not launched again"
+            often = f"it died {restarts.exits} times in a minute and is not launched again"
             LOGGER.error("the server exited with failure: %s; the last time, %s", often, problem)
         return pause_s
 

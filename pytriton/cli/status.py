@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import time
+import urllib.request
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any
@@ -44,6 +48,7 @@ MS = 1000.0
 STYLES = {"READY": "green", "LOADING": "yellow", "UNLOADING": "yellow", "UNAVAILABLE": "red"}
 COLUMNS = ("queue", "model", "request")
 UNKNOWN = "-"
+AT_ZERO = "at zero"
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,14 @@ class ModelStatus:
     Args:
         state: READY, LOADING, UNLOADING or UNAVAILABLE; empty if the server refuses to say.
         statistics: None if the server refuses to say, or has none.
+        workers: Their states, in words; empty if there is no app at the URL that tells them, or it refuses.
     """
 
     name: str
     version: str
     state: str
     statistics: ModelStatistics | None
+    workers: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,41 @@ def ask_server(url: str, access_token: str | None, tls: Tls | None, timeout_s: f
     server = TritonUrl.from_url(url)
     headers = {} if access_token is None else create_auth_headers(access_token, server.scheme)
     with closing(open_transport(server, headers, tls)) as transport:
-        return _StatusQuery(server, transport, access_token is not None, timeout_s).status()
+        status = _StatusQuery(server, transport, access_token is not None, timeout_s).status()
+    workers = _ask_workers(server, headers, tls, timeout_s) if status.live else {}
+    models = status.models and [
+        replace(model, workers=workers.get((model.name, model.version), "")) for model in status.models
+    ]
+    return replace(status, models=models)
+
+
+def _ask_workers(
+    server: TritonUrl, headers: dict[str, str], tls: Tls | None, timeout_s: float
+) -> dict[tuple[str, str], str]:
+    """What the app, which may be at the same port, tells of the workers of models, by name and version."""
+    if server.scheme != "http" or server.socket:
+        return {}
+    scheme = "http" if tls is None else "https"
+    url = f"{scheme}://{server.hostname}:{server.port}{server.path}/pages/workers"
+    handlers = [urllib.request.ProxyHandler({})]
+    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    with suppress(OSError, ValueError, KeyError, TypeError):  # there is no app, or it refuses
+        secure = [] if tls is None else [urllib.request.HTTPSHandler(context=tls.context())]
+        opener = urllib.request.build_opener(*handlers, *secure)
+        with opener.open(urllib.request.Request(url, headers=headers), timeout=timeout_s) as answer:
+            for worker in json.load(answer)["workers"] or ():
+                if worker["kind"] != "template":
+                    found[worker["model"], str(worker["version"])].append(worker)
+        return {key: _workers_text(workers) for key, workers in found.items()}
+    return {}
+
+
+def _workers_text(workers: Sequence[dict[str, Any]]) -> str:
+    """Such as ``2 ready``, or ``at zero for 5 min`` if none has a process."""
+    states = Counter(worker["state"] for worker in workers)
+    if set(states) == {AT_ZERO}:
+        return f"{AT_ZERO} for {_length(time.time() - max(worker['since'] for worker in workers))}"
+    return ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
 
 
 def unlock(url: str, tls: Tls | None, timeout_s: float) -> tuple[str, str, Tls | None]:
@@ -190,11 +231,15 @@ def render_status(status: ServerStatus, now: datetime | None = None) -> Renderab
 
 def format_age(moment: datetime, now: datetime) -> str:
     """The time since ``moment``, in the largest unit that fits."""
-    seconds = max(0, int((now - moment).total_seconds()))
+    return f"{_length((now - moment).total_seconds())} ago"
+
+
+def _length(seconds: float) -> str:
+    whole = max(0, int(seconds))
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds // length} {unit} ago"
-    return f"{seconds} s ago"
+        if whole >= length:
+            return f"{whole // length} {unit}"
+    return f"{whole} s"
 
 
 def _heading(status: ServerStatus) -> Text:
@@ -218,9 +263,13 @@ def _table(models: Sequence[ModelStatus], now: datetime) -> Table:
     for name in COLUMNS:
         table.add_column(f"{name} ms", justify="right")
     table.add_column("last", justify="right", no_wrap=True)
+    has_workers = any(model.workers for model in models)
+    if has_workers:
+        table.add_column("workers", no_wrap=True)
     for model in models:
         state = Text(model.state or UNKNOWN, style=STYLES.get(model.state, ""))
-        table.add_row(model.name, model.version, state, *_cells(model, now))
+        workers = [model.workers or UNKNOWN] if has_workers else []
+        table.add_row(model.name, model.version, state, *_cells(model, now), *workers)
     return table
 
 

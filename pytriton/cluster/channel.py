@@ -201,8 +201,12 @@ class RemoteChannel:
     def _notify(self) -> None:
         os.eventfd_write(self._woken, 1)
 
-    def receive(self) -> Frame:
-        """As :meth:`Channel.receive`."""
+    def is_handed_over(self) -> bool:
+        """Never: the connection is the process's own."""
+        return False
+
+    def receive(self, between_batches: bool = False) -> Frame:
+        """As :meth:`Channel.receive`; the connection is never handed over."""
         while (frame := self._take(waits=True)) is None:
             self._wait(None)
         return frame

@@ -145,7 +145,11 @@ class LocalChannel:
         if not self._proxy.reply(self._number, message, len(message), addresses):
             raise PeerGoneError("the server let the model go")
 
-    def receive(self) -> Frame:
+    def is_handed_over(self) -> bool:
+        """Never: there is no other process."""
+        return False
+
+    def receive(self, between_batches: bool = False) -> Frame:
         """As the interface's; batches that :meth:`answer_with` has answered do not come this way."""
         return self._checked(self._arrived.get())
 

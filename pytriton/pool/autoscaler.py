@@ -64,12 +64,13 @@ class Autoscaler:
     """Scales a model between two numbers of workers, as a context manager or from :meth:`start` to :meth:`stop`.
 
     Adds a worker after each period in which requests waited longer than ``queue_s`` on average. Removes one after
-    ``shrink_after`` periods in a row in which the others could have done its work.
+    ``shrink_after`` periods in a row in which the others could have done its work; the last one, if there was no
+    request. A request that comes then waits for it to start again.
 
     Args:
         triton: A ``Triton`` object that serves.
         model_name: Of a model that was bound with Processes.
-        minimum: Number of workers at the start, and the least.
+        minimum: Least number of workers, which may be 0, and their number at the start, which is at least 1.
         maximum: Greatest number of workers.
         queue_s: Mean time in the server's queue above which a worker is added.
         period_s: Time between two decisions.
@@ -90,11 +91,13 @@ class Autoscaler:
         period_s: float = 1.0,
         shrink_after: int = 10,
     ) -> None:
-        if not 1 <= minimum <= maximum:
-            raise PyTritonBadParameterError(f"minimum is {minimum} and maximum {maximum}; give 1 <= minimum <= maximum")
+        if not 0 <= minimum <= max(1, minimum) <= maximum:
+            raise PyTritonBadParameterError(
+                f"minimum is {minimum} and maximum {maximum}; give 0 <= minimum <= maximum, and a maximum of at least 1"
+            )
         if min(queue_s, period_s, shrink_after) <= 0:
             raise PyTritonBadParameterError("queue_s, period_s and shrink_after must be above 0")
-        self.workers = minimum
+        self.workers = max(1, minimum)
         self._triton = triton
         self._model = model_name
         self._limits = minimum, maximum
@@ -121,7 +124,7 @@ class Autoscaler:
         self.stop()
 
     def start(self) -> None:
-        """Scale to the minimum, and start; raises as :meth:`Triton.scale`."""
+        """Scale to the minimum, but at least 1, and start; raises as :meth:`Triton.scale`."""
         self._triton.scale(self._model, self.workers)
         self._thread = keep_running(self._run, f"pytriton-autoscaler-{self._model}")
 
@@ -137,10 +140,16 @@ class Autoscaler:
             now = time.monotonic()
             try:
                 (statistics,) = self._triton.statistics(self._model)
-                self.decide(Load.of(statistics), now - last)
             except PyTritonInvalidOperationError as error:  # stopped, or unbound
                 LOGGER.info("model %s is no longer scaled: %s", self._model, error)
                 return
+            except Exception:  # the server is being restarted
+                LOGGER.warning("model %s could not be scaled, trying again", self._model, exc_info=True)
+                continue
+            try:
+                self.decide(Load.of(statistics), now - last)
+            except PyTritonInvalidOperationError as error:  # stopped, unbound, or with sequences
+                LOGGER.info("model %s was not scaled: %s", self._model, error)
             except Exception:  # the server is being restarted, or a worker could not be started
                 LOGGER.warning("model %s could not be scaled, trying again", self._model, exc_info=True)
             last = now
@@ -155,7 +164,14 @@ class Autoscaler:
         recent, self._before = load.since(self._before), load
         minimum, maximum = self._limits
         mean_queue_s = recent.queued_s / recent.requests if recent.requests else 0.0
+        if not self.workers:
+            if recent.requests:
+                LOGGER.info("model %s: 1 worker instead of 0, because a request has started it", self._model)
+                self.workers, self._idle_periods = 1, 0
+            return
         is_idle = mean_queue_s <= self._queue_s and recent.busy_s < IDLE_SHARE * period_s * (self.workers - 1)
+        if self.workers == 1:
+            is_idle = not recent.requests and not recent.busy_s
         self._idle_periods = self._idle_periods + 1 if is_idle else 0
         if mean_queue_s > self._queue_s and self.workers < maximum:
             self._scale(self.workers + 1, f"requests wait for {mean_queue_s:.3f} s")

@@ -6,25 +6,19 @@ import asyncio
 import ctypes
 import os
 import select
-import struct
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import pairwise
-from pathlib import Path
-from typing import NamedTuple
+
+from pytriton.pool.native_threads import native_threads
 
 __all__ = ["why_not_forkable"]
 
 FORK_S = 10.0
 ENDING_S, POLL_S = 0.5, 0.01  # the kernel shows a thread of Python for a moment after it was joined
-TOP_BYTES = 16384  # of a thread's stack, which has its id and its first calls
 CUDA_LIBRARIES = ("torch", "cupy", "onnxruntime", "tensorrt", "jax", "tensorflow", "numba", "pycuda")
-# What starts threads in the C library, and is nobody's own.
-COMMON = ("libc.so", "libc-", "libpthread", "libstdc++", "ld-linux", "libpython", "python")
 ONE_THREAD = "give Processes threads=1, or do not compute in the factory"
 # Parts of paths of libraries, what to do about their threads, and how many threads they may have.
 KNOWN = {
@@ -101,45 +95,9 @@ def _fork_once(fork: Callable[[], int]) -> Iterator[str]:
 
 
 def _native_threads() -> Iterator[str]:
-    started: Counter[tuple[str, str]] = Counter()
-    for thread in map(int, os.listdir("/proc/self/task")):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            started.update([_library_of(thread)] if thread != os.getpid() else [])
-    for (library, name), count in started.items():
+    for (library, name), count in native_threads().items():
         advice, allowed = next((KNOWN[each] for each in KNOWN if each in library), (INSTEAD, 0))
         if count > allowed:
             what = os.path.basename(library) or "an unknown library"
             threads = f"{count} threads {name!r} are" if count > 1 else f"a thread {name!r} is"
             yield f"{threads} running, of {what}: {advice}"
-
-
-class _Mapping(NamedTuple):
-    start: int
-    end: int
-    rights: str
-    path: str
-
-
-def _library_of(thread: int) -> tuple[str, str]:
-    """The path of the library whose code a thread runs, empty if it is not found, and the thread's name."""
-    name = Path(f"/proc/self/task/{thread}/comm").read_text().strip()
-    mappings = []
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        addresses, rights, _, _, _, path = (line + " ").split(" ", 5)
-        start, end = (int(address, 16) for address in addresses.split("-"))
-        mappings.append(_Mapping(start, end, rights, path.strip()))
-    code = [each for each in mappings if "x" in each.rights and each.path.startswith("/")]
-    with open("/proc/self/mem", "rb", buffering=0) as memory:
-        for guard, stack in pairwise(mappings):
-            if not guard.rights.startswith("---") or guard.end != stack.start or stack.path:
-                continue
-            size = min(TOP_BYTES, stack.end - stack.start)
-            memory.seek(stack.end - size)
-            top = memory.read(size)
-            if struct.pack("i", thread) not in top[-4096:]:  # where the C library keeps it
-                continue
-            for (word,) in reversed([*struct.iter_unpack("N", top)]):
-                path = next((each.path for each in code if each.start <= word < each.end), "")
-                if path and not os.path.basename(path).startswith(COMMON):
-                    return path, name
-    return "", name

@@ -33,6 +33,7 @@ class WorkerSpec:
         path: Of the instance's socket, on which the launching process listens.
         trace_config: Given if the worker exports traces.
         max_requests: The worker reports when it has been sent this many; None is never.
+        instances: How many model instances it has; their sockets have numbers that follow each other.
         log_levels: Of the launching process's loggers, by name.
         connector: Connects the callable to the server; None if that has no address.
         recording: What is recorded from the start, but warm-ups.
@@ -50,6 +51,17 @@ class WorkerSpec:
     log_levels: dict[str, int] = field(default_factory=dict)
     connector: Connector | None = None
     recording: Recording | None = None
+    instances: int = 1
+
+    @property
+    def index(self) -> int:
+        """Of the worker among those of its model, from 0."""
+        return int(self.path.rpartition(".")[2]) // self.instances
+
+    def paths(self) -> list[str]:
+        """Of the sockets of all its instances."""
+        prefix, _, first = self.path.rpartition(".")
+        return [self.path, *(f"{prefix}.{int(first) + number}" for number in range(1, self.instances))]
 
     def call_factory(self) -> Any:
         """Returns the inference callable."""

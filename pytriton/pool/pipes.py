@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from pytriton import forks
 from pytriton.logs import handle
@@ -19,6 +19,8 @@ from pytriton.signals import ignored_signals, reset_inherited_signals
 from pytriton.wire.control import LOG
 
 __all__ = ["MessagePipe", "log_child_record", "log_levels", "log_through", "run_child"]
+
+ResultT = TypeVar("ResultT")
 
 PR_SET_PDEATHSIG = 1
 RECORD_FIELDS = (
@@ -54,10 +56,10 @@ class MessagePipe:
         except (EOFError, OSError):
             return None
 
-    def send_descriptors(self, message: bytes, descriptors: Sequence[int]) -> None:
+    def send_descriptors(self, message: bytes, descriptors: Sequence[int], *details: Any) -> None:
         """As :meth:`send`, with descriptors that the other process gets copies of."""
         with self._sending, suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as copy:
-            self._connection.send((message,))
+            self._connection.send((message, *details))
             socket.send_fds(copy, [b"\0"], descriptors)
 
     def receive_descriptors(self, most: int) -> list[int]:
@@ -131,8 +133,8 @@ def log_through(pipe: MessagePipe, levels: dict[str, int]) -> logging.Handler:
 
 
 def run_child(
-    serve: Callable[[IO[bytes], MessagePipe], None], spec: int, pipe: int, parent: int, descriptors: Sequence[int]
-) -> None:
+    serve: Callable[[IO[bytes], MessagePipe], ResultT], spec: int, pipe: int, parent: int, descriptors: Sequence[int]
+) -> ResultT | None:
     """Run the program of a :class:`pytriton.pool.process.ChildProcess`, which ends with the process that launched it.
 
     Args:
@@ -140,12 +142,15 @@ def run_child(
         spec: Descriptor of the file.
         parent: Id of the launching process.
         descriptors: Others that the program inherits.
+
+    Returns:
+        What ``serve`` returns; None if the launching process has ended.
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel kills this process with its parent
     if os.getppid() != parent:
-        return
+        return None
     for descriptor in (spec, pipe, *descriptors):
         os.set_inheritable(descriptor, False)  # or what the program starts would hold connections open
     with ignored_signals(), open(spec, "rb") as file:  # the launching process decides
         reset_inherited_signals()
-        serve(file, MessagePipe(Connection(pipe)))
+        return serve(file, MessagePipe(Connection(pipe)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from pytriton.worker.inference import Inference, Options
 from pytriton.worker.instance import Instance, make_executor
 from pytriton.worker.interfaces import Executor, ListenLocally
 from pytriton.worker.observation import Observation
+from pytriton.worker.serial import ParallelExecutor, SerialExecutor
 
 __all__ = [
     "Infer",
@@ -85,13 +87,15 @@ class WorkerStatus:
 
     Attributes:
         kind: ``thread``, ``process`` or ``remote``; ``template`` is none, but forks those that share memory.
-        state: ``starting``, ``ready``, ``restarting``, ``leaving``, ``failed`` or ``stopped``.
+        state: ``starting``, ``ready``, ``restarting``, ``at zero``, ``leaving``, ``failed`` or ``stopped``. At zero, it
+            has no process until a batch comes.
         pid: Of its process on its host; None if there is none at the moment.
         restarts: How often its process was started again.
         last_error: Why its process ended the last time, if it did not end well.
         since: When its state began, in seconds since 1970; None if that is not known.
         batches: How many it has and has not answered; None if only its own process counts them.
         device: That it was given; empty if none.
+        instances: How many model instances it has, each of which calls the callable on a thread of its own.
         host: Its machine, as it calls itself.
         package: Version of pytriton there.
         model: Name of its model.
@@ -108,6 +112,7 @@ class WorkerStatus:
     since: float | None = None
     batches: int | None = None
     device: str = ""
+    instances: int = 1
     host: str = ""
     package: str = ""
     model: str = ""
@@ -148,17 +153,24 @@ class WorkerPool(ABC):
         model: What its callables share.
         workers: One per instance that the server has; empty before :meth:`start`. It is always the same list.
         can_scale: Whether the number of workers can change.
-        is_seen_by_server: Whether each worker is a model instance of the server.
+        can_be_at_zero: Whether workers can end until a batch comes.
+        is_seen_by_server: Whether each worker is a model instance of the server, or several.
         callees: Names of the models that its callables are known to call.
     """
 
     can_scale: ClassVar[bool] = False
+    can_be_at_zero: ClassVar[bool] = False
     is_seen_by_server: ClassVar[bool] = True
     workers: Sequence[Worker]
 
     def __init__(self, model: ServedModel) -> None:
         self.model = model
         self.callees: frozenset[str] = frozenset()
+
+    @property
+    def instances_per_worker(self) -> int:
+        """How many model instances each worker is."""
+        return 1
 
     @property
     def batches_in_flight(self) -> int:
@@ -206,6 +218,14 @@ class WorkerPool(ABC):
 
         Raises:
             PyTritonWorkerError: A worker could not be started; all stays as it was.
+        """
+        raise NotImplementedError
+
+    def go_to_zero(self) -> None:
+        """End all workers when they have answered their batches; each starts again when a batch comes.
+
+        Raises:
+            PyTritonInvalidOperationError: They may have open sequences.
         """
         raise NotImplementedError
 
@@ -267,26 +287,47 @@ class ServedCallable:
     Args:
         concurrent: Whether the proxy may send a batch before the one before it is answered.
         name: Of the instance, for its threads.
+        instances: How many model instances it answers, each with one batch at a time; more than one only if
+            ``concurrent`` is false.
         on_unrecoverable: Called when the callable asks to stop the server.
     """
 
     def __init__(
-        self, function: Any, model: ServedModel, concurrent: bool, name: str, on_unrecoverable: Callable[[], None]
+        self,
+        function: Any,
+        model: ServedModel,
+        concurrent: bool,
+        name: str,
+        on_unrecoverable: Callable[[], None],
+        instances: int = 1,
     ) -> None:
         self._model = model
         self.binding = Binding(function, model.config, model.context)
-        self._inference = Inference(
-            function,
-            model.config,
-            model.options,
-            on_unrecoverable,
-            whole_batch_form(function),
-            self.binding,
-            model.failures,
-            model.observation,
-        )
-        self.executor: Executor = make_executor(function, self._inference, concurrent, name)
+        self._on_unrecoverable = on_unrecoverable
+        self._inferences: list[Inference] = []
+        self._binding_lock = threading.Lock()
+        self.executor: Executor
+        if instances > 1:
+            self.executor = ParallelExecutor(lambda: SerialExecutor(self._make_inference()))
+        else:
+            self.executor = make_executor(function, self._make_inference(), concurrent, name)
         self._instance: Instance | None = None
+
+    def _make_inference(self) -> Inference:
+        with self._binding_lock:
+            function, model = self.binding.callable, self._model
+            inference = Inference(
+                function,
+                model.config,
+                model.options,
+                self._on_unrecoverable,
+                whole_batch_form(function),
+                self.binding,
+                model.failures,
+                model.observation,
+            )
+            self._inferences.append(inference)
+        return inference
 
     def listen(
         self,
@@ -304,7 +345,9 @@ class ServedCallable:
 
     def rebind(self, function: Any) -> None:
         """Answer the batches that arrive from now on with another callable."""
-        self.binding = Binding(function, self._model.config, self._model.context)
-        if self._instance is not None:
-            self._instance.rebind(self.binding)
-        self._inference.rebind(self.binding, whole_batch_form(function))
+        with self._binding_lock:
+            self.binding = Binding(function, self._model.config, self._model.context)
+            if self._instance is not None:
+                self._instance.rebind(self.binding)
+            for inference in self._inferences:
+                inference.rebind(self.binding, whole_batch_form(function))

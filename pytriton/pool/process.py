@@ -23,7 +23,7 @@ from typing import IO, Any, Protocol
 from pytriton import forks
 from pytriton.logs import get_logger
 from pytriton.pool.pipes import MessagePipe, log_child_record
-from pytriton.wire.control import ANSWER, LOG, READY
+from pytriton.wire.control import ANSWER, CONNECTION, CONNECTION_DESCRIPTORS, LOG, READY
 
 __all__ = ["ChildProcess", "Launch", "Program", "RunningProcess"]
 
@@ -58,8 +58,8 @@ class RunningProcess(Protocol):
     def kill(self) -> None:
         """Kill it; does nothing after its end."""
 
-    def poll(self) -> int | None:
-        """Its exit status, as :meth:`wait` tells it; None before its end."""
+    def abandon(self) -> None:
+        """In a forked child of the process that has started it: drop what belongs to that."""
 
     def wait(self) -> int | None:
         """Wait for its end; returns its exit status, negative for a signal, and None if nobody knows it."""
@@ -67,6 +67,14 @@ class RunningProcess(Protocol):
 
 Launch = Callable[[str, int, int, Sequence[int], bool], RunningProcess]
 """Starts a process: its name, the descriptors of its spec and of its pipe, others, and whether its output is logged."""
+
+
+class Interpreter(subprocess.Popen[bytes]):
+    """A :class:`RunningProcess` that is a child of this process."""
+
+    def abandon(self) -> None:
+        """In a forked child: note that it is no child of that, or its end would be waited for."""
+        self.poll()
 
 
 @dataclass(frozen=True)
@@ -80,14 +88,12 @@ class Program:
     module: str
     environment: dict[str, str]
 
-    def __call__(
-        self, name: str, spec: int, pipe: int, descriptors: Sequence[int], logs_output: bool
-    ) -> subprocess.Popen[bytes]:
+    def __call__(self, name: str, spec: int, pipe: int, descriptors: Sequence[int], logs_output: bool) -> Interpreter:
         """Start it; the arguments are those of :data:`Launch`."""
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
         warnings = [f"-W{option}" for option in sys.warnoptions]
         numbers = map(str, (spec, pipe, os.getpid(), *descriptors))
-        return subprocess.Popen(
+        return Interpreter(
             [sys.executable, *warnings, "-c", BOOTSTRAP, paths, self.module, *numbers, name],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if logs_output else None,
@@ -155,15 +161,15 @@ class ChildProcess:
         self._changed, self._asking = threading.Condition(), threading.Lock()
         if not self._stream.closed:
             forks.abandon(self._stream.fileno())
-        self._process.poll()
+        self._process.abandon()
 
     def send(self, command: bytes, *details: Any) -> None:
         """Send a command. Thread-safe; blocks while the pipe is full."""
         self._pipe.send(command, *details)
 
-    def send_descriptors(self, command: bytes, descriptors: Sequence[int]) -> None:
+    def send_descriptors(self, command: bytes, descriptors: Sequence[int], *details: Any) -> None:
         """Send a command with copies of descriptors. Thread-safe."""
-        self._pipe.send_descriptors(command, descriptors)
+        self._pipe.send_descriptors(command, descriptors, *details)
 
     def ask(
         self, question: bytes, value: Any, timeout_s: float, is_cancelled: Callable[[], bool] = lambda: False
@@ -236,6 +242,8 @@ class ChildProcess:
                         with self._changed:
                             self._answers[report[1]] = report[2]
                             self._changed.notify_all()
+                    elif report[0] == CONNECTION:
+                        yield *report, self._pipe.receive_descriptors(CONNECTION_DESCRIPTORS)
                     else:
                         kill_at = math.inf if report[0] == READY else kill_at
                         yield report

@@ -1,4 +1,4 @@
-"""Keeps one process running: starts it, follows it, and starts it again when it has died."""
+"""Keeps one process running: starts it, follows it, and starts it again when it has ended by itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ProcessSupervisor(ABC):
         name: Of the process.
         title: Of the process, in messages.
         kind: Of the process, for :class:`WorkerStatus`.
-        restarts: When a process that has died is started again.
+        restarts: When a process that has ended by itself is started again.
         start_timeout_s: Longest time until the process is ready.
         stop_timeout_s: Longest time for a process to end before it is killed.
 
@@ -59,7 +59,9 @@ class ProcessSupervisor(ABC):
         self._ready_since: float | None = None  # of the present process
         self._has_started = False  # a process was ready once
         self._started = 0  # how many processes
-        self._last_death = ""
+        self._is_leaving = False  # the present process; it was asked to
+        self._is_wanted = True  # whether a process follows the one that leaves; else the first that needs it wants it
+        self._last_exit = ""
         self._changed_at = time.time()  # when the state began that status() tells
         self._failure: str | None = None  # why there are no more restarts
         self._interrupted = False
@@ -82,9 +84,9 @@ class ProcessSupervisor(ABC):
     def _handle(self, process: ChildProcess, report: bytes, *details: Any) -> None:
         """Act on a report of the process."""
 
-    def _end_process(self) -> bool:
-        """Note that the process has ended; returns whether it was to be replaced. Called with the lock held."""
-        return False
+    def _let_go(self, process: ChildProcess) -> None:
+        """Have a process end that is not wanted any more, and answers what it has."""
+        process.stop()
 
     @abstractmethod
     def _release(self) -> None:
@@ -114,10 +116,37 @@ class ProcessSupervisor(ABC):
                 state = "stopped"
             elif process is not None and self._ready_since is not None:
                 state = "ready"
+            elif self.is_at_zero():
+                state = "at zero"
             else:
                 state = "restarting" if self._has_started else "starting"
             pid, restarts = None if process is None else process.pid, max(0, self._started - 1)
-            return WorkerStatus(self._name, self._kind, state, pid, restarts, self._last_death, self._changed_at)
+            return WorkerStatus(self._name, self._kind, state, pid, restarts, self._last_exit, self._changed_at)
+
+    def is_at_zero(self) -> bool:
+        """Whether there is no process since :meth:`end_idle`."""
+        return self._process is None and not self._is_wanted
+
+    def end_idle(self) -> None:
+        """End the process, if one is ready, and start none until :meth:`want`. Does not wait for that. Thread-safe."""
+        with self._changed:
+            process = self._process
+            if process is None or self._ready_since is None or self._is_leaving:
+                return
+            self._is_leaving, self._is_wanted = True, False
+        self._let_go(process)
+
+    def want(self) -> None:
+        """Have a process again after :meth:`end_idle`. Does not wait for that. Thread-safe."""
+        with self._changed:
+            self._is_wanted = True
+            self._changed.notify_all()
+
+    def _wait_wanted(self) -> bool:
+        """Wait until a process is wanted; False after :meth:`stop`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_wanted or self._stopped.is_set())
+        return not self._stopped.is_set()
 
     def _wait_for(self, condition: Callable[[], bool], deadline: float) -> bool:
         """Wait for a condition; False at the deadline, after an interruption, or after the last process."""
@@ -136,15 +165,25 @@ class ProcessSupervisor(ABC):
             self.stop()
 
     def stop(self) -> None:
-        """End the process when its callable has returned, without a restart. Does not wait for that."""
+        """End the process when its callable has returned, without a restart; at once, if there is no callable yet.
+
+        Does not wait for that.
+        """
         with self._changed:
             if not self._stopped.is_set():
                 self._kill_at = time.monotonic() + self._stop_timeout_s
             self._stopped.set()
             self._changed.notify_all()
-        process = self._process
+            process, is_ready = self._process, self._ready_since is not None
         if process is not None:
+            self._stop(process, is_ready)
+
+    @staticmethod
+    def _stop(process: ChildProcess, is_ready: bool) -> None:
+        if is_ready:
             process.stop()
+        else:  # the factory runs, and asks for nothing
+            process.kill()
 
     def join(self) -> None:
         """Wait for the end after :meth:`stop`, and kill the process when it has taken ``stop_timeout_s``."""
@@ -161,14 +200,14 @@ class ProcessSupervisor(ABC):
 
     def _supervise(self) -> None:
         try:
-            while not self._stopped.is_set():
+            while self._wait_wanted():
                 try:
-                    death = self._run_process()
+                    how = self._run_process()
                 except PyTritonWorkerError:
                     raise
                 except BaseException as error:
-                    death = self._abandon(error)
-                if death is not None and not self._stopped.is_set() and not self._wait_before_restart(death):
+                    how = self._abandon(error)
+                if how is not None and not self._stopped.is_set() and not self._wait_before_restart(how):
                     return
         except PyTritonWorkerError as error:
             self._give_up(str(error))
@@ -181,7 +220,7 @@ class ProcessSupervisor(ABC):
                 self._changed.notify_all()
 
     def _run_process(self) -> str | None:
-        """Start a process and follow it to its end; returns how it died, None if it was to be replaced."""
+        """Start a process and follow it to its end; returns how it ended, None if it was asked to."""
         try:
             process = self._start()
         except OSError as error:
@@ -192,7 +231,7 @@ class ProcessSupervisor(ABC):
             self._process, self._changed_at = process, time.time()
             self._started += 1
         if self._stopped.is_set():  # stop() may have seen no process
-            process.stop()
+            self._stop(process, is_ready=False)
         failure = None
         # wait_ready() has a deadline for the first process.
         for report, *details in process.reports(self._start_timeout_s if self._has_started else math.inf):
@@ -206,10 +245,11 @@ class ProcessSupervisor(ABC):
         is_leaving = self._forget_process()
         ended = process.wait()
         if is_leaving:
-            LOGGER.info("%s has answered its requests, and is replaced", self._title)
+            what = "is replaced" if self._is_wanted else "is at zero"
+            LOGGER.info("%s has answered its requests, and %s", self._title, what)
             return None
-        self._note_death(failure or f"process {process.pid} ended with {ended}")
-        return f"\n{failure}" if failure else self._last_death
+        self._note_exit(failure or f"process {process.pid} ended with {ended}")
+        return f"\n{failure}" if failure else self._last_exit
 
     def _note_ready(self, is_async: bool) -> None:
         with self._changed:
@@ -218,15 +258,15 @@ class ProcessSupervisor(ABC):
             self.is_async = is_async
             self._changed.notify_all()
 
-    def _note_death(self, how: str) -> None:
+    def _note_exit(self, how: str) -> None:
         with self._changed:
-            self._last_death = how
+            self._last_exit = how
             self._changed.notify_all()
 
     def _forget_process(self) -> bool:
-        """Note that the process has ended; returns whether it was to be replaced."""
+        """Note that the process has ended; returns whether it was asked to."""
         with self._changed:
-            is_leaving = self._end_process()
+            is_leaving, self._is_leaving = self._is_leaving, False
             self._process, self._ready_since, self._changed_at = None, None, time.time()
             self._changed.notify_all()
         return is_leaving
@@ -239,22 +279,22 @@ class ProcessSupervisor(ABC):
         if process is not None:
             process.kill()
             process.wait()
-        self._note_death(f"it could not be followed, {type(error).__name__}: {error}")
-        return self._last_death
+        self._note_exit(f"it could not be followed, {type(error).__name__}: {error}")
+        return self._last_exit
 
-    def _wait_before_restart(self, death: str) -> bool:
+    def _wait_before_restart(self, how: str) -> bool:
         """Wait as long as the restart policy says; False if there is no restart, or was no first start."""
-        backoff_s = self._restarts.record_death(time.monotonic())
+        backoff_s = self._restarts.record_exit(time.monotonic())
         if self._has_started and backoff_s is not None:
-            LOGGER.warning("%s died and is started again in %.1f s: %s", self._title, backoff_s, death)
+            LOGGER.warning("%s died and is started again in %.1f s: %s", self._title, backoff_s, how)
             self._stopped.wait(backoff_s)
             return True
         if self._has_started:
-            LOGGER.error("%s died %d times; giving up: %s", self._title, self._restarts.deaths, death)
-        self._give_up(death)
+            LOGGER.error("%s died %d times; giving up: %s", self._title, self._restarts.exits, how)
+        self._give_up(how)
         return False
 
     def _give_up(self, reason: str) -> None:
         with self._changed:
-            self._failure, self._last_death, self._changed_at = reason, reason, time.time()
+            self._failure, self._last_exit, self._changed_at = reason, reason, time.time()
             self._changed.notify_all()

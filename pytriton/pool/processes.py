@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -13,11 +15,17 @@ from typing import Any, cast
 
 from pytriton.composition.connector import Connector
 from pytriton.decorators.signatures import check_factory
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError, PyTritonWorkerError
+from pytriton.exceptions import (
+    PyTritonBadParameterError,
+    PyTritonInvalidOperationError,
+    PyTritonValidationError,
+    PyTritonWorkerError,
+)
 from pytriton.introspection import override
 from pytriton.logs import get_logger
-from pytriton.model_config import ModelConfig
+from pytriton.model_config import ModelConfig, SequenceBatcher
 from pytriton.options import FLAG, SECONDS, check, integer, option, with_none
+from pytriton.pool.idle_watch import IdleWatch
 from pytriton.pool.inspection import Inspection
 from pytriton.pool.messages import WorkerSpec, pickled
 from pytriton.pool.pipes import log_levels
@@ -37,8 +45,9 @@ __all__ = ["ProcessWorkerPool", "Processes"]
 LOGGER = get_logger("pytriton.workers")
 
 AUTO = "auto"
-MAX_WORKERS = 1024
+MAX_WORKERS, MAX_INSTANCES = 1024, 64
 POLL_S = 0.02
+SEQUENCE_MARGIN_S = 1.0  # the server ends a sequence a little later
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 10.0
 
 
@@ -58,11 +67,18 @@ class Processes(Workers):
         devices: One per worker, in turn if there are fewer. With ``"cuda:1"`` the worker sees this GPU alone, through
             ``CUDA_VISIBLE_DEVICES``, so that ``device`` is ``"cuda:0"`` there; other names are passed on unchanged.
             ``"auto"`` is every GPU of the machine. None is no device.
+        instances_per_worker: How many threads of a worker call the callable at once. Each is a model instance of the
+            server. For plain functions that release the interpreter lock, and may be called by several threads.
         threads: Value of ``OMP_NUM_THREADS`` and similar variables in a worker, unless this process has them in its
-            environment; ``"auto"`` divides the cores among the workers; None sets nothing.
+            environment; ``"auto"`` divides the cores among all instances; None sets nothing.
         share: Whether workers share the memory of what ``factory`` loads: a process of its own, the template, calls it,
             and forks the workers, which start within milliseconds. Before a worker serves, it calls the callable's
             method ``after_fork(worker)``, if there is one, with a :class:`pytriton.workers.ForkedWorker`.
+        minimum: Number of workers that stay when the model is idle. The others end, and each starts again when the
+            server has a batch for it, which waits. None: all stay.
+        idle_s: How long there must have been no request until workers end. A model with a ``SequenceBatcher`` is not
+            idle before all sequences have ended, by ``max_sequence_idle_microseconds``.
+        keep_template: Whether the template stays when all workers have ended. If not, the factory is called again.
         max_requests: A worker that has answered this many is replaced, between two batches; None is never.
         max_restarts: If a worker dies more often within a minute, the model counts as dead. None: it is started again
             for ever, after 10 s at most.
@@ -71,7 +87,7 @@ class Processes(Workers):
 
     Raises:
         PyTritonValidationError: ``factory`` cannot be called, or takes a device, although it is called once for all
-            workers; ``devices`` are not names.
+            workers; ``devices`` are not names; ``keep_template`` says something of workers without a template.
         PyTritonBadParameterError: A number is out of range.
     """
 
@@ -79,8 +95,12 @@ class Processes(Workers):
     _: KW_ONLY
     count: int | str = option(AUTO, integer(1, MAX_WORKERS, AUTO))
     devices: Sequence[str] | str | None = None
+    instances_per_worker: int = option(1, integer(1, MAX_INSTANCES))
     threads: int | str | None = option(AUTO, with_none(integer(1, None, AUTO)))
     share: bool = option(False, FLAG)
+    minimum: int | None = option(None, with_none(integer(0)))
+    idle_s: float = option(300.0, SECONDS)
+    keep_template: bool = option(True, FLAG)
     max_requests: int | None = option(None, with_none(integer()))
     max_restarts: int | None = option(None, with_none(integer(0)))
     start_timeout_s: float = option(300.0, SECONDS)
@@ -99,6 +119,10 @@ class Processes(Workers):
                 f"factory {self.factory!r} has a parameter device, but with share=True it is called once for all "
                 "workers; choose the device in the callable's method after_fork(worker)"
             )
+        if not self.keep_template and not self.share:
+            raise PyTritonValidationError(
+                "keep_template is False, but without share=True there is no template; leave keep_template out"
+            )
 
     def resources(self, cores: int | None = None) -> list[WorkerResources]:
         """The share of each worker; their number is the number of workers.
@@ -114,7 +138,7 @@ class Processes(Workers):
         if self.devices == AUTO and not devices:
             raise PyTritonBadParameterError('devices is "auto", but there is no GPU here; leave devices out')
         count = self.count if isinstance(self.count, int) else len(devices) or cores
-        threads = max(1, cores // count) if self.threads == AUTO else self.threads
+        threads = max(1, cores // (count * self.instances_per_worker)) if self.threads == AUTO else self.threads
         return [
             WorkerResources(
                 device=devices[index % len(devices)] if devices else None,
@@ -129,7 +153,7 @@ class Processes(Workers):
 
     @override
     def instance_count(self) -> int:
-        return len(self.resources())
+        return len(self.resources()) * self.instances_per_worker
 
     @override
     def derive(self, name: str, version: int, config: ModelConfig, examples: Sequence[Example]) -> Derived:
@@ -174,16 +198,24 @@ class ProcessWorkerPool(WorkerPool):
     """
 
     can_scale = True
+    can_be_at_zero = True
 
     def __init__(self, processes: Processes, model: ServedModel) -> None:
         super().__init__(model)
         check_factory(processes.factory)
+        if processes.instances_per_worker > 1 and model.config.decoupled:
+            raise PyTritonValidationError(
+                f"model {model.config.model_name!r} is decoupled, and its worker answers several requests at once "
+                "already, in turn; leave instances_per_worker out, and give a count of workers"
+            )
         self.processes = processes
         self.workers: list[Supervisor] = []
         self._supervisors: list[Supervisor] = []  # of all workers
         self._templates: list[Template] = []  # the last one forks; there are two during a rebind
         self._supervise: Callable[[int, WorkerResources], Supervisor] | None = None
         self._interrupted = False
+        self._replacing = threading.Lock()  # the callable of workers, which may not end as idle meanwhile
+        self._idle_watch: IdleWatch | None = None
 
     @override
     def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
@@ -191,11 +223,12 @@ class ProcessWorkerPool(WorkerPool):
 
         def supervise(index: int, resources: WorkerResources) -> Supervisor:
             return Supervisor(
-                self._spec(index, resources, f"{sockets}.{index}"),
+                self._spec(index, resources, f"{sockets}.{index * processes.instances_per_worker}"),
                 self._restarts(),
                 self.model.observation,
                 on_disconnect,
                 on_unrecoverable,
+                self._end_templates,
                 self._templates[-1] if self._templates else None,
                 start_timeout_s=processes.start_timeout_s,
                 stop_timeout_s=processes.stop_timeout_s,
@@ -206,7 +239,50 @@ class ProcessWorkerPool(WorkerPool):
         self._supervise = supervise
         self._start_missing()
         self._add_ready(len(self._supervisors))
+        if processes.minimum is not None:
+            idle_s = max(processes.idle_s, self._longest_sequence_s())
+            self._idle_watch = IdleWatch(f"pytriton-{self._title()}-idle", idle_s, self._idle_s, self._end_idle)
         return self.model.config.decoupled or self._supervisors[0].is_async
+
+    def _longest_sequence_s(self) -> float:
+        """How long after its last request a sequence may be open, in seconds."""
+        batcher = self.model.config.batcher
+        if not isinstance(batcher, SequenceBatcher):
+            return 0.0
+        return batcher.max_sequence_idle_microseconds / 1e6 + SEQUENCE_MARGIN_S
+
+    def _idle_s(self) -> float:
+        """Seconds since the last batch of any worker; infinite if all are at zero."""
+        return min([each.idle_s() for each in [*self._supervisors]], default=math.inf)
+
+    def _end_idle(self) -> None:
+        """End the workers that need not stay, unless their callables are being replaced."""
+        if self._replacing.acquire(blocking=False):
+            try:
+                self._end_workers(self.processes.minimum or 0)
+            finally:
+                self._replacing.release()
+
+    def _end_workers(self, minimum: int) -> None:
+        for supervisor in self._supervisors[minimum:]:
+            supervisor.end_idle()
+
+    def _end_templates(self) -> None:
+        """End the template, unless it is to stay, or is needed."""
+        if not self.processes.keep_template and all(each.is_at_zero() for each in [*self._supervisors]):
+            for template in [*self._templates]:
+                template.end_idle()
+
+    @override
+    def go_to_zero(self) -> None:
+        idle_s, needed_s = self._idle_s(), self._longest_sequence_s()
+        if idle_s < needed_s:
+            raise PyTritonInvalidOperationError(
+                f"model {self.model.config.model_name!r} may have open sequences, because its last request came "
+                f"{idle_s:.1f} s ago; end its workers {needed_s:g} s after the last request, or later"
+            )
+        with self._replacing:
+            self._end_workers(0)
 
     def _restarts(self) -> RestartPolicy:
         return RestartPolicy(self.processes.max_restarts, FIRST_BACKOFF_S, MAX_BACKOFF_S)
@@ -251,6 +327,11 @@ class ProcessWorkerPool(WorkerPool):
             )
         self.workers[:] = self._supervisors[: max(count, len(self.workers))]
 
+    @property
+    @override
+    def instances_per_worker(self) -> int:
+        return self.processes.instances_per_worker
+
     @override
     def statuses(self) -> list[WorkerStatus]:
         return [each.status() for each in self._processes()]
@@ -266,7 +347,7 @@ class ProcessWorkerPool(WorkerPool):
 
     @override
     def scale(self, count: int, reload: Callable[[], None], any_may_leave: bool) -> None:
-        before = len(self.workers) or self.processes.instance_count()
+        before = len(self.workers) or len(self.processes.resources())
         self._scale_up(count)
         try:
             reload()
@@ -340,6 +421,7 @@ class ProcessWorkerPool(WorkerPool):
             trace_config=self.model.trace_config,
             max_requests=self.processes.max_requests,
             connector=self._connector(),
+            instances=self.processes.instances_per_worker,
         )
 
     def _connector(self) -> Connector | None:
@@ -355,10 +437,11 @@ class ProcessWorkerPool(WorkerPool):
                 "with another factory, or use bind(..., replace=True) to change that"
             )
         check_factory(infer.factory)
-        if self._templates:
-            self._rebind_template(infer)
-        else:
-            self._rebind_workers(infer)
+        with self._replacing:
+            if self._templates:
+                self._rebind_template(infer)
+            else:
+                self._rebind_workers(infer)
         self.processes = replace(self.processes, factory=infer.factory)
 
     def _rebind_workers(self, infer: Processes) -> None:
@@ -403,11 +486,15 @@ class ProcessWorkerPool(WorkerPool):
 
     @override
     def stop(self) -> None:
+        if self._idle_watch is not None:
+            self._idle_watch.stop()
         for each in self._processes():
             each.stop()
 
     @override
     def join(self) -> None:
+        if self._idle_watch is not None:
+            self._idle_watch.join()
         for each in reversed(self._processes()):  # a template ends after its workers
             each.join()
 

@@ -1,4 +1,4 @@
-"""Keeps one worker running: starts its process, restarts it when it has died, replaces it after ``max_requests``."""
+"""Keeps one worker running: starts its process, restarts it when it has died, replaces it, ends it while it is idle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from pytriton.exceptions import PyTritonWorkerError
 from pytriton.introspection import override
 from pytriton.logs import get_logger
 from pytriton.pool.batch_reports import BatchCounter
+from pytriton.pool.held_connections import HeldConnections
 from pytriton.pool.messages import WorkerSpec, pickled
 from pytriton.pool.pipes import log_levels
 from pytriton.pool.pool import WorkerStatus
@@ -27,8 +28,10 @@ from pytriton.pool.template import Template
 from pytriton.restarts import RestartPolicy
 from pytriton.wire.control import (
     CONNECTED,
+    CONNECTION,
     DISCONNECTED,
     DRAIN,
+    HAND_OVER,
     MAX_REQUESTS,
     OBSERVE,
     QUIET,
@@ -37,6 +40,7 @@ from pytriton.wire.control import (
     RECORD,
     RECORDED,
     REPORT,
+    TAKEN,
     UNRECOVERABLE,
 )
 from pytriton.worker.instance import listening
@@ -52,25 +56,19 @@ RECORD_TIMEOUT_S = 2.0  # to begin, or to send what is left
 RECONNECT_S = 1.0  # a proxy that waits for a worker is accepted as soon as there is one
 
 
-@dataclass
-class _Reported:
-    """What the present process has reported."""
-
-    is_connected: bool = False
-    is_leaving: bool = False  # it answers its last batches, and another process follows
-    is_recording: bool = False  # or was told to
-
-
 class Supervisor(ProcessSupervisor):
     """Runs the worker of one instance in one process after the other. It is the :class:`Worker` of its pool.
 
     This process owns the socket that the proxy connects to, and each worker process inherits it. So a proxy that
     connects while there is no process waits in the kernel's queue for the next one, or for the end of this process.
+    A process that ends because it is idle hands its connection over to this one, which starts another process when a
+    batch comes, and hands the connection over to that.
 
     Args:
         restarts: When a process that has died is started again.
         on_disconnect: Called when a proxy has disconnected.
         on_unrecoverable: Called when the callable asks to stop the server.
+        on_zero: Called when the process of an idle worker has ended.
         template: Forks the processes; None: each calls the factory itself.
         start_timeout_s: Longest time until the callable is made and warmed up.
         stop_timeout_s: Longest time for a process to end before it is killed.
@@ -86,6 +84,7 @@ class Supervisor(ProcessSupervisor):
         observation: Observation,
         on_disconnect: Callable[[], None],
         on_unrecoverable: Callable[[], None],
+        on_zero: Callable[[], None] = lambda: None,
         template: Template | None = None,
         *,
         start_timeout_s: float,
@@ -107,9 +106,14 @@ class Supervisor(ProcessSupervisor):
         self._batches = BatchCounter(observation, spec.config)
         self._on_disconnect = on_disconnect
         self._on_unrecoverable = on_unrecoverable
-        self._reported = _Reported()
+        self._on_zero = on_zero
+        self._has_proxy = False  # the present process; as it has reported
+        self._is_recording = False  # the present process, or it was told to
         self._proxy_waits = False  # the proxy of a process that has ended may wait for the next one, with requests
         self._listener = listening(spec.path)
+        for path in spec.paths()[1:]:  # the proxies of all instances connect to the same socket
+            os.link(spec.path, path)
+        self._held = HeldConnections(spec.name, self._listener)
         observation.follow(self._observe)
         forks.register(self)
         self._begin()
@@ -121,7 +125,7 @@ class Supervisor(ProcessSupervisor):
 
     def is_connected(self) -> bool:
         """Whether a proxy is connected, or waits for the next process."""
-        return self._reported.is_connected or self._may_reconnect()
+        return self._has_proxy or bool(self._held) or self._may_reconnect()
 
     def _may_reconnect(self) -> bool:
         if not self._proxy_waits or not self.is_alive():
@@ -131,25 +135,33 @@ class Supervisor(ProcessSupervisor):
 
     @override
     def status(self) -> WorkerStatus:
-        return replace(super().status(), device=self._spec.resources.device or "")
+        return replace(super().status(), device=self._spec.resources.device or "", instances=self._spec.instances)
 
     def restart(self) -> None:
         """Replace the process by a new one when it has answered its batches. Does not wait for that. Thread-safe."""
         with self._changed:
             process = self._process
-            if process is None or self._ready_since is None:
+            if process is None or self._ready_since is None or self._is_leaving:
                 return
-            self._reported.is_leaving = True
+            self._is_leaving = True
         process.send(DRAIN)
 
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is, infinite while no process is ready."""
         process = self._process
-        if self._may_reconnect():
+        if self._may_reconnect() or (self._held and self._is_wanted) or self._held.has_batch():
             return 0.0
         if process is None or self._ready_since is None:
             return math.inf
         return float(process.ask(QUIET, None, ANSWER_TIMEOUT_S) or 0.0)
+
+    def idle_s(self) -> float:
+        """Seconds since the last batch, or since the process was ready; 0 while one starts, infinite without one."""
+        with self._changed:
+            ready_since = self._ready_since
+            if not self._is_wanted or not self.is_alive():
+                return math.inf
+        return 0.0 if ready_since is None else min(self.quiet_s(), time.monotonic() - ready_since)
 
     def wait_disconnected(self, timeout_s: float) -> bool:
         """Wait until no proxy is connected, so that no batch is in flight, or :meth:`stop`. False at the timeout."""
@@ -159,8 +171,8 @@ class Supervisor(ProcessSupervisor):
 
     @property
     def index(self) -> int:
-        """Number of its socket."""
-        return int(self._spec.path.rpartition(".")[2])
+        """Of the worker among those of its model, from 0."""
+        return self._spec.index
 
     def has_left(self) -> bool:
         """Whether the server has closed the proxy, or the worker has ended for good."""
@@ -179,7 +191,7 @@ class Supervisor(ProcessSupervisor):
             return self._interrupted or self._stopped.is_set()
 
         with self._changed:
-            self._changed.wait_for(lambda: is_over() or not self._reported.is_connected)
+            self._changed.wait_for(lambda: is_over() or not (self._has_proxy or self._held))
             return not is_over()
 
     def rebind(self, factory: Callable[..., Any], takes_device: bool) -> None:
@@ -191,6 +203,9 @@ class Supervisor(ProcessSupervisor):
         before, deadline = self._spec, time.monotonic() + self._start_timeout_s
         spec = replace(before, factory=factory, takes_device=takes_device)
         new_spec, answer = pickled(spec), None
+        if not self._is_wanted:  # the new factory is tried in a process that has the old callable
+            self.want()
+            self._wait_for(lambda: self._ready_since is not None, deadline)
         self._spec = spec  # for a process that starts from now on
         while self._wait_for(lambda: self._ready_since is not None, deadline):
             process, remaining_s = self._process, deadline - time.monotonic()
@@ -215,9 +230,11 @@ class Supervisor(ProcessSupervisor):
         """
         deadline = time.monotonic() + self._start_timeout_s
         self._template, self._died_from = template, None
+        if wait:
+            self.want()
 
         def is_settled() -> bool:
-            return self._ready_since is not None and not self._reported.is_leaving
+            return self._ready_since is not None and not self._is_leaving
 
         def has_failed() -> bool:
             return self._died_from is template
@@ -227,50 +244,77 @@ class Supervisor(ProcessSupervisor):
                 return
             self.restart()
         if wait and self.is_alive():
-            reason = self._last_death if has_failed() else "it took too long"
+            reason = self._last_exit if has_failed() else "it took too long"
             raise PyTritonWorkerError(f"{self._title} could not be forked again: {reason}")
 
     @override
     def stop(self) -> None:
         super().stop()
+        self._held.wake()
         if self._template is not None:
             self._template.wake()
+
+    @override
+    def want(self) -> None:
+        super().want()
+        self._held.wake()
+
+    @override
+    def _let_go(self, process: ChildProcess) -> None:
+        process.send(HAND_OVER)
+
+    @override
+    def _wait_wanted(self) -> bool:
+        if self.is_at_zero():
+            self._on_zero()
+        while not self._is_wanted and not self._stopped.is_set():
+            has_batch, ended = self._held.wait()
+            with self._changed:
+                if ended:
+                    self.was_dismissed = ended[-1]
+                self._is_wanted |= has_batch
+                self._proxy_waits = self._proxy_waits and not (ended or self._held)
+                self._changed.notify_all()
+            if ended and not self.is_connected():
+                self._on_disconnect()
+        return not self._stopped.is_set()
 
     @override
     def _start(self) -> ChildProcess:
         template, descriptors = self._template, (self._listener.fileno(),)
         recording = self._observation.recording(self._spec.config)
+        self._is_recording = recording is not None
         spec = replace(self._spec, log_levels=log_levels(), recording=recording)
-        self._reported.is_recording = recording is not None
         launch: Launch = Program(PROGRAM, self._spec.resources.environment())
         if template is not None:
             launch = partial(template.fork, is_cancelled=self._stopped.is_set)
             spec = replace(spec, factory=object, takes_device=False)  # the template has called it
         self._forked_from = template
-        return ChildProcess(self._name, launch, pickled(spec), descriptors, self._changed)
-
-    @override
-    def _end_process(self) -> bool:
-        is_leaving = self._reported.is_leaving
-        self._proxy_waits = self._proxy_waits or self._reported.is_connected
-        self._reported = _Reported()
-        return is_leaving
+        self._held.give_up()
+        process = ChildProcess(self._name, launch, pickled(spec), descriptors, self._changed)
+        self._held.send_to(process)
+        return process
 
     @override
     def _forget_process(self) -> bool:
-        is_leaving = super()._forget_process()
+        with self._changed:
+            self._proxy_waits = self._proxy_waits or self._has_proxy
+            self._has_proxy = False
+            is_leaving = super()._forget_process()
         self._batches.cancel_all()
         return is_leaving
 
     @override
-    def _note_death(self, how: str) -> None:
+    def _note_exit(self, how: str) -> None:
         self._died_from = self._forked_from
-        super()._note_death(how)
+        super()._note_exit(how)
 
     @override
     def _release(self) -> None:
-        with suppress(OSError):
-            os.unlink(self._spec.path)
+        for path in self._spec.paths():
+            with suppress(OSError):
+                os.unlink(path)
+        self._held.close()
         self._observation.unfollow(self._observe)
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # also if a child has inherited it
@@ -286,29 +330,36 @@ class Supervisor(ProcessSupervisor):
             if recorder is not None:
                 recorder.take(*details)
             return
-        reported = self._reported
         with self._changed:
             self._changed_at = time.time()
             if report == CONNECTED:
-                reported.is_connected, self._proxy_waits = True, False
+                self._has_proxy, self._proxy_waits = True, False
+            elif report == TAKEN:
+                self._held.was_taken()
+                self._has_proxy = True
+            elif report == CONNECTION:
+                state, descriptors = details
+                self._held.take(descriptors, state)
+                self._has_proxy = False
             elif report == DISCONNECTED:
-                reported.is_connected, self.was_dismissed = details
-                self._proxy_waits = reported.is_leaving and not reported.is_connected and not self.was_dismissed
+                self._has_proxy, self.was_dismissed = details
+                is_known = self._has_proxy or self._held or self.was_dismissed
+                self._proxy_waits = self._is_leaving and not is_known
             elif report == MAX_REQUESTS:
-                reported.is_leaving = True
+                self._is_leaving = True
             self._changed.notify_all()
         if report == READY:
             if self._observation.metrics is not None:
                 process.send(OBSERVE)
             recording = self._observation.recording(self._spec.config)
-            if reported.is_recording != (recording is not None):  # that has changed while it started
-                reported.is_recording = recording is not None
+            if self._is_recording != (recording is not None):  # that has changed while it started
+                self._is_recording = recording is not None
                 process.send(RECORD, NOBODY, recording)
         elif report == MAX_REQUESTS:
             process.send(DRAIN)
         elif report == UNRECOVERABLE:
             self._on_unrecoverable()
-        elif report == DISCONNECTED and not reported.is_leaving:
+        elif report == DISCONNECTED and not self._is_leaving:
             self._on_disconnect()
 
     def _observe(self) -> None:
@@ -317,6 +368,6 @@ class Supervisor(ProcessSupervisor):
             return  # it is told when it is ready
         if self._observation.metrics is not None:
             process.send(OBSERVE)
-        if self._reported.is_recording != (recording is not None):
-            self._reported.is_recording = recording is not None
+        if self._is_recording != (recording is not None):
+            self._is_recording = recording is not None
             process.ask(RECORD, recording, RECORD_TIMEOUT_S)

@@ -66,10 +66,9 @@ class ForkedProcess:
         with suppress(OSError):
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
-    def poll(self) -> int | None:
+    def abandon(self) -> None:
         """In a forked child of this process: drop what it holds."""
         forks.abandon(self._descriptor, self._status.fileno())
-        return None
 
     def wait(self) -> int | None:
         """After its end: the exit status, negative for a signal; None if its template has ended before, or hangs."""
@@ -125,9 +124,14 @@ class Template(ProcessSupervisor):
             PyTritonWorkerError: No template can be started.
             InterruptedError: The wait was cancelled, or the template was stopped.
         """
+        self.want()
+
+        def is_ready() -> bool:
+            return self._ready_since is not None and not self._is_leaving
+
         with self._changed:
-            self._changed.wait_for(lambda: self._ready_since is not None or not self.is_alive() or is_cancelled())
-            if self._process is not None and self._ready_since is not None:
+            self._changed.wait_for(lambda: is_ready() or not self.is_alive() or is_cancelled())
+            if self._process is not None and is_ready():
                 return self._process
         if self._failure is not None and not is_cancelled():
             raise PyTritonWorkerError(f"the {self._title} could not be started: {self._failure}")

@@ -43,14 +43,13 @@ def main(spec: int, pipe: int, parent: int, lifeline: int) -> None:
     Args:
         lifeline: The reading end of a pipe, whose other end the launching process holds as long as it lives.
     """
-    workers: list[Callable[[], None]] = []
-    run_child(lambda file, pipe: workers.extend(_run(file, pipe, lifeline)), spec, pipe, parent, [lifeline])
-    for run_worker in workers:  # in a worker
+    run_worker = run_child(lambda file, pipe: _run(file, pipe, lifeline), spec, pipe, parent, [lifeline])
+    if run_worker is not None:
         run_worker()
 
 
-def _run(file: IO[bytes], pipe: MessagePipe, lifeline: int) -> list[Callable[[], None]]:
-    """What :func:`main` has to run then: nothing in the template itself, and in each forked process its worker."""
+def _run(file: IO[bytes], pipe: MessagePipe, lifeline: int) -> Callable[[], None] | None:
+    """Run the template to its end; returns None then, and in each process that it forks what runs the worker."""
     try:
         spec: WorkerSpec = replace(pickle.load(file), trace_config=None)  # tracing starts a thread, in each worker
         handler = prepare(spec, pipe)
@@ -59,17 +58,17 @@ def _run(file: IO[bytes], pipe: MessagePipe, lifeline: int) -> list[Callable[[],
         reason = why_not_forkable(_fork)
     except BaseException:
         pipe.send(FAILED, traceback.format_exc())
-        return []
+        return None
     if reason:
         pipe.send(FAILED, reason)
-        return []
+        return None
     pipe.send(READY, is_async(inference))
     del inference
     logging.root.removeHandler(handler)  # each worker has its own pipe for log records
     del handler  # or each worker would replace it by one that writes to standard error
     _settle()
     worker = _Forks(pipe).serve()
-    return [] if worker is None else [partial(_run_worker, worker, made, lifeline)]
+    return None if worker is None else partial(_run_worker, worker, made, lifeline)
 
 
 def _settle() -> None:
@@ -205,8 +204,7 @@ def _with_callable(made: Any, spec: WorkerSpec) -> WorkerSpec:
         _seed_random_generators()
         after_fork = getattr(made, "after_fork", None)
         if callable(after_fork):
-            index = int(spec.path.rpartition(".")[2])
-            after_fork(ForkedWorker(spec.name, index, spec.resources.device_in_worker))
+            after_fork(ForkedWorker(spec.name, spec.index, spec.resources.device_in_worker))
         return made
 
     _name_process(spec.name)

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -25,12 +25,16 @@ from pytriton.pool.pipes import MessagePipe, log_through, run_child
 from pytriton.pool.pool import ServedCallable, ServedModel
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
 from pytriton.signature.served import served_form
+from pytriton.wire.channel import ChannelState
 from pytriton.wire.control import (
     ANSWER,
     CONNECTED,
+    CONNECTION,
+    CONNECTION_DESCRIPTORS,
     DISCONNECTED,
     DRAIN,
     FAILED,
+    HAND_OVER,
     MAX_REQUESTS,
     OBSERVE,
     QUIET,
@@ -38,6 +42,7 @@ from pytriton.wire.control import (
     RECORD,
     RECORDED,
     REPORT,
+    TAKEN,
     UNRECOVERABLE,
 )
 from pytriton.worker.context import TritonContext, attach
@@ -111,6 +116,7 @@ class WorkerRunner:
             spec.config.decoupled or is_async(self._function),
             f"{spec.name}-loop",
             partial(pipe.send, UNRECOVERABLE),
+            spec.instances,
         )
         self._warm_up()
         self._answer(RECORD, spec.recording)
@@ -119,14 +125,21 @@ class WorkerRunner:
 
     def run(self) -> None:
         """Follow the commands of the launching process until the worker is to end."""
-        while (command := self._pipe.receive()) is not None and command[0] != DRAIN:
+        while (command := self._pipe.receive()) is not None and command[0] not in (DRAIN, HAND_OVER):
             if command[0] == OBSERVE:
                 self._observation.reports_batches = True
+            elif command[0] == CONNECTION:
+                descriptors = self._pipe.receive_descriptors(CONNECTION_DESCRIPTORS)
+                self._pipe.send(TAKEN)
+                self._instance.go_on(descriptors, command[1])
             else:
                 question, number, value = command
                 self._pipe.send(ANSWER, number, self._answer(question, value))
-        if command is not None:
+        if command is not None and command[0] == DRAIN:
             self._drain()
+        elif command is not None:
+            self._instance.hand_over(self._give)
+            self._instance.wait_disconnected(None)
         self._instance.close()
         self._instance.wait_ended()
         self._answer(RECORD, None)
@@ -143,6 +156,9 @@ class WorkerRunner:
             self._instance.wait_quiet()
         self._instance.drain()
         self._instance.wait_disconnected(None)
+
+    def _give(self, descriptors: Sequence[int], state: ChannelState) -> None:
+        self._pipe.send_descriptors(CONNECTION, descriptors, state)
 
     def _on_connect(self) -> None:
         with self._connecting:
@@ -210,6 +226,11 @@ def inference_callable(spec: WorkerSpec) -> Any:
         raise PyTritonValidationError(f"the factory returned {function!r}, which cannot be called")
     function = served_form(with_handles(function, spec.config.model_name, lambda: spec.connector), spec.config)
     check_callable(function, spec.config)
+    if spec.instances > 1 and is_async(function):
+        raise PyTritonValidationError(
+            f"the factory returned {function!r}, a coroutine function, which answers several batches at once on one "
+            "thread; leave instances_per_worker out"
+        )
     return function
 
 

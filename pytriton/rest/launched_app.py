@@ -264,7 +264,7 @@ class AppProcess:
                 died = f"no process can be started: {error}"
             if self._ending:
                 return
-            pause_s = restarts.record_death(time.monotonic()) or 0.0
+            pause_s = restarts.record_exit(time.monotonic()) or 0.0
             if not self._ready.is_set():
                 return self._fail(f"the app cannot be started: {died}")
             LOGGER.warning("the app died and is started again in %.1f s: %s", pause_s, died)

@@ -13,6 +13,7 @@ import os
 import resource
 import threading
 from bisect import insort
+from collections.abc import Iterable
 
 from .tensors import ALIGN
 
@@ -52,16 +53,22 @@ def map_shared(fd: int) -> mmap.mmap:
 class Arena:
     """The owner's side of an arena: decides which region each batch gets. Any thread may allocate and free.
 
+    Args:
+        fd: The memory file of an owner that has gone, which this one closes; default: a new one.
+        regions: As that owner's :meth:`give_back` has returned them.
+
     Attributes:
         fd: The memory file, to be passed to the peer.
         memory: The mapping.
     """
 
-    def __init__(self, reserve_bytes: int = RESERVE_BYTES) -> None:
-        self.fd = os.memfd_create("pytriton-arena", os.MFD_CLOEXEC)
-        self.memory = self._reserve(reserve_bytes)
+    def __init__(
+        self, reserve_bytes: int = RESERVE_BYTES, fd: int = -1, regions: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        self.fd = os.memfd_create("pytriton-arena", os.MFD_CLOEXEC) if fd < 0 else fd
+        self.memory = self._reserve(reserve_bytes) if fd < 0 else map_shared(fd)
         self._lock = threading.Lock()
-        self._regions: list[tuple[int, int]] = []  # (first byte, end), sorted
+        self._regions: list[tuple[int, int]] = [*regions]  # (first byte, end), sorted
         self._backed = 0  # bytes from the start for which pages exist
         self._peak = 0  # highest end among the last batches
         self._batches = 0
@@ -136,11 +143,22 @@ class Arena:
     def _trim(self) -> None:
         """Give pages back that no batch has needed for a while."""
         keep = max([self._peak, *(end for _, end in self._regions)])
-        keep += -keep % PAGE_BYTES
         if self._backed - keep > max(TRIM_MIN_BYTES, keep):
+            self._remove(keep)
+        self._peak = self._batches = 0
+
+    def _remove(self, keep: int) -> None:
+        """Give the pages back behind the first bytes."""
+        keep += -keep % PAGE_BYTES
+        if self._backed > keep:
             self.memory.madvise(mmap.MADV_REMOVE, keep, self._backed - keep)
             self._backed = keep
-        self._peak = self._batches = 0
+
+    def give_back(self) -> list[tuple[int, int]]:
+        """Give all pages back that are not needed; returns the regions that the peer has not released."""
+        with self._lock:
+            self._remove(max((end for _, end in self._regions), default=0))
+            return [*self._regions]
 
     def close(self) -> None:
         """Forget the memory file; the mapping goes with its last array."""

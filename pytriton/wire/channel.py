@@ -5,18 +5,19 @@ The socket also tells of the peer's death: the kernel closes it, whatever killed
 
 from __future__ import annotations
 
-import mmap
+import os
 import socket
+import struct
 import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arena import Arena, ArenaFullError
+from .arena import Arena, ArenaFullError, map_shared
 from .frames import BYE, INLINE_LIMIT_BYTES, NO_REGION, RELEASE, SPILL, Frame, pack, unpack
 from .tensors import ALIGN, FrameError, Tensor, data_bytes, tensor
 
@@ -25,6 +26,7 @@ MAX_RELEASED = 1024
 MAX_UNRELEASED_BYTES = 64 << 20
 MAX_AHEAD = 32
 TELL_TAKEN = 8
+TIME = struct.Struct("@ll")  # struct timeval
 
 
 class PeerGoneError(ConnectionError):
@@ -35,28 +37,55 @@ class UnreadError(PeerGoneError):
     """It died before it had read what was sent last: the kernel tells, because that was still in its socket."""
 
 
+class HandOverError(PeerGoneError):
+    """Another process of this side goes on with the connection, from here on."""
+
+
+class ChannelState(NamedTuple):
+    """What a process has to know to go on with the connection of another one.
+
+    Attributes:
+        regions: Of this side's arena, that the peer has not released.
+        released: Offsets in the peer's arena, of which it has not been told.
+        taken: Streamed replies, in all; the peer knows of ``told``.
+        ahead: Streamed replies that the peer has not told to have taken.
+    """
+
+    regions: Sequence[tuple[int, int]] = ()
+    released: Sequence[int] = ()
+    taken: int = 0
+    told: int = 0
+    ahead: int = 0
+
+
+NEW = ChannelState()
+
+
 class Channel:
     """Sends and receives frames. One thread receives; any may send and :meth:`shutdown`.
 
     Args:
         connection: Connected SEQPACKET socket.
         arena: Where this side lays out what it sends.
+        peer: The memory file of the peer's arena; this object closes it.
+        state: Of the channel that the connection had in another process; default: it is new.
 
     Attributes:
         ended_well: Whether the peer said good-bye.
     """
 
-    def __init__(self, connection: socket.socket, arena: Arena, peer_memory: mmap.mmap) -> None:
+    def __init__(self, connection: socket.socket, arena: Arena, peer: int, state: ChannelState = NEW) -> None:
         self.ended_well = False
         self._socket = connection
         self._arena = arena
-        self._peer_memory = peer_memory
+        self._peer = peer
+        self._peer_memory = map_shared(peer)
         self._sending = threading.Lock()
         self._message = bytearray(MAX_MESSAGE_BYTES)
         self._leases: dict[int, weakref.ref[Any]] = {}
-        self._released: deque[int] = deque()  # appended to by whichever thread drops the last array
-        self._taken = self._told = 0  # streamed replies in all, and how many the peer knows of
-        self._ahead = 0  # streamed replies that the peer has not told to have taken
+        self._released: deque[int] = deque(state.released)  # appended to by whichever thread drops the last array
+        self._taken, self._told, self._ahead = state.taken, state.told, state.ahead
+        self._is_handed_over = False
 
     def send(self, frame: Frame, tensors: Sequence[Tensor] = ()) -> None:
         """Send a frame; small tensors travel inside it, larger ones through the arena.
@@ -150,20 +179,53 @@ class Channel:
             finally:
                 self._sending.release()
 
-    def receive(self) -> Frame:
+    def look_every(self, seconds: float) -> None:
+        """Have :meth:`receive` look so often whether the connection is handed over."""
+        whole, part = divmod(seconds, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIME.pack(int(whole), int(1e6 * part)))
+
+    def hand_over(self) -> None:
+        """End a :meth:`receive` between two batches, if :meth:`look_every` was called before it. Thread-safe."""
+        self._is_handed_over = True
+
+    def is_handed_over(self) -> bool:
+        """Whether :meth:`hand_over` was called."""
+        return self._is_handed_over
+
+    def handed_over(self) -> tuple[tuple[int, int, int], ChannelState]:
+        """What another process needs, once nothing is sent or received here any more: descriptors, and the rest.
+
+        Returns:
+            The descriptors of the socket, of this side's arena and of the peer's, which :meth:`close` closes. Arrays
+            that are still referenced count as released: their process is about to end.
+        """
+        released = [*{*self._leases, *self._released}]
+        state = ChannelState(self._arena.give_back(), released, self._taken, self._told, self._ahead)
+        return (self._socket.fileno(), self._arena.fd, self._peer), state
+
+    def receive(self, between_batches: bool = False) -> Frame:
         """Wait for the next frame. The memory of its arrays is given back when the last of them dies.
 
+        Args:
+            between_batches: Whether all batches are answered, so that another process may go on.
+
         Raises:
-            PeerGoneError: The peer is gone; UnreadError if it has not read what was sent last.
+            PeerGoneError: The peer is gone; UnreadError if it has not read what was sent last; HandOverError if another
+                process goes on.
             FrameError: What arrived is not a frame.
         """
-        try:
-            length = self._socket.recv_into(self._message)
-        except ConnectionResetError as error:
-            raise UnreadError(str(error)) from error
-        except OSError as error:
-            raise PeerGoneError(str(error)) from error
-        return self._accept(memoryview(self._message[:length]))
+        while True:
+            if between_batches and self._is_handed_over:
+                raise HandOverError("another process goes on with the connection")
+            try:
+                length = self._socket.recv_into(self._message)
+            except BlockingIOError:  # see look_every()
+                continue
+            except ConnectionResetError as error:
+                raise UnreadError(str(error)) from error
+            except OSError as error:
+                raise PeerGoneError(str(error)) from error
+            return self._accept(memoryview(self._message[:length]))
 
     def receive_ready(self) -> Frame | None:
         """The next frame if it is there, else None; as :meth:`receive` otherwise."""
@@ -223,3 +285,6 @@ class Channel:
         """End the connection and forget the arena; arrays that are still referenced stay valid."""
         self._socket.close()
         self._arena.close()
+        if self._peer >= 0:
+            os.close(self._peer)
+            self._peer = -1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import socket
 import struct
@@ -12,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .arena import Arena, map_shared
-from .channel import Channel, PeerGoneError
+from .arena import Arena
+from .channel import Channel, ChannelState, PeerGoneError
 from .frames import Frame
 from .tensors import Tensor
 
@@ -74,20 +73,34 @@ def accept(connection: socket.socket, timeout_s: float) -> tuple[dict[str, Any],
         raise PeerGoneError(str(error)) from error
 
 
+def go_on(connection: socket.socket, arena: int, peer: int, state: ChannelState) -> Channel:
+    """The channel of a connection that another process of this side had.
+
+    The arguments are what :meth:`Channel.handed_over` returns; the channel closes the descriptors.
+    """
+    return Channel(connection, Arena(fd=arena, regions=state.regions), peer, state)
+
+
 def _greet(connection: socket.socket, hello: dict[str, Any]) -> tuple[dict[str, Any], Channel]:
     """Swap greetings and arenas; both sides do the same."""
     arena = Arena()
     try:
         socket.send_fds(connection, [json.dumps({"protocol": PROTOCOL, **hello}).encode()], [arena.fd])
-        told, peer_memory = _greeting(connection)
+        told, peer = _greeting(connection)
         connection.settimeout(None)
-        return told, Channel(connection, arena, peer_memory)
+        try:
+            return told, Channel(connection, arena, peer)
+        except BaseException as error:
+            os.close(peer)
+            if isinstance(error, ValueError):  # it is empty
+                raise PeerGoneError(f"the other side has no memory to share: {error}") from error
+            raise
     except BaseException:
         arena.close()
         raise
 
 
-def _greeting(connection: socket.socket) -> tuple[dict[str, Any], mmap.mmap]:
+def _greeting(connection: socket.socket) -> tuple[dict[str, Any], int]:
     # Not socket.recv_fds(): what is started meanwhile would inherit the descriptor.
     space = socket.CMSG_LEN(DESCRIPTOR.size)
     message, ancillary, _, _ = connection.recvmsg(MAX_GREETING_BYTES, space, socket.MSG_CMSG_CLOEXEC)
@@ -98,7 +111,7 @@ def _greeting(connection: socket.socket) -> tuple[dict[str, Any], mmap.mmap]:
         told = json.loads(message)
         if not isinstance(told, dict) or told.get("protocol") != PROTOCOL or len(fds) != 1:
             raise PeerGoneError(f"the other side does not speak protocol {PROTOCOL}: {message!r}")
-        return told, map_shared(fds[0])
+        return told, fds.pop()
     except ValueError as error:
         raise PeerGoneError(f"the other side sent no greeting: {error}") from error
     finally:

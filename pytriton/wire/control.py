@@ -21,9 +21,11 @@ drain               program         accept nothing more, answer what has arrived
 end pages           program         end the streams of the pages that are open, which have no end of their own
 leave               worker          it wants to drain: no further batch, please
 bye                 both            the end of a connection is nobody's death
-taken               worker          the callable is about to get this batch
+taken               worker          the callable is about to get this batch; of a process: it serves the connection
 probe               program         nothing; tells the sender whether the peer is there
 fork                program         to a template: fork a worker with the descriptors that follow
+hand over           program         hand the connections to proxies over, and end
+connection          both            a connection to a proxy: its state, with three descriptors that follow
 quiet               program         question: seconds since the last batch; 0 while one is answered
 rebind              program         question: call the factory of this pickled ``WorkerSpec`` and serve its callable;
                                     answered with an empty text, or with the traceback
@@ -46,3 +48,5 @@ FAILED, DRAIN, QUIET, REBIND, ANSWER, CONNECTED, DISCONNECTED, UNRECOVERABLE, MA
     *(b"failed", b"drain", b"quiet", b"rebind", b"answer", b"connected", b"disconnected"),
     *(b"unrecoverable", b"max_requests", b"log", b"end pages", b"fork"),
 )
+HAND_OVER, CONNECTION = b"hand over", b"connection"
+CONNECTION_DESCRIPTORS = 3

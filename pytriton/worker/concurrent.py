@@ -13,7 +13,7 @@ from typing import Any
 from pytriton import forks
 from pytriton.logs import get_logger
 from pytriton.wire.arena import ArenaFullError
-from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.channel import HandOverError, PeerGoneError
 from pytriton.wire.frames import CANCEL, END, REQUEST, Frame
 from pytriton.wire.tensors import FrameError
 from pytriton.worker.context import current_binding
@@ -149,6 +149,8 @@ class ConcurrentExecutor:
             done = asyncio.run_coroutine_threadsafe(batches.run(), events.loop)
             while not wait((done, events.ended), BEAT_S, FIRST_COMPLETED).done:
                 events.beat()
+                if channel.is_handed_over():
+                    batches.hand_over()
             if done.done():
                 try:
                     return done.result()
@@ -229,8 +231,19 @@ class ConnectionBatches:
                 self._uncongested.set()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
+    def hand_over(self) -> None:
+        """Have :meth:`run` end with HandOverError, if no batch is being answered. From any thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        if not self._tasks and self._ended is not None and not self._ended.done():
+            self._ended.set_exception(HandOverError("another process goes on with the connection"))
+
     def _receive(self) -> None:
         """Receive all frames that have arrived."""
+        if self._ended is None or self._ended.done():  # they are for the process that goes on
+            return
         try:
             while (frame := self._channel.receive_ready()) is not None:
                 if frame.kind == REQUEST:
@@ -240,7 +253,7 @@ class ConnectionBatches:
             if not self._channel.is_congested():
                 self._uncongested.set()
         except (PeerGoneError, FrameError) as error:
-            if self._ended is not None and not self._ended.done():
+            if not self._ended.done():
                 self._ended.set_exception(error)
 
     def _cancel(self, frame: Frame) -> None:

@@ -7,7 +7,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 from pytriton import forks
 from pytriton.logs import get_logger
 from pytriton.threads import keep_running
-from pytriton.wire.channel import PeerGoneError
-from pytriton.wire.connect import accept, short_path, unexpected_peer
+from pytriton.wire import channel as channels
+from pytriton.wire.channel import ChannelState, HandOverError, PeerGoneError
+from pytriton.wire.connect import accept, go_on, short_path, unexpected_peer
 from pytriton.wire.tensors import FrameError
 from pytriton.worker.concurrent import ConcurrentExecutor
 from pytriton.worker.context import Binding, current_binding
@@ -33,6 +34,10 @@ LOGGER = get_logger("pytriton.worker")
 GREETING_TIMEOUT_S = 5.0
 RETRY_S = 1.0
 POLL_S = 0.01
+LOOK_S = 0.5  # between two looks of a connection without batches whether it is handed over
+
+HandOver = Callable[[Sequence[int], ChannelState], None]
+"""Sends another process what :meth:`pytriton.wire.channel.Channel.handed_over` returns."""
 
 
 class Instance:
@@ -71,8 +76,11 @@ class Instance:
         self._name = f"pytriton-{binding.model_config.model_name}-{os.path.basename(path)}"
         self._state = threading.Condition()
         self._connections: set[socket.socket | LocalChannel] = set()
+        self._channels: set[channels.Channel] = set()  # of those that are sockets, and have said who they are
         self._closed = self._draining = False
+        self._hand_over: HandOver | None = None
         self._process = os.getpid()
+        self._is_replaced = inherited is not None
         self._listener = Listener(path, inherited)
         forks.register(self)
         self._thread = keep_running(self._listen, self._name)
@@ -147,6 +155,26 @@ class Instance:
             for connection in [*self._connections]:
                 _shut_down(connection, socket.SHUT_RD)
 
+    def hand_over(self, give: HandOver) -> None:
+        """Give the connections to another process, each between two batches, and accept no more."""
+        self._listener.stop()
+        with self._state:
+            self._hand_over = give
+            for channel in self._channels:
+                channel.hand_over()
+
+    def go_on(self, descriptors: Sequence[int], state: ChannelState) -> None:
+        """Serve a connection that another process has handed over."""
+        file, arena, peer = descriptors
+        connection = socket.socket(fileno=file)
+        channel = go_on(connection, arena, peer, state)
+        with self._state:
+            self._connections.add(connection)
+            if self._closed or self._draining:
+                _shut_down(connection)
+        self._on_connect()
+        self._start_serving(connection, channel)
+
     def _listen(self) -> None:
         while not self._closed:
             try:
@@ -179,9 +207,10 @@ class Instance:
         self._on_connect()
         self._start_serving(connection)
 
-    def _start_serving(self, connection: socket.socket | LocalChannel) -> None:
+    def _start_serving(self, connection: socket.socket | LocalChannel, channel: channels.Channel | None = None) -> None:
+        """Serve a connection; ``channel`` is given if its other end has been greeted."""
         try:
-            threading.Thread(target=self._serve, args=(connection,), name=self._name, daemon=True).start()
+            threading.Thread(target=self._serve, args=(connection, channel), name=self._name, daemon=True).start()
         except RuntimeError as error:  # a limit to threads; the proxy connects again
             LOGGER.error("model %s: a proxy cannot be served: %s", self._name, error)
             self._forget(connection)
@@ -199,10 +228,13 @@ class Instance:
             self._start_serving(channel)
         return True
 
-    def _serve(self, connection: socket.socket | LocalChannel) -> None:
+    def _serve(self, connection: socket.socket | LocalChannel, channel: channels.Channel | None) -> None:
         current_binding.set(self._binding)
         try:
-            self._converse(connection)
+            if isinstance(connection, socket.socket):
+                self._converse(channel or accept(connection, GREETING_TIMEOUT_S)[1])
+            else:
+                self._answer(connection)
         except PeerGoneError as error:
             LOGGER.debug("a proxy has gone: %s", error)
         except FrameError:
@@ -212,14 +244,26 @@ class Instance:
         finally:
             self._forget(connection)
 
-    def _converse(self, connection: socket.socket | LocalChannel) -> None:
-        channel: Channel
-        if isinstance(connection, socket.socket):
-            _, channel = accept(connection, GREETING_TIMEOUT_S)
-        else:
-            channel = connection
+    def _converse(self, channel: channels.Channel) -> None:
+        with self._state:
+            self._channels.add(channel)
+            if self._hand_over is not None:
+                channel.hand_over()
+        if self._is_replaced:
+            channel.look_every(LOOK_S)
+        try:
+            self._answer(channel)
+        finally:
+            with self._state:
+                self._channels.remove(channel)
+
+    def _answer(self, channel: Channel) -> None:
         try:
             self._executor.serve(channel)
+        except HandOverError:
+            if self._hand_over is not None and isinstance(channel, channels.Channel):
+                self._hand_over(*channel.handed_over())
+            raise
         finally:
             self._end(channel)
 

@@ -44,16 +44,22 @@ class Channel(Protocol):
             ArenaFullError: The tensors do not fit; nothing was sent.
         """
 
-    def receive(self) -> Frame:
+    def receive(self, between_batches: bool = False) -> Frame:
         """Wait for the next frame.
 
+        Args:
+            between_batches: Whether all batches are answered, so that the connection may be handed over.
+
         Raises:
-            PeerGoneError: The proxy is gone.
+            PeerGoneError: The proxy is gone; HandOverError if another process goes on with the connection.
             FrameError: What arrived is not a frame.
         """
 
     def receive_ready(self) -> Frame | None:
         """The next frame if it has arrived, else None; raises as :meth:`receive`."""
+
+    def is_handed_over(self) -> bool:
+        """Whether another process is to go on with the connection."""
 
     def is_congested(self) -> bool:
         """Whether streams should wait for the proxy to take some replies."""

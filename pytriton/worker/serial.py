@@ -1,10 +1,11 @@
-"""One batch at a time: a plain function answers each on the thread that received it."""
+"""One batch at a time: a plain function answers each on the thread that received it; or one per connection."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
+from collections.abc import Callable
 
 from pytriton.wire.arena import ArenaFullError
 from pytriton.wire.channel import PeerGoneError
@@ -49,7 +50,7 @@ class SerialExecutor:
             FrameError: It sent what is no frame.
         """
         while True:  # nothing of a batch may stay referenced here while the next one is awaited
-            self._serve(channel, channel.receive())
+            self._serve(channel, channel.receive(between_batches=True))
 
     def _serve(self, channel: Channel, frame: Frame) -> None:
         with self._running:
@@ -107,3 +108,48 @@ class SerialExecutor:
     def close(self) -> None:
         """Close the event loop of the callable's coroutines. Call it after the last :meth:`serve`."""
         self._inference.close()
+
+
+class ParallelExecutor:
+    """Answers as many batches at once as there are connections: each has an executor of its own.
+
+    Args:
+        make: Makes an executor; all are of the same callable, which runs on several threads.
+    """
+
+    answer = None  # there is no proxy in a worker process
+
+    def __init__(self, make: Callable[[], SerialExecutor]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._executors = [make()]
+        self._free = [*self._executors]
+
+    def quiet_s(self) -> float:
+        """Seconds since the last batch was answered; 0 while one is."""
+        return min(executor.quiet_s() for executor in [*self._executors])
+
+    def batches(self) -> int:
+        """How many batches are being answered."""
+        return sum(executor.batches() for executor in [*self._executors])
+
+    def serve(self, channel: Channel) -> None:
+        """As :meth:`SerialExecutor.serve`."""
+        with self._lock:
+            if not self._free:
+                self._free.append(self._make())
+                self._executors.append(self._free[0])
+            executor = self._free.pop()
+        try:
+            executor.serve(channel)
+        finally:
+            with self._lock:
+                self._free.append(executor)
+
+    def drain(self) -> None:
+        """As :meth:`SerialExecutor.drain`."""
+
+    def close(self) -> None:
+        """As :meth:`SerialExecutor.close`."""
+        for executor in self._executors:
+            executor.close()

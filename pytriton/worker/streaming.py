@@ -104,7 +104,7 @@ class ConnectionBatches:
         """Receive a frame; wait for it only if there is nothing else to do."""
         with self._receiving:
             busy = self._arrived or self._cancelled or (self._running and not self._channel.is_congested())
-            frame = self._channel.receive_ready() if busy else self._channel.receive()
+            frame = self._channel.receive_ready() if busy else self._channel.receive(not self._running)
             if frame is not None:
                 self._take(frame)
 

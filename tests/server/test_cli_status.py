@@ -2,16 +2,20 @@
 
 import signal
 
+import numpy as np
 import pytest
 
 from pytriton.client import ModelClient
-from pytriton.triton import TritonSecurityConfig
+from pytriton.model_config import Tensor
+from pytriton.triton import Triton, TritonSecurityConfig
+from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.command import Command, run
 from tests.server.conftest import local_config
 from tests.server.own_server import address, serving
 from tests.server.processes import wait_for
 from tests.server.tls import Certificates
+from tests.server.worker_factories import doubling
 
 pytestmark = pytest.mark.either_proxy
 
@@ -93,3 +97,21 @@ def test_it_can_be_watched_until_a_signal(protected, tmp_path):
         assert command.end(signal.SIGINT) == 0
     finally:
         command.kill()
+
+
+def test_a_model_at_zero_is_shown_where_the_app_is(free_config):
+    pytest.importorskip("starlette")
+    from tests.server.rest.apps import app_config
+
+    tensors = [Tensor(name=name, shape=(-1,), dtype=np.float32) for name in ("x", "y")]
+    with (
+        app_config() as rest,
+        Triton(config=free_config, security_config=TritonSecurityConfig(TOKEN), rest=rest) as own,
+    ):
+        own.bind("idle", Processes(doubling, count=2), tensors[:1], tensors[1:])
+        url = address(free_config, "http")
+        assert "2 ready" in run("status", url, PYTRITON_ACCESS_TOKEN=TOKEN).stdout
+        assert "2 ready" not in run("status", url).stdout
+        own.scale("idle", 0)
+        wait_for(lambda: own.worker_status("idle")[0].state == "at zero", "it to be at zero")
+        assert "at zero for" in run("status", url, PYTRITON_ACCESS_TOKEN=TOKEN).stdout

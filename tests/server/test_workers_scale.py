@@ -97,9 +97,11 @@ def test_what_cannot_be_scaled_is_refused(bind, triton):
     with pytest.raises(PyTritonInvalidOperationError, match="cannot be scaled; bind it with"):
         triton.scale(bind(doubling()), 2)
     with pytest.raises(PyTritonBadParameterError, match="count must be an integer from 1 to 1024"):
-        triton.scale(bind(Processes(doubling, count=1)), 0)
+        triton.scale(bind(Processes(doubling, count=1)), 1025)
     with pytest.raises(PyTritonInvalidOperationError, match="is not bound"):
         triton.scale("nothing", 2)
+    with pytest.raises(PyTritonBadParameterError, match="count must be an integer from 1 to 1024"):
+        triton.scale(bind(Processes(doubling, count=1)), False)
 
 
 def totals():

@@ -58,6 +58,25 @@ def test_nothing_to_do_is_idle_too(triton):
     assert triton.counts == [1]
 
 
+def test_the_last_worker_is_spared_after_periods_without_requests_and_comes_back_by_itself(triton):
+    scaler = make(triton, minimum=0)
+    assert scaler.workers == 1
+    run(scaler, [(1, 0.0, 0.0), (0, 0.0, 0.0), (0, 0.0, 0.1), (0, 0.0, 0.0)])
+    assert triton.counts == []
+    scaler.decide(scaler._before, 1.0)
+    assert (triton.counts, scaler.workers) == ([0], 0)
+    for _ in range(3):
+        scaler.decide(scaler._before, 1.0)
+    run(scaler, [(5, 9.0, 0.5)])  # which waited for the worker
+    assert (triton.counts, scaler.workers) == ([0], 1)
+
+
+def test_the_last_worker_stays_by_default(triton):
+    scaler = make(triton)
+    run(scaler, [(0, 0.0, 0.0)] * 5)
+    assert (triton.counts, scaler.workers) == ([], 1)
+
+
 def test_counters_that_begin_anew_with_a_load_are_understood(triton):
     scaler = make(triton)
     scaler.decide(Load(100, 1.0, 50.0), 1.0)
@@ -65,7 +84,7 @@ def test_counters_that_begin_anew_with_a_load_are_understood(triton):
     assert triton.counts == [2]
 
 
-@pytest.mark.parametrize("options", [{"minimum": 0}, {"minimum": 4}, {"queue_s": 0}, {"period_s": -1}])
+@pytest.mark.parametrize("options", [{"minimum": -1}, {"minimum": 4}, {"maximum": 0}, {"queue_s": 0}, {"period_s": -1}])
 def test_limits_that_cannot_be_are_refused(triton, options):
     with pytest.raises(PyTritonBadParameterError):
         make(triton, **options)

@@ -19,6 +19,7 @@ CORES = 4
         ({"count": 3}, [WorkerResources(threads=1)] * 3),
         ({"count": 2, "threads": 7}, [WorkerResources(threads=7)] * 2),
         ({"count": 1, "threads": None}, [WorkerResources()]),
+        ({"count": 1, "instances_per_worker": 2}, [WorkerResources(threads=2)]),
         ({"devices": ["cuda:1", "tpu"]}, [WorkerResources("cuda:1", 2), WorkerResources("tpu", 2)]),
         (
             {"devices": ["a", "b"], "count": 3},
@@ -51,6 +52,9 @@ def test_workers_share_devices_cores_and_threads(options, expected):
             "a positive number of seconds, got 0",
         ),
         ({"start_timeout_s": float("inf")}, PyTritonBadParameterError, "start_timeout_s must be .*, got inf"),
+        ({"minimum": -1}, PyTritonBadParameterError, "minimum must be an integer of at least 0, or None, got -1"),
+        ({"idle_s": 0}, PyTritonBadParameterError, "idle_s must be a positive number of seconds, got 0"),
+        ({"keep_template": False}, PyTritonValidationError, "without share=True there is no template"),
         ({"devices": []}, PyTritonValidationError, "give a list such as"),
         ({"devices": "cuda:0"}, PyTritonValidationError, "give a list such as"),
         ({"devices": [0]}, PyTritonValidationError, "give a list such as"),

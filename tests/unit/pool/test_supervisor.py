@@ -35,10 +35,10 @@ def supervise(tmp_path):
     """Supervises a worker whose factory is given, until the end of the test."""
     supervisors = []
 
-    def start(factory, start_timeout_s=300.0):
+    def start(factory, start_timeout_s=300.0, stop_timeout_s=0.1):
         config, path = TritonModelConfig("model"), str(tmp_path / "socket")
         spec = WorkerSpec("model-0", factory, False, WorkerResources(), path, config, Options(), None, None)
-        limits = {"start_timeout_s": start_timeout_s, "stop_timeout_s": 0.1}
+        limits = {"start_timeout_s": start_timeout_s, "stop_timeout_s": stop_timeout_s}
         supervisors.append(
             Supervisor(spec, RestartPolicy(), Observation(), lambda: None, lambda: None, **limits),
         )
@@ -125,3 +125,16 @@ def test_an_interrupt_ends_the_wait_for_a_first_start(supervise):
         waiting = pool.submit(supervisor.wait_ready, time.monotonic() + DEADLINE_S)
         supervisor.interrupt()
         assert "it was stopped" in str(waiting.exception(DEADLINE_S))
+
+
+def test_a_stop_does_not_wait_for_a_factory(supervise, tmp_path):
+    def factory():
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        hanging()
+
+    supervisor = supervise(factory, stop_timeout_s=1e6)
+    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the factory to be called")
+    supervisor.stop()
+    supervisor.join()
+    assert not is_alive(int((tmp_path / "pid").read_text()))
+    assert supervisor.status().state == "stopped"

@@ -48,7 +48,9 @@ class Forked:
 
     def supervise(self, index=0):
         spec, nothing = self.spec(index), lambda: None
-        supervisor = Supervisor(spec, RestartPolicy(), Observation(), nothing, nothing, self.template, **LIMITS)
+        supervisor = Supervisor(
+            spec, RestartPolicy(), Observation(), nothing, nothing, template=self.template, **LIMITS
+        )
         self.all.append(supervisor)
         return supervisor
 

@@ -1,6 +1,7 @@
 """Two ends of a channel over a real socket: what is sent arrives, what is kept stays, what ends is noticed."""
 
 import gc
+import os
 import socket
 import subprocess
 import sys
@@ -269,7 +270,7 @@ def raw(message):
     """Has a channel receive these bytes."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     arena = Arena(1 << 20)
-    with closing(channels.Channel(ours, arena, arena.memory)) as receiver, theirs:
+    with closing(channels.Channel(ours, arena, os.dup(arena.fd))) as receiver, theirs:
         theirs.send(message)
         return receiver.receive()
 

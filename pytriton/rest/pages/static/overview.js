@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { LineChart, drawSparkline, sparkline } from "./chart.js";
-import { bytes, fill, h, milliseconds, number, percent, put } from "./dom.js";
+import { ago, bytes, fill, h, milliseconds, number, percent, put } from "./dom.js";
 import { listen, live } from "./live.js";
 
 const RANGES = { "15 minutes": 900, "24 hours": 86400 };
@@ -170,15 +170,21 @@ function modelRow(name) {
   };
 }
 
+function workersText(workers) {
+  const has = (state) => workers.filter((each) => each.state === state).length;
+  if (!workers.length) return "–";
+  if (has("at zero") === workers.length) return `at zero for ${ago(Date.now() / 1000 - Math.max(...workers.map((each) => each.since)))}`;
+  const { kind } = workers[0];
+  return `${has("ready")} of ${workers.length} ${workers.length > 1 ? KINDS[kind] : kind}`;
+}
+
 function watchWorkers(rows) {
   const ask = async () => {
     if (live.needsToken) return;
     try {
       const { workers } = await get("/pages/workers");
       for (const [name, row] of rows) {
-        const own = workers?.filter((each) => each.model === name) ?? [];
-        const ready = own.filter((each) => each.state === "ready").length;
-        row.setWorkers(own.length ? `${ready} of ${own.length} ${own.length > 1 ? KINDS[own[0].kind] : own[0].kind}` : "–");
+        row.setWorkers(workersText(workers?.filter((each) => each.model === name && each.kind !== "template") ?? []));
       }
     } catch {
       // the state says that there is no connection

@@ -7,7 +7,7 @@ import { live } from "./live.js";
 const PERIOD_MS = 2000;
 const MOST_LINES = 1000;
 const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
-const GOOD = ["ready"];
+const GOOD = ["ready", "at zero"];
 const BAD = ["failed", "stopped"];
 
 export function show(main) {
@@ -63,7 +63,7 @@ export function show(main) {
 
   function modelCommands(name, processes, hasHost) {
     const own = processes.filter((each) => each.kind !== "template");
-    const count = h("input", { type: "number", min: "1", max: "64", step: "1", class: "short", value: String(own.length), "aria-label": `Workers of ${name}` });
+    const count = h("input", { type: "number", min: "0", max: "64", step: "1", class: "short", value: String(own.length), "aria-label": `Workers of ${name}` });
     const does = (text, action) => h("button", { type: "button", "data-command": `${text} ${name}`, onclick: action }, text);
     const versions = [...new Set(own.map((each) => each.version))].sort((a, b) => a - b);
     const isScaled = versions.length === 1 && own.some((each) => each.scales); // all versions have as many workers
@@ -173,7 +173,7 @@ function workerTable(found, used) {
     const state = GOOD.includes(each.state) ? "good" : BAD.includes(each.state) ? "bad" : "busy";
     const error = each.last_error === null ? h("span", { class: "hint" }, "needs the token") : each.last_error && h("details", {}, h("summary", {}, each.last_error.trim().split("\n").at(-1).slice(0, 80)), h("pre", { tabindex: "0" }, each.last_error));
     return h("tr", { "data-worker": each.name }, h("th", { scope: "row" }, each.name, several.has(each.model) && ` v${each.version}`), cell("State", h("span", { class: `badge ${state}` }, each.state)),
-      cell("Since", each.since ? ago(Date.now() / 1000 - each.since) : "–"), cell("Kind", each.kind), cell("Host", each.host), cell("Process", each.pid ?? "–"),
+      cell("Since", each.since ? ago(Date.now() / 1000 - each.since) : "–"), cell("Kind", each.instances > 1 ? `${each.kind} × ${each.instances}` : each.kind), cell("Host", each.host), cell("Process", each.pid ?? "–"),
       cell("In flight", each.batches ?? "–"),
       cell("Restarts", String(each.restarts)), cell("Memory", own ? bytes(own.memory) : "–"), cell("CPU", own ? percent(own.cpu) : "–"), cell("Last error", error || "–"));
   });
