@@ -21,7 +21,7 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.pool import Infer, ServedModel, WorkerPool, Workers, WorkerStatus
 from pytriton.signature.derive import Derived
 from pytriton.signature.examples import Example
-from pytriton.signature.schema import OBJECT, RESULT, VALUES, Schema, Signature
+from pytriton.signature.schema import OBJECT, RESULT, VALUE, VALUES, Schema, Signature
 
 __all__ = ["Pipeline", "Step"]
 
@@ -174,11 +174,8 @@ class Pipeline(Workers):
         config = replace(
             config, batching=self._models[0].batching, max_batch_size=min(sizes), batcher=None, decoupled=False
         )
-        tensors = [
-            [Tensor(each.spec.shape, each.spec.dtype, name, labels=each.spec.labels) for name, each in values.items()]
-            for values in (self._inputs, self._outputs)
-        ]
-        return Derived(*tensors, config, self._signature(), steps=self._scheduled)
+        inputs, outputs = _tensors(self._inputs), _tensors(self._outputs)
+        return Derived(inputs, outputs, config, self._signature(), steps=self._scheduled)
 
     def _signature(self) -> Signature | None:
         """That of a typed function, if all steps are; None if one is not, or types of the same name differ."""
@@ -192,8 +189,8 @@ class Pipeline(Workers):
             definitions |= signature.definitions
         inputs = {name: value.schema or {} for name, value in self._inputs.items()}
         outputs = {name: value.schema or {} for name, value in self._outputs.items()}
-        form = {} if [*outputs] == [RESULT] else {"result": OBJECT}
-        return Signature(inputs, tuple(inputs), outputs, tuple(outputs), definitions=definitions, **form)
+        result = VALUE if [*outputs] == [RESULT] else OBJECT
+        return Signature(inputs, tuple(inputs), outputs, tuple(outputs), result=result, definitions=definitions)
 
     @override
     def pool(self, model: ServedModel) -> WorkerPool:
@@ -213,6 +210,10 @@ class Pipeline(Workers):
                 lines.append(f"  {maker} -->|{tensor.partition('.')[2] or tensor}| step_{number}")
         lines += [f"  step_{value.step} --> out_{name}([{name}])" for name, value in self._outputs.items()]
         return "\n".join(lines)
+
+
+def _tensors(values: Mapping[str, _Value]) -> list[Tensor]:
+    return [Tensor(each.spec.shape, each.spec.dtype, name, labels=each.spec.labels) for name, each in values.items()]
 
 
 def _check_names(step: Step, what: str, given: Mapping[str, str], specs: Mapping[str, TensorSpec]) -> None:

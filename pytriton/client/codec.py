@@ -104,6 +104,10 @@ class Codec:
             tensors.append(InputTensor(spec.name, spec.datatype, array.shape, array))
         return tensors
 
+    def has_too_many_rows(self, arrays: Mapping[str, Any]) -> bool:
+        """Whether an input has more rows than the model takes at once."""
+        return any(len(value) > self._max_batch_size for value in arrays.values() if hasattr(value, "__len__"))
+
     def split(self, arrays: Mapping[str, Any]) -> list[Arrays]:
         """Check the inputs of one request and split it into as few parts as the model's maximum batch size allows.
 

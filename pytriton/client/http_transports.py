@@ -157,10 +157,15 @@ class BlockingConnection:
             self._socket.settimeout(_left_s(deadline))
             self._socket.sendall(part)
         while True:
-            while check is not None and not self._readable.poll(min(CHECK_S, _left_s(deadline) or CHECK_S) * 1000):
+            left_s = _left_s(deadline)
+            self._socket.settimeout(left_s if check is None else min(CHECK_S, left_s or CHECK_S))
+            try:
+                data = self._socket.recv(_RECEIVED_BYTES)
+            except TimeoutError:
+                if check is None:
+                    raise
                 check()
-            self._socket.settimeout(_left_s(deadline))
-            data = self._socket.recv(_RECEIVED_BYTES)
+                continue
             if not data:
                 raise ConnectionError("the server closed the connection")
             if responses := self._reader.feed(data):

@@ -134,8 +134,8 @@ class ModelSession:
                 "or AsyncioDecoupledModelClient"
             )
         arrays = request.named_inputs or codec.by_name(request.inputs)
-        if request.options.split_batches and not request.sample and len(parts := codec.split(arrays)) > 1:
-            return (yield from self._infer_parts(codec, parts, request))
+        if request.options.split_batches and not request.sample and codec.has_too_many_rows(arrays):
+            return (yield from self._infer_parts(codec, codec.split(arrays), request))
         return (yield from self._infer_one(codec, arrays, request))
 
     def load_model(self, config: str | None, files: Mapping[str, bytes] | None) -> Conversation[None]:

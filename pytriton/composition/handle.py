@@ -7,10 +7,10 @@ import copy
 import math
 import re
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -184,11 +184,15 @@ class _Request:
 
     def answer(self) -> Any:
         """Wait for the result; of models that stream, it is an iterator."""
-        with self._handle.connections.borrowed(self._check) as transport:
-            try:
-                result = drive(self._conversation(), transport)
-            except PyTritonClientError as error:
-                raise self._failure(error) from error
+        connections = self._handle.connections
+        transport = connections.take()
+        transport.check = None if self._origin is None else self._check
+        try:
+            result = drive(self._conversation(), transport)
+        except PyTritonClientError as error:
+            raise self._failure(error) from error
+        finally:
+            connections.give_back(transport)
         return self._values(result) if isinstance(result, _Stream) else result
 
     async def answer_async(self) -> Any:
@@ -215,16 +219,17 @@ class _Request:
             raise self._failure(error) from error
 
     def _values(self, stream: _Stream) -> Generator[Any, None, None]:
-        with self._handle.connections.borrowed(None, streams=True) as transport:
-            responses = transport.stream(stream.call)
-            try:
-                while (response := responses.next()) is not None:
-                    self._check()
-                    yield stream.value(response)
-            except PyTritonClientError as error:
-                raise self._failure(error) from error
-            finally:
-                responses.close()
+        transport = self._handle.connections.take(streams=True)
+        responses = transport.stream(stream.call)
+        try:
+            while (response := responses.next()) is not None:
+                self._check()
+                yield stream.value(response)
+        except PyTritonClientError as error:
+            raise self._failure(error) from error
+        finally:
+            responses.close()
+            self._handle.connections.give_back(transport, streams=True)
 
     async def _begin(self) -> Any:
         try:
@@ -235,9 +240,10 @@ class _Request:
     def _conversation(self) -> Conversation[Any]:
         """Send the request; returns the result, or the stream that is to be opened."""
         inputs, named_inputs, parameters = self._given
-        options, callers = self._handle.options, self._handle.caller
+        options, callers, request_id = self._handle.options, self._handle.caller, self._handle.options.request_id
         if self._origin is not None:
             options, callers = self._inherited(self._origin, options), self._path(self._origin)
+            request_id = request_id or self._origin.request_id
         session = self._handle.connections.session
         codec = yield from session.start()
         takes_values = self._takes_values and codec.takes_values
@@ -245,9 +251,9 @@ class _Request:
         given = {**(parameters or {}), CALLERS_PARAMETER: callers}
         if codec.decoupled:
             options = replace(options, split_batches=False)
-            request = InferRequest(inputs, named_inputs, given, None, sample, options)
+            request = InferRequest(inputs, named_inputs, given, None, sample, options, request_id)
             return _Stream(*(yield from session.stream(request)), takes_values)
-        request = InferRequest(inputs, named_inputs, given, None, sample, options)
+        request = InferRequest(inputs, named_inputs, given, None, sample, options, request_id)
         return (yield from (session.call if takes_values else session.infer)(request))
 
     def _inherited(self, origin: Origin, options: RequestOptions) -> RequestOptions:
@@ -260,8 +266,6 @@ class _Request:
             inherited["inference_timeout_s"] = min(left_s, options.inference_timeout_s or left_s)
         if origin.priority and not options.priority:
             inherited["priority"] = origin.priority
-        if origin.request_id and options.request_id is None:
-            inherited["request_id"] = origin.request_id
         return replace(options, **inherited) if inherited else options
 
     def _path(self, origin: Origin) -> str:
@@ -357,24 +361,17 @@ class Connections:
             model_ready=False,
         )
 
-    @contextmanager
-    def borrowed(self, check: Callable[[], None] | None, *, streams: bool = False) -> Iterator[Any]:
-        """A transport for this thread.
-
-        Args:
-            check: Called several times a second while a response is waited for.
-        """
-        idle = self._idle[streams]
+    def take(self, *, streams: bool = False) -> Any:
+        """A transport for this thread, until :meth:`give_back`."""
         try:
-            transport = idle.pop()
+            return self._idle[streams].pop()
         except IndexError:
-            transport = self._connected().transport(streams=streams)
-        transport.check = check
-        try:
-            yield transport
-        finally:
-            transport.check = None
-            idle.append(transport)
+            return self._connected().transport(streams=streams)
+
+    def give_back(self, transport: Any, *, streams: bool = False) -> None:
+        """End the use of a transport."""
+        transport.check = None
+        self._idle[streams].append(transport)
 
     def of_loops(self, *, streams: bool = False) -> Any:
         """The transport for event loops."""
