@@ -7,10 +7,11 @@ import copy
 import math
 import re
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
+from pytriton.client.http_transports import CHECK_S
 from pytriton.client.session import ModelSession
 from pytriton.client.sync import drive
 from pytriton.client.threads import LoopThread
@@ -39,7 +41,7 @@ __all__ = ["ModelCallError", "ModelHandle"]
 MOST_CALLERS = 16
 MOST_IN_MAP = 64
 PREPARE_S = 60.0
-CHECK_S = 0.1
+DOUBT_S = 1.0
 STATUS = re.compile(r"^\[[^]]*\] ")  # with which a client's message may begin
 WITH_PARTS = RequestOptions(split_batches=True)
 
@@ -219,17 +221,17 @@ class _Request:
             raise self._failure(error) from error
 
     def _values(self, stream: _Stream) -> Generator[Any, None, None]:
-        transport = self._handle.connections.take(streams=True)
-        responses = transport.stream(stream.call)
+        connections = self._handle.connections
+        transport = connections.take(streams=True)
         try:
-            while (response := responses.next()) is not None:
-                self._check()
-                yield stream.value(response)
+            with closing(transport.stream(stream.call)) as responses:
+                while (response := responses.next()) is not None:
+                    self._check()
+                    yield stream.value(response)
         except PyTritonClientError as error:
             raise self._failure(error) from error
         finally:
-            responses.close()
-            self._handle.connections.give_back(transport, streams=True)
+            connections.give_back(transport, streams=True)
 
     async def _begin(self) -> Any:
         try:
@@ -291,14 +293,14 @@ class _Request:
     def _failure(self, error: PyTritonClientError) -> PyTritonClientError | ModelCallError:
         """What to raise for an error of the client."""
         if isinstance(error, PyTritonClientValueError):
-            self._handle.connections.forget_model()  # which may be another one by now
+            self._handle.connections.doubt_model()
             return error
         code = getattr(error, "code", None)
         if code is None:
             unavailable = isinstance(error, (PyTritonClientTimeoutError, PyTritonClientConnectionError))
             code = ErrorCode.UNAVAILABLE if unavailable else ErrorCode.INTERNAL
-        if code in (ErrorCode.INVALID_ARG, ErrorCode.NOT_FOUND, ErrorCode.UNAVAILABLE):
-            self._handle.connections.forget_model()
+        if code in (ErrorCode.INVALID_ARG, ErrorCode.NOT_FOUND):
+            self._handle.connections.doubt_model()
         return self._error(STATUS.sub("", error.message), code)
 
     def _error(self, text: str, code: ErrorCode = ErrorCode.INTERNAL) -> ModelCallError:
@@ -343,16 +345,22 @@ class Connections:
         self._connector = connector
         self._idle: dict[bool, list[Any]] = {False: [], True: []}
         self._of_loops: dict[bool, Any] = {}
-        self.forget_model()
+        self._doubted_at = -math.inf
+        self.session = self._new_session()
 
     def __del__(self) -> None:
         for transports in self._idle.values():
             for transport in transports:
                 transport.close()
 
-    def forget_model(self) -> None:
-        """Ask the server for the model's configuration at the next call."""
-        self.session = ModelSession(
+    def doubt_model(self) -> None:
+        """Ask for the model's configuration again at the next call, at most once a second: it may be another model."""
+        now = time.monotonic()
+        if now - self._doubted_at > DOUBT_S:
+            self._doubted_at, self.session = now, self._new_session()
+
+    def _new_session(self) -> ModelSession:
+        return ModelSession(
             self._model,
             None,
             init_timeout_s=PREPARE_S,
