@@ -203,7 +203,6 @@ def test_a_pipeline_cannot_get_another_callable(triton, piped):
         (Pipeline("shout", outputs=["loud"]), "makes 'loud'"),
         (Pipeline(Step("shout", outputs={"result": "text"})), "is an input and an output"),
     ],
-    ids=str,
 )
 def test_what_does_not_fit_is_refused_at_bind(triton, pipeline, match):
     with pytest.raises(PyTritonValidationError, match=match):
