@@ -74,7 +74,7 @@ def use(url: str, work: Callable[[Client], Awaitable[Any]], token: str = "root")
     async def main() -> Any:
         headers = {"Authorization": f"Bearer {token}"}
         async with (
-            httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+            httpx2.AsyncClient(headers=headers, trust_env=False, timeout=DEADLINE_S) as http,
             Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client,
         ):
             return await asyncio.wait_for(work(client), DEADLINE_S)
