@@ -535,7 +535,7 @@ def test_figures_move_under_load(visit, triton):
     with httpx.Client(trust_env=False, timeout=DEADLINE_S) as client:
         assert client.post(f"{visit.url}/predict/lists", json={"words": 1}).status_code == 422
         visit.page.locator("tr[data-model=lists] [data-figure='Refused/s'].bad").wait_for()
-        assert visit.page.locator("[data-tile='Refused/s']").get_attribute("title").startswith("422: ")
+        assert "422: " in visit.page.locator("[data-tile='Refused/s']").get_attribute("title")
         rate = row.locator("[data-figure='Requests/s']")
         for _ in range(600):
             client.post(f"{visit.url}/predict/lists", json={"words": ["a"], "numbers": [1]}).raise_for_status()
