@@ -124,8 +124,8 @@ def test_no_request_is_lost_while_workers_end_and_start(bind, traffic, triton, s
         try:
             for _ in range(5):
                 before = len(seen)
-                triton.scale(model, 0)
-                wait_for(lambda: len(seen) > before, "another worker")  # noqa: B023
+                # A worker that is only starting is left to the request for which it starts.
+                wait_for(lambda: triton.scale(model, 0) or len(seen) > before, "another worker")  # noqa: B023
         finally:
             stop.set()
         assert [each.result() for each in calls] == [None, None]
