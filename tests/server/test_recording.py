@@ -33,7 +33,7 @@ from tests.server.worker_factories import doubling
 from tests.unit.generators import count_up, count_up_async
 
 TOKEN = "t0p-token"
-REQUESTS = 20_000
+REQUESTS = 5_000
 
 
 @batch
@@ -160,6 +160,7 @@ def test_a_sequence_keeps_its_order(triton, bind, traffic, path):
         assert replayed(path, traffic.url).is_same
 
 
+@pytest.mark.timeout(400)
 def test_differences_are_found_exactly_where_a_changed_model_was_planted(triton, bind, traffic, path):
     model = bind(double, max_batch_size=64)
     planted = set(np.random.default_rng(5).choice(REQUESTS, 37, replace=False).tolist())
@@ -344,6 +345,8 @@ def served(tmp_path):
             command.kill()
 
 
+@pytest.mark.either_proxy
+@pytest.mark.timeout(400)
 def test_a_running_server_is_recorded_and_replayed_from_the_command_line(served, tmp_path):
     _, recordings, url, app = served
     path = recordings / "day.ptr"
