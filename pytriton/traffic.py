@@ -130,8 +130,8 @@ class _Passing(OwnForm):
         self._decoupled = decoupled
 
     @override
-    def derived(self, config: Any) -> Any:
-        raise NotImplementedError
+    def derived(self, config: Any) -> Derived:
+        return self._router.derive("", 1, config, ())
 
     @override
     def served(self) -> Callable[..., Any]:

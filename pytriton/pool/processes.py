@@ -425,8 +425,9 @@ class ProcessWorkerPool(WorkerPool):
         )
 
     def _connector(self) -> Connector | None:
-        connector = self.model.context.connector
-        return None if connector is None else connector().for_processes()
+        connect = self.model.context.connector
+        connector = None if connect is None else connect()
+        return None if connector is None else connector.for_processes()
 
     @override
     def rebind(self, infer: Infer) -> None:
