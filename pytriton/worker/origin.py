@@ -7,12 +7,28 @@ import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytriton.constants import CALLERS_PARAMETER
 from pytriton.wire.frames import Frame
 
 __all__ = ["Origin", "current_origin"]
+
+
+class _Inherited(NamedTuple):
+    callers: Sequence[str] = ()
+    request_id: str | None = None
+    priority: int = 0
+    deadline: float | None = None  # in time.monotonic() seconds, of the last request that is waited for
+
+
+NOTHING = _Inherited()
+
+
+def _parameters(details: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    """The values of a parameter in all requests that have it."""
+    found = (entry.get("parameters", {}) for entry in details)
+    return [parameters[name] for parameters in found if name in parameters]
 
 
 class Origin:
@@ -28,39 +44,40 @@ class Origin:
         self._cancellation = frame.cancellation
 
     @cached_property
-    def _details(self) -> Sequence[Mapping[str, Any]]:
-        """What each request says beside its tensors; without those that say nothing."""
-        return [*json.loads(self._metadata).values()] if self._metadata else []
+    def _inherited(self) -> _Inherited:
+        """What the metadata of the batch say beside the tensors of its requests."""
+        if not self._metadata:
+            return NOTHING
+        details = [*json.loads(self._metadata).values()]
+        paths = _parameters(details, CALLERS_PARAMETER)
+        levels = [level for level in _parameters(details, "priority") if isinstance(level, int) and level > 0]
+        deadlines = [entry["deadline"] for entry in details if "deadline" in entry]
+        return _Inherited(
+            callers=tuple(dict.fromkeys(name for path in paths for name in str(path).split())),
+            request_id=details[0].get("id") if details and self._requests == 1 else None,
+            priority=min(levels, default=0),
+            deadline=max(deadlines) if len(deadlines) == self._requests else None,
+        )
 
-    def _parameters(self, name: str) -> list[Any]:
-        """The values of a parameter in all requests that have it."""
-        found = (entry.get("parameters", {}) for entry in self._details)
-        return [parameters[name] for parameters in found if name in parameters]
-
-    @cached_property
-    def callers(self) -> list[str]:
+    @property
+    def callers(self) -> Sequence[str]:
         """The models that wait for the requests, the first caller first; of merged requests, those of each."""
-        paths = self._parameters(CALLERS_PARAMETER)
-        return list(dict.fromkeys(name for path in paths for name in str(path).split()))
+        return self._inherited.callers
 
-    @cached_property
+    @property
     def request_id(self) -> str | None:
         """That of the only request, if it has one."""
-        return self._details[0].get("id") if self._requests == 1 and self._details else None
+        return self._inherited.request_id
 
-    @cached_property
+    @property
     def priority(self) -> int:
         """The highest of the requests, which is the lowest number; 0 if none has one."""
-        return min((level for level in self._parameters("priority") if isinstance(level, int) and level > 0), default=0)
-
-    @cached_property
-    def _deadline(self) -> float | None:
-        deadlines = [entry["deadline"] for entry in self._details if "deadline" in entry]
-        return max(deadlines) if len(deadlines) == self._requests else None
+        return self._inherited.priority
 
     def left_s(self) -> float | None:
         """Seconds until no client waits any more, at least 0; None if one waits without a limit."""
-        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        deadline = self._inherited.deadline
+        return None if deadline is None else max(0.0, deadline - time.monotonic())
 
     def is_cancelled(self) -> bool:
         """Whether no client waits for any of the requests."""

@@ -1,0 +1,224 @@
+"""One call of a model by a callable: a conversation with the server, made for the requests of an origin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from contextlib import aclosing, closing
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pytriton.client.aio import drive_async
+from pytriton.client.arguments import InferRequest, Parameters, RequestOptions
+from pytriton.client.codec import Codec
+from pytriton.client.conversations import Call, Conversation
+from pytriton.client.exceptions import (
+    PyTritonClientConnectionError,
+    PyTritonClientError,
+    PyTritonClientTimeoutError,
+    PyTritonClientValueError,
+)
+from pytriton.client.sync import drive
+from pytriton.composition.connections import Connections
+from pytriton.constants import CALLERS_PARAMETER
+from pytriton.exceptions import ErrorCode, PyTritonInvalidOperationError, PyTritonRequestError
+from pytriton.worker.origin import Origin
+
+__all__ = ["AsyncAnswer", "ModelCall", "ModelCallError", "Route"]
+
+MOST_CALLERS = 16
+STATUS = re.compile(r"^\[[^]]*\] ")  # with which a client's message may begin
+
+
+class ModelCallError(PyTritonRequestError):
+    """A model that a callable has called failed, refused the request, or did not answer in time.
+
+    A callable that does not catch it fails its own request with the same message and code.
+
+    Attributes:
+        code: That of the called model; UNAVAILABLE if the time was over, and CANCELLED if no client waits any more.
+    """
+
+
+class Route(NamedTuple):
+    """From the model whose callable calls to the model that is called.
+
+    Attributes:
+        options: Of the requests.
+    """
+
+    caller: str
+    model: str
+    connections: Connections
+    options: RequestOptions
+
+
+class ModelCall:
+    """One call of a model, for the requests of an origin.
+
+    Args:
+        takes_values: Whether a typed function gets and returns values; else all models exchange arrays, with a row axis
+            if the model has one.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        inputs: Sequence[Any],
+        named_inputs: Mapping[str, Any],
+        parameters: Parameters,
+        origin: Origin | None,
+        takes_values: bool,
+    ) -> None:
+        self._route = route
+        self._given = inputs, named_inputs, parameters
+        self._origin = origin
+        self._takes_values = takes_values
+
+    def answer(self) -> Any:
+        """Wait for the result; of models that stream, it is an iterator."""
+        connections = self._route.connections
+        transport = connections.take()
+        transport.check = None if self._origin is None else self._check
+        try:
+            result = drive(self._conversation(), transport)
+        except PyTritonClientError as error:
+            raise self._failure(error) from error
+        finally:
+            connections.give_back(transport)
+        return self._values(result) if isinstance(result, _Stream) else result
+
+    async def answer_async(self) -> Any:
+        """The result of a model that answers once."""
+        result = await self._begin()
+        if isinstance(result, _Stream):
+            raise PyTritonInvalidOperationError(
+                f"model {self._route.model!r} streams its answer: iterate over the result of the call, in coroutines "
+                "with 'async for'"
+            )
+        return result
+
+    async def stream_async(self) -> AsyncGenerator[Any, None]:
+        """The values of a model that streams."""
+        stream = await self._begin()
+        if not isinstance(stream, _Stream):
+            raise PyTritonInvalidOperationError(f"model {self._route.model!r} answers once: await the call")
+        transport = self._route.connections.of_loops(streams=True)
+        try:
+            async with aclosing(transport.stream(stream.call)) as responses:
+                async for response in responses:
+                    yield stream.value(response)
+        except PyTritonClientError as error:
+            raise self._failure(error) from error
+
+    def _values(self, stream: _Stream) -> Generator[Any, None, None]:
+        connections = self._route.connections
+        transport = connections.take(streams=True)
+        try:
+            with closing(transport.stream(stream.call)) as responses:
+                while (response := responses.next()) is not None:
+                    self._check()
+                    yield stream.value(response)
+        except PyTritonClientError as error:
+            raise self._failure(error) from error
+        finally:
+            connections.give_back(transport, streams=True)
+
+    async def _begin(self) -> Any:
+        try:
+            return await drive_async(self._conversation(), self._route.connections.of_loops())
+        except PyTritonClientError as error:
+            raise self._failure(error) from error
+
+    def _conversation(self) -> Conversation[Any]:
+        """Send the request; returns the result, or the stream that is to be opened."""
+        inputs, named_inputs, parameters = self._given
+        options, callers, request_id = self._route.options, self._route.caller, self._route.options.request_id
+        if self._origin is not None:
+            options, callers = self._inherited(self._origin, options), self._path(self._origin)
+            request_id = request_id or self._origin.request_id
+        session = self._route.connections.session
+        codec = yield from session.start()
+        takes_values = self._takes_values and codec.takes_values
+        sample = takes_values or not codec.batching
+        given = {**(parameters or {}), CALLERS_PARAMETER: callers}
+        if codec.decoupled:
+            options = replace(options, split_batches=False)
+            request = InferRequest(inputs, named_inputs, given, None, sample, options, request_id)
+            return _Stream(*(yield from session.stream(request)), takes_values)
+        request = InferRequest(inputs, named_inputs, given, None, sample, options, request_id)
+        return (yield from (session.call if takes_values else session.infer)(request))
+
+    def _inherited(self, origin: Origin, options: RequestOptions) -> RequestOptions:
+        """The options of a request that is made for others."""
+        inherited: dict[str, Any] = {}
+        if (left_s := origin.left_s()) is not None:
+            if not left_s:
+                raise self._error("no time is left for the call", ErrorCode.UNAVAILABLE)
+            inherited["server_timeout_s"] = min(left_s, options.server_timeout_s or left_s)
+            inherited["inference_timeout_s"] = min(left_s, options.inference_timeout_s or left_s)
+        if origin.priority and not options.priority:
+            inherited["priority"] = origin.priority
+        return replace(options, **inherited) if inherited else options
+
+    def _path(self, origin: Origin) -> str:
+        """The models that wait for the request."""
+        caller, callee = self._route.caller, self._route.model
+        path = [name for name in origin.callers if name != caller] + [caller]
+        if callee in path:
+            cycle = " → ".join([*path[path.index(callee) :], callee])
+            raise self._error(
+                f"it waits for this call itself ({cycle}), so that none of its instances might be left to answer; make "
+                "a function, or a model, of what both need",
+                ErrorCode.INTERNAL,
+            )
+        if len(path) > MOST_CALLERS:
+            raise self._error(f"more than {MOST_CALLERS} models wait for each other: {' → '.join(path)}")
+        return " ".join(path)
+
+    def _check(self) -> None:
+        """Called while a response is waited for."""
+        if self._origin is not None and self._origin.is_cancelled():
+            raise self._error("no client waits for the answer any more", ErrorCode.CANCELLED)
+
+    def _failure(self, error: PyTritonClientError) -> PyTritonClientError | ModelCallError:
+        """What to raise for an error of the client."""
+        if isinstance(error, PyTritonClientValueError):
+            self._route.connections.doubt_model()
+            return error
+        code = getattr(error, "code", None)
+        if code is None:
+            unavailable = isinstance(error, (PyTritonClientTimeoutError, PyTritonClientConnectionError))
+            code = ErrorCode.UNAVAILABLE if unavailable else ErrorCode.INTERNAL
+        if code in (ErrorCode.INVALID_ARG, ErrorCode.NOT_FOUND):
+            self._route.connections.doubt_model()
+        return self._error(STATUS.sub("", error.message), code)
+
+    def _error(self, text: str, code: ErrorCode = ErrorCode.INTERNAL) -> ModelCallError:
+        return ModelCallError(f"model {self._route.model!r}, called by {self._route.caller!r}: {text}", code)
+
+
+class _Stream(NamedTuple):
+    """A stream that is to be opened."""
+
+    codec: Codec
+    call: Call
+    takes_values: bool
+
+    def value(self, response: Any) -> Any:
+        """What a response stands for."""
+        outputs = self.codec.decode(response, sample=self.takes_values)
+        return self.codec.result(outputs) if self.takes_values else outputs
+
+
+class AsyncAnswer:
+    """What a call in a coroutine returns."""
+
+    def __init__(self, call: ModelCall) -> None:
+        self._call = call
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._call.answer_async().__await__()
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._call.stream_async()
