@@ -59,6 +59,7 @@ class ModelStatus:
         state: READY, LOADING, UNLOADING or UNAVAILABLE; empty if the server refuses to say.
         statistics: None if the server refuses to say, or has none.
         workers: Their states, in words; empty if there is no app at the URL that tells them, or it refuses.
+        reasons: Why most batches leave the queue, in words; empty likewise, and for models whose batches Triton makes.
     """
 
     name: str
@@ -66,6 +67,7 @@ class ModelStatus:
     state: str
     statistics: ModelStatistics | None
     workers: str = ""
+    reasons: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,32 +105,50 @@ def ask_server(url: str, access_token: str | None, tls: Tls | None, timeout_s: f
     headers = {} if access_token is None else create_auth_headers(access_token, server.scheme)
     with closing(open_transport(server, headers, tls)) as transport:
         status = _StatusQuery(server, transport, access_token is not None, timeout_s).status()
-    workers = _ask_workers(server, headers, tls, timeout_s) if status.live else {}
+    workers = _workers(_ask_app(server, headers, tls, timeout_s, "workers")) if status.live else {}
+    reasons = _reasons(_ask_app(server, headers, tls, timeout_s, "batches")) if workers else {}
     models = status.models and [
-        replace(model, workers=workers.get((model.name, model.version), "")) for model in status.models
+        replace(model, workers=workers.get((model.name, model.version), ""), reasons=reasons.get(model.name, ""))
+        for model in status.models
     ]
     return replace(status, models=models)
 
 
-def _ask_workers(
-    server: TritonUrl, headers: dict[str, str], tls: Tls | None, timeout_s: float
-) -> dict[tuple[str, str], str]:
-    """What the app, which may be at the same port, tells of the workers of models, by name and version."""
+def _ask_app(server: TritonUrl, headers: dict[str, str], tls: Tls | None, timeout_s: float, page: str) -> Any:
+    """What a page of the app, which may be at the same port, shows; None if there is no app, or it refuses."""
     if server.scheme != "http" or server.socket:
-        return {}
+        return None
     scheme = "http" if tls is None else "https"
-    url = f"{scheme}://{server.hostname}:{server.port}{server.path}/pages/workers"
-    handlers = [urllib.request.ProxyHandler({})]
+    url = f"{scheme}://{server.hostname}:{server.port}{server.path}/pages/{page}"
+    secure = [] if tls is None else [urllib.request.HTTPSHandler(context=tls.context())]
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), *secure)
+    with (
+        suppress(OSError, ValueError),
+        opener.open(urllib.request.Request(url, headers=headers), timeout=timeout_s) as answer,
+    ):
+        return json.load(answer)
+    return None
+
+
+def _workers(page: Any) -> dict[tuple[str, str], str]:
+    """The states of the workers of models, by name and version."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    with suppress(OSError, ValueError, KeyError, TypeError):  # there is no app, or it refuses
-        secure = [] if tls is None else [urllib.request.HTTPSHandler(context=tls.context())]
-        opener = urllib.request.build_opener(*handlers, *secure)
-        with opener.open(urllib.request.Request(url, headers=headers), timeout=timeout_s) as answer:
-            for worker in json.load(answer)["workers"] or ():
-                if worker["kind"] != "template":
-                    found[worker["model"], str(worker["version"])].append(worker)
+    with suppress(KeyError, TypeError):  # another program answers
+        for worker in page["workers"] or ():
+            if worker["kind"] != "template":
+                found[worker["model"], str(worker["version"])].append(worker)
         return {key: _workers_text(workers) for key, workers in found.items()}
     return {}
+
+
+def _reasons(page: Any) -> dict[str, str]:
+    """Why most batches of models leave, such as ``worker idle 72 %``, by name."""
+    texts = {}
+    with suppress(AttributeError, KeyError, TypeError, ValueError):
+        for model, counts in page["reasons"].items():
+            reason = max(counts, key=counts.get)
+            texts[model] = f"{reason.replace('_', ' ')} {counts[reason] / sum(counts.values()):.0%}"
+    return texts
 
 
 def _workers_text(workers: Sequence[dict[str, Any]]) -> str:
@@ -263,13 +283,14 @@ def _table(models: Sequence[ModelStatus], now: datetime) -> Table:
     for name in COLUMNS:
         table.add_column(f"{name} ms", justify="right")
     table.add_column("last", justify="right", no_wrap=True)
-    has_workers = any(model.workers for model in models)
-    if has_workers:
-        table.add_column("workers", no_wrap=True)
+    told = {"batches leave": "reasons", "workers": "workers"}
+    told = {name: member for name, member in told.items() if any(getattr(model, member) for model in models)}
+    for name in told:
+        table.add_column(name, no_wrap=True)
     for model in models:
         state = Text(model.state or UNKNOWN, style=STYLES.get(model.state, ""))
-        workers = [model.workers or UNKNOWN] if has_workers else []
-        table.add_row(model.name, model.version, state, *_cells(model, now), *workers)
+        extra = [getattr(model, member) or UNKNOWN for member in told.values()]
+        table.add_row(model.name, model.version, state, *_cells(model, now), *extra)
     return table
 
 

@@ -99,7 +99,7 @@ def test_it_can_be_watched_until_a_signal(protected, tmp_path):
         command.kill()
 
 
-def test_a_model_at_zero_is_shown_where_the_app_is(free_config):
+def test_workers_and_why_batches_leave_are_shown_where_the_app_is(free_config):
     pytest.importorskip("starlette")
     from tests.server.rest.apps import app_config
 
@@ -112,6 +112,12 @@ def test_a_model_at_zero_is_shown_where_the_app_is(free_config):
         url = address(free_config, "http")
         assert "2 ready" in run("status", url, PYTRITON_ACCESS_TOKEN=TOKEN).stdout
         assert "2 ready" not in run("status", url).stdout
+        with ModelClient(url, "idle") as client:
+            client.infer_batch(filled(1))
+        wait_for(
+            lambda: "worker idle 100%" in run("status", url, PYTRITON_ACCESS_TOKEN=TOKEN).stdout,
+            "the batch to be counted",
+        )
         own.scale("idle", 0)
         wait_for(lambda: own.worker_status("idle")[0].state == "at zero", "it to be at zero")
         assert "at zero for" in run("status", url, PYTRITON_ACCESS_TOKEN=TOKEN).stdout

@@ -69,6 +69,10 @@ class Live:
         found = self._sampler.queues.reasons.get(model, {})
         return {reason: found[reason] for reason in sorted(found, key=lambda each: -found[each]) if found[reason]}
 
+    def all_reasons(self) -> dict[str, dict[str, int]]:
+        """Those of each model that has some."""
+        return {model: reasons for model in self._sampler.queues.reasons if (reasons := self.reasons(model))}
+
     def learned(self, model: str) -> list[tuple[int, float]]:
         """Seconds that batches of so many rows take, ascending, as its latency target has learned."""
         return sorted(self._sampler.queues.learned.get(model, {}).items())

@@ -182,7 +182,9 @@ class Pages:
         return ""
 
     async def _batches(self, request: Request) -> Response:
-        model = request.query_params.get("model", "")
+        model = request.query_params.get("model")
+        if model is None:
+            return _json({"reasons": self._live.all_reasons()})
         sizes = self._live.batches(model)
         return _json(
             {

@@ -109,6 +109,8 @@ def test_batches_and_the_last_requests_of_a_model_are_told(app):
     app.run(watch)
     found = app.get("/pages/batches?model=shout", headers=token_of(app)).json()
     assert found["sizes"][0]["rows"] == 1
+    reasons = app.get("/pages/batches", headers=token_of(app)).json()["reasons"]
+    assert reasons.get("shout", {}).keys() == found["reasons"].keys()
     assert {each["status"] for each in found["requests"]} == {200}
     assert app.get("/pages/batches?model=other", headers=token_of(app)).json() == {
         "sizes": [],
