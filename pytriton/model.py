@@ -15,7 +15,7 @@ from pytriton.model_config import DirectStrategy, InstanceGroup, Recording, Sequ
 from pytriton.model_config.model_config import VersionPolicy
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.validation import check_batcher_of_proxy, groups_of_callables
-from pytriton.pool.pool import Infer, ServedModel, Workers, WorkerStatus
+from pytriton.pool.pool import Infer, ServedModel, Traffic, Workers, WorkerStatus
 from pytriton.server.repository import remove_model, write_model
 from pytriton.worker.recording import RecordingStatus
 
@@ -214,6 +214,11 @@ class Model:
     def restart_workers(self) -> None:
         """As :meth:`WorkerPool.restart`."""
         self._pool.restart()
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """Of a model that passes its requests on; else None."""
+        return self._pool.traffic
 
     def start_recording(self, recording: Recording) -> None:
         """As :meth:`Observation.start_recording`."""

@@ -32,7 +32,7 @@ OURS = get_logger("pytriton")
 MOST_RECORDS = 2000
 MOST_CHARACTERS = 4000  # of a record
 CODE_BYTES = 32
-COMMANDS = ("scale", "restart", "unload", "serve", "record")
+COMMANDS = ("scale", "restart", "unload", "serve", "record", "weigh")
 RECORDINGS_VARIABLE = "PYTRITON_RECORDINGS"
 RECORDING_FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}\.ptr")
 
@@ -126,6 +126,11 @@ def _recording_of(given: Any) -> Recording:
     return Recording(**{**given, "path": folder / path})
 
 
+def _traffic_of(model: Model) -> dict[str, Any]:
+    traffic = model.traffic
+    return {} if traffic is None else {"weights": dict(traffic.weights), "counts": traffic.counted()}
+
+
 class Console:
     """Answers the questions of the pages, and carries out the commands.
 
@@ -159,6 +164,7 @@ class Console:
             "unlock": self._unlock,
             "serve": lambda model, version: serve_versions(model, None if version is None else [version]),
             "record": self._record,
+            "weigh": self._weigh,
         }
         self._scale_model = scale
         self._commanding = threading.Lock()
@@ -181,7 +187,7 @@ class Console:
             arguments: ``after`` of ``log``; ``code`` of ``unlock``; ``model`` of a command, ``count`` of ``scale``,
                 ``version`` of ``serve``, which is None for the versions that the program says; ``action`` of
                 ``record``, which is ``start``, ``stop`` or ``status``, its ``version``, which may be None, and its
-                ``recording``, which has the arguments of :class:`Recording`.
+                ``recording``, which has the arguments of :class:`Recording`; ``weights`` of ``weigh``, by model.
 
         Returns:
             What is JSON; None for a command but ``record``.
@@ -212,9 +218,12 @@ class Console:
         return found
 
     def workers(self) -> list[dict[str, Any]]:
-        """The workers of all models: the fields of :class:`pytriton.pool.pool.WorkerStatus`, and ``scales``."""
+        """The workers of all models: the fields of :class:`pytriton.pool.pool.WorkerStatus`, and ``scales``.
+
+        Those of models that pass requests on have ``weights`` and ``counts``.
+        """
         return [
-            {"scales": model.can_scale(), **asdict(status)}
+            {"scales": model.can_scale(), **_traffic_of(model), **asdict(status)}
             for model in self._models
             for status in model.worker_statuses()
         ]
@@ -259,6 +268,13 @@ class Console:
             recorded.start_recording(_recording_of(recording))
         status = recorded.stop_recording() if action == "stop" else recorded.recording_status()
         return {"recording": None if status is None else asdict(status)}
+
+    def _weigh(self, model: str, weights: Any) -> None:
+        splits = [each.traffic for each in self._bound(model) if each.traffic is not None and each.traffic.weights]
+        if not splits:
+            raise PyTritonInvalidOperationError(f"model {model!r} has no weights; bind a pytriton.Split")
+        for each in splits:
+            each.weights = weights
 
     def _bound(self, model: str) -> list[Model]:
         found = [each for each in self._models if each.name == model]

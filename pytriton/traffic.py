@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.composition.handle import ModelHandle
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.introspection import override
 from pytriton.logs import get_logger
 from pytriton.model_config import ModelConfig, Tensor
@@ -52,9 +52,27 @@ class Router(Workers):
 
     Attributes:
         targets: Their names; all have the same tensors.
+        counts: Of requests.
     """
 
     targets: tuple[str, ...]
+
+    def __init__(self, targets: Sequence[str]) -> None:
+        self.targets = tuple(targets)
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """As :attr:`Traffic.weights`."""
+        return {}
+
+    @weights.setter
+    def weights(self, weights: Mapping[str, float]) -> None:
+        raise PyTritonInvalidOperationError(f"{type(self).__name__} has no weights")
+
+    def counted(self) -> dict[str, int]:
+        """As :meth:`Traffic.counted`."""
+        return dict(self.counts)
 
     @override
     def instance_count(self) -> int:
@@ -95,7 +113,7 @@ class Router(Workers):
         name, connector = model.config.model_name, model.context.connector
         handles = {target: ModelHandle(target, name, connector, is_async=True) for target in self.targets}
         pool = ThreadWorkerPool([_Passing(self, handles, model.config.decoupled)], model)
-        pool.callees = frozenset(self.targets)
+        pool.callees, pool.traffic = frozenset(self.targets), self
         return pool
 
     @abstractmethod
@@ -145,14 +163,17 @@ class _Passing(OwnForm):
         return [*await asyncio.gather(*map(self._pass_on, requests), return_exceptions=True)]
 
     async def _pass_on(self, request: Request) -> Outputs:
-        outputs: Outputs = await self._handles[self._router.target_of(request)].pass_on(request)
+        outputs: Outputs = await self._target(request).pass_on(request)
         self._router.answered(request, outputs, self._handles)
         return outputs
 
     async def _stream(self, requests: Sequence[Request]) -> AsyncGenerator[list[Outputs], None]:
         (request,) = requests  # there is no batcher
-        async for outputs in self._handles[self._router.target_of(request)].pass_on(request):
+        async for outputs in self._target(request).pass_on(request):
             yield [outputs]
+
+    def _target(self, request: Request) -> ModelHandle:
+        return self._handles[self._router.target_of(request)]
 
 
 class Split(Router):
@@ -164,26 +185,30 @@ class Split(Router):
             requests with the same value go to the same model, as long as the weights stay. Those without it, and all
             without ``by``, go by chance.
 
+    Attributes:
+        counts: How many requests went to each model.
+
     Raises:
         PyTritonBadParameterError: A weight is negative or no number, or all are 0.
     """
 
     def __init__(self, weights: Mapping[str, float], *, by: str | None = None) -> None:
-        self.targets = tuple(weights)
+        super().__init__(tuple(weights))
         self.by = by
         self.weights = weights
 
     @property
+    @override
     def weights(self) -> dict[str, float]:
         """The share of each model; assign others of the same models at any time, from any thread."""
         return dict(self._weights)
 
     @weights.setter
     def weights(self, weights: Mapping[str, float]) -> None:
-        if {*weights} != {*self.targets}:
+        if not isinstance(weights, Mapping) or {*weights} != {*self.targets}:
             raise PyTritonBadParameterError(
-                f"Split has models {', '.join(self.targets)}, and got weights of {', '.join(weights) or 'none'}; give "
-                "each a weight, which may be 0"
+                f"Split has models {', '.join(self.targets)}, and got weights {weights!r:.200}; give each a weight, "
+                "which may be 0"
             )
         for name, weight in weights.items():
             if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
@@ -197,11 +222,13 @@ class Split(Router):
         key = None if self.by is None else request.parameters.get(self.by)
         weights = self._weights
         point = (random.random() if key is None else _point(key)) * sum(weights.values())
+        last = next(name for name, weight in reversed(weights.items()) if weight)
         for name, weight in weights.items():
             point -= weight
-            if point < 0:
-                return name
-        return next(name for name, weight in reversed(weights.items()) if weight)  # rounding
+            if point < 0 or name == last:  # the sum may have been rounded up
+                break
+        self.counts[name] += 1
+        return name
 
 
 def _point(key: object) -> float:
@@ -241,9 +268,8 @@ class Shadow(Router):
     ) -> None:
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
             raise PyTritonBadParameterError(f"the share of copies is {share!r}; give a number from 0 to 1")
-        self.targets = (model, to)
+        super().__init__((model, to))
         self.share = share
-        self.counts: Counter[str] = Counter()
         self._compare = compare or (lambda one, other: _are_close(one, other, rtol, atol))
         self._copies: set[asyncio.Task[None]] = set()
 

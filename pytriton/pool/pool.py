@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -30,6 +30,7 @@ __all__ = [
     "InferFunc",
     "ServedCallable",
     "ServedModel",
+    "Traffic",
     "Worker",
     "WorkerPool",
     "WorkerStatus",
@@ -146,6 +147,20 @@ class Worker(Protocol):
         """Wait until no proxy is connected, so that no batch is in flight, or until the end; False at the timeout."""
 
 
+class Traffic(Protocol):
+    """Where a model passes its requests on to."""
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The share of each model; empty if the shares cannot change."""
+
+    @weights.setter
+    def weights(self, weights: Mapping[str, float]) -> None: ...
+
+    def counted(self) -> dict[str, int]:
+        """What became of how many requests."""
+
+
 class WorkerPool(ABC):
     """The workers of one model.
 
@@ -156,6 +171,7 @@ class WorkerPool(ABC):
         can_be_at_zero: Whether workers can end until a batch comes.
         is_seen_by_server: Whether each worker is a model instance of the server, or several.
         callees: Names of the models that its callables are known to call.
+        traffic: Of a model that passes its requests on; else None.
     """
 
     can_scale: ClassVar[bool] = False
@@ -166,6 +182,7 @@ class WorkerPool(ABC):
     def __init__(self, model: ServedModel) -> None:
         self.model = model
         self.callees: frozenset[str] = frozenset()
+        self.traffic: Traffic | None = None
 
     @property
     def instances_per_worker(self) -> int:

@@ -82,6 +82,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "unload": (),
     "serve": ("version",),
     "record": ("action", "version", "recording"),
+    "weigh": ("weights",),
 }
 REMOTE_COMMANDS = {"load": "load_model", "unload": "unload_model"}
 
@@ -282,7 +283,7 @@ def _parse_command(body: bytes) -> tuple[str, dict[str, Any]]:
         command, model = given["command"], given["model"]
         arguments = {"model": model, **{name: given[name] for name in COMMANDS.get(command, ())}}
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        text = "a command is an object with command and model, count of 'scale', version of 'serve', more of 'record'"
+        text = "a command is an object with command and model, and more for some: count, version, weights, ..."
         raise RestError(400, "INVALID_REQUEST", text) from error
     if command not in COMMANDS or not isinstance(model, str):
         raise RestError(400, "INVALID_REQUEST", f"there is no command {command!r:.100}")

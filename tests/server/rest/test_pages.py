@@ -11,6 +11,7 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
+from pytriton import Split
 from pytriton.inprocess import Triton as InprocessTriton
 from pytriton.rest.pages.routes import FILES
 from tests.server.processes import DEADLINE_S
@@ -177,6 +178,29 @@ def test_commands_of_pages_of_other_sites_are_refused_even_with_the_token(app):
     status, error = app.refusal("/pages/commands", {"command": "unload", "model": "shout"}, headers=headers)
     assert (status, error["code"]) == (403, "FORBIDDEN")
     assert app.predict("shout", {"text": "a"}) == {"result": "A"}
+
+
+def test_the_weights_of_a_split_are_shown_and_changed_with_the_token(app):
+    if app.way == "in process":
+        return  # there is no token
+    headers = token_of(app)
+    app.triton.bind("which", Split({"shout": 1}))
+    try:
+        weigh = {"command": "weigh", "model": "which", "weights": {"shout": 5}}
+        assert app.refusal("/pages/commands", weigh)[0] == 401
+        assert app.post("/pages/commands", weigh, headers=headers).status_code == 200
+        app.predict("which", {"text": "a"})
+        (shown,) = [
+            each for each in app.get("/pages/workers", headers=headers).json()["workers"] if each["model"] == "which"
+        ]
+        assert (shown["weights"], shown["counts"]) == ({"shout": 5}, {"shout": 1})
+        for wrong in ({"other": 1}, {"shout": -1}, {"shout": 0}, {"shout": None}, [1], 1, None):
+            status, error = app.refusal("/pages/commands", {**weigh, "weights": wrong}, headers=headers)
+            assert (status, "weight" in error["message"]) == (409, True), wrong
+        status, error = app.refusal("/pages/commands", {**weigh, "model": "shout"}, headers=headers)
+        assert (status, "has no weights" in error["message"]) == (409, True)
+    finally:
+        app.triton.unbind("which")
 
 
 def test_commands_with_the_token_are_carried_out_or_refused_with_a_reason(app):

@@ -55,7 +55,7 @@ export function show(main) {
     for (const each of found) counts.set(each.model, [...(counts.get(each.model) ?? []), each]);
     const names = found.length ? [...counts.keys()] : Object.keys(live.sample?.models ?? {});
     const versions = (name) => (counts.get(name) ?? []).map(({ version }) => version);
-    const key = JSON.stringify([names.map((name) => [name, versions(name), servedOf(name)]), live.about?.operator]);
+    const key = JSON.stringify([names.map((name) => [name, versions(name), servedOf(name), (counts.get(name) ?? []).map(({ weights }) => weights)]), live.about?.operator]);
     if (key === shownModels) return;
     shownModels = key;
     fill(models, names.map((name) => modelCommands(name, counts.get(name) ?? [], live.about?.hasHost)));
@@ -75,9 +75,17 @@ export function show(main) {
     return h("fieldset", { class: "row" }, h("legend", {}, name),
       isScaled && [count, does("Scale", () => command({ command: "scale", model: name, count: Number(count.value) }))],
       versions.length > 1 && [version, does("Serve", serve)],
+      weightFields(name, own.at(-1)?.weights ?? {}, does),
       own.some((each) => each.kind === "process") && does("Restart", () => confirmed({ command: "restart", model: name }, "Each worker answers its requests first, and a new process takes its place.")),
       !hasHost && does("Load", () => command({ command: "load", model: name })),
       does("Unload", () => confirmed({ command: "unload", model: name }, hasHost ? "Its requests are answered first. It is served again when the program binds it again." : "The server refuses requests to it until it is loaded again.")));
+  }
+
+  // The shares of the models that a split passes requests on to.
+  function weightFields(name, weights, does) {
+    const fields = Object.entries(weights).map(([target, weight]) => [target, h("input", { type: "number", min: "0", step: "any", class: "short", value: String(weight), "aria-label": `Weight of ${target}` })]);
+    const given = () => Object.fromEntries(fields.map(([target, field]) => [target, Number(field.value)]));
+    return fields.length > 0 && [fields.map(([target, field]) => h("label", {}, `${target} `, field)), does("Weigh", () => command({ command: "weigh", model: name, weights: given() }))];
   }
 
   function confirmed(given, text) {
@@ -165,6 +173,12 @@ function servedOf(name) {
   return (live.sample?.models[name]?.versions ?? []).filter(({ state }) => state === "READY").map(({ version }) => version);
 }
 
+// What became of the requests that a model passes on.
+function countsOf({ counts }) {
+  const texts = Object.entries(counts ?? {}).map(([name, count]) => `${name}: ${number(count)}`);
+  return texts.length > 0 && h("p", { class: "hint" }, texts.join(", "));
+}
+
 function workerTable(found, used) {
   const cell = (label, ...content) => h("td", { "data-label": label }, content);
   const several = new Set(found.filter((each) => found.some((other) => other.model === each.model && other.version !== each.version)).map(({ model }) => model));
@@ -172,7 +186,7 @@ function workerTable(found, used) {
     const own = ["process", "template"].includes(each.kind) ? used[each.pid] : null;
     const state = GOOD.includes(each.state) ? "good" : BAD.includes(each.state) ? "bad" : "busy";
     const error = each.last_error === null ? h("span", { class: "hint" }, "needs the token") : each.last_error && h("details", {}, h("summary", {}, each.last_error.trim().split("\n").at(-1).slice(0, 80)), h("pre", { tabindex: "0" }, each.last_error));
-    return h("tr", { "data-worker": each.name }, h("th", { scope: "row" }, each.name, several.has(each.model) && ` v${each.version}`), cell("State", h("span", { class: `badge ${state}` }, each.state)),
+    return h("tr", { "data-worker": each.name }, h("th", { scope: "row" }, each.name, several.has(each.model) && ` v${each.version}`), cell("State", h("span", { class: `badge ${state}` }, each.state), countsOf(each)),
       cell("Since", each.since ? ago(Date.now() / 1000 - each.since) : "–"), cell("Kind", each.instances > 1 ? `${each.kind} × ${each.instances}` : each.kind), cell("Host", each.host), cell("Process", each.pid ?? "–"),
       cell("In flight", each.batches ?? "–"),
       cell("Restarts", String(each.restarts)), cell("Memory", own ? bytes(own.memory) : "–"), cell("CPU", own ? percent(own.cpu) : "–"), cell("Last error", error || "–"));
