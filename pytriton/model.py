@@ -15,7 +15,7 @@ from pytriton.model_config import DirectStrategy, InstanceGroup, Recording, Sequ
 from pytriton.model_config.model_config import VersionPolicy
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.validation import check_batcher_of_proxy, groups_of_callables
-from pytriton.pool.pool import Infer, ServedModel, Traffic, Workers, WorkerStatus
+from pytriton.pool.pool import Infer, ScalablePool, ServedModel, Traffic, Workers, WorkerStatus
 from pytriton.server.repository import remove_model, write_model
 from pytriton.worker.recording import RecordingStatus
 
@@ -145,34 +145,27 @@ class Model:
             PyTritonBadParameterError: ``count`` is not an integer in the range.
             PyTritonWorkerError: A worker could not be started; all stays as it was.
         """
-        if not self.can_scale():
+        pool = self._scalable_pool()
+        if pool is None:
             raise PyTritonInvalidOperationError(
                 f"model {self.name!r} cannot be scaled; bind it with pytriton.workers.Processes, and without "
                 "instance_groups or with one"
             )
-        to_zero = self._pool.can_be_at_zero and type(count) is int and not count
-        count = 1 if to_zero else count
-        if not to_zero or len(self._instances) != 1:
-            self._scale(count, reload)
-        if to_zero:
-            self._pool.go_to_zero()
-
-    def _scale(self, count: int, reload: Callable[[], None]) -> None:
-        config = self.config
+        config, instances = self.config, count or 1
         in_place = self._scales_in_place() and self.loaded
-        if in_place and count < len(self._instances) and not self._removes_in_place():
+        if in_place and instances < len(self._instances) and not self._removes_in_place():
             in_place, self._loads = False, self._loads + 1
 
         def reconfigure() -> None:
             try:
-                self._configure(count)
+                self._configure(instances)
                 reload()
             except BaseException:
                 self.config = config
                 self.write_files()
                 raise
 
-        self._pool.scale(count, reconfigure, in_place)
+        pool.scale(count, reconfigure, in_place)
 
     def _scales_in_place(self) -> bool:
         """Whether the server adds and removes instances beside those that stay, which keep their sequences.
@@ -194,8 +187,14 @@ class Model:
 
     def can_scale(self) -> bool:
         """Whether :meth:`scale` is possible."""
-        groups = self.config.instance_groups or ()
-        return self._pool.can_scale and (len(groups) == 1 or not self._pool.is_seen_by_server)
+        return self._scalable_pool() is not None
+
+    def _scalable_pool(self) -> ScalablePool | None:
+        """The pool, if the number of its workers can change."""
+        pool, groups = self._pool, self.config.instance_groups or ()
+        if isinstance(pool, ScalablePool) and (len(groups) == 1 or not pool.is_seen_by_server):
+            return pool
+        return None
 
     def worker_statuses(self) -> list[WorkerStatus]:
         """What operators see of its workers; none before :meth:`start`. Thread-safe."""

@@ -15,9 +15,8 @@ from typing import Any
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.introspection import override
 from pytriton.model_config import ModelConfig, Tensor
-from pytriton.model_config.ensemble import EnsembleStep
 from pytriton.model_config.tensor import TensorSpec
-from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.model_config.triton_model_config import EnsembleStep, TritonModelConfig
 from pytriton.pool.pool import Infer, ServedModel, WorkerPool, Workers, WorkerStatus
 from pytriton.signature.derive import Derived
 from pytriton.signature.examples import Example

@@ -358,7 +358,7 @@ LAZY_IMPORTS = {
         "mcp.server.streamable_http_manager": OPTIONAL,
         "mcp.types": OPTIONAL,
     },
-    "pytriton.cli.app": {
+    "pytriton.cli.extras": {
         "pytriton.cli.build": OPTIONAL,
         "pytriton.cli.worker": OPTIONAL,
         "pytriton.cluster.keys": OPTIONAL,

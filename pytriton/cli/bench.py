@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import signal
+import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
@@ -18,22 +18,27 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
+from pytriton.cli import options
 from pytriton.cli.load import (
     LoadOptions,
     Measurement,
     RandomInputs,
     Send,
     Shape,
+    parse_shapes,
     run_load,
+    stopped_by_signals,
     stream_sender,
     unary_sender,
 )
+from pytriton.cli.terminal import exit_on_error, wide_console
 from pytriton.client import AsyncioDecoupledModelClient, AsyncioModelClient
 from pytriton.client.auth import Tls
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
-__all__ = ["Bench", "Outcome", "Percentiles", "Summary", "histogram", "stopped_by_signals"]
+__all__ = ["Bench", "Outcome", "Percentiles", "Summary", "bench", "histogram"]
 
+DEFAULT_DURATION_S = 10.0
 DIFFERENT_REQUESTS = 16
 PROGRESS_PERIOD_S = 0.2
 HUNDRED = 100.0
@@ -42,6 +47,78 @@ BINS = 20
 BAR_COLUMNS = 40
 LOGARITHMIC_RATIO = 10
 """The histogram's axis is logarithmic from this ratio of the longest latency to the shortest one."""
+
+
+def bench(
+    url: options.Url,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")],
+    model_version: options.ModelVersion = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Requests in flight.")] = 16,
+    requests: Annotated[int | None, typer.Option("--requests", "-n", min=1, help="How many requests.")] = None,
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            "--duration", "-d", min=0.001, help="For how many seconds.", show_default="10, without --requests"
+        ),
+    ] = None,
+    warmup: Annotated[float, typer.Option(min=0, help="Seconds of the same load before the measurement.")] = 1.0,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", "-b", min=1, help="Rows of a request.", show_default="1")
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="INPUT=SIZES",
+            help="Shape of an input without the batch axis, e.g. image=3,224,224; may be repeated.",
+        ),
+    ] = None,
+    size: Annotated[
+        int, typer.Option(min=1, help="Size of dimensions that the model leaves open, without --shape.")
+    ] = 1,
+    wait: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the model.")] = 10.0,
+    timeout: options.RequestTimeout = 60.0,
+    show_histogram: Annotated[bool, typer.Option("--histogram", help="Show a histogram of the latencies.")] = False,
+    as_json: options.Json = None,
+    token: options.Token = None,
+    tls: options.Secured = False,
+    roots: options.Roots = None,
+    key: options.Key = None,
+    certificate: options.Certificate = None,
+) -> None:
+    """Measure a model under load.
+
+    Keeps -c requests in flight, with random inputs of the model's types. Decoupled
+    models need a grpc:// URL. Ctrl+C ends it early. The exit status is 1 if a request failed, or none was answered.
+    """
+    with exit_on_error():
+        run = Bench(
+            url=url,
+            model=model,
+            version=model_version,
+            load=LoadOptions(
+                concurrency, requests, DEFAULT_DURATION_S if duration is None and not requests else duration
+            ),
+            warmup_s=warmup,
+            batch_size=batch_size,
+            shapes=parse_shapes(shape or []),
+            dynamic_size=size,
+            init_timeout_s=wait,
+            timeout_s=timeout,
+            access_token=token,
+            tls=options.trust(tls, roots, key, certificate),
+        )
+        outcome = asyncio.run(run.run(Console(stderr=True)))
+        summary = Summary.of(outcome.measurement, outcome.inputs.rows)
+        console = wide_console()
+        console.print(Text(run.title(outcome)))
+        console.print(summary.table())
+        if show_histogram and summary.answered:
+            console.print(histogram(outcome.measurement.latencies_s))
+        if as_json:
+            as_json.write_text(
+                json.dumps({**run.settings(), **outcome.to_dict(), **summary.to_dict()}, indent=2) + "\n"
+            )
+    raise typer.Exit(bool(summary.failed) or not summary.answered)
 
 
 @dataclass(frozen=True)
@@ -181,26 +258,6 @@ def _progress(console: Console) -> Progress:
         TextColumn("{task.fields[rate]}"),
         console=console,
     )
-
-
-@contextmanager
-def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
-    """The first signal sets the event; the next one has its usual effect."""
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-
-    def end() -> None:
-        stop.set()
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-    for number in numbers:
-        loop.add_signal_handler(number, end)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 @dataclass(frozen=True)

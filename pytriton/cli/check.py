@@ -16,12 +16,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
+from typing import Annotated
 
 import numpy
+import typer
 
 from pytriton import constants
-from pytriton.cli.examples import Say, run_add_sub, run_add_sub_script
+from pytriton.cli import options
+from pytriton.cli.examples import run_add_sub, run_add_sub_script
 from pytriton.cli.target import Target, TargetError
+from pytriton.cli.terminal import exit_on_error
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonError
 from pytriton.server.backends import LIBRARY, PythonBackend, choose_proxy
@@ -35,7 +39,7 @@ from pytriton.server.installation import (
 )
 from pytriton.triton import Triton
 
-__all__ = ["PRIVACY", "check", "describe_environment", "distribution_version", "is_secret", "show_exposure"]
+__all__ = ["check", "distribution_version", "env", "is_secret"]
 
 PRIVACY = (
     "Privacy: the report shows paths, names of packages, open ports and environment variables of this machine. "
@@ -50,48 +54,78 @@ GIB = 1 << 30
 LISTENING = "0A"
 
 
-def check(workspace: Path | None, compress: bool, say: Say) -> bool:
-    """Write the report and run the self-test.
+def check(
+    target: Annotated[
+        str | None, typer.Argument(help="With --exposure: what **pytriton serve** would serve.", show_default=False)
+    ] = None,
+    workspace: Annotated[
+        Path | None,
+        typer.Option("--workspace", "-w", help="Folder for the report and the logs; it must not exist."),
+    ] = None,
+    compress: Annotated[
+        bool,
+        typer.Option("--zip", help="Compress report and logs to a .zip file, beside the workspace or in this folder."),
+    ] = False,
+    exposure: Annotated[
+        bool, typer.Option("--exposure", help="Show who could reach what of a server, and test nothing.")
+    ] = False,
+    app_dir: options.AppDir = Path("."),
+) -> None:
+    """Test the installation: report on the environment, serve a model and infer. The default command.
 
-    Args:
-        workspace: A new folder for the report and the logs; None keeps nothing but the ``.zip`` file.
-        compress: Pack them into a ``.zip`` file beside the workspace, or in the working folder.
-        say: Shows a line to the user.
+    The exit status is 0 if inference works over HTTP and gRPC, else 1. Environment variables that look like secrets are
+    left out of the report, but look through it before you give it to others.
 
-    Returns:
-        True if the self-tests passed.
+    With **--exposure**, it shows what each port of a server would ask for: the one that **pytriton serve TARGET** would
+    launch, or one with the options in the environment.
+    """
+    with exit_on_error():
+        if exposure:
+            show_exposure(target, app_dir)
+            raise typer.Exit
+        if target is not None:
+            raise TargetError("a target goes with --exposure")
+        passed = self_test(workspace, compress)
+    typer.echo("The self-test passed." if passed else "The self-test failed.")
+    raise typer.Exit(not passed)
+
+
+def env() -> None:
+    """Show the report on the environment: Python, system, memory, sockets, server, GPUs, packages, variables."""
+    typer.echo(PRIVACY, err=True)
+    typer.echo(describe_environment())
+    typer.echo(PRIVACY, err=True)
+
+
+def self_test(workspace: Path | None, compress: bool) -> bool:
+    """Write the report, run the self-test, and return whether it passed.
 
     Raises:
         FileExistsError: The workspace exists.
     """
-    say(PRIVACY)
+    typer.echo(PRIVACY)
     with _folder(workspace) as folder:
-        say("Collecting the report on the environment ...")
+        typer.echo("Collecting the report on the environment ...")
         text = describe_environment()
         (folder / "report.txt").write_text(text)
-        say(_proxy_choice())
+        typer.echo(_proxy_choice())
         for weaknesses in filter(None, [_known_weaknesses()]):
-            say(weaknesses)
-        passed = [test(folder, say) for test in (run_add_sub, run_add_sub_script)]
+            typer.echo(weaknesses)
+        passed = [test(folder) for test in (run_add_sub, run_add_sub_script)]
         archive = _compress(folder, workspace) if compress else None
     if workspace is not None:
-        say(f"The report and the logs are in {workspace}.")
+        typer.echo(f"The report and the logs are in {workspace}.")
     if archive is not None:
-        say(f"They are compressed in {archive}." if workspace else f"The report and the logs are in {archive}.")
+        typer.echo(f"They are compressed in {archive}." if workspace else f"The report and the logs are in {archive}.")
     if workspace is None and archive is None:
-        say("The report: pytriton env. To keep it with the logs: pytriton check --workspace FOLDER, or --zip.")
+        typer.echo("The report: pytriton env. To keep it with the logs: pytriton check --workspace FOLDER, or --zip.")
     if workspace is not None or archive is not None:
-        say(PRIVACY)
+        typer.echo(PRIVACY)
     return all(passed)
 
 
-def show_exposure(target: str | None, app_dir: Path, say: Say) -> None:
+def show_exposure(target: str | None, app_dir: Path) -> None:
     """Show what each port and socket asks for. No server is launched.
-
-    Args:
-        target: As for ``pytriton serve``; None takes the options in the environment alone.
-        app_dir: Folder that the module is imported from.
-        say: Shows a line to the user.
 
     Raises:
         TargetError: There is no such object, or it launches no server.
@@ -105,7 +139,7 @@ def show_exposure(target: str | None, app_dir: Path, say: Say) -> None:
     if not isinstance(triton, Triton):
         raise TargetError(f"{target} launches no server; give a Triton, or a function that binds to one")
     try:
-        say(table(triton.exposure()))
+        typer.echo(table(triton.exposure()))
     finally:
         triton.stop()
 

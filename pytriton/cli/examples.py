@@ -7,17 +7,27 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import typer
 
 from pytriton.cli import add_sub
 from pytriton.config import ENVIRONMENT_PREFIX
 from pytriton.logs import get_logger
 
-__all__ = ["Say", "list_examples", "run_add_sub", "run_add_sub_script"]
+__all__ = [
+    "example_add_sub",
+    "example_add_sub_script",
+    "examples",
+    "list_examples",
+    "run_add_sub",
+    "run_add_sub_script",
+]
 
 PACKAGE = Path(__file__).parents[1]
 FOLDERS = (PACKAGE.parent / "examples", PACKAGE / "examples")  # of a checkout, of a wheel
@@ -28,8 +38,23 @@ COMMANDS = {
 SCRIPT_TIMEOUT_S = 180
 TAIL_LINES = 20
 
-Say = Callable[[str], None]
-"""Shows a line to the user."""
+
+def examples() -> None:
+    """List the example programs, and where they are."""
+    for line in list_examples():
+        typer.echo(line)
+
+
+def example_add_sub() -> None:
+    """Serve a model that adds and subtracts, and call it over HTTP and gRPC, in one process."""
+    with tempfile.TemporaryDirectory(prefix="pytriton-check-") as folder:
+        raise typer.Exit(not run_add_sub(Path(folder)))
+
+
+def example_add_sub_script() -> None:
+    """Run the same test as a script: python -m pytriton.cli.add_sub."""
+    with tempfile.TemporaryDirectory(prefix="pytriton-check-") as folder:
+        raise typer.Exit(not run_add_sub_script(Path(folder)))
 
 
 def list_examples(folders: Sequence[Path] = FOLDERS) -> Iterator[str]:
@@ -49,7 +74,7 @@ def _summary(path: Path) -> str:
     return " ".join(description.partition("\n\n")[0].split())
 
 
-def run_add_sub(folder: Path, say: Say) -> bool:
+def run_add_sub(folder: Path) -> bool:
     """Serve and call a model in this process; ``add_sub.log`` and ``server.log`` in the folder hold the logs.
 
     Returns:
@@ -61,16 +86,16 @@ def run_add_sub(folder: Path, say: Say) -> bool:
     with _logging_to(log), _without_server_options():
         try:
             for protocol in add_sub.check_add_sub(server_log):
-                say(f"{what}: {protocol} works")
+                typer.echo(f"{what}: {protocol} works")
         except Exception as error:
             with log.open("a") as file:
                 traceback.print_exc(file=file)
-            return _failed(f"{what} failed: {type(error).__name__}: {error}", server_log, say)
-    say(f"{what}: passed in {time.monotonic() - start:.1f} s")
+            return _failed(f"{what} failed: {type(error).__name__}: {error}", server_log)
+    typer.echo(f"{what}: passed in {time.monotonic() - start:.1f} s")
     return True
 
 
-def run_add_sub_script(folder: Path, say: Say) -> bool:
+def run_add_sub_script(folder: Path) -> bool:
     """Serve and call a model in a child process, which writes ``add_sub_script.log``."""
     log = folder / "add_sub_script.log"
     what = "add_sub as a script"
@@ -84,18 +109,18 @@ def run_add_sub_script(folder: Path, say: Say) -> bool:
                 timeout=SCRIPT_TIMEOUT_S,
             ).returncode
         except subprocess.TimeoutExpired as error:
-            return _failed(f"{what} failed: {error}", log, say)
+            return _failed(f"{what} failed: {error}", log)
     if status:
-        return _failed(f"{what} failed with exit status {status}", log, say)
-    say(f"{what}: passed in {time.monotonic() - start:.1f} s")
+        return _failed(f"{what} failed with exit status {status}", log)
+    typer.echo(f"{what}: passed in {time.monotonic() - start:.1f} s")
     return True
 
 
-def _failed(what: str, log: Path, say: Say) -> bool:
-    say(what)
+def _failed(what: str, log: Path) -> bool:
+    typer.echo(what)
     if log.exists():
         lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-        say("\n".join([f"the last lines of {log.name}:", *(f"    {line}" for line in lines)]))
+        typer.echo("\n".join([f"the last lines of {log.name}:", *(f"    {line}" for line in lines)]))
     return False
 
 

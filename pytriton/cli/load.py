@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from array import array
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
@@ -26,8 +28,10 @@ __all__ = [
     "RandomInputs",
     "RequestResult",
     "Send",
+    "count_error",
     "parse_shapes",
     "run_load",
+    "stopped_by_signals",
     "stream_sender",
     "unary_sender",
 ]
@@ -219,10 +223,31 @@ class Measurement:
         if result.first is not None:
             self.first_s.append(result.first - start)
 
-    def add_error(self, error: PyTritonClientError) -> None:
-        """Count a failed request."""
-        text = (str(error) or type(error).__name__).strip().partition("\n")[0][:ERROR_LENGTH]
-        self.errors[text if text in self.errors or len(self.errors) < ERROR_TEXTS else "other errors"] += 1
+
+def count_error(errors: Counter[str], error: PyTritonClientError) -> None:
+    """Count a failed request by the text of its error."""
+    text = (str(error) or type(error).__name__).strip().partition("\n")[0][:ERROR_LENGTH]
+    errors[text if text in errors or len(errors) < ERROR_TEXTS else "other errors"] += 1
+
+
+@contextmanager
+def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+    """The first signal sets the event; the next one has its usual effect."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def end() -> None:
+        stop.set()
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    for number in numbers:
+        loop.add_signal_handler(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
 
 
 async def run_load(
@@ -256,7 +281,7 @@ async def run_load(
             try:
                 result = await send(next(rotation))
             except PyTritonClientError as error:
-                measurement.add_error(error)
+                count_error(measurement.errors, error)
                 await asyncio.sleep(ERROR_PAUSE_S)  # an unreachable server fails requests at once
             else:
                 measurement.add(start, result, time.perf_counter())

@@ -10,20 +10,23 @@ import typer
 from pytriton.client.auth import TOKEN_VARIABLE, Tls
 
 __all__ = [
+    "AppDir",
     "Batch",
     "Certificate",
-    "Compress",
     "Inputs",
+    "Json",
     "Key",
     "Labels",
+    "LogLevel",
     "MaxBatchSize",
     "Method",
+    "ModelVersion",
+    "RequestTimeout",
     "Roots",
     "Secured",
     "Token",
     "Trust",
     "Url",
-    "Workspace",
     "trust",
 ]
 
@@ -58,14 +61,11 @@ Key = Annotated[
 Certificate = Annotated[
     Path | None, typer.Option(help="PEM file of the certificate for the key.", rich_help_panel=CONNECTION)
 ]
-Workspace = Annotated[
-    Path | None,
-    typer.Option("--workspace", "-w", help="Folder for the report and the logs; it must not exist."),
-]
-Compress = Annotated[
-    bool,
-    typer.Option("--zip", help="Compress report and logs to a .zip file, beside the workspace or in this folder."),
-]
+AppDir = Annotated[Path, typer.Option(help="Folder that the module is imported from.")]
+LogLevel = Annotated[str, typer.Option(help="Of Python's logging: debug, info, warning, error.")]
+ModelVersion = Annotated[str | None, typer.Option(help="Version of the model.", show_default="the highest")]
+RequestTimeout = Annotated[float, typer.Option(min=0.001, help="Seconds that a request may take.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write all figures, as JSON.")]
 Method = Annotated[
     str | None,
     typer.Option(help="Of the model in the file, e.g. predict_proba.", show_default="predict", rich_help_panel=FILES),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from array import array
@@ -10,23 +11,24 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from pytriton.cli.bench import Percentiles, stopped_by_signals
+from pytriton.cli import options
+from pytriton.cli.bench import Percentiles
+from pytriton.cli.load import ERROR_LENGTH, count_error, stopped_by_signals
+from pytriton.cli.target import TargetError
+from pytriton.cli.terminal import exit_on_error, wide_console
 from pytriton.client.aio import open_async_transport
 from pytriton.client.auth import Tls, TritonUrl, create_auth_headers
 from pytriton.client.conversations import Call
-from pytriton.client.exceptions import (
-    PyTritonClientConnectionError,
-    PyTritonClientError,
-    PyTritonClientValueError,
-)
+from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientError, PyTritonClientValueError
 from pytriton.client.grpc_transports import AsyncGrpcTransport
 from pytriton.client.http_transports import AsyncHttpTransport
 from pytriton.client.sync import check_streams
@@ -34,12 +36,72 @@ from pytriton.client.tensors import InputTensor, OutputRequest
 from pytriton.model_config.dtypes import triton_name
 from pytriton.recording import RecordedFiles, RecordedRequest
 
-__all__ = ["Difference", "Replay", "Report", "Tolerance", "differences"]
-
-ERROR_TEXTS = 20
-ERROR_LENGTH = 200
+__all__ = ["Difference", "Replay", "Report", "Tolerance", "differences", "replay", "speed_of"]
 
 Outputs = Mapping[str, NDArray[Any] | None]
+
+
+def replay(
+    files: Annotated[list[str], typer.Argument(metavar="FILE.ptr... URL", help="Recordings, and the server.")],
+    model: Annotated[str | None, typer.Option(help="Name of the model.", show_default="the recorded one")] = None,
+    model_version: options.ModelVersion = None,
+    speed: Annotated[
+        str, typer.Option(help="How much faster than recorded; max sends as fast as connections allow.")
+    ] = "1",
+    connections: Annotated[int, typer.Option("--connections", "-c", min=1, help="Requests at a time.")] = 64,
+    rtol: Annotated[float, typer.Option(min=0, help="Relative tolerance of floating point numbers.")] = 0.0,
+    atol: Annotated[float, typer.Option(min=0, help="Absolute tolerance of floating point numbers.")] = 0.0,
+    show: Annotated[int, typer.Option(min=0, help="How many differences to show.")] = 10,
+    timeout: options.RequestTimeout = 60.0,
+    as_json: options.Json = None,
+    token: options.Token = None,
+    tls: options.Secured = False,
+    roots: options.Roots = None,
+    key: options.Key = None,
+    certificate: options.Certificate = None,
+) -> None:
+    """Send recorded requests to a server, and compare answers and latencies with the recorded ones.
+
+    FILE.ptr is read with its older files. Models that stream need a grpc:// URL. Ctrl+C ends it early. The exit status
+    is 1 if an answer differs, a request fails that did not, or none was sent.
+    """
+    with exit_on_error():
+        *paths, url = files
+        if not paths:
+            raise TargetError("give files and then the URL of the server, as in: day.ptr localhost")
+        run = Replay(
+            url=url,
+            model=model,
+            version=model_version,
+            speed=speed_of(speed),
+            connections=connections,
+            tolerance=Tolerance(rtol, atol),
+            shown=show,
+            timeout_s=timeout,
+            access_token=token,
+            tls=options.trust(tls, roots, key, certificate),
+        )
+        with RecordedFiles(*paths) as recorded:
+            for note in recorded.notes:
+                typer.echo(f"pytriton: {note}", err=True)
+            report = asyncio.run(run.run(recorded))
+        wide_console().print(report.table())
+        for each in report.first:
+            typer.echo(f"request {each.number}{each.id and f' (id {each.id})'}, {each.output or 'answer'}: {each.text}")
+        if as_json:
+            as_json.write_text(json.dumps(report.to_dict(), indent=2) + "\n")
+    raise typer.Exit(not report.is_same)
+
+
+def speed_of(text: str) -> float:
+    """The factor of an option; infinite for ``max``."""
+    try:
+        factor = math.inf if text == "max" else float(text)
+    except ValueError:
+        factor = 0.0
+    if not factor > 0:
+        raise TargetError(f"--speed is {text!r}; give a number above 0, or max")
+    return factor
 
 
 class Tolerance(NamedTuple):
@@ -104,11 +166,6 @@ class Report:
     def is_same(self) -> bool:
         """Whether requests were sent, and the answers are the recorded ones."""
         return bool(self.requests) and not self.different and not self.errors
-
-    def add_error(self, error: PyTritonClientError) -> None:
-        """Count a request that fails now."""
-        text = (str(error) or type(error).__name__).strip().partition("\n")[0][:ERROR_LENGTH]
-        self.errors[text if text in self.errors or len(self.errors) < ERROR_TEXTS else "other errors"] += 1
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, for JSON; latencies in milliseconds."""
@@ -263,7 +320,7 @@ class _Run:
             report.recorded_s.append(request.duration_s)
         is_lost = isinstance(failure, PyTritonClientConnectionError)
         if failure is not None and (is_lost or not request.error):
-            report.add_error(failure)
+            count_error(report.errors, failure)
         elif request.is_cancelled:
             report.not_compared += 1
         elif failure is None:

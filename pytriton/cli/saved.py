@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from pytriton.base import TritonBase
+from pytriton.cli import options
 from pytriton.cli.saved_report import program_of, report_of
 from pytriton.cli.target import Target, TargetError
+from pytriton.cli.terminal import exit_on_error
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig
 from pytriton.saved.formats import FORMATS
@@ -28,7 +32,7 @@ __all__ = [
     "LoadArguments",
     "SavedTarget",
     "errors_of_target",
-    "inspect_file",
+    "inspect",
     "is_file",
     "target_of",
 ]
@@ -166,31 +170,33 @@ def split_name(text: str) -> tuple[str, Path]:
     return name or name_of(found), found
 
 
-def inspect_file(text: str, arguments: LoadArguments, write: Path | None, say: Callable[[str], None]) -> None:
-    """Show what a file has and what would be bound; write a program that serves it.
-
-    Args:
-        write: The file for the program; it must not exist.
-        say: Shows a line to the user.
-
-    Raises:
-        TargetError: The file cannot be served.
-        FileExistsError: There is such a file.
-    """
-    name, path = split_name(text)
-    if write is not None and write.exists():
-        raise FileExistsError(f"{write} exists; name a file that does not exist yet")
-    with errors_of_target():
-        model = load(path, **arguments.of_load())
-        for line in report_of(name, path, locate(path).format, model):
-            say(line)
-    if write is not None:
-        command = shlex.join(["pytriton", "serve", text, *arguments.flags()])
-        rows = arguments.max_batch_size or DEFAULT_BATCH
-        source = program_of(name, path, write, arguments.of_load(), command, rows)
-        with write.open("x", encoding="utf-8") as file:
-            file.write(source)
-        say(f"{write} serves it: {shlex.join([Path(sys.executable).name, str(write)])}")
+def inspect(
+    file: Annotated[str, typer.Argument(metavar="[NAME=]FILE", help="A saved model, e.g. iris.onnx.")],
+    method: options.Method = None,
+    trust_files: options.Trust = False,
+    inputs: options.Inputs = None,
+    batch: options.Batch = None,
+    max_batch_size: options.MaxBatchSize = None,
+    labels: options.Labels = None,
+    write: Annotated[Path | None, typer.Option(help="Write a program that serves it, e.g. server.py.")] = None,
+) -> None:
+    """Show what a saved model has, and what **pytriton serve FILE** would bind."""
+    with exit_on_error((TargetError, FileExistsError)):
+        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels)
+        name, path = split_name(file)
+        if write is not None and write.exists():
+            raise FileExistsError(f"{write} exists; name a file that does not exist yet")
+        with errors_of_target():
+            model = load(path, **arguments.of_load())
+            for line in report_of(name, path, locate(path).format, model):
+                typer.echo(line)
+        if write is not None:
+            command = shlex.join(["pytriton", "serve", file, *arguments.flags()])
+            rows = arguments.max_batch_size or DEFAULT_BATCH
+            source = program_of(name, path, write, arguments.of_load(), command, rows)
+            with write.open("x", encoding="utf-8") as program:
+                program.write(source)
+            typer.echo(f"{write} serves it: {shlex.join([Path(sys.executable).name, str(write)])}")
 
 
 @contextmanager

@@ -12,20 +12,24 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from watchfiles import Change, PythonFilter, watch
 
-from pytriton.cli.saved import SavedTarget
-from pytriton.cli.target import Target, TargetError
+from pytriton.cli import options
+from pytriton.cli.saved import LoadArguments, SavedTarget, target_of
+from pytriton.cli.target import ProgramError, Target, TargetError
+from pytriton.cli.terminal import exit_on_error
 from pytriton.client.auth import TOKEN_VARIABLE, token_or_environment
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.config import ENVIRONMENT_PREFIX, TritonConfig
+from pytriton.exceptions import PyTritonServerError
 from pytriton.rest.config import ENVIRONMENT_PREFIX as REST_PREFIX
 from pytriton.rest.config import checked
 from pytriton.signals import ending_signals
 
-__all__ = ["PARENT_VARIABLE", "Reloader", "ServeOptions", "end_with_parent", "syntax_error"]
+__all__ = ["PARENT_VARIABLE", "Reloader", "ServeOptions", "end_with_parent", "serve", "syntax_error"]
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -33,6 +37,93 @@ PARENT_VARIABLE = "PYTRITON_RELOADER"
 PR_SET_PDEATHSIG = 1
 POLL_MS = 200
 STOP_TIMEOUT_S = 40.0  # longer than Triton's own limit for requests in flight
+
+
+def serve(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODULE:OBJECT | [NAME=]FILE...", help="What to serve, e.g. models:bind_all, or iris.onnx."
+        ),
+    ],
+    reload: Annotated[bool, typer.Option("--reload", help="Start again when the source changes.")] = False,
+    app_dir: options.AppDir = Path("."),
+    reload_dir: Annotated[
+        list[Path] | None, typer.Option(help="More folders with source to watch; may be repeated.")
+    ] = None,
+    http_port: Annotated[int | None, typer.Option(help="Port of HTTP.", show_default="8000")] = None,
+    grpc_port: Annotated[int | None, typer.Option(help="Port of gRPC.", show_default="8001")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Port of the metrics.", show_default="8002")] = None,
+    rest_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port of an app, which serves the models as JSON.", show_default="none; 8080 for files of models"
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Address of all of them; 127.0.0.1 is this machine alone.", show_default="0.0.0.0"),
+    ] = None,
+    exit_timeout_secs: Annotated[
+        int | None, typer.Option(help="How long a stop waits for requests in flight.", show_default="30")
+    ] = None,
+    log_file: Annotated[Path | None, typer.Option(help="The server's log.", show_default="standard output")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="FIELD=VALUE", help="Any other field of TritonConfig; may be repeated."),
+    ] = None,
+    access_token: Annotated[
+        str | None,
+        typer.Option(
+            envvar=TOKEN_VARIABLE,
+            show_envvar=True,
+            help="Access token of the protected endpoints, for a function that takes a Triton; or "
+            "PYTRITON_ACCESS_TOKEN_FILE names a file.",
+            show_default="a random one",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Worker processes for each function or file.", show_default="none: a thread for each"),
+    ] = None,
+    log_level: options.LogLevel = "info",
+    method: options.Method = None,
+    trust_files: options.Trust = False,
+    inputs: options.Inputs = None,
+    batch: options.Batch = None,
+    max_batch_size: options.MaxBatchSize = None,
+    labels: options.Labels = None,
+) -> None:
+    """Serve the models of a module, or saved models, until Ctrl+C or SIGTERM.
+
+    OBJECT is a function that takes a Triton and binds models to it, a function that returns a Triton, a Triton, or a
+    function with annotations, which becomes a model of its name. Without OBJECT, as in models.py, all of these do.
+
+    FILE is a model that ONNX, skops, joblib, pickle, XGBoost, LightGBM or MLflow has saved; **pytriton inspect FILE**
+    shows what would be served. Such models are served as JSON too.
+
+    The options are fields of TritonConfig; a program that sets them itself wins. Those without an option here can be
+    given with -o, or in the environment, as in PYTRITON_TRITON_CONFIG_LOG_VERBOSE=1. Other options of the app
+    are in the environment, as in PYTRITON_REST_ACCESS_TOKEN.
+    """
+    fields = {
+        "http_port": http_port,
+        "grpc_port": grpc_port,
+        "metrics_port": metrics_port,
+        "http_address": address,
+        "grpc_address": address,
+        "metrics_address": address,
+        "exit_timeout_secs": exit_timeout_secs,
+        "log_file": log_file,
+    }
+    with exit_on_error():
+        target = target_of(targets, LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels))
+        served = ServeOptions.parse(target, app_dir, fields, option or [], access_token, log_level, rest_port, workers)
+    with exit_on_error((TargetError, ProgramError, PyTritonServerError)):
+        if reload:
+            served.serve_reloading(reload_dir or [], lambda text: typer.echo(text, err=True))
+        else:
+            served.serve()
 
 
 @dataclass(frozen=True)

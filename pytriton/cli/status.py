@@ -10,35 +10,32 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from types import TracebackType
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pytriton.cli import options
 from pytriton.cli.calls import post
+from pytriton.cli.terminal import LiveDisplay, exit_on_error, wide_console
 from pytriton.client.auth import Tls, TritonUrl, create_auth_headers
 from pytriton.client.conversations import Call, Transport
-from pytriton.client.exceptions import (
-    PyTritonClientConnectionError,
-    PyTritonClientError,
-    PyTritonClientTimeoutError,
-)
+from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientError, PyTritonClientTimeoutError
 from pytriton.client.sync import open_transport
 from pytriton.client.utils import parse_http_response
 from pytriton.server.statistics import Duration, ModelStatistics, parse_statistics
 
 __all__ = [
     "CODE_PATH",
-    "LiveDisplay",
     "ModelStatus",
     "ServerStatus",
     "ask_server",
     "format_age",
     "render_status",
+    "status",
     "unlock",
 ]
 
@@ -49,6 +46,39 @@ STYLES = {"READY": "green", "LOADING": "yellow", "UNLOADING": "yellow", "UNAVAIL
 COLUMNS = ("queue", "model", "request")
 UNKNOWN = "-"
 AT_ZERO = "at zero"
+
+
+def status(
+    url: options.Url,
+    watch: Annotated[
+        float | None,
+        typer.Option(min=0.1, metavar="SECONDS", help="Repeat with this pause.", show_default="once"),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for each call.")] = 5.0,
+    token: options.Token = None,
+    tls: options.Secured = False,
+    roots: options.Roots = None,
+    key: options.Key = None,
+    certificate: options.Certificate = None,
+) -> None:
+    """Show whether a server is ready, and the statistics of its models.
+
+    The exit status is 0 if it is ready, else 1. The states of the models and their statistics need the access token,
+    unless the server says otherwise. The URL with a code that **pytriton serve** prints on this machine takes the place
+    of URL and token, once.
+    """
+    with exit_on_error():
+        trusted = options.trust(tls, roots, key, certificate)
+        if CODE_PATH in url:
+            url, token, trusted = unlock(url, trusted, timeout)
+        found = ask_server(url, token, trusted, timeout)
+        with LiveDisplay(wide_console()) as display, suppress(KeyboardInterrupt):
+            display.show(render_status(found))
+            while watch is not None:
+                time.sleep(watch)
+                found = ask_server(url, token, trusted, timeout)
+                display.show(render_status(found))
+    raise typer.Exit(not found.ready)
 
 
 @dataclass(frozen=True)
@@ -306,29 +336,3 @@ def _cells(model: ModelStatus, now: datetime) -> list[str]:
 
 def _mean(duration: Duration) -> str:
     return f"{duration.mean_s * MS:,.3f}" if duration.count else UNKNOWN
-
-
-class LiveDisplay:
-    """Shows one renderable after another: a terminal replaces the last one, a file appends."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
-
-    def __enter__(self) -> LiveDisplay:
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.stop()
-
-    def show(self, renderable: RenderableType) -> None:
-        """Show a renderable in place of the last one."""
-        if self._live:
-            self._live.update(renderable, refresh=True)
-        else:
-            self._console.print(renderable)

@@ -19,7 +19,7 @@ from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerErr
 from pytriton.introspection import override
 from pytriton.logs import get_logger
 from pytriton.model_config.validation import check_integer
-from pytriton.pool.pool import ServedModel
+from pytriton.pool.pool import ScalablePool, ServedModel
 from pytriton.pool.resources import takes_device
 from pytriton.threads import keep_running
 
@@ -71,7 +71,7 @@ class Actor:
         self._thread.join(LEAVE_TIMEOUT_S)
 
 
-class RayWorkerPool(RemoteWorkerPool):
+class RayWorkerPool(RemoteWorkerPool, ScalablePool):
     """Starts and ends the actors of a model.
 
     Args:
@@ -82,7 +82,6 @@ class RayWorkerPool(RemoteWorkerPool):
         limits: Further arguments of :class:`WorkerListener`.
     """
 
-    can_scale = True
     is_seen_by_server = False
 
     def __init__(

@@ -9,7 +9,6 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonModelConfigError
 from pytriton.model_config.dtypes import config_name, from_config_name
-from pytriton.model_config.ensemble import EnsembleStep
 from pytriton.model_config.json_codec import (
     BOOLEAN,
     INTEGER,
@@ -43,7 +42,7 @@ from pytriton.model_config.model_config import (
     TimeoutAction,
 )
 from pytriton.model_config.tensor import TensorSpec, checked_format
-from pytriton.model_config.triton_model_config import ResponseCache, TritonModelConfig
+from pytriton.model_config.triton_model_config import EnsembleStep, ResponseCache, TritonModelConfig
 from pytriton.model_config.warmup import ModelWarmup, WarmupInput
 
 __all__ = ["MODEL", "can_have_own_batcher", "option_of_own_batcher", "read_own_batcher", "with_own_batcher"]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pytriton.model_config.ensemble import EnsembleStep
 from pytriton.model_config.model_config import (
     AllVersions,
     DeviceKind,
@@ -18,7 +17,7 @@ from pytriton.model_config.model_config import (
 from pytriton.model_config.tensor import TensorSpec
 from pytriton.model_config.warmup import ModelWarmup
 
-__all__ = ["ResponseCache", "TensorSpec", "TritonModelConfig"]
+__all__ = ["EnsembleStep", "ResponseCache", "TensorSpec", "TritonModelConfig"]
 
 
 @dataclass
@@ -30,6 +29,22 @@ class ResponseCache:
     """
 
     enable: bool
+
+
+@dataclass(frozen=True)
+class EnsembleStep:
+    """One of the models that the server runs one after the other as an ensemble.
+
+    Args:
+        input_map: Input of the model to tensor of the ensemble.
+        output_map: Output of the model to tensor of the ensemble.
+        model_version: -1 is the highest.
+    """
+
+    model_name: str
+    input_map: Mapping[str, str] = field(default_factory=dict)
+    output_map: Mapping[str, str] = field(default_factory=dict)
+    model_version: int = -1
 
 
 @dataclass

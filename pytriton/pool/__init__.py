@@ -7,9 +7,10 @@
         ├── ThreadWorkerPool (threads.py)               of Callables
         │   └── Instance (pytriton.worker)              one per callable, in this process
         └── ProcessWorkerPool (processes.py)            of Processes
-            └── Supervisor (supervisor.py)              one per worker: starts, restarts, replaces and stops it
-                └── ChildProcess (process.py)           the process; it talks through pipes.py
-                    └── worker_main.py                  in that process: Instance ══ its proxy
+            └── ScaledWorkers (scaling.py)              as many as there are now
+                └── Supervisor (supervisor.py)          one per worker: starts, restarts, replaces and stops it
+                    └── ChildProcess (process.py)       the process; it talks through pipes.py
+                        └── worker_main.py              in that process: Instance ══ its proxy
 
 ``Workers`` (pool.py) is what a pool is made of; another kind of it, with its pool, needs no change elsewhere. Those of
 :mod:`pytriton.cluster` are such kinds.

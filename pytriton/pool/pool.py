@@ -28,6 +28,7 @@ from pytriton.worker.serial import ParallelExecutor, SerialExecutor
 __all__ = [
     "Infer",
     "InferFunc",
+    "ScalablePool",
     "ServedCallable",
     "ServedModel",
     "Traffic",
@@ -167,15 +168,11 @@ class WorkerPool(ABC):
     Attributes:
         model: What its callables share.
         workers: One per instance that the server has; empty before :meth:`start`. It is always the same list.
-        can_scale: Whether the number of workers can change.
-        can_be_at_zero: Whether workers can end until a batch comes.
         is_seen_by_server: Whether each worker is a model instance of the server, or several.
         callees: Names of the models that its callables are known to call.
         traffic: Of a model that passes its requests on; else None.
     """
 
-    can_scale: ClassVar[bool] = False
-    can_be_at_zero: ClassVar[bool] = False
     is_seen_by_server: ClassVar[bool] = True
     workers: Sequence[Worker]
 
@@ -226,26 +223,6 @@ class WorkerPool(ABC):
             PyTritonWorkerError: A worker could not; all have their previous callables.
         """
 
-    def scale(self, count: int, reload: Callable[[], None], any_may_leave: bool) -> None:
-        """Have so many workers; those that go answer their last batches first.
-
-        Args:
-            reload: Has the server learn of the new number; called once the workers that are added are ready.
-            any_may_leave: The server chooses those that leave, as it keeps the instances of the others.
-
-        Raises:
-            PyTritonWorkerError: A worker could not be started; all stays as it was.
-        """
-        raise NotImplementedError
-
-    def go_to_zero(self) -> None:
-        """End all workers when they have answered their batches; each starts again when a batch comes.
-
-        Raises:
-            PyTritonInvalidOperationError: They may have open sequences.
-        """
-        raise NotImplementedError
-
     def restart(self) -> None:
         """Replace each worker's process by a new one when it has answered its batches. Does not wait for that.
 
@@ -272,6 +249,26 @@ class WorkerPool(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop, join, and release workers and callables."""
+
+
+class ScalablePool(WorkerPool):
+    """A pool whose number of workers can change."""
+
+    @abstractmethod
+    def scale(self, count: int, reload: Callable[[], None], any_may_leave: bool) -> None:
+        """Have so many workers; those that go answer their last batches first.
+
+        Args:
+            count: 0, where the pool allows it, leaves one, whose process ends until a batch comes.
+            reload: Has the server learn of the new number; called once the workers that are added are ready. Not called
+                for 0 if there is one worker.
+            any_may_leave: The server chooses those that leave, as it keeps the instances of the others.
+
+        Raises:
+            PyTritonBadParameterError: ``count`` is not an integer in the range.
+            PyTritonInvalidOperationError: They do not serve yet, or may have open sequences.
+            PyTritonWorkerError: A worker could not be started; all stays as it was.
+        """
 
 
 @dataclass(frozen=True)

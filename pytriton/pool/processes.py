@@ -1,12 +1,10 @@
-"""``Processes``, which ``bind`` takes in place of callables, and its pool, whose number of workers can change."""
+"""``Processes``, which ``bind`` takes in place of callables, and its pool."""
 
 from __future__ import annotations
 
-import math
 import os
 import pickle
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -15,24 +13,19 @@ from typing import Any, cast
 
 from pytriton.composition.connector import Connector
 from pytriton.decorators.signatures import check_factory
-from pytriton.exceptions import (
-    PyTritonBadParameterError,
-    PyTritonInvalidOperationError,
-    PyTritonValidationError,
-    PyTritonWorkerError,
-)
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError, PyTritonWorkerError
 from pytriton.introspection import override
 from pytriton.logs import get_logger
-from pytriton.model_config import ModelConfig, SequenceBatcher
+from pytriton.model_config import ModelConfig
 from pytriton.options import FLAG, SECONDS, check, integer, option, with_none
-from pytriton.pool.idle_watch import IdleWatch
 from pytriton.pool.inspection import Inspection
 from pytriton.pool.messages import WorkerSpec, pickled
 from pytriton.pool.pipes import log_levels
-from pytriton.pool.pool import Infer, ServedModel, WorkerPool, Workers, WorkerStatus
+from pytriton.pool.pool import Infer, ScalablePool, ServedModel, WorkerPool, Workers, WorkerStatus
 from pytriton.pool.process import ChildProcess, Program
 from pytriton.pool.process_supervisor import ProcessSupervisor
 from pytriton.pool.resources import WorkerResources, all_gpus, takes_device
+from pytriton.pool.scaling import IdleWorkers, ScaledWorkers
 from pytriton.pool.supervisor import PROGRAM, Supervisor
 from pytriton.pool.template import Template
 from pytriton.restarts import RestartPolicy
@@ -46,8 +39,6 @@ LOGGER = get_logger("pytriton.workers")
 
 AUTO = "auto"
 MAX_WORKERS, MAX_INSTANCES = 1024, 64
-POLL_S = 0.02
-SEQUENCE_MARGIN_S = 1.0  # the server ends a sequence a little later
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 10.0
 
 
@@ -189,16 +180,12 @@ def _are_names(given: object) -> bool:
     return bool(given) and all(isinstance(name, str) for name in given)
 
 
-class ProcessWorkerPool(WorkerPool):
+class ProcessWorkerPool(ScalablePool):
     """Calls a model's callables in worker processes.
 
     Attributes:
         processes: As given, with the present number of workers and the present factory.
-        workers: Those that serve. Further ones may be starting.
     """
-
-    can_scale = True
-    can_be_at_zero = True
 
     def __init__(self, processes: Processes, model: ServedModel) -> None:
         super().__init__(model)
@@ -209,13 +196,10 @@ class ProcessWorkerPool(WorkerPool):
                 "already, in turn; leave instances_per_worker out, and give a count of workers"
             )
         self.processes = processes
-        self.workers: list[Supervisor] = []
-        self._supervisors: list[Supervisor] = []  # of all workers
+        self._all_workers = ScaledWorkers(model.config.model_name, processes.start_timeout_s)
+        self._idle_workers = IdleWorkers(self._all_workers, model.config)
+        self.workers: list[Supervisor] = self._all_workers.serving
         self._templates: list[Template] = []  # the last one forks; there are two during a rebind
-        self._supervise: Callable[[int, WorkerResources], Supervisor] | None = None
-        self._interrupted = False
-        self._replacing = threading.Lock()  # the callable of workers, which may not end as idle meanwhile
-        self._idle_watch: IdleWatch | None = None
 
     @override
     def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
@@ -236,53 +220,17 @@ class ProcessWorkerPool(WorkerPool):
 
         if processes.share:
             self._make_template(processes)
-        self._supervise = supervise
-        self._start_missing()
-        self._add_ready(len(self._supervisors))
+        self._all_workers.supervise = supervise
+        self._all_workers.start(processes.resources())
         if processes.minimum is not None:
-            idle_s = max(processes.idle_s, self._longest_sequence_s())
-            self._idle_watch = IdleWatch(f"pytriton-{self._title()}-idle", idle_s, self._idle_s, self._end_idle)
-        return self.model.config.decoupled or self._supervisors[0].is_async
-
-    def _longest_sequence_s(self) -> float:
-        """How long after its last request a sequence may be open, in seconds."""
-        batcher = self.model.config.batcher
-        if not isinstance(batcher, SequenceBatcher):
-            return 0.0
-        return batcher.max_sequence_idle_microseconds / 1e6 + SEQUENCE_MARGIN_S
-
-    def _idle_s(self) -> float:
-        """Seconds since the last batch of any worker; infinite if all are at zero."""
-        return min([each.idle_s() for each in [*self._supervisors]], default=math.inf)
-
-    def _end_idle(self) -> None:
-        """End the workers that need not stay, unless their callables are being replaced."""
-        if self._replacing.acquire(blocking=False):
-            try:
-                self._end_workers(self.processes.minimum or 0)
-            finally:
-                self._replacing.release()
-
-    def _end_workers(self, minimum: int) -> None:
-        for supervisor in self._supervisors[minimum:]:
-            supervisor.end_idle()
+            self._idle_workers.watch(f"pytriton-{self._title()}-idle", processes.idle_s, processes.minimum)
+        return self.model.config.decoupled or self.workers[0].is_async
 
     def _end_templates(self) -> None:
         """End the template, unless it is to stay, or is needed."""
-        if not self.processes.keep_template and all(each.is_at_zero() for each in [*self._supervisors]):
+        if not self.processes.keep_template and all(each.is_at_zero() for each in self._all_workers):
             for template in [*self._templates]:
                 template.end_idle()
-
-    @override
-    def go_to_zero(self) -> None:
-        idle_s, needed_s = self._idle_s(), self._longest_sequence_s()
-        if idle_s < needed_s:
-            raise PyTritonInvalidOperationError(
-                f"model {self.model.config.model_name!r} may have open sequences, because its last request came "
-                f"{idle_s:.1f} s ago; end its workers {needed_s:g} s after the last request, or later"
-            )
-        with self._replacing:
-            self._end_workers(0)
 
     def _restarts(self) -> RestartPolicy:
         return RestartPolicy(self.processes.max_restarts, FIRST_BACKOFF_S, MAX_BACKOFF_S)
@@ -298,34 +246,10 @@ class ProcessWorkerPool(WorkerPool):
         limits = {"start_timeout_s": processes.start_timeout_s, "stop_timeout_s": processes.stop_timeout_s}
         template = Template(self._title(), spec, self._restarts(), **limits)
         self._templates.append(template)
-        if self._interrupted:
+        if self._all_workers.is_interrupted:
             template.interrupt()
         template.wait_ready(time.monotonic() + processes.start_timeout_s)
         return template
-
-    def _start_missing(self) -> None:
-        """Start workers until there are as many as ``processes`` says; none before :meth:`start`."""
-        if self._supervise is not None:
-            resources = self.processes.resources()
-            while len(self._supervisors) < len(resources):
-                # Any worker may have left, so that its number is free.
-                index = min({*range(len(resources))} - {each.index for each in self._supervisors})
-                self._supervisors.append(self._supervise(index, resources[index]))
-            if self._interrupted:
-                self.interrupt()
-
-    def _add_ready(self, count: int) -> None:
-        """Wait for the first ``count`` workers, and add them to those that serve."""
-        deadline = time.monotonic() + self.processes.start_timeout_s
-        supervisors = self._supervisors[:count]
-        for supervisor in supervisors:
-            supervisor.wait_ready(deadline)
-        if len({supervisor.is_async for supervisor in supervisors}) > 1:
-            raise PyTritonWorkerError(
-                f"the factory of model {self.model.config.model_name!r} made coroutine functions in some workers and "
-                "plain ones in others"
-            )
-        self.workers[:] = self._supervisors[: max(count, len(self.workers))]
 
     @property
     @override
@@ -338,71 +262,37 @@ class ProcessWorkerPool(WorkerPool):
 
     def _processes(self) -> list[ProcessSupervisor]:
         """Of all workers and templates; a copy."""
-        return [*self._templates, *self._supervisors]
+        return [*self._templates, *self._all_workers]
 
     @override
     def restart(self) -> None:
-        for supervisor in list(self._supervisors):
+        for supervisor in self._all_workers:
             supervisor.restart()
 
     @override
     def scale(self, count: int, reload: Callable[[], None], any_may_leave: bool) -> None:
-        before = len(self.workers) or len(self.processes.resources())
-        self._scale_up(count)
+        to_zero = type(count) is int and not count
+        if not to_zero or len(self.workers) != 1:
+            self._scale(1 if to_zero else count, reload, any_may_leave)
+        if to_zero:
+            self._idle_workers.end_all()
+
+    def _scale(self, count: int, reload: Callable[[], None], any_may_leave: bool) -> None:
+        """As :meth:`scale`, for one worker or more."""
+        before, served = self.processes, len(self.workers) or len(self.processes.resources())
+        self.processes = replace(before, count=count)
+        try:
+            self._all_workers.grow(self.processes.resources())
+        except BaseException:
+            self.processes = before
+            raise
         try:
             reload()
         except BaseException:
-            self._scale_down(before, any_may_leave=False)
+            self.processes = replace(self.processes, count=served)
+            self._all_workers.shrink(served, any_may_leave=False)
             raise
-        self._scale_down(count, any_may_leave)
-
-    def _scale_up(self, count: int) -> None:
-        """Have at least ``count`` workers, all of them ready; raises as :meth:`scale`."""
-        before, workers = self.processes, len(self._supervisors)
-        self.processes = replace(before, count=count)
-        try:
-            self._start_missing()
-            self._add_ready(count)
-        except BaseException:
-            self.processes = before
-            self._stop_from(workers)
-            raise
-
-    def _scale_down(self, count: int, any_may_leave: bool) -> None:
-        """Have at most ``count`` workers.
-
-        The others end when the server has closed their proxies, which it does after their last requests and sequences,
-        however long these take. After :meth:`interrupt` they end with all workers. Unless any may leave, the last do.
-        """
-        self.processes = replace(self.processes, count=count)
-        if any_may_leave:
-            self._order_by_stay(count)
-        if all(supervisor.wait_dismissed() for supervisor in self._supervisors[count:]):
-            self._stop_from(count)
-
-    def _order_by_stay(self, count: int) -> None:
-        """Wait until the server has let all but ``count`` workers go, has ended itself, or :meth:`interrupt`.
-
-        Those that have left are the last ones then.
-        """
-        leaving = len(self._supervisors) - count
-        while (
-            sum(each.has_left() for each in self._supervisors) < leaving
-            and any(each.is_connected() for each in self._supervisors)
-            and not self._interrupted
-        ):
-            time.sleep(POLL_S)
-        self._supervisors.sort(key=Supervisor.has_left)
-        self.workers[:] = self._supervisors[: len(self.workers)]
-
-    def _stop_from(self, index: int) -> None:
-        """Stop and forget the workers from an index on."""
-        stopped = self._supervisors[index:]
-        del self.workers[index:], self._supervisors[index:]
-        for supervisor in stopped:
-            supervisor.stop()
-        for supervisor in stopped:
-            supervisor.join()
+        self._all_workers.shrink(count, any_may_leave)
 
     def _title(self) -> str:
         """The model's name in those of its processes."""
@@ -438,7 +328,7 @@ class ProcessWorkerPool(WorkerPool):
                 "with another factory, or use bind(..., replace=True) to change that"
             )
         check_factory(infer.factory)
-        with self._replacing:
+        with self._idle_workers.replacing:
             if self._templates:
                 self._rebind_template(infer)
             else:
@@ -448,7 +338,7 @@ class ProcessWorkerPool(WorkerPool):
     def _rebind_workers(self, infer: Processes) -> None:
         changed: list[Supervisor] = []
         try:
-            for supervisor in self._supervisors:
+            for supervisor in self._all_workers:
                 supervisor.rebind(infer.factory, infer.takes_device())
                 changed.append(supervisor)
         except PyTritonWorkerError:
@@ -465,10 +355,10 @@ class ProcessWorkerPool(WorkerPool):
                 raise PyTritonWorkerError(
                     "a coroutine function cannot take the place of a plain one, nor the other way round"
                 )
-            for supervisor in self._supervisors:
+            for supervisor in self._all_workers:
                 supervisor.fork_from(template)
         except PyTritonWorkerError:
-            for supervisor in self._supervisors:
+            for supervisor in self._all_workers:
                 supervisor.fork_from(before, wait=False)
             self._end_template(self._templates[-1])
             raise
@@ -481,21 +371,19 @@ class ProcessWorkerPool(WorkerPool):
 
     @override
     def interrupt(self) -> None:
-        self._interrupted = True
-        for each in self._processes():
-            each.interrupt()
+        self._all_workers.interrupt()
+        for template in [*self._templates]:
+            template.interrupt()
 
     @override
     def stop(self) -> None:
-        if self._idle_watch is not None:
-            self._idle_watch.stop()
+        self._idle_workers.stop()
         for each in self._processes():
             each.stop()
 
     @override
     def join(self) -> None:
-        if self._idle_watch is not None:
-            self._idle_watch.join()
+        self._idle_workers.join()
         for each in reversed(self._processes()):  # a template ends after its workers
             each.join()
 
@@ -503,6 +391,5 @@ class ProcessWorkerPool(WorkerPool):
     def close(self) -> None:
         self.stop()
         self.join()
-        self._supervisors.clear()
+        self._all_workers.clear()
         self._templates.clear()
-        self.workers.clear()

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.model_config.ensemble import EnsembleStep
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
+from pytriton.model_config.triton_model_config import EnsembleStep
 from pytriton.proxy.types import Request
 from pytriton.signature.annotations import OF_DATES, Annotations, default_of, split
 from pytriton.signature.arguments import Arguments

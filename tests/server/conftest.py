@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytriton.client import ModelClient
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import RemoteTriton, Triton, TritonConfig, TritonSecurityConfig
 from tests.server.gated import Gated
@@ -130,6 +131,19 @@ def url(triton_config: TritonConfig, protocol: str) -> str:
 def grpc_url(triton_config: TritonConfig) -> str:
     """For clients that know no other protocol."""
     return f"grpc://{LOCALHOST}:{triton_config.grpc_port}"
+
+
+@pytest.fixture
+def composed(triton: Triton, url: str) -> Iterator[Callable[[Any], ModelClient]]:
+    """``composed(infer)`` serves what calls other models as ``composed``, for one test, and returns a client."""
+    with ExitStack() as stack:
+
+        def bind(infer: Any) -> ModelClient:
+            triton.bind("composed", infer)
+            stack.callback(triton.unbind, "composed")
+            return stack.enter_context(ModelClient(url, "composed"))
+
+        yield bind
 
 
 @pytest.fixture(scope="module")

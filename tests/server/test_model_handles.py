@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from pytriton.composition.handle import ModelHandle
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import DynamicBatcher, ModelConfig
-from pytriton.triton import Triton, TritonConfig
+from pytriton.triton import Triton
 from pytriton.worker.origin import current_origin
 from pytriton.workers import Processes
 from tests.server.conftest import local_config
@@ -43,6 +43,7 @@ from tests.server.traffic import Gate
 
 Client = Callable[..., Any]
 DEADLINE_S = 30.0
+SERVERS = ["launched", "in process"]
 
 
 class Served:
@@ -51,28 +52,30 @@ class Served:
     def __init__(self, triton: Any, client: Client, streams: Client, grpc_url: str = "") -> None:
         self.triton, self.client, self.streams, self.grpc_url = triton, client, streams, grpc_url
 
-    @classmethod
-    def by_network(cls, triton: Any, config: TritonConfig) -> Served:
+
+@contextmanager
+def serving(where: str) -> Iterator[Served]:
+    """A server without models: ``launched`` or ``in process``."""
+    if where == "in process":
+        with inprocess.Triton() as triton:
+            yield Served(triton, triton.client, partial(inprocess.DecoupledModelClient, triton.server))
+        return
+    with local_config() as config, Triton(config=config) as triton:
         http, grpc = address(config, "http"), address(config, "grpc")
-        return cls(triton, partial(ModelClient, http), partial(DecoupledModelClient, grpc), grpc)
+        yield Served(triton, partial(ModelClient, http), partial(DecoupledModelClient, grpc), grpc)
 
 
 @pytest.fixture(scope="module")
 def launched() -> Iterator[Served]:
-    with local_config() as config, Triton(config=config) as triton:
-        yield Served.by_network(triton, config)
+    with serving("launched") as served:
+        yield served
 
 
-@pytest.fixture(scope="module", params=["threads", "in process"])
+@pytest.fixture(scope="module", params=SERVERS)
 def served(request: pytest.FixtureRequest) -> Iterator[Served]:
-    if request.param == "in process":
-        with inprocess.Triton() as triton:
-            bind_all(triton)
-            yield Served(triton, triton.client, partial(inprocess.DecoupledModelClient, triton.server))
-        return
-    with local_config() as config, Triton(config=config) as triton:
-        bind_all(triton)
-        yield Served.by_network(triton, config)
+    with serving(request.param) as served:
+        bind_all(served.triton)
+        yield served
 
 
 @pytest.mark.parametrize(("function", "given", "expected"), VALUES, ids=[name_of(each) for each, _, _ in VALUES])
@@ -317,51 +320,27 @@ def test_a_callee_that_is_bound_anew_is_called_in_its_new_form(launched):
         assert client.call(1.0) == 2.0
 
 
-def test_a_stop_answers_callers_before_their_callees_go():
-    with local_config() as config:
-        answers = []
-        with Triton(config=config) as triton:
-            entered = threading.Event()
+@pytest.mark.parametrize("where", SERVERS)
+def test_a_stop_answers_callers_before_their_callees_go(where):
+    answers, entered = [], threading.Event()
 
-            def slow(number: float) -> float:
-                entered.set()
-                time.sleep(0.5)
-                return number
+    def slow(number: float) -> float:
+        entered.set()
+        time.sleep(0.5)
+        return number
 
-            def twice(number: float, slow: ModelHandle) -> float:
-                return slow(number) + slow(number)
+    def twice(number: float, slow: ModelHandle) -> float:
+        return slow(number) + slow(number)
 
-            triton.bind(slow)
-            triton.bind(twice)
-            client = ModelClient(address(config, "http"), "twice")
-            thread = threading.Thread(target=lambda: answers.append(client.call(1.0)))
-            thread.start()
-            assert entered.wait(DEADLINE_S)
-        thread.join(DEADLINE_S)
-        client.close()
-    assert answers == [2.0]
-
-
-def test_a_stop_in_process_answers_callers_before_their_callees_go():
-    answers = []
-    with inprocess.Triton() as triton:
-        entered = threading.Event()
-
-        def slow(number: float) -> float:
-            entered.set()
-            time.sleep(0.5)
-            return number
-
-        def twice(number: float, slow: ModelHandle) -> float:
-            return slow(number) + slow(number)
-
-        triton.bind(slow)
-        triton.bind(twice)
-        client = triton.client("twice")
+    with serving(where) as served:
+        served.triton.bind(slow)
+        served.triton.bind(twice)
+        client = served.client("twice")
         thread = threading.Thread(target=lambda: answers.append(client.call(1.0)))
         thread.start()
         assert entered.wait(DEADLINE_S)
     thread.join(DEADLINE_S)
+    client.close()
     assert answers == [2.0]
 
 

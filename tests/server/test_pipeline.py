@@ -78,39 +78,23 @@ def steps(triton):
     triton.bind("alone", alone, floats("x"), floats("y"), config=ModelConfig(batching=False))
 
 
-@pytest.fixture
-def piped(triton, url):
-    """``piped(pipeline)`` binds it, and returns a client."""
-    clients = []
-
-    def bind(pipeline: Pipeline) -> ModelClient:
-        triton.bind("piped", pipeline)
-        clients.append(ModelClient(url, "piped"))
-        return clients[-1]
-
-    yield bind
-    for client in clients:
-        client.close()
-        triton.unbind("piped")
+def test_a_step_gets_the_only_value_of_the_one_before(composed):
+    assert composed(Pipeline("shout", "count")).call("four") == 4
 
 
-def test_a_step_gets_the_only_value_of_the_one_before(piped):
-    assert piped(Pipeline("shout", "count")).call("four") == 4
-
-
-def test_values_are_found_by_name(piped):
-    client = piped(Pipeline("parts", Step("shout", {"text": "first"}, {"result": "first"}), "join"))
+def test_values_are_found_by_name(composed):
+    client = composed(Pipeline("parts", Step("shout", {"text": "first"}, {"result": "first"}), "join"))
     assert client.call("ada lovelace") == "lovelace, ADA"
 
 
-def test_steps_branch_and_outputs_are_chosen(piped):
+def test_steps_branch_and_outputs_are_chosen(composed):
     loud, length = Step("shout", outputs={"result": "loud"}), Step("count", {"text": "text"}, {"result": "length"})
-    client = piped(Pipeline(loud, length, outputs=["loud", "length"]))
+    client = composed(Pipeline(loud, length, outputs=["loud", "length"]))
     assert client.call("abc") == {"loud": "ABC", "length": 3}
 
 
-def test_an_input_of_a_request_may_be_used_by_several_steps(piped):
-    client = piped(Pipeline("double", "both"))
+def test_an_input_of_a_request_may_be_used_by_several_steps(composed):
+    client = composed(Pipeline("double", "both"))
     x = np.arange(3, dtype=np.float32)[np.newaxis]
     outputs = client.infer_batch(x)
     np.testing.assert_array_equal(outputs["sum"], 3 * x)
@@ -118,27 +102,27 @@ def test_an_input_of_a_request_may_be_used_by_several_steps(piped):
     assert client.model_config.max_batch_size == 4  # the smallest of the steps
 
 
-def test_an_error_of_a_step_is_that_of_the_pipeline(triton, piped):
+def test_an_error_of_a_step_is_that_of_the_pipeline(triton, composed):
     def refuse(result: str) -> str:
         raise ValueError("not this one")
 
     triton.bind("refuse", refuse, replace=True)
     with pytest.raises(PyTritonClientInferenceServerError, match="not this one"):
-        piped(Pipeline("shout", "refuse")).call("a")
+        composed(Pipeline("shout", "refuse")).call("a")
 
 
-def test_a_pipeline_is_a_step_of_another_one(triton, piped):
+def test_a_pipeline_is_a_step_of_another_one(triton, composed):
     triton.bind("inner", Pipeline("shout", outputs=["result"]))
-    assert piped(Pipeline("inner", "count")).call("abc") == 3
+    assert composed(Pipeline("inner", "count")).call("abc") == 3
     triton.unbind("inner")
 
 
-def test_requests_of_many_clients_are_answered(piped, url):
-    client = piped(Pipeline("shout", "count"))
+def test_requests_of_many_clients_are_answered(composed, url):
+    client = composed(Pipeline("shout", "count"))
     answers = []
 
     def call(number: int) -> None:
-        with ModelClient(url, "piped") as own:
+        with ModelClient(url, "composed") as own:
             answers.append(own.call("x" * number) == number)
 
     threads = [threading.Thread(target=call, args=(number,)) for number in range(24)]
@@ -170,9 +154,9 @@ def test_a_server_that_is_launched_again_has_the_pipeline(free_config):
             assert client.call("four") == 4
 
 
-def test_the_graph_names_models_and_values(triton, piped):
+def test_the_graph_names_models_and_values(triton, composed):
     pipeline = Pipeline("shout", "count")
-    piped(pipeline)
+    composed(pipeline)
     graph = pipeline.mermaid()
     assert graph.startswith("flowchart LR")
     for text in (
@@ -185,10 +169,10 @@ def test_the_graph_names_models_and_values(triton, piped):
         assert text in graph
 
 
-def test_a_pipeline_cannot_get_another_callable(triton, piped):
-    piped(Pipeline("shout"))
+def test_a_pipeline_cannot_get_another_callable(triton, composed):
+    composed(Pipeline("shout"))
     with pytest.raises(PyTritonInvalidOperationError, match="is a Pipeline"):
-        triton.rebind("piped", shout)
+        triton.rebind("composed", shout)
 
 
 @pytest.mark.parametrize(

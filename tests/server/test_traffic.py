@@ -14,7 +14,8 @@ from pytriton import Shadow, Split
 from pytriton.client import DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
-from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config import ModelConfig
+from tests.server.handle_models import COLUMNS
 from tests.server.processes import wait_for
 from tests.server.traffic import Gate
 
@@ -24,7 +25,7 @@ def protocol():
     return "http"  # it makes no difference to callables
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def versions(triton):
     def one(word: str) -> str:
         return f"{word} 1"
@@ -40,32 +41,15 @@ def versions(triton):
 
     for function in (one, two, number, counting):
         triton.bind(function)
-    return triton
-
-
-@pytest.fixture
-def routed(versions, url):
-    """``routed(router)`` binds it, and returns a client."""
-    clients = []
-
-    def bind(router: Any) -> ModelClient:
-        versions.bind("routed", router)
-        clients.append(ModelClient(url, "routed"))
-        return clients[-1]
-
-    yield bind
-    for client in clients:
-        client.close()
-        versions.unbind("routed")
 
 
 def answers(client: ModelClient, count: int) -> Counter[str]:
     return Counter(client.call("word") for _ in range(count))
 
 
-def test_requests_are_split_by_weights_that_may_change(routed):
+def test_requests_are_split_by_weights_that_may_change(composed):
     split = Split({"one": 3, "two": 1})
-    client = routed(split)
+    client = composed(split)
     counts = answers(client, 400)
     assert {*counts} == {"word 1", "word 2"}
     assert 220 < counts["word 1"] < 380  # seven standard deviations around 300
@@ -73,62 +57,60 @@ def test_requests_are_split_by_weights_that_may_change(routed):
     assert {*answers(client, 20)} == {"word 2"}
 
 
-def test_requests_with_the_same_key_go_to_the_same_model(routed):
-    client = routed(Split({"one": 1, "two": 1}, by="user"))
+def test_requests_with_the_same_key_go_to_the_same_model(composed):
+    client = composed(Split({"one": 1, "two": 1}, by="user"))
     found = {user: {client.call("a", parameters={"user": user}) for _ in range(5)} for user in range(40)}
     assert all(len(answers) == 1 for answers in found.values())
     assert len({*map(str, found.values())}) == 2
 
 
-def test_streams_are_split(versions, grpc_url):
-    versions.bind("streams", Split({"counting": 1}))
+def test_streams_are_split(triton, grpc_url):
+    triton.bind("streams", Split({"counting": 1}))
     with DecoupledModelClient(grpc_url, "streams") as client:
         assert [*client.call(3)] == [0, 1, 2]
-    versions.unbind("streams")
+    triton.unbind("streams")
 
 
-def test_arrays_and_errors_are_passed_on(versions, routed, url):
+def test_arrays_and_errors_are_passed_on(triton, composed):
     def failing(requests: list[Any]) -> list[Any]:
         return [ValueError("not that") if request["x"].sum() < 0 else {"y": request["x"] * 2} for request in requests]
 
-    tensors = [Tensor(name="x", shape=(-1,), dtype=np.float32)], [Tensor(name="y", shape=(-1,), dtype=np.float32)]
-    versions.bind("failing", failing, *tensors, config=ModelConfig(max_batch_size=8))
-    client = routed(Split({"failing": 1}))
+    triton.bind("failing", failing, *COLUMNS, config=ModelConfig(max_batch_size=8))
+    client = composed(Split({"failing": 1}))
     x = np.ones((8, 3), np.float32)
     np.testing.assert_array_equal(client.infer_batch(x)["y"], 2 * x)
-    with pytest.raises(PyTritonClientInferenceServerError, match=r"'failing', called by 'routed'.*not that"):
+    with pytest.raises(PyTritonClientInferenceServerError, match=r"'failing', called by 'composed'.*not that"):
         client.infer_batch(-x)
-    client.close()
 
 
 @pytest.mark.parametrize(
     ("compare", "expected"), [(None, "different"), (lambda one, other: one.keys() == other.keys(), "same")]
 )
-def test_a_shadow_answers_with_its_model_and_compares_copies(routed, compare, expected):
+def test_a_shadow_answers_with_its_model_and_compares_copies(composed, compare, expected):
     shadow = Shadow("one", to="two", compare=compare)
-    client = routed(shadow)
+    client = composed(shadow)
     assert {*answers(client, 10)} == {"word 1"}
     wait_for(lambda: shadow.counts.total() == 10, "the copies")
     assert shadow.counts[expected] + shadow.counts["dropped"] == 10
 
 
-def test_equal_answers_are_counted_as_such(routed):
+def test_equal_answers_are_counted_as_such(composed):
     shadow = Shadow("one", to="one")
-    answers(routed(shadow), 3)
+    answers(composed(shadow), 3)
     wait_for(lambda: shadow.counts.total() == 3, "the copies")
     assert shadow.counts["different"] == shadow.counts["failed"] == 0
 
 
-def test_copies_are_dropped_while_the_other_model_is_slow(versions, routed):
+def test_copies_are_dropped_while_the_other_model_is_slow(triton, composed):
     gate = Gate()
 
     def slow(word: str) -> str:
         gate.wait()
         return word
 
-    versions.bind(slow)
+    triton.bind(slow)
     shadow = Shadow("one", to="slow")
-    client = routed(shadow)
+    client = composed(shadow)
     try:
         answers(client, 40)
         wait_for(lambda: shadow.counts["dropped"] == 40 - 16, "the copies to be dropped")
@@ -137,9 +119,9 @@ def test_copies_are_dropped_while_the_other_model_is_slow(versions, routed):
     wait_for(lambda: shadow.counts.total() == 40, "the other copies")
 
 
-def test_a_share_of_nothing_copies_nothing(routed):
+def test_a_share_of_nothing_copies_nothing(composed):
     shadow = Shadow("one", to="two", share=0)
-    answers(routed(shadow), 20)
+    answers(composed(shadow), 20)
     assert not shadow.counts
 
 
@@ -151,9 +133,9 @@ def test_a_share_of_nothing_copies_nothing(routed):
         (partial(Shadow, "one", to="counting"), "differ in tensors"),
     ],
 )
-def test_models_that_cannot_stand_behind_one_name_are_refused(versions, router, match):
+def test_models_that_cannot_stand_behind_one_name_are_refused(triton, router, match):
     with pytest.raises(PyTritonValidationError, match=match):
-        versions.bind("refused", router())
+        triton.bind("refused", router())
 
 
 @pytest.mark.parametrize("weights", [{}, {"one": -1}, {"one": "1"}, {"one": float("nan")}, {"one": 0}, {"one": True}])

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pytriton.cli.app import app, speed_of
-from pytriton.cli.replay import Report, Tolerance, differences
+from pytriton.cli.app import app
+from pytriton.cli.load import count_error
+from pytriton.cli.replay import Report, Tolerance, differences, speed_of
 from pytriton.cli.target import TargetError
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.recording import RecordedRequest
@@ -78,7 +79,7 @@ def test_a_report_is_the_same_only_if_requests_were_sent():
     assert Report(requests=1).is_same
     assert not Report(requests=1, different=1).is_same
     failed = Report(requests=1)
-    failed.add_error(PyTritonClientError("first\nsecond"))
+    count_error(failed.errors, PyTritonClientError("first\nsecond"))
     assert (failed.is_same, dict(failed.errors)) == (False, {"first": 1})
 
 

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from pytriton.cli.saved import LoadArguments, SavedTarget, inspect_file, target_of
+from pytriton.cli.app import app
+from pytriton.cli.saved import LoadArguments, SavedTarget, target_of
 from pytriton.cli.saved_report import program_of
 from pytriton.cli.target import Target, TargetError
 
@@ -72,13 +74,15 @@ def test_an_input_needs_a_type():
 
 
 def test_an_existing_program_is_not_overwritten(here):
-    with pytest.raises(FileExistsError, match="data exists; name a file that does not exist yet"):
-        inspect_file("iris.onnx", NONE, Path("data"), print)
+    done = CliRunner().invoke(app, ["inspect", "iris.onnx", "--write", "data"])
+    assert done.exit_code == 2
+    assert "data exists; name a file that does not exist yet" in done.output
 
 
 def test_a_missing_file_is_told(here):
-    with pytest.raises(TargetError, match=r"there is no file iris\.onnx"):
-        inspect_file("iris.onnx", NONE, None, print)
+    done = CliRunner().invoke(app, ["inspect", "iris.onnx"])
+    assert done.exit_code == 2
+    assert "there is no file iris.onnx" in done.output
 
 
 def loaded_by(source, program):

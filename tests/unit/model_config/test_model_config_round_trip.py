@@ -26,10 +26,9 @@ from pytriton.model_config import (
     TimeoutAction,
     WarmupInput,
 )
-from pytriton.model_config.ensemble import EnsembleStep
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
-from pytriton.model_config.triton_model_config import ResponseCache, TensorSpec, TritonModelConfig
+from pytriton.model_config.triton_model_config import EnsembleStep, ResponseCache, TensorSpec, TritonModelConfig
 
 UINT32 = st.integers(0, 2**32 - 1)
 UINT64 = st.integers(0, 2**64 - 1)
