@@ -17,13 +17,20 @@ from pytriton.binding import ModelRegistry
 from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.composition.connector import Connector, NetworkConnector
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
-from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError, PyTritonWorkerError
+from pytriton.exceptions import (
+    PyTritonBadParameterError,
+    PyTritonInvalidOperationError,
+    PyTritonValidationError,
+    PyTritonWorkerError,
+)
 from pytriton.lifecycle import Lifecycle, weakly
 from pytriton.logs import get_logger
 from pytriton.model import Model
 from pytriton.model_config import ModelConfig, Recording, Tensor
 from pytriton.model_spec import ModelSpec
 from pytriton.operations import Console
+from pytriton.options import integer
+from pytriton.pool.memory_budget import MemoryBudget
 from pytriton.pool.pool import Infer, WorkerStatus
 from pytriton.rest.config import EdgeFiles, RestConfig
 from pytriton.rest.hosted import HostedApp
@@ -33,7 +40,7 @@ from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.model_server import ModelServer, ServerCapabilities
 from pytriton.server.statistics import ModelStatistics
 from pytriton.serving import Serving
-from pytriton.threads import check_threads
+from pytriton.threads import check_threads, keep_running
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.metrics import CallableMetrics, load_prometheus
@@ -51,6 +58,7 @@ METRICS_PORT = 8003
 MONITORING_PERIOD_S = 10.0
 READY_POLL_S = 0.02
 STANDARD_ERROR = 2
+BYTES = integer()
 
 
 class TritonBase(ABC):
@@ -61,6 +69,10 @@ class TritonBase(ABC):
 
     Args:
         rest: Options of an app, which were checked; None for no app.
+        memory_budget: As that of :class:`pytriton.triton.Triton`.
+
+    Raises:
+        PyTritonBadParameterError: ``memory_budget`` is no number of bytes above 0.
     """
 
     def __init__(
@@ -68,7 +80,10 @@ class TritonBase(ABC):
         workspace: Workspace | str | Path | None = None,
         connect_on_enter: bool = True,
         rest: RestConfig | None = None,
+        memory_budget: int | None = None,
     ) -> None:
+        if memory_budget is not None and not BYTES.accepts(memory_budget):
+            raise PyTritonBadParameterError(f"memory_budget is {memory_budget!r}; give {BYTES.expected}, in bytes")
         check_threads(
             type(self).__name__,
             *("threading", "select", "subprocess"),
@@ -85,6 +100,7 @@ class TritonBase(ABC):
         self._pages: list[MetricsPage] = []  # of metrics, one at most; a list, as a finalizer closes it
         self._lock = threading.RLock()
         self._models = ModelRegistry(self._workspace, weakly(self._stop_soon))
+        self._memory = None if memory_budget is None else MemoryBudget(memory_budget, self._models)
         # Its threads must not keep this object, which ends when nothing refers to it, if it may.
         self._revival = Revival(self._models, self._lock, weakly(self._running_server))
         self.triton_context = TritonContext(connector=weakly(self._connector))
@@ -300,6 +316,8 @@ class TritonBase(ABC):
                     if self._rest is not None:  # it starts while the server does
                         self._app.launch(self._rest, self.endpoints(), self.console().answer, self._edge_files())
                     self._server = self._start_server()
+                    if self._memory is not None:
+                        keep_running(partial(self._memory.watch, self._models.cleared), "pytriton-memory")
                 except BaseException as error:
                     self._app.close()
                     if self._lifecycle.is_wanted() or not isinstance(error, Exception):

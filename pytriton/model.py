@@ -210,6 +210,18 @@ class Model:
             for status in self._pool.statuses()
         ]
 
+    def memory_bytes(self) -> int:
+        """As :meth:`Idling.memory_bytes`."""
+        return sum(status.with_memory().pss_bytes or 0 for status in self._pool.statuses())
+
+    def idle_s(self) -> float:
+        """As :meth:`WorkerPool.idle_s`."""
+        return self._pool.idle_s()
+
+    def end_idle(self) -> None:
+        """As :meth:`WorkerPool.end_idle`."""
+        self._pool.end_idle()
+
     def restart_workers(self) -> None:
         """As :meth:`WorkerPool.restart`."""
         self._pool.restart()

@@ -176,6 +176,7 @@ class RemoteTriton(TritonBase):
             variable ``PYTRITON_ACCESS_TOKEN``, if there is one.
         init_timeout_s: How long to wait for the server to be ready.
         rest: As for :class:`Triton`; the app serves all models of the server.
+        memory_budget: As for :class:`Triton`.
         listen: Address at which this process listens for the server's proxies, which then need not run on this machine:
             ``tcp://10.0.0.1:5600``. Tensors travel there over ZeroMQ, and the two share no folder. Needs pyzmq here and
             in the Python of the server's machine. Without keys, only ``ipc://`` or a loopback address.
@@ -204,6 +205,7 @@ class RemoteTriton(TritonBase):
         *,
         init_timeout_s: float = DEFAULT_TRITON_STARTUP_TIMEOUT_S,
         rest: RestConfig | bool | None = False,
+        memory_budget: int | None = None,
         listen: str | None = None,
         address: str | None = None,
         key: str | Path | None = None,
@@ -222,7 +224,7 @@ class RemoteTriton(TritonBase):
                 heartbeat_s=heartbeat_s,
             )
         access = Access.to_other(url, access_token)
-        super().__init__(workspace, rest=checked(rest))
+        super().__init__(workspace, rest=checked(rest), memory_budget=memory_budget)
         self._listener = listener
         self._relay: ProxyRelay | None = None
         self._access = access

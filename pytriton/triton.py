@@ -127,6 +127,8 @@ class Triton(TritonBase):
         security_config: Which endpoints need the access token; default: those that calling a model does not need.
         rest: Options of an app, which serves the models as JSON in a process of its own: docs/http_api.md. True
             takes those in the environment, ``PYTRITON_REST_*``, and so does None if ``PYTRITON_REST_PORT`` is there.
+        memory_budget: Bytes that all worker processes may take together. While they take more, those of the model end
+            that has been idle for longest, each until a request comes, which waits for it: docs/workers.md.
 
     Attributes:
         triton_context: What the bound callables share.
@@ -134,7 +136,7 @@ class Triton(TritonBase):
     Raises:
         PyTritonServerError: There is no server binary here.
         PyTritonValidationError: The configuration is wrong.
-        PyTritonBadParameterError: An option of the app is.
+        PyTritonBadParameterError: An option of the app is, or ``memory_budget``.
         ImportError: The app's libraries are not installed.
         FileExistsError: ``workspace`` exists.
     """
@@ -147,6 +149,7 @@ class Triton(TritonBase):
         triton_lifecycle_policy: TritonLifecyclePolicy | None = None,
         security_config: TritonSecurityConfig | None = None,
         rest: RestConfig | bool | None = None,
+        memory_budget: int | None = None,
     ) -> None:
         given = merge_configs(TritonConfig.from_env(), config)
         config = with_vertex_ai_settings(given)
@@ -166,7 +169,7 @@ class Triton(TritonBase):
         installation = find_installation()
         default = VertextAILifecyclePolicy if config.allow_vertex_ai else DefaultTritonLifecyclePolicy
         policy = triton_lifecycle_policy or default
-        super().__init__(workspace, policy.launch_triton_on_startup, app)
+        super().__init__(workspace, policy.launch_triton_on_startup, app, memory_budget)
         self._config, self._security, self._restrictions = config, security, restrictions
         self._installation = installation
         self._server: LaunchedServer | None = None

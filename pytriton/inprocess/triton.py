@@ -67,6 +67,7 @@ class Triton(TritonBase):
             is always EXPLICIT.
         workspace: Folder for the bound models' files, which must not exist; default: a new one below
             ``PYTRITON_HOME``. It is removed at the end.
+        memory_budget: As that of :class:`pytriton.triton.Triton`.
         kwargs: Fields of :class:`Options`, in place of ``options``.
 
     Attributes:
@@ -79,10 +80,15 @@ class Triton(TritonBase):
     """
 
     def __init__(
-        self, options: Options | None = None, *, workspace: Workspace | str | Path | None = None, **kwargs: Any
+        self,
+        options: Options | None = None,
+        *,
+        workspace: Workspace | str | Path | None = None,
+        memory_budget: int | None = None,
+        **kwargs: Any,
     ) -> None:
         given = Server(options, **kwargs).options
-        super().__init__(workspace)
+        super().__init__(workspace, memory_budget=memory_budget)
         self.server = Server(_with_store(given, self._workspace.model_store_path))
         self.server.owner = self  # for models and clients of the server
         self._started_servers: list[Server] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 from abc import ABC, abstractmethod
@@ -233,6 +234,17 @@ class WorkerPool(ABC):
             f"the workers of model {self.model.config.model_name!r} cannot be restarted from here; bind it with "
             "pytriton.workers.Processes"
         )
+
+    def idle_s(self) -> float:
+        """Seconds since the last batch for workers that :meth:`end_idle` would end; infinite if there are none."""
+        return math.inf
+
+    def end_idle(self) -> None:  # noqa: B027  (threads stay)
+        """End the workers that may end while the model is idle, each until a batch comes for it; does not wait.
+
+        Raises:
+            PyTritonInvalidOperationError: They may have open sequences.
+        """
 
     @abstractmethod
     def interrupt(self) -> None:

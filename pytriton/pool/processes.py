@@ -270,6 +270,18 @@ class ProcessWorkerPool(ScalablePool):
             supervisor.restart()
 
     @override
+    def idle_s(self) -> float:
+        return self._all_workers.idle_s(self._minimum())
+
+    @override
+    def end_idle(self) -> None:
+        self._idle_workers.end_all(self._minimum())
+
+    def _minimum(self) -> int:
+        """How many workers stay while the model is idle, if others are to end."""
+        return self.processes.minimum or 0
+
+    @override
     def scale(self, count: int, reload: Callable[[], None], any_may_leave: bool) -> None:
         to_zero = type(count) is int and not count
         if not to_zero or len(self.workers) != 1:

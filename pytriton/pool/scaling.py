@@ -108,9 +108,9 @@ class ScaledWorkers:
         for supervisor in stopped:
             supervisor.join()
 
-    def idle_s(self) -> float:
-        """Seconds since the last batch of any worker; infinite if all are at zero."""
-        return min([each.idle_s() for each in self], default=math.inf)
+    def idle_s(self, minimum: int = 0) -> float:
+        """Seconds since the last batch of any worker but ``minimum``; infinite if all those are at zero."""
+        return min([each.idle_s() for each in self._supervisors[minimum:]], default=math.inf)
 
     def end_idle(self, minimum: int) -> None:
         """End all but ``minimum`` workers when they have answered their batches, each until a batch comes for it."""
@@ -145,8 +145,8 @@ class IdleWorkers:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def end_all(self) -> None:
-        """End all workers.
+    def end_all(self, minimum: int = 0) -> None:
+        """End all workers but ``minimum``.
 
         Raises:
             PyTritonInvalidOperationError: They may have open sequences.
@@ -158,7 +158,7 @@ class IdleWorkers:
                 f"ago; end its workers {self._sequence_s:g} s after the last request, or later"
             )
         with self.replacing:
-            self._workers.end_idle(0)
+            self._workers.end_idle(minimum)
 
     def watch(self, thread: str, idle_s: float, minimum: int) -> None:
         """End all but ``minimum`` workers each time that the model has been idle for so long, until :meth:`stop`.
