@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pytriton.cli.calls import post
+from pytriton.cli.calls import app_url, post
 from pytriton.client.auth import Tls, TritonUrl
 from pytriton.client.exceptions import PyTritonClientInferenceServerError, PyTritonClientValueError
 from pytriton.model_config import Recording
@@ -56,14 +56,12 @@ class RecordCommand:
         )
 
     def _send(self, action: str, recording: dict[str, Any] | None = None) -> Any:
-        server = TritonUrl.from_url(self.url)
-        if server.scheme != "http" or server.socket:
+        url = app_url(TritonUrl.from_url(self.url), self.tls)
+        if not url:
             raise PyTritonClientValueError(f"give the URL of the app or of the server's HTTP port, not {self.url}")
-        url = f"{'http' if self.tls is None else 'https'}://{server.hostname}:{server.port}{server.path}"
         command = {"command": "record", "model": self.model, "action": action, "version": self.version}
         content = {**command, "recording": recording}
-        tls = self.tls or Tls()
-        answer = post(url, "/pages/commands", content, tls, self.timeout_s, "the command", self.token)
+        answer = post(url, "/pages/commands", content, self.tls or Tls(), self.timeout_s, "the command", self.token)
         if not isinstance(answer, dict) or "recording" not in answer:
             raise PyTritonClientInferenceServerError(f"{self.url} answers, but is no app of this version")
         return answer["recording"]

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pytriton.cli.calls import post
+from pytriton.cli.calls import app_url, post
 from pytriton.client.auth import Tls, TritonUrl, create_auth_headers
 from pytriton.client.conversations import Call, Transport
 from pytriton.client.exceptions import (
@@ -114,16 +114,15 @@ def _ask_workers(
     server: TritonUrl, headers: dict[str, str], tls: Tls | None, timeout_s: float
 ) -> dict[tuple[str, str], str]:
     """What the app, which may be at the same port, tells of the workers of models, by name and version."""
-    if server.scheme != "http" or server.socket:
+    url = app_url(server, tls)
+    if not url:
         return {}
-    scheme = "http" if tls is None else "https"
-    url = f"{scheme}://{server.hostname}:{server.port}{server.path}/pages/workers"
     handlers = [urllib.request.ProxyHandler({})]
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     with suppress(OSError, ValueError, KeyError, TypeError):  # there is no app, or it refuses
         secure = [] if tls is None else [urllib.request.HTTPSHandler(context=tls.context())]
         opener = urllib.request.build_opener(*handlers, *secure)
-        with opener.open(urllib.request.Request(url, headers=headers), timeout=timeout_s) as answer:
+        with opener.open(urllib.request.Request(f"{url}/pages/workers", headers=headers), timeout=timeout_s) as answer:
             for worker in json.load(answer)["workers"] or ():
                 if worker["kind"] != "template":
                     found[worker["model"], str(worker["version"])].append(worker)
