@@ -26,6 +26,7 @@ __all__ = [
     "RandomInputs",
     "RequestResult",
     "Send",
+    "count_error",
     "parse_shapes",
     "run_load",
     "stream_sender",
@@ -219,10 +220,11 @@ class Measurement:
         if result.first is not None:
             self.first_s.append(result.first - start)
 
-    def add_error(self, error: PyTritonClientError) -> None:
-        """Count a failed request."""
-        text = (str(error) or type(error).__name__).strip().partition("\n")[0][:ERROR_LENGTH]
-        self.errors[text if text in self.errors or len(self.errors) < ERROR_TEXTS else "other errors"] += 1
+
+def count_error(errors: Counter[str], error: Exception) -> None:
+    """Count a failed request by the first line of its error, as long as these are few."""
+    text = (str(error) or type(error).__name__).strip().partition("\n")[0][:ERROR_LENGTH]
+    errors[text if text in errors or len(errors) < ERROR_TEXTS else "other errors"] += 1
 
 
 async def run_load(
@@ -256,7 +258,7 @@ async def run_load(
             try:
                 result = await send(next(rotation))
             except PyTritonClientError as error:
-                measurement.add_error(error)
+                count_error(measurement.errors, error)
                 await asyncio.sleep(ERROR_PAUSE_S)  # an unreachable server fails requests at once
             else:
                 measurement.add(start, result, time.perf_counter())

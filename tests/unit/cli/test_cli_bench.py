@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from pytriton.cli.bench import BAR_COLUMNS, BINS, Percentiles, Summary, histogram
-from pytriton.cli.load import Measurement, RequestResult
+from pytriton.cli.load import Measurement, RequestResult, count_error
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 
 
@@ -52,7 +52,7 @@ def test_rates_are_those_of_the_answered_requests():
     measurement = Measurement(elapsed_s=2.0)
     for _ in range(10):
         measurement.add(0.0, RequestResult(3, 0.5), 1.0)
-    measurement.add_error(PyTritonClientInferenceServerError("no"))
+    count_error(measurement.errors, PyTritonClientInferenceServerError("no"))
     figures = Summary.of(measurement, rows=4).to_dict()
     assert (figures["requests_per_s"], figures["rows_per_s"], figures["responses_per_s"]) == (5, 20, 15)
     assert (figures["answered"], figures["failed"], figures["errors"]) == (10, 1, {"no": 1})
