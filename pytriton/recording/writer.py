@@ -34,7 +34,7 @@ class RotatingFile:
     def __init__(self, path: Path, file_bytes: int, files: int) -> None:
         self._path, self._file_bytes, self._files = path.absolute(), file_bytes, files
         self._descriptor, self._size = -1, 0
-        self._rotate()
+        self._begin()
 
     def write(self, records: Sequence[bytes]) -> None:
         """Append records, whole; raises OSError if they cannot be written, and may be called again then."""
@@ -44,7 +44,7 @@ class RotatingFile:
             if self._descriptor < 0 or (size > len(MAGIC) and size + len(record) > self._file_bytes):
                 self._append(b"".join(together))
                 together.clear()
-                self._rotate()
+                self._begin()
                 size = self._size
             together.append(record)
             size += len(record)
@@ -60,17 +60,27 @@ class RotatingFile:
             raise
         self._size += len(data)
 
-    def _rotate(self) -> None:
+    def _begin(self) -> None:
+        """Begin the newest file. Those before it become older, as far as their numbers have no gap."""
         self.close()
-        for number in range(self._files - 1, 0, -1):
-            older = self._path if number == 1 else f"{self._path}.{number - 1}"
-            if os.path.lexists(older):
-                os.replace(older, f"{self._path}.{number}")
+        free = 0
+        while free < self._files - 1 and os.path.lexists(self._name(free)):
+            free += 1
+        for number in range(free, 0, -1):
+            os.replace(self._name(number - 1), self._name(number))
         self._path.unlink(missing_ok=True)
         # A symbolic link of another user would be followed otherwise.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor, self._size = os.open(self._path, flags, 0o600), 0
-        self._append(MAGIC)
+        try:
+            self._append(MAGIC)
+        except OSError:
+            self.close()
+            self._path.unlink()  # so that the next attempt finds no file to make older
+            raise
+
+    def _name(self, number: int) -> Path:
+        return Path(f"{self._path}.{number}") if number else self._path
 
     def close(self) -> None:
         """Close the file. May be called twice."""
@@ -80,69 +90,64 @@ class RotatingFile:
 
 
 class Outbox:
-    """A bounded queue whose items a thread hands to a function; whoever puts an item never waits for that.
+    """A bounded queue before a thread of its own. Thread-safe.
 
     Args:
-        consume: Gets the items that wait, a few times a second, and perhaps none at the end. What it raises is logged,
-            once.
+        consume: Gets the items that wait, a few times a second. What it raises is logged, once.
+        on_close: Called on the same thread, when nothing follows.
     """
 
-    def __init__(self, consume: Callable[[list[Any]], None], name: str) -> None:
-        self._consume = consume
+    def __init__(
+        self, consume: Callable[[list[Any]], None], name: str, on_close: Callable[[], None] = lambda: None
+    ) -> None:
+        self._consume, self._on_close = consume, on_close
         self._items: deque[tuple[Any, int]] = deque()
-        self._bytes = 0  # an approximation: threads may count at the same time
-        self._wake, self._closing = threading.Event(), threading.Event()
-        self._is_open, self._has_failed = True, False
+        self._bytes, self._is_open, self._has_failed = 0, True, False
+        self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         forks.register(self)
 
     def after_fork(self) -> None:
         """In a forked child, take nothing: it has no thread."""
-        self._is_open = False
-        self._wake, self._closing = threading.Event(), threading.Event()
+        self._changed, self._is_open = threading.Condition(), False
 
     def put(self, item: Any, size: int) -> bool:
         """Leave an item of so many bytes; False if there is no room."""
-        if not self._is_open or len(self._items) >= MOST_WAITING or self._bytes + size > MOST_WAITING_BYTES:
-            return False
-        self._bytes += size
-        self._items.append((item, size))
-        if not self._wake.is_set():
-            self._wake.set()
-        return True
+        with self._changed:
+            if not self._is_open or len(self._items) >= MOST_WAITING or self._bytes + size > MOST_WAITING_BYTES:
+                return False
+            self._bytes += size
+            self._items.append((item, size))
+            if len(self._items) == 1:
+                self._changed.notify_all()
+            return True
 
     def close(self) -> list[Any]:
         """Take no more items, and wait for some seconds until those that wait are consumed; returns the others."""
-        self._is_open = False
-        self._closing.set()
-        self._wake.set()
+        with self._changed:
+            self._is_open = False
+            self._changed.notify_all()
         self._thread.join(FLUSH_S)
-        left = [item for item, _ in self._items]
-        self._items.clear()
-        return left
+        return self._take(MOST_WAITING)
+
+    def _take(self, most: int) -> list[Any]:
+        with self._changed:
+            taken = [self._items.popleft() for _ in range(min(most, len(self._items)))]
+            self._bytes -= sum(size for _, size in taken)
+        return [item for item, _ in taken]
 
     def _run(self) -> None:
-        while not self._closing.is_set():
-            self._wake.wait()
-            self._closing.wait(COLLECT_S)
-            self._wake.clear()
-            self._flush()
-        self._flush()
-
-    def _flush(self) -> None:
-        while True:
-            items: list[Any] = []
-            while self._items and len(items) < MOST_AT_ONCE:
-                item, size = self._items.popleft()
-                self._bytes -= size
-                items.append(item)
-            try:
-                if items or self._closing.is_set():
+        is_last = False
+        while not is_last:
+            with self._changed:
+                self._changed.wait_for(lambda: self._items or not self._is_open)
+                is_last = self._changed.wait_for(lambda: not self._is_open, COLLECT_S)
+            while items := self._take(MOST_AT_ONCE):
+                try:
                     self._consume(items)
-            except Exception as error:
-                if not self._has_failed:
-                    self._has_failed = True
-                    LOGGER.exception("a recording loses requests: %s", error)
-            if not items:
-                return
+                except Exception as error:
+                    if not self._has_failed:
+                        self._has_failed = True
+                        LOGGER.exception("a recording loses requests: %s", error)
+        self._on_close()
