@@ -269,7 +269,7 @@ class _Run:
         arguments = {
             "model_name": self._replay.model or request.model,
             "model_version": self._replay.version or "",
-            "inputs": [_input(name, each) for name, each in request.inputs.items()],
+            "inputs": [InputTensor(name, triton_name(x.dtype), x.shape, x) for name, x in request.inputs.items()],
             "outputs": [OutputRequest(name) for name in names],
             "parameters": parameters,
             "request_id": request.id,
@@ -281,11 +281,6 @@ class _Run:
             async with aclosing(self.transport.stream(Call("stream_infer", self._replay.timeout_s, arguments))) as each:
                 answers = [answer async for answer in each]
         return [{name: answer.as_numpy(name) for name in names} for answer in answers]
-
-
-def _input(name: str, values: NDArray[Any]) -> InputTensor:
-    datatype = "BYTES" if values.dtype.hasobject else triton_name(values.dtype)
-    return InputTensor(name, datatype, values.shape, values)
 
 
 def _printable(text: str) -> str:

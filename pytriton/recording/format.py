@@ -21,17 +21,17 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonError
-from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES, decode_bytes
+from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES, Tensor, decode_bytes, empty
 
 __all__ = [
-    *("HEAD", "MAGIC", "MOST_RESPONSES", "RecordedRequest", "RecordingError", "Stored"),
-    *("checksum", "decode", "encode"),
+    *("CHECKSUM_BYTES", "HEAD", "MAGIC", "MOST_RESPONSES", "RecordedRequest", "RecordingError"),
+    *("array_of", "checksum", "decode", "encode"),
 ]
 
 MAGIC = b"PYTRREC\x01"
@@ -43,15 +43,6 @@ MOST_RESPONSES = 2**20
 
 class RecordingError(PyTritonError, ValueError):
     """A file is no recording, or a record in it is damaged."""
-
-
-class Stored(NamedTuple):
-    """One tensor of a request: its name in the block, dtype code, shape, and data as in frames (wire/tensors.py)."""
-
-    name: str
-    code: int
-    shape: tuple[int, ...]
-    data: bytes
 
 
 @dataclass(frozen=True)
@@ -89,12 +80,12 @@ class RecordedRequest:
     responses: Sequence[Mapping[str, NDArray[Any]]] = ()
 
 
-_NAMES = {
+_NAMES = {  # of dtypes, by their code
     code: name.replace("UINT", "U").replace("INT", "I").replace("FP", "F")
     for code, name in enumerate(SCALAR_TYPES, start=1)
+    if code != BYTES
 }
-_NAMES[BYTES] = "U8"
-_DTYPES = {_NAMES[code]: dtype for code, dtype in DTYPES.items()}
+_CODES = {name: code for code, name in _NAMES.items()}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     **{"model": str, "version": int, "duration_s": (float, int), "batch": int, "id": str, "parameters": dict},
     **{"sequence": list, "error": str, "is_cancelled": bool, "is_streamed": bool, "lacks_inputs": bool},
@@ -107,22 +98,25 @@ def checksum(head: bytes, block: bytes) -> int:
     return zlib.crc32(block, zlib.crc32(head))
 
 
-def encode(arrival: float, details: Mapping[str, Any], tensors: Sequence[Stored]) -> bytes:
+def encode(arrival: float, details: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
     """A record.
 
     Args:
         details: What the JSON of the request has, but ``texts``.
+        tensors: By their names in the block.
     """
-    texts = {name: shape for name, code, shape, _ in tensors if code == BYTES}
+    texts = {name: each.shape for name, each in tensors.items() if each.code == BYTES}
     details = {name: value for name, value in {**details, "texts": texts}.items() if value}
     header, end = f'{{"__metadata__": {{"request": {json.dumps(json.dumps(details))}}}', 0
-    for name, code, shape, data in tensors:
-        begin, end = end, end + len(data)
-        described = f'"shape": {[len(data)] if code == BYTES else [*shape]}, "data_offsets": [{begin}, {end}]'
-        header += f', {json.dumps(name)}: {{"dtype": "{_NAMES[code]}", {described}}}'
+    data: list[Any] = []  # numpy's types do not say that an array is a buffer
+    for name, (_, _, code, shape, size, parts) in tensors.items():
+        begin, end = end, end + size
+        dtype, extents = ("U8", [size]) if code == BYTES else (_NAMES[code], [*shape])
+        header += f', {json.dumps(name)}: {{"dtype": "{dtype}", "shape": {extents}, "data_offsets": [{begin}, {end}]}}'
+        data += parts
     text = f"{header}}}".encode()
     text += b" " * (-len(text) % 8)  # so that the data are aligned
-    block = b"".join((LENGTH.pack(len(text)), text, *(data for _, _, _, data in tensors)))
+    block = b"".join((LENGTH.pack(len(text)), text, *data))
     head = HEAD.pack(len(block), arrival, 0)[:-CHECKSUM_BYTES]
     return b"".join((head, checksum(head, block).to_bytes(CHECKSUM_BYTES, "little"), block))
 
@@ -178,11 +172,18 @@ def _array(described: Mapping[str, Any], text_shape: Sequence[int] | None, data:
     shape = tuple(described["shape"] if text_shape is None else text_shape)
     if not all(type(size) is int and size >= 0 for size in (begin, end, *shape)) or not begin <= end <= len(data):
         raise ValueError(f"a tensor of shape {shape} lies from byte {begin} to {end} of {len(data)}")
-    if text_shape is not None:
-        if prod(shape) > len(data):
-            raise ValueError(f"{len(data)} bytes cannot hold texts of shape {shape}")
-        return decode_bytes(data[begin:end], shape)
-    dtype = _DTYPES[described["dtype"]]
-    if prod(shape) * dtype.itemsize != end - begin:
-        raise ValueError(f"{end - begin} bytes are no {dtype} of shape {shape}")
-    return np.frombuffer(data[begin:end], dtype).reshape(shape) if end > begin else np.empty(shape, dtype)
+    return array_of(_CODES[described["dtype"]] if text_shape is None else BYTES, shape, data[begin:end])
+
+
+def array_of(code: int, shape: tuple[int, ...], data: Any) -> NDArray[Any]:
+    """A tensor as an array: a view of its data, or for BYTES a decoded copy.
+
+    Args:
+        data: As in frames (wire/tensors.py).
+
+    Raises:
+        ValueError: They do not fit.
+    """
+    if code == BYTES:
+        return decode_bytes(data, shape)
+    return np.frombuffer(data, DTYPES[code]).reshape(shape) if prod(shape) else empty(shape, DTYPES[code])

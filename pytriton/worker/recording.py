@@ -9,26 +9,22 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from math import prod
 from typing import Any
-
-import numpy as np
 
 from pytriton import forks
 from pytriton.logs import get_logger
 from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.recording.format import MOST_RESPONSES, Stored, encode
+from pytriton.recording.format import MOST_RESPONSES, array_of, encode
 from pytriton.recording.writer import Outbox
 from pytriton.wire.frames import RESPONSE, SEQUENCE_END, SEQUENCE_START, Frame, received_tensors
-from pytriton.wire.tensors import BYTES, DTYPES, WHOLE_BATCH, Tensor
+from pytriton.wire.tensors import WHOLE_BATCH, Tensor, tensor
 from pytriton.worker.interfaces import BatchObserver
 from pytriton.worker.requests import public_parameters
 
@@ -188,7 +184,7 @@ class ChosenRequest:
         size: Bytes of its record, at least.
     """
 
-    tensors: list[Stored] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
     place: str = "inputs"
     responses: int = 0
     error: str = ""
@@ -216,19 +212,20 @@ class BatchRecord(BatchObserver):
     def _keep(self, tensors: Sequence[Tensor], rows: Sequence[int] | None, names: Sequence[str]) -> None:
         """Copy what the requests have of some tensors; requests that become too large are let go."""
         ends = [0, *accumulate(rows or ())]
-        for tensor in tensors:
-            name = names[tensor.name]
-            if name in self._recorder.left_out:
+        for number, owner, code, shape, _, parts in tensors:
+            name, is_whole = names[number], owner == WHOLE_BATCH
+            if name in self._recorder.left_out or not (is_whole or owner in self._requests):
                 continue
-            for index, shape, views in pieces(tensor, ends, self._requests):
+            array = array_of(code, shape, parts[0] if len(parts) == 1 else joined(parts))
+            for index in [*self._requests] if is_whole else [owner]:
                 request = self._requests[index]
-                request.size += TENSOR_BYTES + sum(map(len, views))
+                piece = tensor(number, array[ends[index] : ends[index + 1]] if is_whole else array)
+                request.size += TENSOR_BYTES + piece.size
                 if request.size > self._recorder.recording.record_bytes:
                     del self._requests[index]
                     self._recorder.count(too_large=1)
                 else:
-                    stored = Stored(f"{request.place}/{name}", tensor.code, shape, b"".join(views))
-                    request.tensors.append(stored)
+                    request.tensors[f"{request.place}/{name}"] = piece._replace(parts=[joined(piece.parts)])
 
     def replied(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
         """Keep a response, or an error."""
@@ -306,30 +303,6 @@ class BatchRecord(BatchObserver):
         return details
 
 
-def pieces(
-    tensor: Tensor, ends: Sequence[int], requests: Collection[int]
-) -> Iterator[tuple[int, tuple[int, ...], Sequence[memoryview]]]:
-    """What some requests have of a tensor: index, shape, and views that are the data when put one after the other.
-
-    Args:
-        ends: Where the rows of each request end in tensors of the whole batch, after a 0.
-    """
-    parts: Sequence[Any]
-    _, owner, code, shape, size, parts = tensor
-    whole = parts[0] if len(parts) == 1 else b"".join(parts)
-    data = np.frombuffer(whole, np.uint8).data if size else memoryview(b"")
-    if owner != WHOLE_BATCH:
-        if owner in requests:
-            yield owner, shape, [data]
-        return
-    per_row, count, starts = prod(shape[1:]), prod(shape), [0]
-    if code == BYTES:  # the lengths of all elements, and then their bytes
-        starts = [*accumulate(struct.unpack_from(f"<{count}I", data), initial=4 * count)]
-    for index in [*requests]:
-        first, end = ends[index] * per_row, ends[index + 1] * per_row
-        if code == BYTES:
-            views = [data[4 * first : 4 * end], data[starts[first] : starts[end]]]
-        else:
-            size = DTYPES[code].itemsize
-            views = [data[size * first : size * end]]
-        yield index, (ends[index + 1] - ends[index], *shape[1:]), views
+def joined(parts: Sequence[Any]) -> bytes:  # numpy's types do not say that an array is a buffer
+    """A copy of the parts of a tensor's data, one after the other."""
+    return b"".join(parts)
