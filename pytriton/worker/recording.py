@@ -9,16 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from pytriton import forks
-from pytriton.logs import get_logger
 from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.recording.format import MOST_RESPONSES, array_of, encode
@@ -30,11 +26,8 @@ from pytriton.worker.requests import public_parameters
 
 __all__ = ["Recorder", "RecordingStatus"]
 
-LOGGER = get_logger("pytriton.recording")
-
 SECRETS = frozenset(["authorization", "cookie", "proxy-authorization", "triton-access-token", "x-api-key"])
 GRPC_PREFIX = "triton-grpc-protocol-"  # of the token's header
-MOST_BUSY_S = 0.0005  # at a time; a thread keeps the interpreter for 5 ms otherwise
 TENSOR_BYTES = 64  # at least, of the header of a record
 
 
@@ -61,10 +54,7 @@ class Recorder:
     """Records the requests of one model in this process.
 
     Args:
-        write: Gets records, and how many requests were dropped and too large since it was last called; raises OSError
-            if the records are lost. It is called on a thread of the recorder, and once more by :meth:`close`, without
-            records.
-        on_close: Called on that thread after the last records.
+        write, on_close: Of its :class:`pytriton.recording.writer.Outbox`.
 
     Attributes:
         is_stopped: Whether no more requests are chosen.
@@ -88,27 +78,11 @@ class Recorder:
             "is_streamed": config.decoupled,
             "lacks_inputs": not self.left_out.isdisjoint(self.inputs),
         }
-        self._write = write
-        self._counting = threading.Lock()
-        self._counts: Counter[str] = Counter()
-        self._untold: Counter[str] = Counter()  # not told to write() yet
-        self._outbox = Outbox(self._consume, f"pytriton-record-{config.model_name}", on_close)
-        forks.register(self)
-
-    def after_fork(self) -> None:
-        """In a forked child, where nothing is recorded, count without the parent's threads."""
-        self._counting = threading.Lock()
+        self.outbox = Outbox(write, f"pytriton-record-{config.model_name}", on_close)
 
     def status(self) -> RecordingStatus:
         """What has come of it so far. Thread-safe."""
-        with self._counting:
-            return RecordingStatus(str(self.recording.path), **self._counts)
-
-    def count(self, **requests: int) -> None:
-        """Add to the numbers of :class:`RecordingStatus`. Thread-safe."""
-        with self._counting:
-            self._counts.update(requests)
-            self._untold.update(requests)
+        return RecordingStatus(str(self.recording.path), **self.outbox.counts())
 
     def stop(self) -> None:
         """Choose no more requests; those that were chosen are still taken, until :meth:`close`."""
@@ -116,8 +90,7 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is waiting, and end. Batches that are not answered yet are not recorded."""
-        self.count(dropped=sum(requests for _, requests in self._outbox.close()))
-        self._tell([])
+        self.outbox.close()
 
     def sample(self, frame: Frame) -> BatchRecord | None:
         """What observes a batch that has just arrived; None if none of its requests is chosen. Raises nothing."""
@@ -128,51 +101,13 @@ class Recorder:
         try:
             return BatchRecord(self, frame, chosen)
         except Exception as error:  # such as of what a client sent that makes no sense, and fails elsewhere
-            self.lose(len(chosen), error)
+            self.outbox.lose(len(chosen), error)
             return None
-
-    def lose(self, requests: int, error: Exception) -> None:
-        """Count requests of which no records can be made."""
-        self.count(dropped=requests)
-        LOGGER.debug("requests are not recorded", exc_info=error)
-
-    def put(self, make: Callable[[], list[bytes]], requests: int, size: int) -> None:
-        """Have records of so many requests written soon. Thread-safe.
-
-        Args:
-            make: Makes them, on another thread.
-            size: Bytes that it keeps until then.
-        """
-        if not self._outbox.put((make, requests), size):
-            self.count(dropped=requests)
 
     def take(self, records: list[bytes], dropped: int, too_large: int) -> None:
         """Write records that a worker process has made. Thread-safe."""
-        self.count(dropped=dropped, too_large=too_large)
-        self.put(lambda: records, len(records), sum(map(len, records)))
-
-    def _consume(self, items: list[tuple[Callable[[], list[bytes]], int]]) -> None:
-        records: list[bytes] = []
-        give_way = time.perf_counter() + MOST_BUSY_S
-        for make, requests in items:
-            if not self.is_stopped and time.perf_counter() > give_way:
-                time.sleep(0)  # threads that answer requests may wait for the interpreter
-                give_way = time.perf_counter() + MOST_BUSY_S
-            try:
-                records += make()
-            except Exception as error:
-                self.lose(requests, error)
-        try:
-            self._tell(records)
-        except Exception:
-            self.count(dropped=len(records))
-            raise
-        self.count(recorded=len(records), bytes=sum(map(len, records)))
-
-    def _tell(self, records: list[bytes]) -> None:
-        with self._counting:
-            lost, self._untold = self._untold, Counter()
-        self._write(records, lost["dropped"], lost["too_large"])
+        self.outbox.count(dropped=dropped, too_large=too_large)
+        self.outbox.put(lambda: records, len(records), sum(map(len, records)))
 
 
 @dataclass
@@ -223,9 +158,9 @@ class BatchRecord(BatchObserver):
                 request.size += TENSOR_BYTES + piece.size
                 if request.size > self._recorder.recording.record_bytes:
                     del self._requests[index]
-                    self._recorder.count(too_large=1)
+                    self._recorder.outbox.count(too_large=1)
                 else:
-                    request.tensors[f"{request.place}/{name}"] = piece._replace(parts=[joined(piece.parts)])
+                    request.tensors[f"{request.place}/{name}"] = Tensor(*piece[:5], [joined(piece.parts)])
 
     def replied(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
         """Keep a response, or an error."""
@@ -234,7 +169,7 @@ class BatchRecord(BatchObserver):
         try:
             self._answer(frame, tensors)
         except Exception as error:
-            self._recorder.lose(len(self._requests), error)
+            self._recorder.outbox.lose(len(self._requests), error)
             self._requests.clear()
         if not frame.more:
             self.end()  # now, as whoever gets the answer may stop the recording
@@ -266,7 +201,7 @@ class BatchRecord(BatchObserver):
         self._duration_s = time.perf_counter() - self._began
         if self._requests:
             size = sum(request.size for request in self._requests.values())
-            self._recorder.put(self._records, len(self._requests), size)
+            self._recorder.outbox.put(self._records, len(self._requests), size)
 
     def _records(self) -> list[bytes]:
         entries = json.loads(self._metadata) if self._metadata else {}
@@ -275,7 +210,7 @@ class BatchRecord(BatchObserver):
             details = self._details(request, entries.get(str(index), {}))
             record = encode(self._arrival, details, request.tensors)
             if len(record) > self._recorder.recording.record_bytes or request.responses > MOST_RESPONSES:
-                self._recorder.count(too_large=1)
+                self._recorder.outbox.count(too_large=1)
             else:
                 records.append(record)
         return records

@@ -324,63 +324,89 @@ def test_any_number_of_files_may_be_wanted(path):
     assert [each.id for each in read(path)] == ["1"]
 
 
-def test_a_consumer_that_is_slow_at_the_end_closes_what_it_writes_to_when_it_is_done(monkeypatch):
-    monkeypatch.setattr(writing, "FLUSH_S", 0.0)
-    begun, gate, closed, consumed = threading.Event(), threading.Event(), threading.Event(), []
+class Written:
+    """What an outbox has written; it waits for the gate at each time."""
 
-    def consume(items):
-        begun.set()
-        assert gate.wait(DEADLINE_S)
-        assert not closed.is_set()
-        consumed.extend(items)
+    def __init__(self):
+        self.begun, self.gate, self.closed = threading.Event(), threading.Event(), threading.Event()
+        self.records, self.lost = [], []
 
-    outbox = Outbox(consume, "test", closed.set)
-    assert outbox.put(0, 1)
-    assert begun.wait(DEADLINE_S)
-    assert outbox.put(1, 1)
-    assert outbox.close() == [1]
-    gate.set()
-    assert closed.wait(DEADLINE_S)
-    assert consumed == [0]
+    def write(self, records, dropped, too_large):
+        if records:
+            self.begun.set()
+            assert self.gate.wait(DEADLINE_S)
+        assert not records or not self.closed.is_set()
+        self.records += records
+        self.lost.append((dropped, too_large))
+
+
+def put(outbox, record, size=1):
+    outbox.put(lambda: [record], 1, size)
 
 
 def test_a_queue_takes_no_more_than_it_may_and_waits_for_nobody(monkeypatch):
     monkeypatch.setattr(writing, "MOST_WAITING", 3)
     monkeypatch.setattr(writing, "MOST_WAITING_BYTES", 100)
-    begun, gate, consumed = threading.Event(), threading.Event(), []
-
-    def consume(items):
-        begun.set()
-        assert gate.wait(DEADLINE_S)
-        consumed.extend(items)
-
-    outbox = Outbox(consume, "test")
-    assert outbox.put(0, 10)
-    assert begun.wait(DEADLINE_S)
-    assert [outbox.put(number, 40) for number in (1, 2, 3)] == [True, True, False]
-    assert [outbox.put(4, 1), outbox.put(5, 1)] == [True, False]
-    gate.set()
+    written = Written()
+    outbox = Outbox(written.write, "test", written.closed.set)
+    put(outbox, b"0", 10)
+    assert written.begun.wait(DEADLINE_S)
+    for record, size in ((b"1", 40), (b"2", 40), (b"too many bytes", 40), (b"3", 1), (b"too many", 1)):
+        put(outbox, record, size)
+    assert outbox.counts()["dropped"] == 2
+    written.gate.set()
     outbox.close()
-    assert consumed == [0, 1, 2, 4]
-    assert not outbox.put(6, 1)
+    assert written.records == [b"0", b"1", b"2", b"3"]
+    assert written.closed.is_set()
+    put(outbox, b"late")
+    assert outbox.counts() == {"recorded": 4, "dropped": 3, "bytes": 4}
 
 
-def test_a_consumer_that_fails_gets_the_next_items(caplog):
-    consumed, done = [], threading.Event()
+def test_a_writer_that_is_slow_at_the_end_is_left_to_itself(monkeypatch):
+    monkeypatch.setattr(writing, "FLUSH_S", 0.0)
+    written = Written()
+    outbox = Outbox(written.write, "test", written.closed.set)
+    put(outbox, b"0")
+    assert written.begun.wait(DEADLINE_S)
+    put(outbox, b"1")
+    outbox.close()
+    assert (outbox.counts(), written.lost) == ({"dropped": 1}, [(1, 0)])
+    assert not written.closed.is_set()
+    written.gate.set()
+    assert written.closed.wait(DEADLINE_S)
+    assert written.records == [b"0"]
 
-    def consume(items):
-        consumed.extend(items)
+
+def test_a_writer_that_fails_gets_the_next_records(caplog):
+    got, done = [], threading.Event()
+
+    def write(records, *_):
+        got.extend(records)
         done.set()
-        raise OSError("the disk is full")
+        if records:
+            raise OSError("the disk is full")
 
-    outbox = Outbox(consume, "test")
-    for number in range(2):
+    outbox = Outbox(write, "test")
+    for record in (b"0", b"1"):
         done.clear()
-        assert outbox.put(number, 1)
+        put(outbox, record)
         assert done.wait(DEADLINE_S)
     outbox.close()
-    assert consumed == [0, 1]
+    assert got == [b"0", b"1"]
+    assert outbox.counts() == {"dropped": 2}
     assert caplog.text.count("a recording loses requests") == 1
+
+
+def test_a_request_that_cannot_be_encoded_is_lost_alone():
+    written = Written()
+    written.gate.set()
+    outbox = Outbox(written.write, "test")
+    outbox.put(lambda: [1 // 0], 3, 1)
+    put(outbox, b"1")
+    outbox.count(too_large=2)
+    outbox.close()
+    assert written.records == [b"1"]
+    assert (sum(dropped for dropped, _ in written.lost), sum(large for _, large in written.lost)) == (3, 2)
 
 
 @pytest.mark.parametrize(
