@@ -117,7 +117,7 @@ def test_requests_of_several_files_come_by_their_arrival(tmp_path):
     assert [each.id for each in read([tmp_path / "a.ptr", tmp_path / "b.ptr"])] == ["0", "1", "2", "3"]
 
 
-@pytest.mark.parametrize("content", [b"P", b"PK\3\4", MAGIC[:-1] + b"\2", MAGIC[1:]])
+@pytest.mark.parametrize("content", [b"Q", b"PK\3\4", MAGIC[:-1] + b"\2", MAGIC[1:]])
 def test_another_file_is_no_recording(path, content):
     path.write_bytes(content)
     with pytest.raises(RecordingError, match="no recording"):
