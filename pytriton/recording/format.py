@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonError
-from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES, Tensor, decode_bytes, empty
+from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES, decode_bytes, empty
 
 __all__ = [
-    *("CHECKSUM_BYTES", "HEAD", "MAGIC", "MOST_RESPONSES", "RecordedRequest", "RecordingError"),
+    *("CHECKSUM_BYTES", "HEAD", "MAGIC", "MOST_RESPONSES", "RecordedRequest", "RecordingError", "Stored"),
     *("array_of", "checksum", "decode", "encode"),
 ]
 
@@ -39,6 +39,9 @@ HEAD = struct.Struct("<QdI")
 CHECKSUM_BYTES = 4  # the last ones of the head
 LENGTH = struct.Struct("<Q")
 MOST_RESPONSES = 2**20
+
+Stored = tuple[int, tuple[int, ...], bytes]
+"""A tensor: its dtype's code, shape, and data as in frames (wire/tensors.py)."""
 
 
 class RecordingError(PyTritonError, ValueError):
@@ -98,25 +101,23 @@ def checksum(head: bytes, block: bytes) -> int:
     return zlib.crc32(block, zlib.crc32(head))
 
 
-def encode(arrival: float, details: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
+def encode(arrival: float, details: Mapping[str, Any], tensors: Mapping[str, Stored]) -> bytes:
     """A record.
 
     Args:
         details: What the JSON of the request has, but ``texts``.
         tensors: By their names in the block.
     """
-    texts = {name: each.shape for name, each in tensors.items() if each.code == BYTES}
+    texts = {name: shape for name, (code, shape, _) in tensors.items() if code == BYTES}
     details = {name: value for name, value in {**details, "texts": texts}.items() if value}
     header, end = f'{{"__metadata__": {{"request": {json.dumps(json.dumps(details))}}}', 0
-    data: list[Any] = []  # numpy's types do not say that an array is a buffer
-    for name, (_, _, code, shape, size, parts) in tensors.items():
-        begin, end = end, end + size
-        dtype, extents = ("U8", [size]) if code == BYTES else (_NAMES[code], [*shape])
+    for name, (code, shape, data) in tensors.items():
+        begin, end = end, end + len(data)
+        dtype, extents = ("U8", [len(data)]) if code == BYTES else (_NAMES[code], [*shape])
         header += f', {json.dumps(name)}: {{"dtype": "{dtype}", "shape": {extents}, "data_offsets": [{begin}, {end}]}}'
-        data += parts
     text = f"{header}}}".encode()
     text += b" " * (-len(text) % 8)  # so that the data are aligned
-    block = b"".join((LENGTH.pack(len(text)), text, *data))
+    block = b"".join((LENGTH.pack(len(text)), text, *(data for _, _, data in tensors.values())))
     head = HEAD.pack(len(block), arrival, 0)[:-CHECKSUM_BYTES]
     return b"".join((head, checksum(head, block).to_bytes(CHECKSUM_BYTES, "little"), block))
 

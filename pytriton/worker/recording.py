@@ -17,10 +17,10 @@ from typing import Any
 
 from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.recording.format import MOST_RESPONSES, array_of, encode
+from pytriton.recording.format import MOST_RESPONSES, Stored, array_of, encode
 from pytriton.recording.writer import Outbox
 from pytriton.wire.frames import RESPONSE, SEQUENCE_END, SEQUENCE_START, Frame, received_tensors
-from pytriton.wire.tensors import WHOLE_BATCH, Tensor, tensor
+from pytriton.wire.tensors import BYTES, WHOLE_BATCH, Tensor, encode_bytes
 from pytriton.worker.interfaces import BatchObserver
 from pytriton.worker.requests import public_parameters
 
@@ -110,7 +110,7 @@ class Recorder:
         self.outbox.put(lambda: records, len(records), sum(map(len, records)))
 
 
-@dataclass
+@dataclass(slots=True)
 class ChosenRequest:
     """A request that is recorded, and its answer so far.
 
@@ -119,7 +119,7 @@ class ChosenRequest:
         size: Bytes of its record, at least.
     """
 
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    tensors: dict[str, Stored] = field(default_factory=dict)
     place: str = "inputs"
     responses: int = 0
     error: str = ""
@@ -146,21 +146,23 @@ class BatchRecord(BatchObserver):
 
     def _keep(self, tensors: Sequence[Tensor], rows: Sequence[int] | None, names: Sequence[str]) -> None:
         """Copy what the requests have of some tensors; requests that become too large are let go."""
-        ends = [0, *accumulate(rows or ())]
+        ends, most = [0, *accumulate(rows or ())], self._recorder.recording.record_bytes
+        parts: Sequence[Any]  # numpy's types do not say that an array is a buffer
         for number, owner, code, shape, _, parts in tensors:
             name, is_whole = names[number], owner == WHOLE_BATCH
             if name in self._recorder.left_out or not (is_whole or owner in self._requests):
                 continue
-            array = array_of(code, shape, parts[0] if len(parts) == 1 else joined(parts))
+            array = array_of(code, shape, parts[0] if len(parts) == 1 else b"".join(parts))
             for index in [*self._requests] if is_whole else [owner]:
                 request = self._requests[index]
-                piece = tensor(number, array[ends[index] : ends[index + 1]] if is_whole else array)
-                request.size += TENSOR_BYTES + piece.size
-                if request.size > self._recorder.recording.record_bytes:
+                piece = array[ends[index] : ends[index + 1]] if is_whole else array
+                texts = encode_bytes(piece) if code == BYTES else b""
+                request.size += TENSOR_BYTES + (len(texts) or piece.nbytes)
+                if request.size > most:
                     del self._requests[index]
                     self._recorder.outbox.count(too_large=1)
                 else:
-                    request.tensors[f"{request.place}/{name}"] = Tensor(*piece[:5], [joined(piece.parts)])
+                    request.tensors[f"{request.place}/{name}"] = code, piece.shape, texts or piece.tobytes()
 
     def replied(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
         """Keep a response, or an error."""
@@ -236,8 +238,3 @@ class BatchRecord(BatchObserver):
             number, flags = entry["sequence"]
             details["sequence"] = [number, bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END)]
         return details
-
-
-def joined(parts: Sequence[Any]) -> bytes:  # numpy's types do not say that an array is a buffer
-    """A copy of the parts of a tensor's data, one after the other."""
-    return b"".join(parts)
