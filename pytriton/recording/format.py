@@ -173,18 +173,19 @@ def _array(described: Mapping[str, Any], text_shape: Sequence[int] | None, data:
     shape = tuple(described["shape"] if text_shape is None else text_shape)
     if not all(type(size) is int and size >= 0 for size in (begin, end, *shape)) or not begin <= end <= len(data):
         raise ValueError(f"a tensor of shape {shape} lies from byte {begin} to {end} of {len(data)}")
-    return array_of(_CODES[described["dtype"]] if text_shape is None else BYTES, shape, data[begin:end])
+    return array_of(_CODES[described["dtype"]] if text_shape is None else BYTES, shape, [data[begin:end]])
 
 
-def array_of(code: int, shape: tuple[int, ...], data: Any) -> NDArray[Any]:
-    """A tensor as an array: a view of its data, or for BYTES a decoded copy.
+def array_of(code: int, shape: tuple[int, ...], parts: Sequence[Any]) -> NDArray[Any]:
+    """A tensor as an array: a view of its data if they are numbers in one part, else a copy.
 
     Args:
-        data: As in frames (wire/tensors.py).
+        parts: Buffers that are the data as in frames (wire/tensors.py), when put one after the other.
 
     Raises:
         ValueError: They do not fit.
     """
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
     if code == BYTES:
         return decode_bytes(data, shape)
     return np.frombuffer(data, DTYPES[code]).reshape(shape) if prod(shape) else empty(shape, DTYPES[code])

@@ -147,12 +147,11 @@ class BatchRecord(BatchObserver):
     def _keep(self, tensors: Sequence[Tensor], rows: Sequence[int] | None, names: Sequence[str]) -> None:
         """Copy what the requests have of some tensors; requests that become too large are let go."""
         ends, most = [0, *accumulate(rows or ())], self._recorder.recording.record_bytes
-        parts: Sequence[Any]  # numpy's types do not say that an array is a buffer
         for number, owner, code, shape, _, parts in tensors:
             name, is_whole = names[number], owner == WHOLE_BATCH
             if name in self._recorder.left_out or not (is_whole or owner in self._requests):
                 continue
-            array = array_of(code, shape, parts[0] if len(parts) == 1 else b"".join(parts))
+            array = array_of(code, shape, parts)
             for index in [*self._requests] if is_whole else [owner]:
                 request = self._requests[index]
                 piece = array[ends[index] : ends[index + 1]] if is_whole else array
