@@ -473,7 +473,6 @@ GLOBAL_STATE = {
     },
     "pytriton.proxy.telemetry": {"_lock": "guards the tracer", "_tracer": "the tracer of the process"},
     "pytriton.python_proxy.abi": {"_KEEP": "memory that NumPy's table of functions refers to"},
-    "pytriton.recording.format": {"_described": "headers of tensors that were written before are found again"},
     "pytriton.rest.errors": {"_hidden_errors": "a log is of a process, and so is the rate of its lines"},
     "pytriton.rest.json_arrays": {"_range": "facts about dtypes"},
     "pytriton.server.installation": {"_warned": ONE_MESSAGE},

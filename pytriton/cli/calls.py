@@ -8,10 +8,17 @@ import urllib.request
 from contextlib import suppress
 from typing import Any
 
-from pytriton.client.auth import Tls
+from pytriton.client.auth import Tls, TritonUrl
 from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientInferenceServerError
 
-__all__ = ["post"]
+__all__ = ["app_url", "post"]
+
+
+def app_url(server: TritonUrl, tls: Tls | None) -> str:
+    """Where the app's routes are at the server's HTTP port, or at its own; empty if that has none."""
+    if server.scheme != "http" or server.socket:
+        return ""
+    return f"{'http' if tls is None else 'https'}://{server.without_scheme}"
 
 
 def post(url: str, path: str, content: Any, tls: Tls, timeout_s: float, what: str, token: str | None = None) -> Any:

@@ -224,8 +224,8 @@ class Measurement:
             self.first_s.append(result.first - start)
 
 
-def count_error(errors: Counter[str], error: PyTritonClientError) -> None:
-    """Count a failed request by the text of its error."""
+def count_error(errors: Counter[str], error: Exception) -> None:
+    """Count a failed request by the first line of its error, as long as these are few."""
     text = (str(error) or type(error).__name__).strip().partition("\n")[0][:ERROR_LENGTH]
     errors[text if text in errors or len(errors) < ERROR_TEXTS else "other errors"] += 1
 

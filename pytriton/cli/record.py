@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pytriton.cli import options
-from pytriton.cli.calls import post
+from pytriton.cli.calls import app_url, post
 from pytriton.cli.target import TargetError
 from pytriton.cli.terminal import exit_on_error
 from pytriton.client.auth import Tls, TritonUrl
@@ -103,14 +103,12 @@ class RecordCommand:
         )
 
     def _send(self, action: str, recording: dict[str, Any] | None = None) -> Any:
-        server = TritonUrl.from_url(self.url)
-        if server.scheme != "http" or server.socket:
+        url = app_url(TritonUrl.from_url(self.url), self.tls)
+        if not url:
             raise PyTritonClientValueError(f"give the URL of the app or of the server's HTTP port, not {self.url}")
-        url = f"{'http' if self.tls is None else 'https'}://{server.hostname}:{server.port}{server.path}"
         command = {"command": "record", "model": self.model, "action": action, "version": self.version}
         content = {**command, "recording": recording}
-        tls = self.tls or Tls()
-        answer = post(url, "/pages/commands", content, tls, self.timeout_s, "the command", self.token)
+        answer = post(url, "/pages/commands", content, self.tls or Tls(), self.timeout_s, "the command", self.token)
         if not isinstance(answer, dict) or "recording" not in answer:
             raise PyTritonClientInferenceServerError(f"{self.url} answers, but is no app of this version")
         return answer["recording"]

@@ -9,9 +9,10 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 import typer
@@ -29,8 +30,6 @@ from pytriton.client.aio import open_async_transport
 from pytriton.client.auth import Tls, TritonUrl, create_auth_headers
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientError, PyTritonClientValueError
-from pytriton.client.grpc_transports import AsyncGrpcTransport
-from pytriton.client.http_transports import AsyncHttpTransport
 from pytriton.client.sync import check_streams
 from pytriton.client.tensors import InputTensor, OutputRequest
 from pytriton.model_config.dtypes import triton_name
@@ -111,8 +110,7 @@ class Tolerance(NamedTuple):
     absolute: float = 0.0
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """An answer that is another one than the recorded one.
 
     Attributes:
@@ -167,16 +165,18 @@ class Report:
         """Whether requests were sent, and the answers are the recorded ones."""
         return bool(self.requests) and not self.different and not self.errors
 
+    def percentiles(self) -> dict[str, Percentiles | None]:
+        """Of the times, in milliseconds, by what they are."""
+        times = {"recorded": self.recorded_s, "latency": self.latencies_s, "late": self.late_s}
+        return {name: Percentiles.of(seconds) for name, seconds in times.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """All figures, for JSON; latencies in milliseconds."""
-        times = {"recorded_ms": self.recorded_s, "latency_ms": self.latencies_s, "late_ms": self.late_s}
-        found = {name: Percentiles.of(seconds) for name, seconds in times.items()}
-        plain = {name: value for name, value in vars(self).items() if not isinstance(value, array)}
         return {
-            **plain,
-            "first": [asdict(each) for each in self.first],
+            **{name: value for name, value in vars(self).items() if not isinstance(value, array)},
+            "first": [each._asdict() for each in self.first],
             "requests_per_s": self.requests / self.elapsed_s if self.elapsed_s else 0.0,
-            **{name: each and asdict(each) for name, each in found.items()},
+            **{f"{name}_ms": found and asdict(found) for name, found in self.percentiles().items()},
         }
 
     def table(self) -> Table:
@@ -191,11 +191,11 @@ class Report:
             if count:
                 table.add_row(name, f"{count:,}")
         table.add_row("time", f"{self.elapsed_s:.2f} s")
-        times = {"recorded in the worker": self.recorded_s, "now at the client": self.latencies_s, "late": self.late_s}
-        for name, seconds in times.items():
-            if found := Percentiles.of(seconds):
+        names = {"recorded": "recorded in the worker", "latency": "now at the client", "late": "late"}
+        for name, found in self.percentiles().items():
+            if found:
                 text = f"{found.p50:,.3f} / {found.p90:,.3f} / {found.p99:,.3f} ms"
-                table.add_row(f"{name}, p50 / p90 / p99", text)
+                table.add_row(f"{names[name]}, p50 / p90 / p99", text)
         for text, count in [*self.by_output.most_common(), *self.errors.most_common()]:
             table.add_row(Text(text or "whole answers"), f"{count:,}", style="red")
         return table
@@ -226,112 +226,106 @@ class Replay:
     tls: Tls | None
 
     async def run(self, files: RecordedFiles) -> Report:
-        """Send the requests. The first SIGINT or SIGTERM ends it early.
+        """Send the requests. After the first SIGINT or SIGTERM, no request is sent any more.
 
         Raises:
             RecordingError: A record cannot be read.
             PyTritonClientValueError: The URL cannot be understood, or is not of gRPC for a model that streams.
             PyTritonClientConnectionError: The server cannot be reached.
         """
-        url = TritonUrl.from_url(self.url)
-        headers = {} if self.access_token is None else create_auth_headers(self.access_token, url.scheme)
-        transport = open_async_transport(url, headers, self.tls)
-        report, stop = Report(), asyncio.Event()
+        run, stop = _Run(self, files), asyncio.Event()
+        stopping = asyncio.ensure_future(stop.wait())
+        sending = [asyncio.ensure_future(run.send_all(stopping)) for _ in range(self.connections)]
         try:
             with stopped_by_signals(stop):
-                run = _Run(self, transport, report, enumerate(files))
-                tasks = [asyncio.ensure_future(run.send_all()) for _ in range(self.connections)]
-                stopping = asyncio.ensure_future(stop.wait())
-                try:
-                    waiting: set[asyncio.Future[Any]] = {*tasks}
-                    while waiting and not stop.is_set():
-                        done, left = await asyncio.wait({*waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                        for task in done - {stopping}:
-                            task.result()
-                        waiting = left - {stopping}
-                finally:
-                    for task in (*tasks, stopping):
-                        task.cancel()
-                    await asyncio.gather(*tasks, stopping, return_exceptions=True)
+                await asyncio.gather(*sending)
         finally:
-            await transport.close()
-        report.interrupted = stop.is_set()
-        report.first.sort(key=lambda difference: difference.number)
-        return report
+            for task in (*sending, stopping):
+                task.cancel()
+            await asyncio.gather(*sending, stopping, return_exceptions=True)
+            await run.transport.close()
+        run.report.interrupted = stop.is_set()
+        run.report.first.sort()
+        return run.report
 
 
 class _Run:
     """One replay; several tasks send what they take from the same requests."""
 
-    def __init__(
-        self,
-        replay: Replay,
-        transport: AsyncHttpTransport | AsyncGrpcTransport,
-        report: Report,
-        requests: Iterator[tuple[int, RecordedRequest]],
-    ) -> None:
-        self._replay = replay
-        self._transport = transport
-        self._report = report
-        self._requests = requests
+    def __init__(self, replay: Replay, files: RecordedFiles) -> None:
+        url = TritonUrl.from_url(replay.url)
+        headers = {} if replay.access_token is None else create_auth_headers(replay.access_token, url.scheme)
+        self.transport = open_async_transport(url, headers, replay.tls)
+        self.report = Report()
+        self._replay, self._scheme = replay, url.scheme
+        self._requests = enumerate(files)
         self._begin = time.perf_counter()
         self._first_arrival = math.nan
-        self._turns: dict[int | str, asyncio.Lock] = {}  # of sequences
+        self._turns: WeakValueDictionary[int | str, asyncio.Lock] = WeakValueDictionary()  # of sequences
 
-    async def send_all(self) -> None:
+    async def send_all(self, stopping: asyncio.Future[Any]) -> None:
         for number, request in self._requests:
             if request.lacks_inputs:
-                self._report.not_sent += 1
+                self.report.not_sent += 1
                 continue
-            await self._wait(request.arrival)
-            if request.sequence is None:
+            turn: AbstractAsyncContextManager[Any] = nullcontext()
+            if request.sequence is not None:  # before the wait, so that its requests keep their order
+                turn = self._turns.setdefault(request.sequence[0], asyncio.Lock())
+            async with turn:
+                await self._wait(request.arrival, stopping)
+                if stopping.done():
+                    return
                 await self._send(number, request)
-            else:
-                async with self._turns.setdefault(request.sequence[0], asyncio.Lock()):
-                    await self._send(number, request)
 
-    async def _wait(self, arrival: float) -> None:
+    async def _wait(self, arrival: float, stopping: asyncio.Future[Any]) -> None:
+        """Wait until a request is due, or for the end."""
         if math.isnan(self._first_arrival):
             self._first_arrival = arrival
         if self._replay.speed < math.inf:
             due = self._begin + (arrival - self._first_arrival) / self._replay.speed
             if (delay := due - time.perf_counter()) > 0:
-                await asyncio.sleep(delay)
-            self._report.late_s.append(max(0.0, time.perf_counter() - due))
+                await asyncio.wait([stopping], timeout=delay)
+            self.report.late_s.append(max(0.0, time.perf_counter() - due))
 
     async def _send(self, number: int, request: RecordedRequest) -> None:
-        report = self._report
+        report = self.report
         report.requests += 1
-        start, failure = time.perf_counter(), None
         responses: list[Outputs] = []
+        failure: Exception | None = None
+        start = time.perf_counter()
         try:
-            await self._call(request, responses)
-        except PyTritonClientError as error:
-            is_first = report.answered == 0 and isinstance(error, PyTritonClientConnectionError)
-            if is_first or isinstance(error, PyTritonClientValueError):
-                raise
+            responses = await self._responses(request)
+        except PyTritonClientValueError:
+            raise
+        except (PyTritonClientError, TypeError, ValueError) as error:  # the protocol cannot carry what was recorded
             failure = error
-        else:
-            report.answered += 1
         end = time.perf_counter()
         report.elapsed_s = end - self._begin
-        if failure is None and not request.error:
-            report.latencies_s.append(end - start)
-            report.recorded_s.append(request.duration_s)
         is_lost = isinstance(failure, PyTritonClientConnectionError)
-        if failure is not None and (is_lost or not request.error):
+        if failure is None:
+            report.answered += 1
+            if not request.error:
+                report.latencies_s.append(end - start)
+                report.recorded_s.append(request.duration_s)
+        elif is_lost and not report.answered:
+            raise failure
+        elif is_lost or not request.error:
             count_error(report.errors, failure)
-        elif request.is_cancelled:
+            return
+        if request.is_cancelled:
             report.not_compared += 1
         elif failure is None:
-            found = [*differences(request, responses, self._replay.tolerance)]
-            report.different += bool(found)
-            for output, text in found:
-                report.by_output[output] += 1
-                if len(report.first) < self._replay.shown:
-                    report.first.append(Difference(number, request.id, output, text))
+            self._compare(number, request, responses)
 
-    async def _call(self, request: RecordedRequest, responses: list[Outputs]) -> None:
+    def _compare(self, number: int, request: RecordedRequest, responses: Sequence[Outputs]) -> None:
+        found = [*differences(request, responses, self._replay.tolerance)]
+        self.report.different += bool(found)
+        self.report.by_output.update(output for output, _ in found)
+        room = self._replay.shown - len(self.report.first)
+        for output, text in found[: max(0, room)]:
+            self.report.first.append(Difference(number, *map(_printable, (request.id, output, text))))
+
+    async def _responses(self, request: RecordedRequest) -> list[Outputs]:
         names = dict.fromkeys(name for response in request.responses for name in response)
         parameters = dict(request.parameters)
         if request.sequence is not None:
@@ -339,26 +333,23 @@ class _Run:
         arguments = {
             "model_name": self._replay.model or request.model,
             "model_version": self._replay.version or "",
-            "inputs": [_input(name, each) for name, each in request.inputs.items()],
+            "inputs": [InputTensor(name, triton_name(x.dtype), x.shape, x) for name, x in request.inputs.items()],
             "outputs": [OutputRequest(name) for name in names],
             "parameters": parameters,
             "request_id": request.id,
         }
         if not request.is_streamed:
-            answer = await self._transport.call(Call("infer", self._replay.timeout_s, arguments))
-            responses.append({name: answer.as_numpy(name) for name in names})
-            return
-        check_streams("grpc" if isinstance(self._transport, AsyncGrpcTransport) else "http")
-        call = Call("stream_infer", self._replay.timeout_s, arguments)
-        async with aclosing(self._transport.stream(call)) as stream:
-            async for answer in stream:
-                found = {name: answer.as_numpy(name) for name in names}
-                responses.append({name: each for name, each in found.items() if each is not None})
+            answers = [await self.transport.call(Call("infer", self._replay.timeout_s, arguments))]
+        else:
+            check_streams(self._scheme)
+            async with aclosing(self.transport.stream(Call("stream_infer", self._replay.timeout_s, arguments))) as each:
+                answers = [answer async for answer in each]
+        return [{name: answer.as_numpy(name) for name in names} for answer in answers]
 
 
-def _input(name: str, values: NDArray[Any]) -> InputTensor:
-    datatype = "BYTES" if values.dtype.hasobject else triton_name(values.dtype)
-    return InputTensor(name, datatype, values.shape, values)
+def _printable(text: str) -> str:
+    """A text of clients, without what would control a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def differences(
@@ -387,20 +378,18 @@ def _difference(before: NDArray[Any], now: NDArray[Any], tolerance: Tolerance) -
     """What differs; empty if nothing does."""
     if before.dtype != now.dtype or before.shape != now.shape:
         return f"{now.dtype} of shape {now.shape} in place of {before.dtype} of shape {before.shape}"
-    is_float = before.dtype.kind == "f"
-    if not before.dtype.hasobject and before.tobytes() == now.tobytes():
-        return ""
-    if is_float:
-        same = np.isclose(now, before, tolerance.relative, tolerance.absolute, equal_nan=True)
-    else:
-        same = np.asarray(now == before)
+    same, apart = np.asarray(now == before), ""
+    if before.dtype.kind == "f":
+        wide, wide_now = before.astype(np.float64), now.astype(np.float64)
+        with np.errstate(all="ignore"):  # of infinite and huge numbers
+            same = np.isclose(wide_now, wide, tolerance.relative, tolerance.absolute, equal_nan=True)
+            most = np.fmax.reduce(np.abs(wide_now - wide), axis=None, initial=0.0)  # NaN does not count
+        apart = f", {most:.3g} apart at most"
     if same.all():
         return ""
     places = np.argwhere(~same)
     place = tuple(int(each) for each in places[0])
-    text = f"{now[place]!s:.60} in place of {before[place]!s:.60} at {list(place)}"
-    if is_float:
-        with np.errstate(invalid="ignore"):
-            most = np.nan_to_num(np.abs(now.astype(np.float64) - before.astype(np.float64)), nan=0.0).max()
-        text += f", {most:.3g} apart at most"
-    return f"{text}; {len(places):,} of {before.size:,} elements"
+    return (
+        f"{now[place]!s:.60} in place of {before[place]!s:.60} at {list(place)}{apart}; "
+        f"{len(places):,} of {before.size:,} elements"
+    )

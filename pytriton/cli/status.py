@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pytriton.cli import options
-from pytriton.cli.calls import post
+from pytriton.cli.calls import app_url, post
 from pytriton.cli.terminal import LiveDisplay, exit_on_error, wide_console
 from pytriton.client.auth import Tls, TritonUrl, create_auth_headers
 from pytriton.client.conversations import Call, Transport
@@ -146,15 +146,13 @@ def ask_server(url: str, access_token: str | None, tls: Tls | None, timeout_s: f
 
 def _ask_app(server: TritonUrl, headers: dict[str, str], tls: Tls | None, timeout_s: float, page: str) -> Any:
     """What a page of the app, which may be at the same port, shows; None if there is no app, or it refuses."""
-    if server.scheme != "http" or server.socket:
+    if not (url := app_url(server, tls)):
         return None
-    scheme = "http" if tls is None else "https"
-    url = f"{scheme}://{server.hostname}:{server.port}{server.path}/pages/{page}"
     secure = [] if tls is None else [urllib.request.HTTPSHandler(context=tls.context())]
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), *secure)
     with (
         suppress(OSError, ValueError),
-        opener.open(urllib.request.Request(url, headers=headers), timeout=timeout_s) as answer,
+        opener.open(urllib.request.Request(f"{url}/pages/{page}", headers=headers), timeout=timeout_s) as answer,
     ):
         return json.load(answer)
     return None

@@ -283,6 +283,8 @@ def _infer_message(arguments: Arguments) -> Any:
             parameter.bool_param = value
         elif isinstance(value, int):
             parameter.int64_param = value
+        elif isinstance(value, float):  # of a request that is sent again; clients refuse it
+            parameter.double_param = value
         else:
             parameter.string_param = value
     if "priority" in arguments:

@@ -104,6 +104,7 @@ class ProxyConnection(Connection):
             batch.worker.forward(frame, batch.number)
         elif batch in waiting and json.loads(frame.metadata or b"{}").get("all"):
             waiting.remove(batch)
+            batch.cancelled = True
             self.reply(batch, Frame(END, requests=batch.frame.requests))
 
     def reply(self, batch: Batch, frame: Frame) -> None:

@@ -10,7 +10,7 @@
 All numbers are little-endian. The tensors of a block are called ``inputs/NAME``, and ``outputs/0/NAME`` of the first
 response. Safetensors has no texts: a tensor of BYTES is one of U8, with the u32 lengths of all elements and then their
 bytes; its real shape is in ``texts``. Everything else is JSON in the header's ``__metadata__``, under ``request``: the
-fields of :class:`RecordedRequest`, as far as they are not empty, ``texts``, and ``responses``, which is their number.
+fields of :class:`RecordedRequest`, ``texts``, and ``responses``, which is their number, as far as they are not empty.
 """
 
 from __future__ import annotations
@@ -20,36 +20,32 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from math import prod
-from typing import Any, NamedTuple
+from math import isfinite, prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonError
-from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES, FrameError, decode_bytes
+from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES, decode_bytes, empty
 
-__all__ = ["HEAD", "MAGIC", "RecordedRequest", "RecordingError", "Stored", "checksum", "decode", "encode"]
+__all__ = [
+    *("CHECKSUM_BYTES", "HEAD", "MAGIC", "MOST_RESPONSES", "RecordedRequest", "RecordingError", "Stored"),
+    *("array_of", "checksum", "decode", "encode"),
+]
 
 MAGIC = b"PYTRREC\x01"
 HEAD = struct.Struct("<QdI")
+CHECKSUM_BYTES = 4  # the last ones of the head
 LENGTH = struct.Struct("<Q")
 MOST_RESPONSES = 2**20
-_SHORT = {"BOOL": "BOOL", "UINT": "U", "INT": "I", "FP": "F"}
+
+Stored = tuple[int, tuple[int, ...], bytes]
+"""A tensor: its dtype's code, shape, and data as in frames (wire/tensors.py)."""
 
 
 class RecordingError(PyTritonError, ValueError):
     """A file is no recording, or a record in it is damaged."""
-
-
-class Stored(NamedTuple):
-    """One tensor of a request: its name in the block, dtype code, shape, and data as in frames (wire/tensors.py)."""
-
-    name: str
-    code: int
-    shape: tuple[int, ...]
-    data: bytes
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ class RecordedRequest:
     model: str
     version: int
     arrival: float
-    duration_s: float
+    duration_s: float = 0.0
     batch: int = 1
     id: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -87,16 +83,17 @@ class RecordedRequest:
     responses: Sequence[Mapping[str, NDArray[Any]]] = ()
 
 
-def _short(name: str) -> str:
-    """The name in safetensors of one in the inference protocol."""
-    if name == "BYTES":
-        return "U8"
-    letters = name.rstrip("0123456789")
-    return _SHORT[letters] + name[len(letters) :]
-
-
-_NAMES = {code: _short(name) for code, name in enumerate(SCALAR_TYPES, start=1)}
-_DTYPES = {_NAMES[code]: dtype for code, dtype in DTYPES.items()}
+_NAMES = {  # of dtypes, by their code
+    code: name.replace("UINT", "U").replace("INT", "I").replace("FP", "F")
+    for code, name in enumerate(SCALAR_TYPES, start=1)
+    if code != BYTES
+}
+_CODES = {name: code for code, name in _NAMES.items()}
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    **{"model": str, "version": int, "duration_s": (float, int), "batch": int, "id": str, "parameters": dict},
+    **{"sequence": list, "error": str, "is_cancelled": bool, "is_streamed": bool, "lacks_inputs": bool},
+    **{"texts": dict, "responses": int},
+}
 
 
 def checksum(head: bytes, block: bytes) -> int:
@@ -104,33 +101,25 @@ def checksum(head: bytes, block: bytes) -> int:
     return zlib.crc32(block, zlib.crc32(head))
 
 
-def encode(arrival: float, details: dict[str, Any], tensors: Sequence[Stored]) -> bytes:
-    """A record."""
-    texts = {name: shape for name, code, shape, _ in tensors if code == BYTES}
-    if texts:
-        details["texts"] = texts
-    described = _described(tuple((name, code, shape, len(data)) for name, code, shape, data in tensors))
-    request = json.dumps(json.dumps(details))
-    header = f'{{"__metadata__": {{"request": {request}}}{described}}}'.encode()
-    header += b" " * (-len(header) % 8)  # so that the data are aligned
-    block = b"".join((LENGTH.pack(len(header)), header, *(data for _, _, _, data in tensors)))
-    head = HEAD.pack(len(block), arrival, 0)[:-4]
-    return b"".join((head, checksum(head, block).to_bytes(4, "little"), block))
+def encode(arrival: float, details: Mapping[str, Any], tensors: Mapping[str, Stored]) -> bytes:
+    """A record.
 
-
-@lru_cache(maxsize=1024)
-def _described(tensors: tuple[tuple[str, int, tuple[int, ...], int], ...]) -> str:
-    """The members of a header for some tensors; those of most requests to a model are the same."""
-    members, end = "", 0
-    for name, code, shape, size in tensors:
-        begin, end = end, end + size
-        described = {
-            "dtype": _NAMES[code],
-            "shape": [size] if code == BYTES else shape,
-            "data_offsets": [begin, end],
-        }
-        members += f", {json.dumps(name)}: {json.dumps(described)}"
-    return members
+    Args:
+        details: What the JSON of the request has, but ``texts``.
+        tensors: By their names in the block.
+    """
+    texts = {name: shape for name, (code, shape, _) in tensors.items() if code == BYTES}
+    details = {name: value for name, value in {**details, "texts": texts}.items() if value}
+    header, end = f'{{"__metadata__": {{"request": {json.dumps(json.dumps(details))}}}', 0
+    for name, (code, shape, data) in tensors.items():
+        begin, end = end, end + len(data)
+        dtype, extents = ("U8", [len(data)]) if code == BYTES else (_NAMES[code], [*shape])
+        header += f', {json.dumps(name)}: {{"dtype": "{dtype}", "shape": {extents}, "data_offsets": [{begin}, {end}]}}'
+    text = f"{header}}}".encode()
+    text += b" " * (-len(text) % 8)  # so that the data are aligned
+    block = b"".join((LENGTH.pack(len(text)), text, *(data for _, _, data in tensors.values())))
+    head = HEAD.pack(len(block), arrival, 0)[:-CHECKSUM_BYTES]
+    return b"".join((head, checksum(head, block).to_bytes(CHECKSUM_BYTES, "little"), block))
 
 
 def decode(arrival: float, block: bytes) -> RecordedRequest:
@@ -141,10 +130,8 @@ def decode(arrival: float, block: bytes) -> RecordedRequest:
     """
     try:
         return _decode(arrival, block)
-    except (ArithmeticError, AttributeError, FrameError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, struct.error) as error:
         raise RecordingError(f"a record cannot be read, {type(error).__name__}: {error}") from error
-    except struct.error as error:
-        raise RecordingError(f"a record of {len(block)} bytes is too short") from error
 
 
 def _decode(arrival: float, block: bytes) -> RecordedRequest:
@@ -154,28 +141,30 @@ def _decode(arrival: float, block: bytes) -> RecordedRequest:
         raise ValueError(f"its header of {length} bytes is longer than it")
     header = json.loads(block[LENGTH.size : begin])
     details = json.loads(header.pop("__metadata__")["request"])
-    texts = details.pop("texts", {})
-    count = details.pop("responses")
-    if type(count) is not int or not 0 <= count <= MOST_RESPONSES:
+    for name, value in details.items():
+        if not isinstance(value, _TYPES[name]):
+            raise TypeError(f"its {name} is {value!r:.100}")
+    if not all(isinstance(value, (str, float, int)) for value in details.get("parameters", {}).values()):
+        raise TypeError("a parameter has another type")
+    texts, count = details.pop("texts", {}), details.pop("responses", 0)
+    if not 0 <= count <= MOST_RESPONSES:
         raise ValueError(f"it has {count!r} responses")
     inputs: dict[str, NDArray[Any]] = {}
     responses: list[dict[str, NDArray[Any]]] = [{} for _ in range(count)]
     data = memoryview(block)[begin:]
     for key, described in header.items():
         side, _, name = key.partition("/")
-        array = _array(described, texts.get(key), data)
-        if side == "inputs":
-            inputs[name] = array
-        else:
-            index, _, name = name.partition("/")
-            responses[int(index)][name] = array
-    sequence = details.pop("sequence", None)
-    if sequence is not None:
-        correlation_id, first, last = sequence
+        index, _, output = name.partition("/")
+        place, name = (inputs, name) if side == "inputs" else (responses[int(index)], output)
+        place[name] = _array(described, texts.get(key), data)
+    if "sequence" in details:
+        correlation_id, first, last = details["sequence"]
+        if not isinstance(correlation_id, (int, str)):
+            raise TypeError(f"its sequence is {correlation_id!r:.100}")
         details["sequence"] = (correlation_id, bool(first), bool(last))
     request = RecordedRequest(arrival=arrival, inputs=inputs, responses=responses, **details)
-    if not isinstance(request.model, str) or not isinstance(request.parameters, dict) or not request.duration_s >= 0:
-        raise ValueError("its details are of other types")
+    if not (isfinite(request.duration_s) and request.duration_s >= 0):
+        raise ValueError(f"it took {request.duration_s} s")
     return request
 
 
@@ -184,11 +173,19 @@ def _array(described: Mapping[str, Any], text_shape: Sequence[int] | None, data:
     shape = tuple(described["shape"] if text_shape is None else text_shape)
     if not all(type(size) is int and size >= 0 for size in (begin, end, *shape)) or not begin <= end <= len(data):
         raise ValueError(f"a tensor of shape {shape} lies from byte {begin} to {end} of {len(data)}")
-    if text_shape is not None:
-        if prod(shape) > len(data):
-            raise ValueError(f"{len(data)} bytes cannot hold texts of shape {shape}")
-        return decode_bytes(data[begin:end], shape)
-    dtype = _DTYPES[described["dtype"]]
-    if prod(shape) * dtype.itemsize != end - begin:
-        raise ValueError(f"{end - begin} bytes are no {dtype} of shape {shape}")
-    return np.frombuffer(data[begin:end], dtype).reshape(shape) if end > begin else np.empty(shape, dtype)
+    return array_of(_CODES[described["dtype"]] if text_shape is None else BYTES, shape, [data[begin:end]])
+
+
+def array_of(code: int, shape: tuple[int, ...], parts: Sequence[Any]) -> NDArray[Any]:
+    """A tensor as an array: a view of its data if they are numbers in one part, else a copy.
+
+    Args:
+        parts: Buffers that are the data as in frames (wire/tensors.py), when put one after the other.
+
+    Raises:
+        ValueError: They do not fit.
+    """
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    if code == BYTES:
+        return decode_bytes(data, shape)
+    return np.frombuffer(data, DTYPES[code]).reshape(shape) if prod(shape) else empty(shape, DTYPES[code])

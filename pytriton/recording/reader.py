@@ -6,17 +6,15 @@ import os
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from pytriton.recording.format import HEAD, MAGIC, RecordedRequest, RecordingError, checksum, decode
+from pytriton.recording.format import CHECKSUM_BYTES, HEAD, MAGIC, RecordedRequest, RecordingError, checksum, decode
 
 __all__ = ["RecordedFiles", "read"]
-
-CHECKSUM_BYTES = 4
 
 
 class RecordedFiles:
@@ -26,7 +24,7 @@ class RecordedFiles:
     the requests before that place.
 
     Args:
-        paths: Each is read with the older files of its recording, ``PATH.1``, ``PATH.2`` and so on.
+        paths: Each is read with the older files of its recording, ``PATH.1``, ``PATH.2`` and so on; none is read twice.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -42,13 +40,9 @@ class RecordedFiles:
         self._arrivals = array("d")
         self._places = array("q")  # file, offset and bytes of each block
         with ExitStack() as opened:
-            for path in paths:
-                for number in count():
-                    file = Path(f"{path}.{number}") if number else Path(path)
-                    if number and not file.exists():
-                        break
-                    self._files.append(opened.enter_context(open(file, "rb")))
-                    self._scan(file, self._files[-1])
+            for path in dict.fromkeys(each for newest in paths for each in _with_older(Path(newest))):
+                self._files.append(opened.enter_context(open(path, "rb")))
+                self._scan(path, self._files[-1])
             self._opened = opened.pop_all()
         self._order = np.argsort(np.asarray(self._arrivals), kind="stable").tolist()
 
@@ -67,9 +61,12 @@ class RecordedFiles:
             yield decode(self._arrivals[index], os.pread(self._files[number].fileno(), size, offset))
 
     def _scan(self, path: Path, file: IO[bytes]) -> None:
-        if file.read(len(MAGIC)) != MAGIC:
+        begin = file.read(len(MAGIC))
+        if not MAGIC.startswith(begin):
             raise RecordingError(f"{path} is no recording, or one of another version of pytriton")
-        size, end = os.fstat(file.fileno()).st_size, len(MAGIC)
+        size, end = os.fstat(file.fileno()).st_size, len(begin)
+        if end < len(MAGIC):
+            self.notes.append(f"{path} ends within its header")
         while end < size:
             head = file.read(HEAD.size)
             length, arrival, expected = HEAD.unpack(head) if len(head) == HEAD.size else (size, 0.0, 0)
@@ -82,6 +79,11 @@ class RecordedFiles:
             self._arrivals.append(arrival)
             self._places.extend((len(self._files) - 1, end + HEAD.size, length))
             end += HEAD.size + length
+
+
+def _with_older(path: Path) -> Iterator[Path]:
+    yield path
+    yield from takewhile(Path.exists, (Path(f"{path}.{number}") for number in count(1)))
 
 
 def read(paths: str | Path | Sequence[str | Path]) -> Iterator[RecordedRequest]:

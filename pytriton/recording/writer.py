@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from pytriton import forks
 from pytriton.logs import get_logger
@@ -22,6 +22,9 @@ MOST_WAITING = 20_000
 COLLECT_S = 0.05  # so that a thread does not wake for each request
 FLUSH_S = 10.0
 MOST_AT_ONCE = 256
+MOST_BUSY_S = 0.0005  # at a time; a thread keeps the interpreter for 5 ms otherwise
+
+MakeRecords = Callable[[], list[bytes]]
 
 
 class RotatingFile:
@@ -34,7 +37,7 @@ class RotatingFile:
     def __init__(self, path: Path, file_bytes: int, files: int) -> None:
         self._path, self._file_bytes, self._files = path.absolute(), file_bytes, files
         self._descriptor, self._size = -1, 0
-        self._rotate()
+        self._begin()
 
     def write(self, records: Sequence[bytes]) -> None:
         """Append records, whole; raises OSError if they cannot be written, and may be called again then."""
@@ -44,7 +47,7 @@ class RotatingFile:
             if self._descriptor < 0 or (size > len(MAGIC) and size + len(record) > self._file_bytes):
                 self._append(b"".join(together))
                 together.clear()
-                self._rotate()
+                self._begin()
                 size = self._size
             together.append(record)
             size += len(record)
@@ -60,17 +63,27 @@ class RotatingFile:
             raise
         self._size += len(data)
 
-    def _rotate(self) -> None:
+    def _begin(self) -> None:
+        """Begin the newest file. Those before it become older, as far as their numbers have no gap."""
         self.close()
-        for number in range(self._files - 1, 0, -1):
-            older = self._path if number == 1 else f"{self._path}.{number - 1}"
-            if os.path.lexists(older):
-                os.replace(older, f"{self._path}.{number}")
+        free = 0
+        while free < self._files - 1 and os.path.lexists(self._name(free)):
+            free += 1
+        for number in range(free, 0, -1):
+            os.replace(self._name(number - 1), self._name(number))
         self._path.unlink(missing_ok=True)
         # A symbolic link of another user would be followed otherwise.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor, self._size = os.open(self._path, flags, 0o600), 0
-        self._append(MAGIC)
+        try:
+            self._append(MAGIC)
+        except OSError:
+            self.close()
+            self._path.unlink()  # so that the next attempt finds no file to make older
+            raise
+
+    def _name(self, number: int) -> Path:
+        return Path(f"{self._path}.{number}") if number else self._path
 
     def close(self) -> None:
         """Close the file. May be called twice."""
@@ -80,69 +93,109 @@ class RotatingFile:
 
 
 class Outbox:
-    """A bounded queue whose items a thread hands to a function; whoever puts an item never waits for that.
+    """Makes records and writes them, on a thread of its own behind a bounded queue, and counts what they come to.
 
     Args:
-        consume: Gets the items that wait, a few times a second, and perhaps none at the end. What it raises is logged,
-            once.
+        write: Gets records, and how many requests were dropped and too large since it was last called, once more
+            without records at the end. It raises OSError if the records are lost, which is logged once.
+        on_close: Called on the same thread after the last records.
     """
 
-    def __init__(self, consume: Callable[[list[Any]], None], name: str) -> None:
-        self._consume = consume
-        self._items: deque[tuple[Any, int]] = deque()
-        self._bytes = 0  # an approximation: threads may count at the same time
-        self._wake, self._closing = threading.Event(), threading.Event()
-        self._is_open, self._has_failed = True, False
+    def __init__(
+        self, write: Callable[[list[bytes], int, int], object], name: str, on_close: Callable[[], None] = lambda: None
+    ) -> None:
+        self._write, self._on_close = write, on_close
+        self._waiting: deque[tuple[MakeRecords, int, int]] = deque()  # with numbers of requests and bytes
+        self._bytes, self._is_open, self._has_failed = 0, True, False
+        self._counts: Counter[str] = Counter()
+        self._untold: Counter[str] = Counter()  # not told to write() yet
+        self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         forks.register(self)
 
     def after_fork(self) -> None:
         """In a forked child, take nothing: it has no thread."""
-        self._is_open = False
-        self._wake, self._closing = threading.Event(), threading.Event()
+        self._changed, self._is_open = threading.Condition(), False
 
-    def put(self, item: Any, size: int) -> bool:
-        """Leave an item of so many bytes; False if there is no room."""
-        if not self._is_open or len(self._items) >= MOST_WAITING or self._bytes + size > MOST_WAITING_BYTES:
-            return False
-        self._bytes += size
-        self._items.append((item, size))
-        if not self._wake.is_set():
-            self._wake.set()
-        return True
+    def counts(self) -> dict[str, int]:
+        """Requests that were ``recorded``, ``dropped`` and ``too_large``, and ``bytes`` of records; as far as any."""
+        with self._changed:
+            return {**self._counts}
 
-    def close(self) -> list[Any]:
-        """Take no more items, and wait for some seconds until those that wait are consumed; returns the others."""
-        self._is_open = False
-        self._closing.set()
-        self._wake.set()
+    def count(self, **requests: int) -> None:
+        """Add to the counts."""
+        with self._changed:
+            self._counts.update(requests)
+            self._untold.update(requests)
+
+    def lose(self, requests: int, error: Exception) -> None:
+        """Count requests of which no records can be made."""
+        self.count(dropped=requests)
+        LOGGER.debug("requests are not recorded", exc_info=error)
+
+    def put(self, make: MakeRecords, requests: int, size: int) -> None:
+        """Have the records of some requests made and written soon. Requests for which there is no room are dropped.
+
+        Args:
+            size: Bytes that ``make`` keeps until then.
+        """
+        with self._changed:
+            if not self._is_open or len(self._waiting) >= MOST_WAITING or self._bytes + size > MOST_WAITING_BYTES:
+                self.count(dropped=requests)
+                return
+            self._bytes += size
+            self._waiting.append((make, requests, size))
+            if len(self._waiting) == 1:
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Take no more, and wait for some seconds until all is written; what is not by then is dropped."""
+        with self._changed:
+            self._is_open = False
+            self._changed.notify_all()
         self._thread.join(FLUSH_S)
-        left = [item for item, _ in self._items]
-        self._items.clear()
-        return left
+        self.count(dropped=sum(requests for _, requests, _ in self._take(MOST_WAITING)))
+        self._tell([])
+
+    def _take(self, most: int) -> list[tuple[MakeRecords, int, int]]:
+        with self._changed:
+            taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+            self._bytes -= sum(size for _, _, size in taken)
+            return taken
 
     def _run(self) -> None:
-        while not self._closing.is_set():
-            self._wake.wait()
-            self._closing.wait(COLLECT_S)
-            self._wake.clear()
-            self._flush()
-        self._flush()
+        is_last = False
+        while not is_last:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or not self._is_open)
+                is_last = self._changed.wait_for(lambda: not self._is_open, COLLECT_S)
+            while taken := self._take(MOST_AT_ONCE):
+                self._make_and_write(taken)
+        self._on_close()
 
-    def _flush(self) -> None:
-        while True:
-            items: list[Any] = []
-            while self._items and len(items) < MOST_AT_ONCE:
-                item, size = self._items.popleft()
-                self._bytes -= size
-                items.append(item)
+    def _make_and_write(self, taken: Sequence[tuple[MakeRecords, int, int]]) -> None:
+        records: list[bytes] = []
+        give_way = time.perf_counter() + MOST_BUSY_S
+        for make, requests, _ in taken:
+            if self._is_open and time.perf_counter() > give_way:
+                time.sleep(0)  # threads that answer requests may wait for the interpreter
+                give_way = time.perf_counter() + MOST_BUSY_S
             try:
-                if items or self._closing.is_set():
-                    self._consume(items)
+                records += make()
             except Exception as error:
-                if not self._has_failed:
-                    self._has_failed = True
-                    LOGGER.exception("a recording loses requests: %s", error)
-            if not items:
-                return
+                self.lose(requests, error)
+        try:
+            self._tell(records)
+        except Exception as error:
+            self.count(dropped=len(records))
+            if not self._has_failed:
+                self._has_failed = True
+                LOGGER.exception("a recording loses requests: %s", error)
+        else:
+            self.count(recorded=len(records), bytes=sum(map(len, records)))
+
+    def _tell(self, records: list[bytes]) -> None:
+        with self._changed:
+            lost, self._untold = self._untold, Counter()
+        self._write(records, lost["dropped"], lost["too_large"])

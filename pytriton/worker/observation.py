@@ -196,8 +196,8 @@ class Observation:
                 return None
             recorder.stop()
             self._tell()  # worker processes report what they have
+            recorder.close()  # before its files may be those of another one
             del self._recorders[key_of(config)]
-        recorder.close()
         status = recorder.status()
         LOGGER.info("model %s is recorded no longer: %s", config.model_name, status)
         return status

@@ -8,36 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
-from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from pytriton.logs import get_logger
 from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.recording.format import Stored, encode
+from pytriton.recording.format import MOST_RESPONSES, Stored, array_of, encode
 from pytriton.recording.writer import Outbox
-from pytriton.wire.frames import ERROR, RESPONSE, SEQUENCE_END, SEQUENCE_START, Frame, received_tensors
-from pytriton.wire.tensors import BYTES, WHOLE_BATCH, Tensor
+from pytriton.wire.frames import RESPONSE, SEQUENCE_END, SEQUENCE_START, Frame, received_tensors
+from pytriton.wire.tensors import BYTES, WHOLE_BATCH, Tensor, encode_bytes
 from pytriton.worker.interfaces import BatchObserver
-from pytriton.worker.requests import RESERVED_PARAMETERS
+from pytriton.worker.requests import public_parameters
 
 __all__ = ["Recorder", "RecordingStatus"]
 
-LOGGER = get_logger("pytriton.recording")
-
 SECRETS = frozenset(["authorization", "cookie", "proxy-authorization", "triton-access-token", "x-api-key"])
-ID = "id"
-MOST_BUSY_S = 0.0005  # at a time; a thread keeps the interpreter for 5 ms otherwise
-
-Kept = dict[int, list[Stored]]  # by the request's index in the batch
+GRPC_PREFIX = "triton-grpc-protocol-"  # of the token's header
+TENSOR_BYTES = 64  # at least, of the header of a record
 
 
 @dataclass(frozen=True)
@@ -59,21 +50,11 @@ class RecordingStatus:
     bytes: int = 0
 
 
-class Reported(NamedTuple):
-    """Records that a worker process has made, and how many it has not."""
-
-    records: list[bytes]
-    dropped: int
-    too_large: int
-
-
 class Recorder:
     """Records the requests of one model in this process.
 
     Args:
-        write: Gets records, on a thread of the recorder, and how many requests were dropped and too large since it was
-            last called; raises OSError if the records are lost.
-        on_close: Called after the last of them.
+        write, on_close: Of its :class:`pytriton.recording.writer.Outbox`.
 
     Attributes:
         is_stopped: Whether no more requests are chosen.
@@ -88,28 +69,20 @@ class Recorder:
     ) -> None:
         self.is_stopped = False
         self.recording = recording
-        self.details: dict[str, Any] = {"model": config.model_name, "version": config.model_version}
-        if config.decoupled:
-            self.details["is_streamed"] = True
         self.left_out = frozenset(recording.without)
-        self.inputs = [self._kept(spec.name) for spec in config.inputs or ()]
-        if None in self.inputs:
-            self.details["lacks_inputs"] = True
-        self.outputs = [self._kept(spec.name) for spec in config.outputs or ()]
-        self._write, self._on_close = write, on_close
-        self._status = RecordingStatus(str(recording.path))
-        self._lost = self._large = 0  # not told to write() yet
-        self._denominator = math.log1p(-recording.share) if recording.share < 1 else -math.inf
-        self._skip = self._gap()
-        self._outbox = Outbox(self._consume, f"pytriton-record-{config.model_name}")
-
-    def _kept(self, name: str) -> str | None:
-        return None if name in self.left_out else name
+        self.inputs = [spec.name for spec in config.inputs or ()]
+        self.outputs = [spec.name for spec in config.outputs or ()]
+        self.details = {
+            "model": config.model_name,
+            "version": config.model_version,
+            "is_streamed": config.decoupled,
+            "lacks_inputs": not self.left_out.isdisjoint(self.inputs),
+        }
+        self.outbox = Outbox(write, f"pytriton-record-{config.model_name}", on_close)
 
     def status(self) -> RecordingStatus:
         """What has come of it so far. Thread-safe."""
-        status = self._status
-        return replace(status, dropped=status.dropped + self._lost, too_large=status.too_large + self._large)
+        return RecordingStatus(str(self.recording.path), **self.outbox.counts())
 
     def stop(self) -> None:
         """Choose no more requests; those that were chosen are still taken, until :meth:`close`."""
@@ -117,145 +90,104 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is waiting, and end. Batches that are not answered yet are not recorded."""
-        for item in self._outbox.close():
-            self.lose(len(item.chosen if isinstance(item, BatchRecord) else item.records))
-        self._on_close()
+        self.outbox.close()
 
     def sample(self, frame: Frame) -> BatchRecord | None:
         """What observes a batch that has just arrived; None if none of its requests is chosen. Raises nothing."""
-        skip, requests = self._skip, frame.requests
-        if skip >= requests or self.is_stopped:
-            self._skip = skip - requests  # threads that do this at once choose a bit more
+        share = self.recording.share
+        chosen = [index for index in range(frame.requests) if random.random() < share]
+        if self.is_stopped or not chosen:
             return None
-        chosen = []
-        while skip < requests:
-            chosen.append(skip)
-            skip += 1 + self._gap()
-        self._skip = skip - requests
         try:
             return BatchRecord(self, frame, chosen)
         except Exception as error:  # such as of what a client sent that makes no sense, and fails elsewhere
-            self.lose(len(chosen), error)
+            self.outbox.lose(len(chosen), error)
             return None
 
-    def _gap(self) -> int:
-        """How many requests to pass over before the next one that is chosen."""
-        return int(math.log(1.0 - random.random()) / self._denominator) if self.recording.share < 1 else 0
-
-    def lose(self, requests: int, error: Exception | None = None) -> None:
-        """Count requests that are not recorded; an OverflowError says that they are too large."""
-        if isinstance(error, OverflowError):
-            self._large += requests
-            return
-        self._lost += requests
-        if error is not None:
-            LOGGER.debug("requests are not recorded", exc_info=error)
-
-    def put(self, batch: BatchRecord) -> None:
-        """Write the requests of a batch that was answered, soon."""
-        if not self._outbox.put(batch, batch.size):
-            self.lose(len(batch.chosen))
-
     def take(self, records: list[bytes], dropped: int, too_large: int) -> None:
-        """Write records that a worker process has made. Any thread may call it."""
-        if not self._outbox.put(Reported(records, dropped, too_large), sum(map(len, records))):
-            self.lose(len(records) + dropped)
-            self._large += too_large
+        """Write records that a worker process has made. Thread-safe."""
+        self.outbox.count(dropped=dropped, too_large=too_large)
+        self.outbox.put(lambda: records, len(records), sum(map(len, records)))
 
-    def _consume(self, items: list[BatchRecord | Reported]) -> None:
-        records: list[bytes] = []
-        give_way = time.perf_counter() + MOST_BUSY_S
-        lost, self._lost = self._lost, 0
-        large, self._large = self._large, 0
-        for item in items:
-            if isinstance(item, Reported):
-                records += item.records
-                lost, large = lost + item.dropped, large + item.too_large
-                continue
-            if not self.is_stopped and time.perf_counter() > give_way:
-                time.sleep(0)  # threads that answer requests may wait for the interpreter
-                give_way = time.perf_counter() + MOST_BUSY_S
-            try:
-                made = [*item.records()]
-            except Exception as error:
-                self.lose(len(item.chosen), error)
-                continue
-            small = [record for record in made if len(record) <= self.recording.record_bytes]
-            records += small
-            large += len(made) - len(small)
-        written = 0
-        try:
-            self._write(records, lost, large)
-            written = len(records)
-        finally:
-            status = self._status
-            self._status = replace(
-                status,
-                recorded=status.recorded + written,
-                dropped=status.dropped + lost + len(records) - written,
-                too_large=status.too_large + large,
-                bytes=status.bytes + (sum(map(len, records)) if written else 0),
-            )
+
+@dataclass(slots=True)
+class ChosenRequest:
+    """A request that is recorded, and its answer so far.
+
+    Attributes:
+        place: Where the tensors are put that come next, as in ``inputs/NAME``.
+        size: Bytes of its record, at least.
+    """
+
+    tensors: dict[str, Stored] = field(default_factory=dict)
+    place: str = "inputs"
+    responses: int = 0
+    error: str = ""
+    size: int = 0
 
 
 class BatchRecord(BatchObserver):
     """The chosen requests of one batch.
 
-    Raises:
-        OverflowError: The requests are too large.
-        Exception: The frame makes no sense.
-
-    Attributes:
+    Args:
         chosen: Their indices in the batch.
-        size: Bytes of their tensors so far.
+
+    Raises:
+        Exception: The frame makes no sense.
     """
 
     def __init__(self, recorder: Recorder, frame: Frame, chosen: Sequence[int]) -> None:
-        self.chosen = chosen
-        self.size = 0
         self._recorder = recorder
-        self._requests, self._metadata = frame.requests, frame.metadata
+        self._batch, self._metadata = frame.requests, frame.metadata
         self._arrival, self._began, self._duration_s = time.time(), time.perf_counter(), 0.0
         self._is_cancelled = self._is_over = False
-        self._inputs: Callable[[], Kept] = self._keep(received_tensors(frame), frame.rows, recorder.inputs)
-        self._replies: list[tuple[bytes, Callable[[], Kept]]] = []  # each with its metadata
+        self._requests = {index: ChosenRequest() for index in chosen}
+        self._keep(received_tensors(frame), frame.rows, recorder.inputs)
 
-    def _keep(
-        self, tensors: Sequence[Tensor], rows: Sequence[int] | None, names: Sequence[str | None]
-    ) -> Callable[[], Kept]:
-        """Copy what is chosen of some tensors; where that is most of them, whole, to be cut on another thread."""
-        left = self._recorder.recording.record_bytes * len(self.chosen) - self.size
-        if 2 * len(self.chosen) < self._requests:
-            kept, size = cut(tensors, rows, self.chosen, names, left)
-            self.size += size
-            return lambda: kept
-        wanted = [item for item in tensors if names[item.name] is not None]
-        size = sum([item.size for item in wanted])
-        if size > left:
-            raise OverflowError(f"{size} bytes")
-        self.size += size
-        copies = [
-            item._replace(parts=() if names[item.name] is None else (bytes(_joined(item.parts)),)) for item in tensors
-        ]
-        return lambda: cut(copies, rows, self.chosen, names, size)[0]
+    def _keep(self, tensors: Sequence[Tensor], rows: Sequence[int] | None, names: Sequence[str]) -> None:
+        """Copy what the requests have of some tensors; requests that become too large are let go."""
+        ends, most = [0, *accumulate(rows or ())], self._recorder.recording.record_bytes
+        for number, owner, code, shape, _, parts in tensors:
+            name, is_whole = names[number], owner == WHOLE_BATCH
+            if name in self._recorder.left_out or not (is_whole or owner in self._requests):
+                continue
+            array = array_of(code, shape, parts)
+            for index in [*self._requests] if is_whole else [owner]:
+                request = self._requests[index]
+                piece = array[ends[index] : ends[index + 1]] if is_whole else array
+                texts = encode_bytes(piece) if code == BYTES else b""
+                request.size += TENSOR_BYTES + (len(texts) or piece.nbytes)
+                if request.size > most:
+                    del self._requests[index]
+                    self._recorder.outbox.count(too_large=1)
+                else:
+                    request.tensors[f"{request.place}/{name}"] = code, piece.shape, texts or piece.tobytes()
 
     def replied(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
         """Keep a response, or an error."""
         if self._is_over:
             return
         try:
-            if frame.kind == RESPONSE:
-                self._replies.append((frame.metadata, self._keep(tensors, frame.rows, self._recorder.outputs)))
-            elif frame.kind == ERROR:
-                self._replies.append((frame.metadata, dict))
-            if frame.kind == ERROR and json.loads(frame.metadata).get("isolate"):
-                self._is_over = True  # each request comes again
-            elif not frame.more:
-                self.end()  # now, as whoever gets the answer may stop the recording
+            self._answer(frame, tensors)
         except Exception as error:
-            self._is_over, self._inputs = True, dict
-            self._replies.clear()
-            self._recorder.lose(len(self.chosen), error)
+            self._recorder.outbox.lose(len(self._requests), error)
+            self._requests.clear()
+        if not frame.more:
+            self.end()  # now, as whoever gets the answer may stop the recording
+
+    def _answer(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
+        told = json.loads(frame.metadata) if frame.metadata else {}
+        if told.get("isolate"):
+            self._requests.clear()  # each comes again
+        errors = told.get("errors", {})
+        for index, request in self._requests.items():
+            if (failed := errors.get(str(index), told)).get("message") is not None:
+                request.error = failed["message"]
+            elif frame.kind == RESPONSE:
+                request.place = f"outputs/{request.responses}"
+                request.responses += 1
+        if frame.kind == RESPONSE:
+            self._keep(tensors, frame.rows, self._recorder.outputs)
 
     def failed(self, error: BaseException, request: int | None = None, again: bool = False) -> None:
         """Note that a coroutine was cancelled."""
@@ -263,131 +195,45 @@ class BatchRecord(BatchObserver):
 
     def end(self, cancelled: bool = False) -> None:
         """Have the requests written."""
-        self._duration_s = time.perf_counter() - self._began
+        if self._is_over:
+            return
+        self._is_over = True
         self._is_cancelled = self._is_cancelled or cancelled
-        if not self._is_over:
-            self._is_over = True
-            self._recorder.put(self)
+        self._duration_s = time.perf_counter() - self._began
+        if self._requests:
+            size = sum(request.size for request in self._requests.values())
+            self._recorder.outbox.put(self._records, len(self._requests), size)
 
-    def records(self) -> Iterator[bytes]:
-        """A record of each chosen request."""
+    def _records(self) -> list[bytes]:
         entries = json.loads(self._metadata) if self._metadata else {}
-        replies = [(json.loads(metadata) if metadata else {}, keep()) for metadata, keep in self._replies]
-        inputs = self._inputs()
-        for index in self.chosen:
-            details = self._details(entries.get(str(index), {}))
-            tensors = _renamed("inputs", inputs.get(index, ()))
-            responses = 0
-            for told, kept in replies:
-                failed = told if "message" in told else told.get("errors", {}).get(str(index))
-                if failed is not None:
-                    details["error"] = failed["message"]
-                elif index in kept:
-                    tensors += _renamed(f"outputs/{responses}", kept[index])
-                    responses += 1
-            details["responses"] = responses
-            yield encode(self._arrival, details, tensors)
+        records = []
+        for index, request in self._requests.items():
+            details = self._details(request, entries.get(str(index), {}))
+            record = encode(self._arrival, details, request.tensors)
+            if len(record) > self._recorder.recording.record_bytes or request.responses > MOST_RESPONSES:
+                self._recorder.outbox.count(too_large=1)
+            else:
+                records.append(record)
+        return records
 
-    def _details(self, entry: dict[str, Any]) -> dict[str, Any]:
+    def _details(self, request: ChosenRequest, entry: dict[str, Any]) -> dict[str, Any]:
         left_out = self._recorder.left_out
-        details = {**self._recorder.details, "duration_s": round(self._duration_s, 7), "batch": self._requests}
-        if entry.get(ID) and ID not in left_out:
-            details[ID] = entry[ID]
-        parameters = {
-            name: value
-            for name, value in entry.get("parameters", {}).items()
-            if name not in RESERVED_PARAMETERS
-            and name not in left_out
-            and not name.startswith("triton_")
-            and name.lower() not in SECRETS
+        details = {
+            **self._recorder.details,
+            "duration_s": round(self._duration_s, 7),
+            "batch": self._batch,
+            "parameters": {
+                name: value
+                for name, value in public_parameters(entry.get("parameters", {})).items()
+                if name not in left_out and name.lower().removeprefix(GRPC_PREFIX) not in SECRETS
+            },
+            "error": request.error,
+            "is_cancelled": self._is_cancelled,
+            "responses": request.responses,
         }
-        if parameters:
-            details["parameters"] = parameters
+        if "id" not in left_out:
+            details["id"] = entry.get("id", "")
         if "sequence" in entry:
             number, flags = entry["sequence"]
             details["sequence"] = [number, bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END)]
-        if self._is_cancelled:
-            details["is_cancelled"] = True
         return details
-
-
-class Piece(NamedTuple):
-    """Some rows of a tensor: views that are the data when put one after the other, and the shape."""
-
-    views: tuple[memoryview, ...]
-    shape: tuple[int, ...]
-
-
-def _renamed(side: str, tensors: Iterable[Stored]) -> list[Stored]:
-    return [Stored(f"{side}/{name}", code, shape, data) for name, code, shape, data in tensors]
-
-
-def cut(
-    tensors: Iterable[Tensor],
-    rows: Sequence[int] | None,
-    chosen: Sequence[int],
-    names: Sequence[str | None],
-    most_bytes: int,
-) -> tuple[Kept, int]:
-    """Copies of the tensors of chosen requests, and how many bytes these are.
-
-    Args:
-        rows: Of each request, if the tensors hold the rows of all.
-        names: Of the tensors, by their number; those of None are left out.
-
-    Returns:
-        By request; those that have no tensor at all are absent.
-
-    Raises:
-        OverflowError: They are more than ``most_bytes``.
-    """
-    kept: Kept = {}
-    total, found = 0, {*chosen}
-    ends = [0, *accumulate(rows)] if rows is not None else []
-    for number, request, code, shape, size, parts in tensors:
-        wanted: Sequence[int] = chosen if request == WHOLE_BATCH else (request,) if request in found else ()
-        for index in wanted:
-            kept.setdefault(index, [])
-        name = names[number]
-        if name is None or not wanted:
-            continue
-        data = _joined(parts) if size else memoryview(b"")
-        if request == WHOLE_BATCH:
-            pieces = _cut_rows(data, code, shape, [(ends[index], ends[index + 1]) for index in wanted])
-        else:
-            pieces = [Piece((data,), shape)]
-        for index, (views, piece_shape) in zip(wanted, pieces, strict=True):
-            total += sum(map(len, views))
-            if total > most_bytes:
-                raise OverflowError(f"more than {most_bytes} bytes")
-            kept[index].append(Stored(name, code, piece_shape, b"".join(views)))
-    return kept, total
-
-
-def _cut_rows(data: memoryview, code: int, shape: tuple[int, ...], ranges: Sequence[tuple[int, int]]) -> list[Piece]:
-    """Some rows of a tensor, from one to another: views of their data, and their shape."""
-    count, rest = shape[0], shape[1:]
-    if code != BYTES:
-        row = len(data) // count if count else 0
-        return [Piece((data[first * row : end * row],), (end - first, *rest)) for first, end in ranges]
-    per_row, texts = prod(rest), prod(shape)
-    lengths, base = data[: 4 * texts], 4 * texts
-    ends = np.cumsum(np.frombuffer(lengths, "<u4"), dtype=np.int64) if texts else np.empty(0, np.int64)
-    starts = [base, *(base + ends).tolist()]
-    found = []
-    for first, end in ranges:
-        begin, over = first * per_row, end * per_row
-        views = lengths[4 * begin : 4 * over], data[starts[begin] : starts[over]]
-        found.append(Piece(views, (end - first, *rest)))
-    return found
-
-
-def _joined(parts: Sequence[Any]) -> memoryview:
-    views = [_bytes_of(part) for part in parts]
-    return views[0] if len(views) == 1 else memoryview(b"".join(views))
-
-
-def _bytes_of(part: Any) -> memoryview:
-    if isinstance(part, bytes):
-        return memoryview(part)
-    return np.frombuffer(part, np.uint8).data if part.nbytes else memoryview(b"")

@@ -11,7 +11,7 @@ from pytriton.proxy.types import Request, RequestBatch
 from pytriton.wire.frames import SEQUENCE_END, SEQUENCE_START, Frame
 from pytriton.wire.tensors import FrameError
 
-__all__ = ["RESERVED_PARAMETERS", "Cancellation", "has_sequences", "requests_of"]
+__all__ = ["RESERVED_PARAMETERS", "Cancellation", "has_sequences", "public_parameters", "requests_of"]
 
 RESERVED_PARAMETERS = frozenset(
     [
@@ -88,7 +88,7 @@ class BatchDetails:
         entry = self._decoded().get(str(request), {}) if self._metadata else {}
         correlation_id, flags = entry.get("sequence", (None, 0))
         return {
-            "parameters": _public(entry.get("parameters", {})),
+            "parameters": public_parameters(entry.get("parameters", {})),
             "span": None,
             "requested_output_names": entry.get("outputs") or list(self._output_names),
             "request_id": entry.get("id", ""),
@@ -141,7 +141,7 @@ def _last_spellings(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(members) if len(last) == len(members) else dict(last.values())
 
 
-def _public(parameters: dict[str, Any]) -> dict[str, Any]:
+def public_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters without those that only the server needs."""
     return {
         name: value

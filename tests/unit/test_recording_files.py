@@ -1,6 +1,7 @@
 """Files of recordings: written, rotated, cut off, damaged and hostile."""
 
 import json
+import math
 import os
 import random
 import threading
@@ -13,7 +14,7 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config import Recording
 from pytriton.recording import RecordedFiles, RecordingError, read
 from pytriton.recording import writer as writing
-from pytriton.recording.format import HEAD, LENGTH, MAGIC, Stored, checksum, decode, encode
+from pytriton.recording.format import HEAD, LENGTH, MAGIC, checksum, decode, encode
 from pytriton.recording.writer import Outbox, RotatingFile
 from pytriton.wire.tensors import SCALAR_TYPES, encode_bytes, tensor
 from tests.server.processes import DEADLINE_S
@@ -22,19 +23,15 @@ DETAILS = {"model": "m", "version": 2, "duration_s": 0.25, "responses": 1}
 TEXTS = np.array([[b"a"], [b""], [b"\0long\0"]], object)
 
 
-def stored(name, array):
+def stored(array):
     made = tensor(0, array)
-    return Stored(
-        name,
-        made.code,
-        made.shape,
-        b"".join(part if isinstance(part, bytes) else part.tobytes() for part in made.parts),
-    )
+    return made.code, made.shape, b"".join(made.parts)
 
 
 def a_record(number=0, **details):
     x = np.array([[number, 2.5]], np.float32)
-    tensors = [stored("inputs/x", x), stored("inputs/s", TEXTS), stored("outputs/0/y", x * 2)]
+    arrays = {"inputs/x": x, "inputs/s": TEXTS, "outputs/0/y": x * 2}
+    tensors = {name: stored(array) for name, array in arrays.items()}
     return encode(1000.0 + number, {**DETAILS, "id": str(number), **details}, tensors)
 
 
@@ -78,7 +75,7 @@ def test_a_request_is_read_as_it_was_written(path):
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
 def test_each_dtype_and_shape_returns(name, shape):
     array = np.ones(shape, SCALAR_TYPES[name])
-    record = encode(1.0, {**DETAILS, "responses": 0}, [stored("inputs/a/b", array)])
+    record = encode(1.0, {**DETAILS, "responses": 0}, {"inputs/a/b": stored(array)})
     found = decode(1.0, block_of(record)).inputs["a/b"]
     assert (found.dtype, found.shape, found.tolist()) == (array.dtype, shape, array.tolist())
 
@@ -96,11 +93,17 @@ def test_a_file_that_ends_anywhere_has_the_requests_before(path):
     ends = [len(MAGIC)]
     for record in records:
         ends.append(ends[-1] + len(record))
-    for size in range(len(MAGIC), len(whole) + 1):
+    for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
         with RecordedFiles(path) as files:
             assert [request.id for request in files] == [str(n) for n in range(sum(end <= size for end in ends) - 1)]
             assert bool(files.notes) == (size not in ends)
+
+
+def test_a_file_that_is_named_twice_is_read_once(tmp_path):
+    for name, number in (("a.ptr", 2), ("a.ptr.1", 1)):
+        (tmp_path / name).write_bytes(MAGIC + a_record(number))
+    assert [each.id for each in read([tmp_path / "a.ptr", tmp_path / "a.ptr.1"])] == ["1", "2"]
 
 
 def test_a_file_that_is_damaged_anywhere_has_the_requests_before(path):
@@ -119,7 +122,7 @@ def test_requests_of_several_files_come_by_their_arrival(tmp_path):
     assert [each.id for each in read([tmp_path / "a.ptr", tmp_path / "b.ptr"])] == ["0", "1", "2", "3"]
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\3\4", MAGIC[:-1] + b"\2"])
+@pytest.mark.parametrize("content", [b"Q", b"PK\3\4", MAGIC[:-1] + b"\2", MAGIC[1:]])
 def test_another_file_is_no_recording(path, content):
     path.write_bytes(content)
     with pytest.raises(RecordingError, match="no recording"):
@@ -142,6 +145,10 @@ def test_a_time_that_is_no_number_ends_a_file(path):
         assert len(files) == 0
 
 
+def _told(**details):
+    return with_header(lambda header: header["__metadata__"].update(request=json.dumps({**DETAILS, **details})))
+
+
 def _set(key, value):
     return lambda header: header["inputs/x"].__setitem__(key, value)
 
@@ -155,18 +162,20 @@ HOSTILE = {
     "deep JSON": LENGTH.pack(10**5) + b"[" * 10**5,
     "metadata that are no JSON": with_header(lambda header: header["__metadata__"].update(request="{")),
     "details of no request": with_header(lambda header: header["__metadata__"].update(request="{}")),
-    "unknown details": with_header(
-        lambda header: header["__metadata__"].update(request=json.dumps({**DETAILS, "other": 1}))
-    ),
-    "a model that is no text": with_header(
-        lambda header: header["__metadata__"].update(request=json.dumps({**DETAILS, "model": 1}))
-    ),
-    "a duration that is no number": with_header(
-        lambda header: header["__metadata__"].update(request=json.dumps({**DETAILS, "duration_s": "1"}))
-    ),
-    "too many responses": with_header(
-        lambda header: header["__metadata__"].update(request=json.dumps({**DETAILS, "responses": 2**40}))
-    ),
+    "unknown details": _told(other=1),
+    "a model that is no text": _told(model=1),
+    "a version that is no number": _told(version="2"),
+    "an id that is no text": _told(id=["7"]),
+    "an error that is no text": _told(error=7),
+    "parameters that are a list": _told(parameters=[]),
+    "a parameter that is a list": _told(parameters={"k": []}),
+    "a duration that is no number": _told(duration_s="1"),
+    "a duration without an end": _told(duration_s=math.inf),
+    "a sequence that is no list": _told(sequence="abc"),
+    "a sequence with a list as its id": _told(sequence=[[], True, False]),
+    "texts that are a list": _told(texts=[1]),
+    "too many responses": _told(responses=2**40),
+    "responses below 0": _told(responses=-1),
     "offsets beyond the data": with_header(_set("data_offsets", [0, 2**40])),
     "offsets below 0": with_header(_set("data_offsets", [-8, 0])),
     "offsets that are swapped": with_header(_set("data_offsets", [8, 0])),
@@ -184,11 +193,7 @@ HOSTILE = {
     "a response that is not there": with_header(lambda header: header.update({"outputs/7/y": header["inputs/x"]})),
     "a response without a number": with_header(lambda header: header.update({"outputs/y": header["inputs/x"]})),
     "texts that are cut": with_header(lambda header: header["inputs/s"].update(data_offsets=[8, 20])),
-    "a huge shape of texts": with_header(
-        lambda header: header["__metadata__"].update(
-            request=json.dumps({**DETAILS, "texts": {"inputs/s": [2**40, 2**20]}})
-        )
-    ),
+    "a huge shape of texts": _told(texts={"inputs/s": [2**40, 2**20]}),
 }
 
 
@@ -268,43 +273,145 @@ def test_a_record_that_could_not_be_written_whole_is_taken_back(path, monkeypatc
     assert [each.id for each in read(path)] == ["1", "3"]
 
 
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Makes the disk full, or no longer."""
+    real = os.write
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    return lambda is_full: monkeypatch.setattr(os, "write", full if is_full else real)
+
+
+def test_a_disk_that_is_full_at_the_beginning_of_a_file_costs_no_older_ones(path, full_disk):
+    files = RotatingFile(path, len(MAGIC) + len(a_record()), 3)
+    files.write([a_record(number) for number in range(3)])
+    full_disk(True)
+    for _ in range(5):
+        with pytest.raises(OSError, match="No space"):
+            files.write([a_record(7)])
+    full_disk(False)
+    files.write([a_record(8)])
+    files.close()
+    assert [each.id for each in read(path)] == ["1", "2", "8"]
+
+
+def test_a_folder_that_takes_no_files_for_a_while_keeps_the_older_ones(path, monkeypatch):
+    files = RotatingFile(path, len(MAGIC) + len(a_record()), 3)
+    files.write([a_record(number) for number in range(3)])
+
+    def refuse(*_):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        for _ in range(5):
+            with pytest.raises(OSError, match="Too many"):
+                files.write([a_record(7)])
+    files.write([a_record(8)])
+    files.close()
+    assert [each.id for each in read(path)] == ["1", "2", "8"]
+
+
+def test_a_recording_that_cannot_begin_leaves_no_file(path, full_disk):
+    full_disk(True)
+    with pytest.raises(OSError, match="No space"):
+        RotatingFile(path, 2**20, 2)
+    full_disk(False)
+    assert not path.exists()
+
+
+def test_any_number_of_files_may_be_wanted(path):
+    path.write_bytes(MAGIC + a_record(1))
+    files = RotatingFile(path, 2**20, 2**62)
+    files.close()
+    assert [each.id for each in read(path)] == ["1"]
+
+
+class Written:
+    """What an outbox has written; it waits for the gate at each time."""
+
+    def __init__(self):
+        self.begun, self.gate, self.closed = threading.Event(), threading.Event(), threading.Event()
+        self.records, self.lost = [], []
+
+    def write(self, records, dropped, too_large):
+        if records:
+            self.begun.set()
+            assert self.gate.wait(DEADLINE_S)
+        assert not records or not self.closed.is_set()
+        self.records += records
+        self.lost.append((dropped, too_large))
+
+
+def put(outbox, record, size=1):
+    outbox.put(lambda: [record], 1, size)
+
+
 def test_a_queue_takes_no_more_than_it_may_and_waits_for_nobody(monkeypatch):
     monkeypatch.setattr(writing, "MOST_WAITING", 3)
     monkeypatch.setattr(writing, "MOST_WAITING_BYTES", 100)
-    begun, gate, consumed = threading.Event(), threading.Event(), []
-
-    def consume(items):
-        begun.set()
-        assert gate.wait(DEADLINE_S)
-        consumed.extend(items)
-
-    outbox = Outbox(consume, "test")
-    assert outbox.put(0, 10)
-    assert begun.wait(DEADLINE_S)
-    assert [outbox.put(number, 40) for number in (1, 2, 3)] == [True, True, False]
-    assert [outbox.put(4, 1), outbox.put(5, 1)] == [True, False]
-    gate.set()
+    written = Written()
+    outbox = Outbox(written.write, "test", written.closed.set)
+    put(outbox, b"0", 10)
+    assert written.begun.wait(DEADLINE_S)
+    for record, size in ((b"1", 40), (b"2", 40), (b"too many bytes", 40), (b"3", 1), (b"too many", 1)):
+        put(outbox, record, size)
+    assert outbox.counts()["dropped"] == 2
+    written.gate.set()
     outbox.close()
-    assert consumed == [0, 1, 2, 4]
-    assert not outbox.put(6, 1)
+    assert written.records == [b"0", b"1", b"2", b"3"]
+    assert written.closed.is_set()
+    put(outbox, b"late")
+    assert outbox.counts() == {"recorded": 4, "dropped": 3, "bytes": 4}
 
 
-def test_a_consumer_that_fails_gets_the_next_items(caplog):
-    consumed, done = [], threading.Event()
+def test_a_writer_that_is_slow_at_the_end_is_left_to_itself(monkeypatch):
+    monkeypatch.setattr(writing, "FLUSH_S", 0.0)
+    written = Written()
+    outbox = Outbox(written.write, "test", written.closed.set)
+    put(outbox, b"0")
+    assert written.begun.wait(DEADLINE_S)
+    put(outbox, b"1")
+    outbox.close()
+    assert (outbox.counts(), written.lost) == ({"dropped": 1}, [(1, 0)])
+    assert not written.closed.is_set()
+    written.gate.set()
+    assert written.closed.wait(DEADLINE_S)
+    assert written.records == [b"0"]
 
-    def consume(items):
-        consumed.extend(items)
+
+def test_a_writer_that_fails_gets_the_next_records(caplog):
+    got, done = [], threading.Event()
+
+    def write(records, *_):
+        got.extend(records)
         done.set()
-        raise OSError("the disk is full")
+        if records:
+            raise OSError("the disk is full")
 
-    outbox = Outbox(consume, "test")
-    for number in range(2):
+    outbox = Outbox(write, "test")
+    for record in (b"0", b"1"):
         done.clear()
-        assert outbox.put(number, 1)
+        put(outbox, record)
         assert done.wait(DEADLINE_S)
     outbox.close()
-    assert consumed == [0, 1]
+    assert got == [b"0", b"1"]
+    assert outbox.counts() == {"dropped": 2}
     assert caplog.text.count("a recording loses requests") == 1
+
+
+def test_a_request_that_cannot_be_encoded_is_lost_alone():
+    written = Written()
+    written.gate.set()
+    outbox = Outbox(written.write, "test")
+    outbox.put(lambda: [1 // 0], 3, 1)
+    put(outbox, b"1")
+    outbox.count(too_large=2)
+    outbox.close()
+    assert written.records == [b"1"]
+    assert (sum(dropped for dropped, _ in written.lost), sum(large for _, large in written.lost)) == (3, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Which answers of a replay differ from the recorded ones, and what the commands refuse."""
 
+import asyncio
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from typer.testing import CliRunner
 
 from pytriton.cli.app import app
 from pytriton.cli.load import count_error
-from pytriton.cli.replay import Report, Tolerance, differences, speed_of
+from pytriton.cli.replay import Replay, Report, Tolerance, differences, speed_of
 from pytriton.cli.target import TargetError
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.recording import RecordedRequest
@@ -45,7 +47,9 @@ def test_equal_outputs_do_not_differ(same):
         (np.float32([1]), [1.0], "float64 of shape (1,) in place of float32"),
         (np.array([b"a", b"b"], object), np.array([b"a", b"c"], object), "b'c' in place of b'b' at [1]; 1 of 2"),
         (np.array(3.0), np.array(4.0), "at [], 1 apart"),
-        ([math.inf], [-math.inf], "1 of 1 elements"),
+        ([math.inf], [-math.inf], "inf apart at most; 1 of 1 elements"),
+        (np.float16([60000]), np.float16([-60000]), "1.2e+05 apart at most"),
+        ([1e308], [-1e308], "inf apart at most"),
     ],
 )
 def test_an_output_that_differs_is_told_with_its_place(before, now, text):
@@ -81,6 +85,62 @@ def test_a_report_is_the_same_only_if_requests_were_sent():
     failed = Report(requests=1)
     count_error(failed.errors, PyTritonClientError("first\nsecond"))
     assert (failed.is_same, dict(failed.errors)) == (False, {"first": 1})
+
+
+class Server:
+    """Answers each call at the next turn of the event loop, with the outputs of a function."""
+
+    def __init__(self, answer):
+        self.answer, self.calls = answer, []
+
+    async def call(self, call):
+        self.calls.append(call.arguments)
+        await asyncio.sleep(0)
+        return SimpleNamespace(as_numpy=self.answer(call.arguments).get)
+
+    async def close(self):
+        pass
+
+
+@pytest.fixture
+def replayed(monkeypatch):
+    """Replays requests to a scripted server; returns the report."""
+
+    def run(requests, server, speed=1.0):
+        monkeypatch.setattr("pytriton.cli.replay.open_async_transport", lambda *_: server)
+        options = {"model": None, "version": None, "tolerance": EXACT, "shown": 10, "timeout_s": 5.0}
+        replay = Replay(url="localhost", speed=speed, connections=16, access_token=None, tls=None, **options)
+        return asyncio.run(replay.run(requests))
+
+    return run
+
+
+def test_the_requests_of_a_sequence_keep_their_order_however_fast_they_follow_each_other(replayed):
+    requests = [
+        RecordedRequest("m", 1, number * 2e-5, id=str(number), sequence=(number % 3, False, False))
+        for number in range(600)
+    ]
+    server = Server(lambda _: {})
+    assert replayed(requests, server).answered == 600
+    for key in range(3):
+        ids = [int(each["request_id"]) for each in server.calls if each["parameters"]["sequence_id"] == key]
+        assert ids == list(range(key, 600, 3))
+
+
+def test_a_request_that_the_protocol_cannot_carry_fails_alone(replayed):
+    def answer(arguments):
+        if arguments["request_id"] == "1":
+            raise TypeError("a parameter of 65 bits")
+        return {}
+
+    report = replayed([RecordedRequest("m", 1, 0.0, id=str(number)) for number in range(3)], Server(answer))
+    assert (report.answered, dict(report.errors)) == (2, {"a parameter of 65 bits": 1})
+
+
+def test_what_clients_called_a_request_does_not_control_the_terminal(replayed):
+    request = RecordedRequest("m", 1, 0.0, id="a\n\x1b[2J", responses=[{"y": np.array([1])}])
+    (difference,) = replayed([request], Server(lambda _: {"y": np.array([2])})).first
+    assert difference.id == "a??[2J"
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "fast", "nan", ""])

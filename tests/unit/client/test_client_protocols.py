@@ -57,6 +57,13 @@ def test_a_request_over_grpc_is_compressed_if_it_is_wanted(algorithm):
     assert "compression" not in protocol.request(INFER).options
 
 
+def test_parameters_keep_their_types_over_grpc():
+    parameters = {"text": "a", "flag": True, "number": -3, "share": 0.5}
+    message = protocol_of("grpc").request(Call("infer", 5.0, {**INFER.arguments, "parameters": parameters})).message
+    sent = {name: getattr(each, each.WhichOneof("parameter_choice")) for name, each in message.parameters.items()}
+    assert sent == parameters
+
+
 def tensors_of(body, size):
     """The JSON of a request's body, and the data behind it."""
     return json.loads(body[:size]), body[size:]

@@ -5,9 +5,11 @@ import json
 import pytest
 
 from pytriton.cluster.options import WorkerListener
+from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.recording import read
 from pytriton.wire.connect import connect
-from pytriton.wire.frames import END, REQUEST, Frame, pack
+from pytriton.wire.frames import CANCEL, END, REQUEST, Frame, pack
 from pytriton.worker.context import Binding, TritonContext
 from pytriton.worker.instance import Instance
 from pytriton.worker.observation import Observation
@@ -75,3 +77,13 @@ def test_numbers_of_batches_begin_again_after_the_last_one(model, worker, proxy)
             pass
         assert reply.number == number
     assert numbers == [LAST_NUMBER, 1, 2]
+
+
+def test_a_batch_that_is_cancelled_before_a_worker_gets_it_is_recorded_as_cancelled(model, proxy, tmp_path):
+    model.observation.start_recording(CONFIG, Recording(tmp_path / "m.ptr"))
+    proxy.send(Frame(REQUEST, 1, 1))
+    proxy.send(Frame(CANCEL, 1, 1, metadata=b'{"requests": [0], "all": true}'))
+    while proxy.receive().kind != END:
+        pass
+    assert model.observation.stop_recording(CONFIG).recorded == 1
+    assert [each.is_cancelled for each in read(tmp_path / "m.ptr")] == [True]

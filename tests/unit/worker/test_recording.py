@@ -99,6 +99,7 @@ def test_outputs_of_texts_are_cut_by_rows(recorded):
 
 def test_ids_parameters_and_sequences_are_kept_without_secrets(recorded):
     parameters = {"k": 1, "Authorization": "Bearer t", "cookie": "c", "triton_x": 1, "priority": 2, "hidden": "h"}
+    parameters["triton-grpc-protocol-triton-access-token"] = "Bearer u"
     entry = {"id": "seven", "parameters": parameters, "sequence": [3, SEQUENCE_START | SEQUENCE_END]}
     model = recorded(same, without=["hidden"])
     model.inference.answer(a_batch((1, 1), **{"1": entry}))
@@ -199,6 +200,34 @@ def test_a_request_that_is_too_large_is_counted(recorded):
     data = pack(wide, [tensor(0, np.zeros((1, 1000), np.float32))])
     model.inference.answer(unpack(memoryview(bytearray(data))))
     assert (len(model.end()), model.status.too_large, model.status.dropped) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_request_that_is_too_large_is_lost_alone(recorded, apart):
+    model = recorded(same, record_bytes=1024)
+    large = np.zeros((200, 2), np.float32)
+    arrays = [X[:1], large, X[1:3]]
+    tensors = [tensor(0, array, request) for request, array in enumerate(arrays)]
+    frame = Frame(REQUEST, 0, 3, None if apart else [1, 200, 2])
+    model.inference.answer(
+        unpack(memoryview(bytearray(pack(frame, tensors if apart else [tensor(0, np.vstack(arrays))]))))
+    )
+    assert [each.inputs["x"].tolist() for each in model.end()] == [X[:1].tolist(), X[1:3].tolist()]
+    assert (model.status.recorded, model.status.too_large, model.status.dropped) == (2, 1, 0)
+
+
+def test_a_stream_without_an_end_keeps_no_more_than_a_record_may_have(recorded):
+    def endless(requests):
+        while True:
+            yield [{"y": request["x"][:, :0]} for request in requests]
+
+    model = recorded(endless, DECOUPLED, record_bytes=2**14)
+    replies = model.inference.stream(a_batch((1,)))
+    while not (status := model.observation.recorder(DECOUPLED).status()).too_large:
+        next(replies)
+    replies.close()
+    assert model.end() == []
+    assert status.dropped == 0
 
 
 def test_a_share_of_the_requests_is_chosen_wherever_they_are_in_a_batch(recorded):
