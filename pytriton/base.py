@@ -18,7 +18,6 @@ from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.composition.connector import Connector, NetworkConnector
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import (
-    PyTritonBadParameterError,
     PyTritonInvalidOperationError,
     PyTritonValidationError,
     PyTritonWorkerError,
@@ -29,7 +28,6 @@ from pytriton.model import Model
 from pytriton.model_config import ModelConfig, Recording, Tensor
 from pytriton.model_spec import ModelSpec
 from pytriton.operations import Console
-from pytriton.options import integer
 from pytriton.pool.memory_budget import MemoryBudget
 from pytriton.pool.pool import Infer, WorkerStatus
 from pytriton.rest.config import EdgeFiles, RestConfig
@@ -58,7 +56,6 @@ METRICS_PORT = 8003
 MONITORING_PERIOD_S = 10.0
 READY_POLL_S = 0.02
 STANDARD_ERROR = 2
-BYTES = integer()
 
 
 class TritonBase(ABC):
@@ -82,8 +79,7 @@ class TritonBase(ABC):
         rest: RestConfig | None = None,
         memory_budget: int | None = None,
     ) -> None:
-        if memory_budget is not None and not BYTES.accepts(memory_budget):
-            raise PyTritonBadParameterError(f"memory_budget is {memory_budget!r}; give {BYTES.expected}, in bytes")
+        self._memory = None if memory_budget is None else MemoryBudget(memory_budget)
         check_threads(
             type(self).__name__,
             *("threading", "select", "subprocess"),
@@ -100,7 +96,6 @@ class TritonBase(ABC):
         self._pages: list[MetricsPage] = []  # of metrics, one at most; a list, as a finalizer closes it
         self._lock = threading.RLock()
         self._models = ModelRegistry(self._workspace, weakly(self._stop_soon))
-        self._memory = None if memory_budget is None else MemoryBudget(memory_budget, self._models)
         # Its threads must not keep this object, which ends when nothing refers to it, if it may.
         self._revival = Revival(self._models, self._lock, weakly(self._running_server))
         self.triton_context = TritonContext(connector=weakly(self._connector))
@@ -317,7 +312,8 @@ class TritonBase(ABC):
                         self._app.launch(self._rest, self.endpoints(), self.console().answer, self._edge_files())
                     self._server = self._start_server()
                     if self._memory is not None:
-                        keep_running(partial(self._memory.watch, self._models.cleared), "pytriton-memory")
+                        watch = partial(self._memory.watch, self._models, self._models.cleared)
+                        keep_running(watch, "pytriton-memory")
                 except BaseException as error:
                     self._app.close()
                     if self._lifecycle.is_wanted() or not isinstance(error, Exception):

@@ -18,13 +18,14 @@ from pytriton.cli.replay import replay
 from pytriton.cli.saved import inspect
 from pytriton.cli.serve import serve
 from pytriton.cli.status import status
+from pytriton.cli.weigh import weigh
 
 __all__ = ["app"]
 
 GLOBAL_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "This machine": (check, env, examples, example_add_sub, example_add_sub_script),
-    "Servers": (serve, inspect, build, worker, keys, bench, record, replay, dashboard, status),
+    "Servers": (serve, inspect, build, worker, keys, bench, record, replay, weigh, dashboard, status),
 }
 
 

@@ -180,7 +180,9 @@ def _reasons(page: Any) -> dict[str, str]:
 
 
 def _workers_text(workers: Sequence[dict[str, Any]]) -> str:
-    """Such as ``2 ready``, or ``at zero for 5 min`` if none has a process."""
+    """Such as ``2 ready``, or ``at zero for 5 min`` if none has a process; of a split, the requests of each model."""
+    if counts := workers[0].get("counts"):
+        return ", ".join(f"{count:,} {name}" for name, count in counts.items())
     states = Counter(worker["state"] for worker in workers)
     if set(states) == {AT_ZERO}:
         return f"{AT_ZERO} for {_length(time.time() - max(worker['since'] for worker in workers))}"

@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterable
 from typing import Protocol
 
-from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
 from pytriton.logs import get_logger
+from pytriton.options import integer
 
 __all__ = ["Idling", "MemoryBudget"]
 
@@ -18,6 +19,7 @@ LOGGER = get_logger("pytriton.workers")
 PAUSE_S = 0.25
 MOST_TIME = 0.05  # share of the time that is spent on looking
 LEAST_IDLE_S = 0.1
+BYTES = integer()
 MIB = 2**20
 
 
@@ -47,25 +49,32 @@ class MemoryBudget:
 
     Args:
         limit_bytes: In bytes, as :meth:`Idling.memory_bytes` counts them.
-        models: All models; those of threads and of other machines take nothing.
+
+    Raises:
+        PyTritonBadParameterError: It is no integer above 0.
     """
 
-    def __init__(self, limit_bytes: int, models: Iterable[Idling]) -> None:
+    def __init__(self, limit_bytes: int) -> None:
+        if not BYTES.accepts(limit_bytes):
+            raise PyTritonBadParameterError(f"memory_budget must be {BYTES.expected}, in bytes, got {limit_bytes!r}")
         self._limit = limit_bytes
-        self._models = models
         self._is_exceeded = False  # although nothing more can end
 
-    def watch(self, ended: threading.Event) -> None:
-        """Keep to the budget until an event."""
+    def watch(self, models: Iterable[Idling], ended: threading.Event) -> None:
+        """Keep to the budget until an event.
+
+        Args:
+            models: All that there are at the moment; those of threads and of other machines take nothing.
+        """
         pause_s = PAUSE_S
         while not ended.wait(pause_s):
             start = time.monotonic()
-            self.enforce()
+            self.enforce(models)
             pause_s = max(PAUSE_S, (time.monotonic() - start) / MOST_TIME)
 
-    def enforce(self) -> None:
+    def enforce(self, models: Iterable[Idling]) -> None:
         """End the processes of idle models, those first that nobody has called for longest, until memory suffices."""
-        memory = [(model, model.memory_bytes()) for model in self._models]
+        memory = [(model, model.memory_bytes()) for model in models]
         excess = sum(taken for _, taken in memory) - self._limit
         idle = [(model.idle_s(), taken, model) for model, taken in memory if taken] if excess > 0 else []
         for idle_s, taken, model in sorted(idle, key=lambda each: -each[0]):

@@ -5,6 +5,7 @@ import signal
 import numpy as np
 import pytest
 
+from pytriton import Split
 from pytriton.client import ModelClient
 from pytriton.model_config import Tensor
 from pytriton.triton import Triton, TritonSecurityConfig
@@ -121,3 +122,33 @@ def test_workers_and_why_batches_leave_are_shown_where_the_app_is(free_config):
         own.scale("idle", 0)
         wait_for(lambda: own.worker_status("idle")[0].state == "at zero", "it to be at zero")
         assert "at zero for" in run("status", url, PYTRITON_ACCESS_TOKEN=TOKEN).stdout
+
+
+def test_weights_of_a_split_are_changed_and_its_requests_shown(free_config):
+    pytest.importorskip("starlette")
+    from tests.server.rest.apps import app_config
+
+    def shout(text: str) -> str:
+        return text.upper()
+
+    with (
+        app_config() as rest,
+        Triton(config=free_config, security_config=TritonSecurityConfig(TOKEN), rest=rest) as own,
+    ):
+        split = Split({"shout": 1})
+        own.bind(shout)
+        own.bind("which", split)
+        url = address(free_config, "http")
+        given = ["weigh", url, "--model", "which"]
+        done = run(*given, "shout=0.5", PYTRITON_ACCESS_TOKEN=TOKEN)
+        assert (done.returncode, done.stdout) == (0, "which: shout=0.5\n")
+        assert split.weights == {"shout": 0.5}
+        with ModelClient(url, "which") as client:
+            assert client.call("a") == "A"
+        assert "1 shout" in run("status", url, PYTRITON_ACCESS_TOKEN=TOKEN).stdout
+        for wrong in (["other=1"], ["shout"], ["shout=x"], ["shout=-1"], ["shout=nan"]):
+            refused = run(*given, *wrong, PYTRITON_ACCESS_TOKEN=TOKEN)
+            assert (refused.returncode, "Traceback" in refused.stderr) != (0, True)
+            assert "weight" in refused.stderr, refused.stderr
+        assert run(*given, "shout=1").returncode == 1
+    assert split.weights == {"shout": 0.5}

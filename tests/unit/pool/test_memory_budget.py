@@ -32,7 +32,7 @@ class Model:
 
 
 def left(limit, *models):
-    MemoryBudget(limit, models).enforce()
+    MemoryBudget(limit).enforce(models)
     return [model.name for model in models if not model.ended]
 
 
@@ -61,11 +61,11 @@ def test_models_that_work_or_have_sequences_or_take_nothing_stay(caplog):
 
 def test_an_excess_is_told_once_until_it_has_gone(caplog):
     model = Model("m", 100, 0.0)
-    budget = MemoryBudget(50, [model])
+    budget = MemoryBudget(50)
     with caplog.at_level(logging.WARNING, "pytriton"):
         for memory in (100, 100, 10, 100):
             model.memory = memory
-            budget.enforce()
+            budget.enforce([model])
     assert caplog.text.count("none of them can end now") == 2
 
 
