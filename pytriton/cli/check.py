@@ -24,6 +24,7 @@ import typer
 from pytriton import constants
 from pytriton.cli import options
 from pytriton.cli.examples import run_add_sub, run_add_sub_script
+from pytriton.cli.saved import is_file
 from pytriton.cli.target import Target, TargetError
 from pytriton.cli.terminal import exit_on_error
 from pytriton.config import TritonConfig
@@ -131,7 +132,7 @@ def show_exposure(target: str | None, app_dir: Path) -> None:
         TargetError: There is no such object, or it launches no server.
         PyTritonError: The options contradict each other.
     """
-    if target is None:
+    if target is None or is_file(target):  # serve adds nothing for saved models
         triton: object = Triton()
     else:
         sys.path.insert(0, str(app_dir.resolve()))

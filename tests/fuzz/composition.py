@@ -51,6 +51,7 @@ THREADS, CALLERS = 7, 2  # all; those that make calls with gRPC's library
 KEPT_MESSAGES = 40  # of each thread
 MIB = 1 << 20
 MOST_READ_BYTES = 16 * MIB
+MOST_READ_S = 5.0
 # What memory may grow by within a round: a buffer of each thread and arena, and copies of what is sent.
 ROUND_S, SLACK_BYTES, COPIES = 10.0, 512 * MIB, 6
 
@@ -286,8 +287,9 @@ def send(ports: dict[str, int], message: traffic.Message) -> bytes:
             connection.shutdown(socket.SHUT_WR)
         connection.settimeout(SILENCE_S)
         first = answer = connection.recv(1 << 16)
-        left_bytes = 0 if message.ending == "leave" else MOST_READ_BYTES  # some answers are endless
-        while answer and left_bytes > 0:
+        # Some answers are endless.
+        left_bytes, end = 0 if message.ending == "leave" else MOST_READ_BYTES, time.monotonic() + MOST_READ_S
+        while answer and left_bytes > 0 and time.monotonic() < end:
             answer = connection.recv(1 << 16)
             left_bytes -= len(answer)
         return first

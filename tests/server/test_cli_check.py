@@ -95,7 +95,7 @@ def test_a_check_of_a_broken_server_shows_the_end_of_its_log(tmp_path):
 def test_the_exposure_of_a_program_is_shown_and_nothing_is_launched(tmp_path):
     (tmp_path / "models.py").write_text("def length(text: str) -> int:\n    return len(text)\n")
     environment = {"PYTRITON_REST_PORT": "8123", "PYTRITON_TRITON_CONFIG_HTTP_ADDRESS": "127.0.0.1"}
-    for arguments in ([], ["models.py", "--app-dir", str(tmp_path)]):
+    for arguments in ([], ["iris.onnx"], ["models.py", "--app-dir", str(tmp_path)]):
         done = run("check", "--exposure", *arguments, **environment)
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()

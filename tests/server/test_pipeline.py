@@ -22,6 +22,8 @@ from pytriton.triton import Triton
 from tests.server.own_server import address
 from tests.server.processes import wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 
 @dataclass
 class Parts:

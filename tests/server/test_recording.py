@@ -32,6 +32,8 @@ from tests.server.processes import DEADLINE_S, wait_for, workers_of
 from tests.server.worker_factories import doubling
 from tests.unit.generators import count_up, count_up_async
 
+pytestmark = pytest.mark.either_proxy
+
 TOKEN = "t0p-token"
 REQUESTS = 5_000
 
@@ -345,7 +347,6 @@ def served(tmp_path):
             command.kill()
 
 
-@pytest.mark.either_proxy
 @pytest.mark.timeout(400)
 def test_a_running_server_is_recorded_and_replayed_from_the_command_line(served, tmp_path):
     _, recordings, url, app = served

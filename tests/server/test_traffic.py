@@ -19,6 +19,8 @@ from tests.server.handle_models import COLUMNS
 from tests.server.processes import wait_for
 from tests.server.traffic import Gate
 
+pytestmark = pytest.mark.either_proxy
+
 
 @pytest.fixture(scope="module")
 def protocol():
