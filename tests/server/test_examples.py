@@ -40,6 +40,10 @@ OUTPUTS = {
         forest: 0.93 of 897 right
         vote: 0.95 of 897 right
     """,
+    "image_pipeline": """\
+        it says [1, 4, 7], read as [1, 4, 7]
+        it says [9, 1, 5, 0, 9, 5, 2, 8], read as [9, 1, 5, 0, 9, 5, 2, 8]
+    """,
     "parameters_and_headers": """\
         [1. 2. 3.] for nobody
         [10. 20. 30.] for ada
