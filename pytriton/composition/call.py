@@ -27,6 +27,7 @@ from pytriton.worker.origin import Origin
 __all__ = ["AsyncAnswer", "ModelCall", "ModelCallError", "Route"]
 
 MOST_CALLERS = 16
+DOUBTFUL = (ErrorCode.INVALID_ARG, ErrorCode.NOT_FOUND, ErrorCode.UNSUPPORTED)  # perhaps another model was bound
 STATUS = re.compile(r"^\[[^]]*\] ")  # with which a client's message may begin
 
 
@@ -84,6 +85,9 @@ class ModelCall:
             result = drive(self._conversation(), transport)
         except PyTritonClientError as error:
             raise self._failure(error) from error
+        except ValueError:  # a response of other dimensions
+            connections.doubt_model()
+            raise
         finally:
             connections.give_back(transport)
         return self._values(result) if isinstance(result, _Stream) else result
@@ -129,6 +133,9 @@ class ModelCall:
             return await drive_async(self._conversation(), self._route.connections.of_loops())
         except PyTritonClientError as error:
             raise self._failure(error) from error
+        except ValueError:  # a response of other dimensions
+            self._route.connections.doubt_model()
+            raise
 
     def _conversation(self) -> Conversation[Any]:
         """Send the request; returns the result, or the stream that is to be opened."""
@@ -187,11 +194,12 @@ class ModelCall:
             self._route.connections.doubt_model()
             return error
         code = getattr(error, "code", None)
-        if code is None:
-            unavailable = isinstance(error, (PyTritonClientTimeoutError, PyTritonClientConnectionError))
-            code = ErrorCode.UNAVAILABLE if unavailable else ErrorCode.INTERNAL
-        if code in (ErrorCode.INVALID_ARG, ErrorCode.NOT_FOUND):
+        unavailable = isinstance(error, (PyTritonClientTimeoutError, PyTritonClientConnectionError))
+        # Without a code, the response does not fit what is known of the model.
+        if code in DOUBTFUL or (code is None and not unavailable):
             self._route.connections.doubt_model()
+        if code is None:
+            code = ErrorCode.UNAVAILABLE if unavailable else ErrorCode.INTERNAL
         return self._error(STATUS.sub("", error.message), code)
 
     def _error(self, text: str, code: ErrorCode = ErrorCode.INTERNAL) -> ModelCallError:

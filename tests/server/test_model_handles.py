@@ -317,6 +317,51 @@ def test_a_callee_that_is_bound_anew_is_called_in_its_new_form(launched):
         assert client.call(1.0) == 2.0
 
 
+@pytest.mark.parametrize("form", ["other type", "other shape", "stream"])
+@pytest.mark.parametrize("caller", ["plain", "coroutine"])
+def test_a_callee_that_is_bound_anew_with_other_results_fails_one_call_only(launched, form, caller):
+    def first(word: str) -> str:
+        return word
+
+    def typed(word: str) -> int:
+        return len(word)
+
+    def shaped(word: str) -> list[str]:
+        return [word, word]
+
+    def streaming(word: str) -> Iterator[str]:
+        yield word
+
+    def plain(word: str, changing: ModelHandle) -> str:
+        found = changing(word)
+        return str([*found] if isinstance(found, Iterator) else found)
+
+    async def coroutine(word: str, changing: ModelHandle) -> str:
+        found = changing(word)
+        return str([part async for part in found] if streams.is_set() else await found)
+
+    streams = threading.Event()
+    changed, expected = {
+        "other type": (typed, "2"),
+        "other shape": (shaped, "['ab', 'ab']"),
+        "stream": (streaming, "['ab']"),
+    }[form]
+    launched.triton.bind("changing", first)
+    launched.triton.bind("changes", {"plain": plain, "coroutine": coroutine}[caller])
+    try:
+        with launched.client("changes") as client:
+            assert client.call("ab") == "ab"
+            launched.triton.bind("changing", changed, replace=True)
+            with pytest.raises(PyTritonClientInferenceServerError):
+                client.call("ab")
+            if form == "stream":
+                streams.set()
+            assert client.call("ab") == expected
+    finally:
+        launched.triton.unbind("changes")
+        launched.triton.unbind("changing")
+
+
 def test_a_stop_answers_callers_before_their_callees_go():
     with local_config() as config:
         answers = []
