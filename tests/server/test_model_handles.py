@@ -317,6 +317,25 @@ def test_a_callee_that_is_bound_anew_is_called_in_its_new_form(launched):
         assert client.call(1.0) == 2.0
 
 
+def test_a_model_that_was_unbound_is_an_error_before_long_and_may_come_back(launched):
+    def leaver(number: float) -> float:
+        return number
+
+    def left(number: float, leaver: ModelHandle) -> float:
+        return leaver(number)
+
+    launched.triton.bind(leaver)
+    launched.triton.bind(left)
+    with launched.client("left") as client:
+        assert client.call(1.0) == 1.0
+        launched.triton.unbind("leaver")
+        for _ in range(2):
+            with pytest.raises(PyTritonClientInferenceServerError, match="model 'leaver', called by 'left'"):
+                client.with_options(inference_timeout_s=DEADLINE_S).call(1.0)
+        launched.triton.bind(leaver)
+        assert client.call(1.0) == 1.0
+
+
 @pytest.mark.parametrize("form", ["other type", "other shape", "stream"])
 @pytest.mark.parametrize("caller", ["plain", "coroutine"])
 def test_a_callee_that_is_bound_anew_with_other_results_fails_one_call_only(launched, form, caller):
