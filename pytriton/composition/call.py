@@ -80,7 +80,7 @@ class ModelCall:
         """Wait for the result; of models that stream, it is an iterator."""
         connections = self._route.connections
         transport = connections.take()
-        transport.check = None if self._origin is None else self._check
+        transport.check = None if self._origin is None else self.check
         try:
             result = drive(self._conversation(), transport)
         except PyTritonClientError as error:
@@ -121,7 +121,7 @@ class ModelCall:
         try:
             with closing(transport.stream(stream.call)) as responses:
                 while (response := responses.next()) is not None:
-                    self._check()
+                    self.check()
                     yield stream.value(response)
         except PyTritonClientError as error:
             raise self._failure(error) from error
@@ -183,8 +183,8 @@ class ModelCall:
             raise self._error(f"more than {MOST_CALLERS} models wait for each other: {' → '.join(path)}")
         return " ".join(path)
 
-    def _check(self) -> None:
-        """Called while a response is waited for."""
+    def check(self) -> None:
+        """To be called several times a second while a response is waited for: raises ModelCallError if none need be."""
         if self._origin is not None and self._origin.is_cancelled():
             raise self._error("no client waits for the answer any more", ErrorCode.CANCELLED)
 

@@ -205,7 +205,7 @@ def test_a_call_ends_with_the_deadline_of_its_request(launched, form):
         launched.triton.unbind("stuck")
 
 
-@pytest.mark.parametrize("form", ["plain", "coroutine", "map", "stream"])
+@pytest.mark.parametrize("form", ["plain", "coroutine", "map", "submit", "stream"])
 def test_a_client_that_goes_away_cancels_the_whole_tree(launched, form):
     begun, cancelled = threading.Event(), threading.Event()
 
@@ -237,10 +237,13 @@ def test_a_client_that_goes_away_cancels_the_whole_tree(launched, form):
     def mapped(number: float, endless: ModelHandle) -> float:
         return endless.map([number])[0]
 
+    def submitting(number: float, endless: ModelHandle) -> float:
+        return endless.submit(number).result()
+
     def streamed(number: float, endless_stream: ModelHandle) -> float:
         return sum(endless_stream(number))
 
-    callers = {"plain": plain, "coroutine": coroutine, "map": mapped, "stream": streamed}
+    callers = {"plain": plain, "coroutine": coroutine, "map": mapped, "submit": submitting, "stream": streamed}
     callee = endless_stream if form == "stream" else endless
     launched.triton.bind(callee)
     launched.triton.bind("leaving", callers[form])
@@ -379,6 +382,19 @@ def test_a_callee_that_is_bound_anew_with_other_results_fails_one_call_only(laun
     finally:
         launched.triton.unbind("changes")
         launched.triton.unbind("changing")
+
+
+def test_an_input_may_have_the_name_self(launched):
+    def selfish(self: float) -> float:
+        return self
+
+    def caller(number: float, selfish: ModelHandle) -> float:
+        return selfish(self=number) + selfish.submit(self=number).result()
+
+    launched.triton.bind(selfish)
+    launched.triton.bind("of_self", caller)
+    with launched.client("of_self") as client:
+        assert client.call(1.0) == 2.0
 
 
 def test_a_stop_answers_callers_before_their_callees_go():
