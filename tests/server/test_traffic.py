@@ -101,6 +101,20 @@ def test_arrays_and_errors_are_passed_on(versions, routed, url):
     client.close()
 
 
+def test_requests_are_answered_while_a_shadow_compares(routed):
+    gate = Gate()
+    shadow = Shadow("one", to="two", compare=lambda one, other: gate.wait() is None)
+    client = routed(shadow)
+    try:
+        assert client.call("a") == "a 1"
+        wait_for(gate.entered.is_set, "the first comparison")
+        assert client.with_options(inference_timeout_s=10.0).call("b") == "b 1"
+        assert not shadow.counts
+    finally:
+        gate.open()
+    wait_for(lambda: shadow.counts["same"] == 2, "the comparisons")
+
+
 @pytest.mark.parametrize(
     ("compare", "expected"), [(None, "different"), (lambda one, other: one.keys() == other.keys(), "same")]
 )
