@@ -11,7 +11,12 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from itertools import count
 
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonModelControlError
+from pytriton.exceptions import (
+    PyTritonBadParameterError,
+    PyTritonInvalidOperationError,
+    PyTritonModelControlError,
+    PyTritonValidationError,
+)
 from pytriton.logs import get_logger
 from pytriton.model import Model
 from pytriton.model_config.model_config import SpecificVersions, VersionPolicy
@@ -77,6 +82,7 @@ class ModelRegistry:
         Raises:
             PyTritonInvalidOperationError: There is one that it may not replace; letter case does not count.
             PyTritonBadParameterError: It is another version of a model with another configuration.
+            PyTritonValidationError: It is part of a circle of models that call each other with a pipeline among them.
             PyTritonModelControlError: The server refused it.
         """
         config = spec.served.config
@@ -88,6 +94,7 @@ class ModelRegistry:
         for option in ignored:
             LOGGER.warning("model %s: %s", config.model_name, option)
         model = Model(*spec)
+        self._check_pipelines(model, replaced)
         if replaced:
             self.unbind(config.model_name, config.model_version, server)
         self._set_policy(self._by_name[model.name.lower()])
@@ -95,6 +102,23 @@ class ModelRegistry:
         self._by_name[model.name.lower()].append(model)
         if server is not None:
             self.load(server)
+
+    def _check_pipelines(self, model: Model, replaced: Sequence[Model]) -> None:
+        """Refuse a circle that calls could not find: a pipeline does not tell its steps which models wait for them."""
+        models = {each.name: each for each in self._models if each not in replaced} | {model.name: model}
+        paths, seen = [[model.name]], set()
+        while paths:
+            path = paths.pop()
+            has_pipeline = any(models[name].config.steps for name in path)
+            for callee in models[path[-1]].callees:
+                if callee == model.name and has_pipeline:
+                    raise PyTritonValidationError(
+                        f"model {model.name!r} would wait for itself: {' → '.join([*path, callee])}; call a function "
+                        "in place of one of the models"
+                    )
+                if callee in models and (callee, has_pipeline) not in seen:
+                    seen.add((callee, has_pipeline))
+                    paths.append([*path, callee])
 
     def unbind(self, name: str, version: int | None, server: ModelServer | None) -> None:
         """Forget a version of a model, or all, once the server has answered what it has; without one, at once.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
 import random
 from abc import abstractmethod
 from collections import Counter
@@ -24,7 +23,7 @@ from pytriton.composition.handle import ModelHandle
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.introspection import override
 from pytriton.logs import get_logger
-from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.pool.pool import ServedModel, WorkerPool, Workers
 from pytriton.pool.threads import ThreadWorkerPool
@@ -43,6 +42,7 @@ Compare = Callable[[Outputs, Outputs], bool]
 
 LEAST_IN_FLIGHT = 1024  # of a model that only waits
 COPIES_IN_FLIGHT = 16
+MOST_WEIGHT = 1e9
 LOWEST_PRIORITY = 2**31 - 1  # a model without so many levels takes its default one
 REPORTED_DIFFERENCES = 3
 
@@ -87,6 +87,11 @@ class Router(Workers):
                     f"{type(self).__name__} has model {name!r}, which is not bound; bind it first"
                 )
         first, *others = [config for config in found.values() if config is not None]
+        if sequences := [each.model_name for each in (first, *others) if isinstance(each.batcher, SequenceBatcher)]:
+            raise PyTritonValidationError(
+                f"model {sequences[0]!r} has sequences, which a {type(self).__name__} does not keep together; pass "
+                "models without a SequenceBatcher"
+            )
         for other in others:
             if _form(other) != _form(first):
                 raise PyTritonValidationError(
@@ -211,8 +216,10 @@ class Split(Router):
                 "which may be 0"
             )
         for name, weight in weights.items():
-            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
-                raise PyTritonBadParameterError(f"the weight of model {name!r} is {weight!r}; give a number from 0 up")
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight <= MOST_WEIGHT:
+                raise PyTritonBadParameterError(
+                    f"the weight of model {name!r} is {weight!r:.100}; give a number from 0 to {MOST_WEIGHT:g}"
+                )
         if not any(weights.values()):
             raise PyTritonBadParameterError("Split got weights of which none is above 0")
         self._weights = {name: float(weight) for name, weight in weights.items()}
@@ -292,7 +299,8 @@ class Shadow(Router):
     async def _copy(self, request: Request, outputs: Outputs, handle: ModelHandle) -> None:
         try:
             other = await handle.pass_on(request)
-            outcome = "same" if self._compare(outputs, other) else "different"
+            is_same = await asyncio.to_thread(self._compare, outputs, other)  # others are answered meanwhile
+            outcome = "same" if is_same else "different"
         except Exception as error:
             outcome = "failed"
             LOGGER.debug("a copy for model %s failed: %s", handle.name, error)

@@ -27,6 +27,7 @@ from pytriton.worker.origin import Origin
 __all__ = ["AsyncAnswer", "ModelCall", "ModelCallError", "Route"]
 
 MOST_CALLERS = 16
+DOUBTFUL = (ErrorCode.INVALID_ARG, ErrorCode.NOT_FOUND, ErrorCode.UNSUPPORTED)  # perhaps another model was bound
 STATUS = re.compile(r"^\[[^]]*\] ")  # with which a client's message may begin
 
 
@@ -79,11 +80,14 @@ class ModelCall:
         """Wait for the result; of models that stream, it is an iterator."""
         connections = self._route.connections
         transport = connections.take()
-        transport.check = None if self._origin is None else self._check
+        transport.check = None if self._origin is None else self.check
         try:
             result = drive(self._conversation(), transport)
         except PyTritonClientError as error:
             raise self._failure(error) from error
+        except ValueError:  # a response of other dimensions
+            connections.doubt_model()
+            raise
         finally:
             connections.give_back(transport)
         return self._values(result) if isinstance(result, _Stream) else result
@@ -117,7 +121,7 @@ class ModelCall:
         try:
             with closing(transport.stream(stream.call)) as responses:
                 while (response := responses.next()) is not None:
-                    self._check()
+                    self.check()
                     yield stream.value(response)
         except PyTritonClientError as error:
             raise self._failure(error) from error
@@ -129,11 +133,14 @@ class ModelCall:
             return await drive_async(self._conversation(), self._route.connections.of_loops())
         except PyTritonClientError as error:
             raise self._failure(error) from error
+        except ValueError:  # a response of other dimensions
+            self._route.connections.doubt_model()
+            raise
 
     def _conversation(self) -> Conversation[Any]:
         """Send the request; returns the result, or the stream that is to be opened."""
         inputs, named_inputs, parameters = self._given
-        options, callers, request_id = self._route.options, self._route.caller, self._route.options.request_id
+        options, callers, request_id = self._route.options, f"1 {self._route.caller}", self._route.options.request_id
         if self._origin is not None:
             options, callers = self._inherited(self._origin, options), self._path(self._origin)
             request_id = request_id or self._origin.request_id
@@ -162,7 +169,7 @@ class ModelCall:
         return replace(options, **inherited) if inherited else options
 
     def _path(self, origin: Origin) -> str:
-        """The models that wait for the request."""
+        """How many models wait for the request, one for the other, and their names."""
         caller, callee = self._route.caller, self._route.model
         path = [name for name in origin.callers if name != caller] + [caller]
         if callee in path:
@@ -172,12 +179,12 @@ class ModelCall:
                 "a function, or a model, of what both need",
                 ErrorCode.INTERNAL,
             )
-        if len(path) > MOST_CALLERS:
+        if origin.depth >= MOST_CALLERS:
             raise self._error(f"more than {MOST_CALLERS} models wait for each other: {' → '.join(path)}")
-        return " ".join(path)
+        return f"{origin.depth + 1} {' '.join(path)}"
 
-    def _check(self) -> None:
-        """Called while a response is waited for."""
+    def check(self) -> None:
+        """To be called several times a second while a response is waited for: raises ModelCallError if none need be."""
         if self._origin is not None and self._origin.is_cancelled():
             raise self._error("no client waits for the answer any more", ErrorCode.CANCELLED)
 
@@ -187,11 +194,12 @@ class ModelCall:
             self._route.connections.doubt_model()
             return error
         code = getattr(error, "code", None)
-        if code is None:
-            unavailable = isinstance(error, (PyTritonClientTimeoutError, PyTritonClientConnectionError))
-            code = ErrorCode.UNAVAILABLE if unavailable else ErrorCode.INTERNAL
-        if code in (ErrorCode.INVALID_ARG, ErrorCode.NOT_FOUND):
+        unavailable = isinstance(error, (PyTritonClientTimeoutError, PyTritonClientConnectionError))
+        # Without a code, the response does not fit what is known of the model.
+        if code in DOUBTFUL or (code is None and not unavailable):
             self._route.connections.doubt_model()
+        if code is None:
+            code = ErrorCode.UNAVAILABLE if unavailable else ErrorCode.INTERNAL
         return self._error(STATUS.sub("", error.message), code)
 
     def _error(self, text: str, code: ErrorCode = ErrorCode.INTERNAL) -> ModelCallError:

@@ -13,7 +13,8 @@ from pytriton.exceptions import PyTritonInvalidOperationError
 
 __all__ = ["Connections"]
 
-PREPARE_S = 60.0
+PREPARE_S = 60.0  # the server may be starting
+PREPARE_AGAIN_S = 5.0
 DOUBT_S = 1.0
 
 
@@ -30,7 +31,7 @@ class Connections:
         self._idle: dict[bool, list[Any]] = {False: [], True: []}
         self._of_loops: dict[bool, Any] = {}
         self._doubted_at = -math.inf
-        self.session = self._new_session()
+        self.session = self._new_session(PREPARE_S)
 
     def __del__(self) -> None:
         for transports in self._idle.values():
@@ -41,13 +42,13 @@ class Connections:
         """Ask for the model's configuration again at the next call, at most once a second: it may be another model."""
         now = time.monotonic()
         if now - self._doubted_at > DOUBT_S:
-            self._doubted_at, self.session = now, self._new_session()
+            self._doubted_at, self.session = now, self._new_session(PREPARE_AGAIN_S)
 
-    def _new_session(self) -> ModelSession:
+    def _new_session(self, wait_s: float) -> ModelSession:
         return ModelSession(
             self._model,
             None,
-            init_timeout_s=PREPARE_S,
+            init_timeout_s=wait_s,
             inference_timeout_s=math.inf,
             model_config=None,
             model_ready=False,

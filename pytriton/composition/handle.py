@@ -82,7 +82,7 @@ class ModelHandle:
         view.options = replace(self.options, **options)
         return view
 
-    def __call__(self, *inputs: Any, parameters: Parameters = None, **named_inputs: Any) -> Any:
+    def __call__(self, /, *inputs: Any, parameters: Parameters = None, **named_inputs: Any) -> Any:
         """Call the model.
 
         Args:
@@ -123,13 +123,13 @@ class ModelHandle:
         parameters = {name: value for name, value in request.parameters.items() if isinstance(value, (str, int))}
         return self._answer(self._call((), dict(request), parameters, takes_values=False))
 
-    def submit(self, *inputs: Any, parameters: Parameters = None, **named_inputs: Any) -> Future[Any]:
+    def submit(self, /, *inputs: Any, parameters: Parameters = None, **named_inputs: Any) -> Future[Any]:
         """As a call, without waiting: for plain functions that call several models at once.
 
         Returns:
             Its ``result()`` is that of the call; ``cancel()`` cancels the request.
         """
-        return _background.submit(self._call(inputs, named_inputs, parameters).answer_async())
+        return _background.submit(_wanted(self._call(inputs, named_inputs, parameters)))
 
     def _call(
         self,
@@ -166,6 +166,18 @@ class _Background:
 
 
 _background = _Background()
+
+
+async def _wanted(call: ModelCall) -> Any:
+    """The result of a call, which is cancelled when no client waits for the requests that it is for."""
+    task = asyncio.ensure_future(call.answer_async())
+    try:
+        while not task.done():
+            call.check()
+            await asyncio.wait([task], timeout=CHECK_S)
+        return task.result()
+    finally:
+        task.cancel()
 
 
 async def _gathered(calls: Sequence[ModelCall]) -> list[Any]:

@@ -97,6 +97,10 @@ class TritonContext:
     model_configs: ModelConfigDict = field(default_factory=ModelConfigDict)
     connector: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
 
+    def __reduce__(self) -> tuple[type[TritonContext], tuple[()]]:
+        """Copies are empty: a callable that was bound may go to a process, where it is bound anew."""
+        return TritonContext, ()
+
 
 @dataclass(frozen=True)
 class Binding:

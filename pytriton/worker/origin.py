@@ -17,6 +17,7 @@ __all__ = ["Origin", "current_origin"]
 
 class _Inherited(NamedTuple):
     callers: Sequence[str] = ()
+    depth: int = 0
     request_id: str | None = None
     priority: int = 0
     deadline: float | None = None  # in time.monotonic() seconds, of the last request that is waited for
@@ -49,11 +50,12 @@ class Origin:
         if not self._metadata:
             return NOTHING
         details = [*json.loads(self._metadata).values()]
-        paths = _parameters(details, CALLERS_PARAMETER)
+        paths = [str(path).split() for path in _parameters(details, CALLERS_PARAMETER)]
         levels = [level for level in _parameters(details, "priority") if isinstance(level, int) and level > 0]
         deadlines = [entry["deadline"] for entry in details if "deadline" in entry]
         return _Inherited(
-            callers=tuple(dict.fromkeys(name for path in paths for name in str(path).split())),
+            callers=[*dict.fromkeys(name for path in paths for name in path[1:])],
+            depth=max((int(path[0]) for path in paths if path and path[0].isdecimal()), default=0),
             request_id=details[0].get("id") if details and self._requests == 1 else None,
             priority=min(levels, default=0),
             deadline=max(deadlines) if len(deadlines) == self._requests else None,
@@ -63,6 +65,11 @@ class Origin:
     def callers(self) -> Sequence[str]:
         """The models that wait for the requests, the first caller first; of merged requests, those of each."""
         return self._inherited.callers
+
+    @property
+    def depth(self) -> int:
+        """How many models wait for a request, one for the other; of merged requests, the most."""
+        return self._inherited.depth
 
     @property
     def request_id(self) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytriton import inprocess
+from pytriton import Pipeline, inprocess
 from pytriton.client import AsyncioModelClient, DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.composition.handle import ModelHandle
@@ -208,7 +208,7 @@ def test_a_call_ends_with_the_deadline_of_its_request(launched, form):
         launched.triton.unbind("stuck")
 
 
-@pytest.mark.parametrize("form", ["plain", "coroutine", "map", "stream"])
+@pytest.mark.parametrize("form", ["plain", "coroutine", "map", "submit", "stream"])
 def test_a_client_that_goes_away_cancels_the_whole_tree(launched, form):
     begun, cancelled = threading.Event(), threading.Event()
 
@@ -240,10 +240,13 @@ def test_a_client_that_goes_away_cancels_the_whole_tree(launched, form):
     def mapped(number: float, endless: ModelHandle) -> float:
         return endless.map([number])[0]
 
+    def submitting(number: float, endless: ModelHandle) -> float:
+        return endless.submit(number).result()
+
     def streamed(number: float, endless_stream: ModelHandle) -> float:
         return sum(endless_stream(number))
 
-    callers = {"plain": plain, "coroutine": coroutine, "map": mapped, "stream": streamed}
+    callers = {"plain": plain, "coroutine": coroutine, "map": mapped, "submit": submitting, "stream": streamed}
     callee = endless_stream if form == "stream" else endless
     launched.triton.bind(callee)
     launched.triton.bind("leaving", callers[form])
@@ -277,6 +280,27 @@ def test_models_that_would_wait_for_themselves_are_told_the_path(launched):
         with pytest.raises(PyTritonClientInferenceServerError) as caught:
             client.call(2)
     assert "hen → egg → hen" in str(caught.value)
+
+
+def test_a_circle_with_a_pipeline_in_it_is_refused_at_bind(launched):
+    def first(number: int, second: ModelHandle) -> int:
+        return second(number)
+
+    def second(number: int, between: ModelHandle) -> int:
+        return between(number)
+
+    launched.triton.bind(first)
+    launched.triton.bind("between", Pipeline("first"))
+    try:
+        with pytest.raises(PyTritonValidationError, match="second → between → first → second"):
+            launched.triton.bind(second)
+        launched.triton.unbind("between")
+        launched.triton.bind(second)
+        with pytest.raises(PyTritonValidationError, match="between → first → second → between"):
+            launched.triton.bind("between", Pipeline("first"))
+    finally:
+        launched.triton.unbind("first")
+        launched.triton.unbind("second")
 
 
 def test_a_model_that_calls_itself_is_refused_at_bind(launched):
@@ -317,6 +341,83 @@ def test_a_callee_that_is_bound_anew_is_called_in_its_new_form(launched):
     with launched.client("observer") as client:
         assert client.call(1.0) == 1.0
         launched.triton.bind("shifting", shifted, replace=True)
+        assert client.call(1.0) == 2.0
+
+
+def test_a_model_that_was_unbound_is_an_error_before_long_and_may_come_back(launched):
+    def leaver(number: float) -> float:
+        return number
+
+    def left(number: float, leaver: ModelHandle) -> float:
+        return leaver(number)
+
+    launched.triton.bind(leaver)
+    launched.triton.bind(left)
+    with launched.client("left") as client:
+        assert client.call(1.0) == 1.0
+        launched.triton.unbind("leaver")
+        for _ in range(2):
+            with pytest.raises(PyTritonClientInferenceServerError, match="model 'leaver', called by 'left'"):
+                client.with_options(inference_timeout_s=DEADLINE_S).call(1.0)
+        launched.triton.bind(leaver)
+        assert client.call(1.0) == 1.0
+
+
+@pytest.mark.parametrize("form", ["other type", "other shape", "stream"])
+@pytest.mark.parametrize("caller", ["plain", "coroutine"])
+def test_a_callee_that_is_bound_anew_with_other_results_fails_one_call_only(launched, form, caller):
+    def first(word: str) -> str:
+        return word
+
+    def typed(word: str) -> int:
+        return len(word)
+
+    def shaped(word: str) -> list[str]:
+        return [word, word]
+
+    def streaming(word: str) -> Iterator[str]:
+        yield word
+
+    def plain(word: str, changing: ModelHandle) -> str:
+        found = changing(word)
+        return str([*found] if isinstance(found, Iterator) else found)
+
+    async def coroutine(word: str, changing: ModelHandle) -> str:
+        found = changing(word)
+        return str([part async for part in found] if streams.is_set() else await found)
+
+    streams = threading.Event()
+    changed, expected = {
+        "other type": (typed, "2"),
+        "other shape": (shaped, "['ab', 'ab']"),
+        "stream": (streaming, "['ab']"),
+    }[form]
+    launched.triton.bind("changing", first)
+    launched.triton.bind("changes", {"plain": plain, "coroutine": coroutine}[caller])
+    try:
+        with launched.client("changes") as client:
+            assert client.call("ab") == "ab"
+            launched.triton.bind("changing", changed, replace=True)
+            with pytest.raises(PyTritonClientInferenceServerError):
+                client.call("ab")
+            if form == "stream":
+                streams.set()
+            assert client.call("ab") == expected
+    finally:
+        launched.triton.unbind("changes")
+        launched.triton.unbind("changing")
+
+
+def test_an_input_may_have_the_name_self(launched):
+    def selfish(self: float) -> float:
+        return self
+
+    def caller(number: float, selfish: ModelHandle) -> float:
+        return selfish(self=number) + selfish.submit(self=number).result()
+
+    launched.triton.bind(selfish)
+    launched.triton.bind("of_self", caller)
+    with launched.client("of_self") as client:
         assert client.call(1.0) == 2.0
 
 

@@ -14,7 +14,7 @@ from pytriton import Shadow, Split
 from pytriton.client import DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
-from pytriton.model_config import ModelConfig
+from pytriton.model_config import ModelConfig, SequenceBatcher
 from tests.server.handle_models import COLUMNS
 from tests.server.processes import wait_for
 from tests.server.traffic import Gate
@@ -85,6 +85,20 @@ def test_arrays_and_errors_are_passed_on(triton, composed):
         client.infer_batch(-x)
 
 
+def test_requests_are_answered_while_a_shadow_compares(composed):
+    gate = Gate()
+    shadow = Shadow("one", to="two", compare=lambda one, other: gate.wait() is None)
+    client = composed(shadow)
+    try:
+        assert client.call("a") == "a 1"
+        wait_for(gate.entered.is_set, "the first comparison")
+        assert client.with_options(inference_timeout_s=10.0).call("b") == "b 1"
+        assert not shadow.counts
+    finally:
+        gate.open()
+    wait_for(lambda: shadow.counts["same"] == 2, "the comparisons")
+
+
 @pytest.mark.parametrize(
     ("compare", "expected"), [(None, "different"), (lambda one, other: one.keys() == other.keys(), "same")]
 )
@@ -150,3 +164,12 @@ def test_weights_that_are_none_are_refused(weights):
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(PyTritonBadParameterError):
         Shadow("one", to="two", share=share)
+
+
+def test_a_model_with_sequences_is_refused(triton):
+    triton.bind("ordered", lambda requests: requests, *COLUMNS, config=ModelConfig(batcher=SequenceBatcher()))
+    try:
+        with pytest.raises(PyTritonValidationError, match="has sequences"):
+            triton.bind("routed", Split({"ordered": 1}))
+    finally:
+        triton.unbind("ordered")

@@ -85,6 +85,15 @@ def test_a_closure_takes_along_what_it_refers_to(bind, traffic):
     assert np.array_equal(traffic.infer(model, filled(2))["y"], 2 * weights[None])
 
 
+def test_a_callable_that_was_bound_may_also_go_to_a_process(bind, traffic):
+    @batch
+    def double(x):
+        return {"y": 2 * x}
+
+    assert traffic.infer(bind(double), filled(2))["y"][0, 0] == 4
+    assert traffic.infer(bind(Processes(lambda: double, count=1)), filled(3))["y"][0, 0] == 6
+
+
 @pytest.mark.parametrize("share", [False, True])
 def test_large_tensors_go_through_the_arenas_of_worker_and_proxy(bind, traffic, share):
     x = np.random.default_rng(0).random((2, 300_000), np.float32)
