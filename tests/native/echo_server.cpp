@@ -1,5 +1,6 @@
 #include "echo_server.h"
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +25,7 @@ constexpr std::string_view kConfig = R"({"name": "m", "max_batch_size": 8, "inpu
 const char* const kNames[] = {"<invalid>", "BOOL",  "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16",
                               "INT32",     "INT64", "FP16",  "FP32",   "FP64",   "BYTES",  "BF16"};
 
+constexpr std::chrono::minutes kMostWait{2};
 std::atomic<int> requests_alive{0}, responses_alive{0}, answering{0};
 
 }  // namespace
@@ -199,12 +201,15 @@ void TestExchange::disconnect() {
 }
 
 void TestExchange::wait_unless(const std::atomic<bool>& is_left) const {
-  while ((!is_complete_ && !is_left) || references_) std::this_thread::yield();
+  const auto end = std::chrono::steady_clock::now() + kMostWait;
+  while ((!is_complete_ && !is_left) || references_) {
+    std::this_thread::yield();
+    if (std::chrono::steady_clock::now() > end)
+      broken("an answer comes to " + std::string(request_.body.substr(0, 100)));
+  }
 }
 
-void TestExchange::wait() const {
-  while (!is_complete_ || references_) std::this_thread::yield();
-}
+void TestExchange::wait() const { wait_unless(false); }
 
 extern "C" {
 TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* message) {

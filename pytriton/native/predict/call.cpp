@@ -55,7 +55,7 @@ void Call::send(TRITONSERVER_Server* server, int64_t version, Rows& rows, const 
                 std::function<void()> fall_back) {
   fall_back_ = std::move(fall_back);
   begin_deadline();
-  for (size_t number = 0; number < groups.size() && !is_claimed_; ++number) {
+  for (size_t number = 0; number < groups.size() && !is_over(); ++number) {
     const Group& group = groups[number];
     try {
       InferenceRequest request;
@@ -70,7 +70,7 @@ void Call::send(TRITONSERVER_Server* server, int64_t version, Rows& rows, const 
       this->fall_back();
     }
   }
-  if (is_claimed_) return;
+  if (is_over()) return;
   is_watching_ = true;
   exchange_->on_disconnect([this] { cancel(); });
 }

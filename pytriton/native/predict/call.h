@@ -48,6 +48,7 @@ class Call : public Expiring, public std::enable_shared_from_this<Call> {
   void begin_deadline();                                // for the next response, or all
   void cancel();                                        // all requests
   bool claim() { return !is_claimed_.exchange(true); }  // whether nobody else answers
+  virtual bool is_over() { return is_claimed_; }        // whether no request needs to be sent any more
 
  private:
   class Part;

@@ -67,6 +67,12 @@ class Stream final : public Call {
     exchange().begin(std::move(head));
   }
 
+  // A heartbeat or a first response may have begun the answer already.
+  bool is_over() override {
+    const std::lock_guard<std::mutex> lock(stream_mutex_);
+    return is_complete_ || (!is_begun_ && Call::is_over());
+  }
+
   // False if the answer is the application's.
   bool write(std::string&& text) {
     if (!is_begun_) {
