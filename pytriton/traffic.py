@@ -253,8 +253,9 @@ class Shadow(Router):
         model: Name of the model that answers.
         to: Name of the model that gets copies.
         share: Of the requests, from 0 to 1.
-        compare: Whether two outputs, by name, are the same; default: equal dtypes and shapes, and values that are
-            equal, or for floating point numbers within ``rtol`` and ``atol`` as for :func:`numpy.allclose`.
+        compare: Whether two outputs, by name, are the same; called in threads. Default: equal dtypes and shapes, and
+            values that are equal, or for floating point numbers within ``rtol`` and ``atol`` as for
+            :func:`numpy.allclose`.
 
     Attributes:
         counts: Copies by what became of them: ``same``, ``different``, ``failed`` and ``dropped``.
