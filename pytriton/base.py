@@ -17,11 +17,7 @@ from pytriton.binding import ModelRegistry
 from pytriton.client.exceptions import PyTritonClientTimeoutError
 from pytriton.composition.connector import Connector, NetworkConnector
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
-from pytriton.exceptions import (
-    PyTritonInvalidOperationError,
-    PyTritonValidationError,
-    PyTritonWorkerError,
-)
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError, PyTritonWorkerError
 from pytriton.lifecycle import Lifecycle, weakly
 from pytriton.logs import get_logger
 from pytriton.model import Model

@@ -82,7 +82,7 @@ class ModelRegistry:
         Raises:
             PyTritonInvalidOperationError: There is one that it may not replace; letter case does not count.
             PyTritonBadParameterError: It is another version of a model with another configuration.
-            PyTritonValidationError: It is part of a circle of models that call each other with a pipeline among them.
+            PyTritonValidationError: It would be part of a cycle of models with a Pipeline among them.
             PyTritonModelControlError: The server refused it.
         """
         config = spec.served.config
@@ -104,7 +104,7 @@ class ModelRegistry:
             self.load(server)
 
     def _check_pipelines(self, model: Model, replaced: Sequence[Model]) -> None:
-        """Refuse a circle that calls could not find: a pipeline does not tell its steps which models wait for them."""
+        """Refuse a cycle that calls could not find: a pipeline does not tell its steps which models wait for them."""
         models = {each.name: each for each in self._models if each not in replaced} | {model.name: model}
         paths, seen = [[model.name]], set()
         while paths:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -24,6 +25,7 @@ class _Inherited(NamedTuple):
 
 
 NOTHING = _Inherited()
+DEPTH = re.compile("[0-9]{1,3}")
 
 
 def _parameters(details: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
@@ -55,7 +57,8 @@ class Origin:
         deadlines = [entry["deadline"] for entry in details if "deadline" in entry]
         return _Inherited(
             callers=[*dict.fromkeys(name for path in paths for name in path[1:])],
-            depth=max((int(path[0]) for path in paths if path and path[0].isdecimal()), default=0),
+            # A client may have written anything.
+            depth=max((int(path[0]) for path in paths if path and DEPTH.fullmatch(path[0])), default=0),
             request_id=details[0].get("id") if details and self._requests == 1 else None,
             priority=min(levels, default=0),
             deadline=max(deadlines) if len(deadlines) == self._requests else None,

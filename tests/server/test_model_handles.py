@@ -282,7 +282,7 @@ def test_models_that_would_wait_for_themselves_are_told_the_path(launched):
     assert "hen → egg → hen" in str(caught.value)
 
 
-def test_a_circle_with_a_pipeline_in_it_is_refused_at_bind(launched):
+def test_a_cycle_with_a_pipeline_in_it_is_refused_at_bind(launched):
     def first(number: int, second: ModelHandle) -> int:
         return second(number)
 

@@ -23,4 +23,5 @@ def test_requests_of_clients_have_no_callers():
 
 
 def test_what_a_client_forges_is_no_error():
-    assert (origin("a b", "", 7).depth, origin("a b", "", 7).callers) == (7, ["b"])
+    forged = origin("a b", "", 7, "9" * 5000, "²")
+    assert (forged.depth, forged.callers) == (7, ["b"])
