@@ -358,8 +358,8 @@ LAZY_IMPORTS = {
         "mcp.server.streamable_http_manager": OPTIONAL,
         "mcp.types": OPTIONAL,
     },
-    "pytriton.cli.extras": {
-        "pytriton.cli.build": OPTIONAL,
+    "pytriton.cli.app": {"f'pytriton.cli.{MODULES.get(cmd_name, cmd_name)}'": "a command needs no other's imports"},
+    "pytriton.cli.cluster": {
         "pytriton.cli.worker": OPTIONAL,
         "pytriton.cluster.keys": OPTIONAL,
         "pytriton.cluster.worker": OPTIONAL,

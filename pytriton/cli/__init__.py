@@ -16,10 +16,9 @@ EXTRA = ("packaging", "rich", "typer", "watchfiles")
 def main() -> None:
     """Run the command line of this process, and exit with its status."""
     try:
-        commands = importlib.import_module("pytriton.cli.app")
+        importlib.import_module("pytriton.cli.app").app(prog_name="pytriton")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRA:
             raise
         sys.exit(f"The command line needs {missing}; install it with: pip install 'pytriton[cli]'")
-    commands.app(prog_name="pytriton")

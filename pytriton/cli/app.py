@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from importlib.metadata import version as distribution_version
 from typing import Annotated, Any
 
 import typer
 import typer.core
-
-from pytriton.cli.bench import bench
-from pytriton.cli.check import check, distribution_version, env
-from pytriton.cli.dashboard import dashboard
-from pytriton.cli.examples import example_add_sub, example_add_sub_script, examples
-from pytriton.cli.extras import build, keys, worker
-from pytriton.cli.record import record
-from pytriton.cli.replay import replay
-from pytriton.cli.saved import inspect
-from pytriton.cli.serve import serve
-from pytriton.cli.status import status
-from pytriton.cli.weigh import weigh
+import typer.main
 
 __all__ = ["app"]
 
 GLOBAL_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
-COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "This machine": (check, env, examples, example_add_sub, example_add_sub_script),
-    "Servers": (serve, inspect, build, worker, keys, bench, record, replay, weigh, dashboard, status),
+PANELS = {
+    "This machine": ["check", "env", "examples", "example-add-sub", "example-add-sub-script"],
+    "Servers": [
+        *("serve", "inspect", "build", "worker", "keys", "bench", "record", "replay", "weigh", "dashboard", "status")
+    ],
+}
+# The modules of this package that have the commands, where those have other names.
+MODULES = {
+    "env": "check",
+    "example-add-sub": "examples",
+    "example-add-sub-script": "examples",
+    "inspect": "saved",
+    "worker": "cluster",
+    "keys": "cluster",
 }
 
 
-class DefaultCommandGroup(typer.core.TyperGroup):
-    """Runs ``check`` if the command line names no command."""
+class CommandGroup(typer.core.TyperGroup):
+    """Imports a command's module when the command is run, or all for the help; ``check`` runs if none is named."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        names: dict[str, Any] = dict.fromkeys(name for names in PANELS.values() for name in names)
+        self.commands = names
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert the default command."""
@@ -38,11 +44,18 @@ class DefaultCommandGroup(typer.core.TyperGroup):
             args = ["check", *args]
         return super().parse_args(ctx, args)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name, or None."""
+        panel = next((panel for panel, names in PANELS.items() if cmd_name in names), None)
+        if panel is None:
+            return None
+        module = importlib.import_module(f"pytriton.cli.{MODULES.get(cmd_name, cmd_name)}")
+        program = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode="markdown")
+        program.command(cmd_name, rich_help_panel=panel)(getattr(module, cmd_name.replace("-", "_")))
+        return typer.main.get_command(program)
 
-app = typer.Typer(cls=DefaultCommandGroup, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-for panel, commands in COMMANDS.items():
-    for command in commands:
-        app.command(rich_help_panel=panel)(command)
+
+app = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def show_version(wanted: bool) -> None:

@@ -5,13 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from pytriton.cli import options
+from pytriton.cli.errors import TargetError
 from pytriton.cli.saved import LoadArguments, SavedTarget, errors_of_target, is_file, target_of
-from pytriton.cli.target import TargetError
+from pytriton.cli.terminal import exit_on_error
 from pytriton.image.folder import write_folder
 from pytriton.image.sources import Sources, of_files, of_program
 
-__all__ = ["build_image"]
+__all__ = ["build", "build_image"]
+
+
+def build(
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="PROGRAM | [NAME=]FILE...", help="server.py, models:bind_all, or saved models."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    name: Annotated[str, typer.Option(help="Name of the image, with a tag.")] = "models:1",
+    include: Annotated[
+        list[Path] | None,
+        typer.Option(help="A file or folder beside the program that it needs; may be repeated."),
+    ] = None,
+    requirement: Annotated[
+        list[str] | None, typer.Option(help="A distribution that is needed, too; may be repeated.")
+    ] = None,
+    wheelhouse: Annotated[
+        bool,
+        typer.Option("--wheelhouse", help="Put the wheels of all distributions into the folder, with their hashes."),
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes for each file.", show_default="none: a thread for each")
+    ] = None,
+    method: options.Method = None,
+    trust_files: options.Trust = False,
+    inputs: options.Inputs = None,
+    batch: options.Batch = None,
+    max_batch_size: options.MaxBatchSize = None,
+    labels: options.Labels = None,
+) -> None:
+    """Write a folder from which docker builds an image that serves a program, or saved models.
+
+    It has a Dockerfile, compose.yaml, manifests for Kubernetes, this package as a wheel, the models, and a lock file
+    with the versions that are installed here. The same arguments give the same bytes. A folder that the command
+    has made is replaced, another one never.
+    """
+    with exit_on_error():
+        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels)
+        build_image(targets, arguments, workers, output, name, include or [], requirement or [], wheelhouse, typer.echo)
 
 
 def build_image(

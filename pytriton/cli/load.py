@@ -15,6 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from pytriton.cli.errors import InputError
 from pytriton.client import AsyncioDecoupledModelClient, AsyncioModelClient
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.model_config.dtypes import triton_name
@@ -22,7 +23,6 @@ from pytriton.model_config.triton_model_config import TensorSpec, TritonModelCon
 from pytriton.model_config.warmup import WarmupInput, generate_warmup_data
 
 __all__ = [
-    "InputError",
     "LoadOptions",
     "Measurement",
     "RandomInputs",
@@ -41,10 +41,6 @@ ERROR_TEXTS = 20
 ERROR_LENGTH = 200
 
 Shape = tuple[int, ...]
-
-
-class InputError(ValueError):
-    """The options for inputs do not fit the model; the message says what to change."""
 
 
 class RandomInputs:

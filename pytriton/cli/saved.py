@@ -15,8 +15,9 @@ import typer
 
 from pytriton.base import TritonBase
 from pytriton.cli import options
+from pytriton.cli.errors import TargetError
 from pytriton.cli.saved_report import program_of, report_of
-from pytriton.cli.target import Target, TargetError
+from pytriton.cli.target import Target
 from pytriton.cli.terminal import exit_on_error
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig

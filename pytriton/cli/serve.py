@@ -18,8 +18,9 @@ import typer
 from watchfiles import Change, PythonFilter, watch
 
 from pytriton.cli import options
+from pytriton.cli.errors import ProgramError, TargetError
 from pytriton.cli.saved import LoadArguments, SavedTarget, target_of
-from pytriton.cli.target import ProgramError, Target, TargetError
+from pytriton.cli.target import Target
 from pytriton.cli.terminal import exit_on_error
 from pytriton.client.auth import TOKEN_VARIABLE, token_or_environment
 from pytriton.client.exceptions import PyTritonClientValueError

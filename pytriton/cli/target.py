@@ -15,6 +15,7 @@ from traceback import format_exception
 from typing import Any
 
 from pytriton.base import TritonBase
+from pytriton.cli.errors import ProgramError, TargetError
 from pytriton.exceptions import PyTritonServerError, PyTritonValidationError
 from pytriton.introspection import signature_of
 from pytriton.security import TritonSecurityConfig
@@ -22,17 +23,9 @@ from pytriton.signature.functions import BATCH, SAMPLE, describe, name_of
 from pytriton.triton import Triton
 from pytriton.workers import Processes
 
-__all__ = ["ProgramError", "Target", "TargetError", "program_traceback"]
+__all__ = ["Target", "program_traceback"]
 
 OURS = (str(Path(__file__).parent), importlib.__file__, "<frozen importlib")
-
-
-class TargetError(Exception):
-    """The target cannot be served; the message says what to do."""
-
-
-class ProgramError(Exception):
-    """The module or its object raised an exception; the message is its traceback."""
 
 
 @dataclass(frozen=True)

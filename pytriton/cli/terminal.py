@@ -11,8 +11,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from pytriton.cli.load import InputError
-from pytriton.cli.target import ProgramError, TargetError
+from pytriton.cli.errors import InputError, ProgramError, TargetError
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.exceptions import PyTritonError
 

@@ -8,7 +8,7 @@ import typer
 
 from pytriton.cli import options
 from pytriton.cli.calls import app_url, post
-from pytriton.cli.target import TargetError
+from pytriton.cli.errors import TargetError
 from pytriton.cli.terminal import exit_on_error
 from pytriton.client.auth import Tls, TritonUrl
 

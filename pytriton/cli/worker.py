@@ -13,8 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pytriton.cli.errors import ProgramError, TargetError
 from pytriton.cli.serve import FORMAT, LEVELS, end_with_parent
-from pytriton.cli.target import ProgramError, Target, TargetError, program_traceback
+from pytriton.cli.target import Target, program_traceback
 from pytriton.cluster.worker import RemoteWorker, WorkerOptions, run_workers
 from pytriton.exceptions import PyTritonError
 from pytriton.pool.resources import WorkerResources, takes_device

@@ -12,7 +12,7 @@ namespace pytriton {
 
 namespace {
 
-constexpr double kReserveBytes = 512 << 20, kReserveShare = 0.05;
+constexpr double kMaxReserveBytes = 512 << 20, kReserveShare = 0.05;
 
 std::string content(const std::string& path) {
   std::ifstream file(path);
@@ -36,7 +36,7 @@ double left_of_addresses() {
   return std::max(static_cast<double>(limit.rlim_cur) - used, 0.0);
 }
 
-double reserve(double total) { return std::min(kReserveBytes, kReserveShare * total); }
+double reserve(double total) { return std::min(kMaxReserveBytes, kReserveShare * total); }
 
 }  // namespace
 

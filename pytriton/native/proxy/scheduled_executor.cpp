@@ -294,13 +294,7 @@ void ScheduledExecutor::handle_error(const Reply& reply, Batch& batch) {
   const Status status = status_of(reply);
   if (!batch.is_repeated) report(batch);
   if (status.isolate && batch.requests.size() > 1) {
-    std::vector<QueuedRequest> again;
-    for (const auto& request : batch.requests) {
-      again.push_back(queued(request, model_));
-      again.back().since = request->arrived();
-      again.back().is_repeated = true;
-    }
-    scheduler_.requeue(std::move(again));
+    requeue(batch.requests, true, false);
   } else {
     fail(batch.requests, batch.times, status.code, status.message);
   }
@@ -326,19 +320,27 @@ void ScheduledExecutor::connection_lost(const Channel& channel, const std::strin
     batch = std::move(batch_);
     is_unread = unread_ == &channel && !batch->is_unread && !batch->was_read;
   }
-  if (is_unread) {
-    std::vector<QueuedRequest> again;
-    for (const auto& request : batch->requests) {
-      again.push_back(queued(request, model_));
-      again.back().is_repeated = batch->is_repeated;
-      again.back().is_unread = true;
-      again.back().since = request->arrived();
+  try {
+    if (is_unread) {
+      requeue(batch->requests, batch->is_repeated, true);
+    } else {
+      fail(batch->requests, batch->times, Code::unavailable, gone(reason));
     }
-    scheduler_.requeue(std::move(again));
-  } else {
-    fail(batch->requests, batch->times, Code::unavailable, gone(reason));
+  } catch (const Failure& failure) {  // of the server, when it is asked for the inputs again
+    fail(batch->requests, batch->times, failure.code, failure.what());
   }
   release(*batch);
+}
+
+void ScheduledExecutor::requeue(const Requests& requests, bool is_repeated, bool is_unread) {
+  std::vector<QueuedRequest> again;
+  for (const auto& request : requests) {
+    again.push_back(queued(request, model_));
+    again.back().since = request->arrived();
+    again.back().is_repeated = is_repeated;
+    again.back().is_unread = is_unread;
+  }
+  scheduler_.requeue(std::move(again));
 }
 
 // Before clients get their answers, which may look at the server's statistics.

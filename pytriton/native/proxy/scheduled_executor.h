@@ -65,6 +65,7 @@ class ScheduledExecutor : public BatchWorker, private ReplyHandler {
   void handle_error(const Reply& reply, Batch& batch);
   void send_cancellation(Channel& channel, Batch& batch);
   void connection_lost(const Channel& channel, const std::string& reason);
+  void requeue(const Requests& requests, bool is_repeated, bool is_unread);
   void report(const Batch& batch) const;
 
   std::unique_ptr<WorkerConnection> worker_;

@@ -70,9 +70,11 @@ def test_a_wheel_has_its_example_programs_in_the_package(tmp_path):
     assert lines[-1] == "  python small.py\n      Serves little."
 
 
-@pytest.mark.parametrize("module", ["typer", "rich", "watchfiles"])
-def test_without_its_libraries_the_command_says_what_to_install(module):
-    done = subprocess.run([sys.executable, "-c", WITHOUT.format(module)], capture_output=True, text=True)
+@pytest.mark.parametrize(
+    ("module", "command"), [("typer", "--help"), ("rich", "check"), ("watchfiles", "serve"), ("packaging", "build")]
+)
+def test_without_its_libraries_the_command_says_what_to_install(module, command):
+    done = subprocess.run([sys.executable, "-c", WITHOUT.format(module), command], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == f"The command line needs {module}; install it with: pip install 'pytriton[cli]'\n"
 

@@ -6,9 +6,9 @@ import time
 import numpy as np
 import pytest
 
+from pytriton.cli.errors import InputError
 from pytriton.cli.load import (
     ERROR_TEXTS,
-    InputError,
     LoadOptions,
     Measurement,
     RandomInputs,

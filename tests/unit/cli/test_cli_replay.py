@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from pytriton.cli.app import app
+from pytriton.cli.errors import TargetError
 from pytriton.cli.load import count_error
 from pytriton.cli.replay import Replay, Report, Tolerance, differences, speed_of
-from pytriton.cli.target import TargetError
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.recording import RecordedRequest
 from pytriton.recording.format import MAGIC

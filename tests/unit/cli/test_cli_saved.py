@@ -6,9 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from pytriton.cli.app import app
+from pytriton.cli.errors import TargetError
 from pytriton.cli.saved import LoadArguments, SavedTarget, target_of
 from pytriton.cli.saved_report import program_of
-from pytriton.cli.target import Target, TargetError
+from pytriton.cli.target import Target
 
 NONE = LoadArguments()
 

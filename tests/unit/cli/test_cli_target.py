@@ -5,7 +5,8 @@ from itertools import count
 
 import pytest
 
-from pytriton.cli.target import ProgramError, Target, TargetError, is_typed
+from pytriton.cli.errors import ProgramError, TargetError
+from pytriton.cli.target import Target, is_typed
 from pytriton.exceptions import PyTritonInvalidOperationError
 
 NUMBERS = count()

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
+from pytriton.cli.errors import TargetError
 from pytriton.cli.saved import LoadArguments, target_of
-from pytriton.cli.target import TargetError
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.saved import load
 from pytriton.saved.layouts import locate
