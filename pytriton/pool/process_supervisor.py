@@ -61,6 +61,7 @@ class ProcessSupervisor(ABC):
         self._started = 0  # how many processes
         self._is_leaving = False  # the present process; it was asked to
         self._is_wanted = True  # whether a process follows the one that leaves; else the first that needs it wants it
+        self._ends_once_ready = False  # the present process, which starts
         self._last_exit = ""
         self._changed_at = time.time()  # when the state began that status() tells
         self._failure: str | None = None  # why there are no more restarts
@@ -128,18 +129,24 @@ class ProcessSupervisor(ABC):
         return self._process is None and not self._is_wanted
 
     def end_idle(self) -> None:
-        """End the process, if one is ready, and start none until :meth:`want`. Does not wait for that. Thread-safe."""
+        """End the process, once it is ready, and start none until :meth:`want`. Does not wait for that. Thread-safe."""
         with self._changed:
             process = self._process
-            if process is None or self._ready_since is None or self._is_leaving:
+            if process is None:
                 return
-            self._is_leaving, self._is_wanted = True, False
+            self._ends_once_ready = self._ready_since is None
+            if self._ends_once_ready:
+                return
+            self._is_wanted = False
+            if self._is_leaving:
+                return
+            self._is_leaving = True
         self._let_go(process)
 
     def want(self) -> None:
         """Have a process again after :meth:`end_idle`. Does not wait for that. Thread-safe."""
         with self._changed:
-            self._is_wanted = True
+            self._is_wanted, self._ends_once_ready = True, False
             self._changed.notify_all()
 
     def _wait_wanted(self) -> bool:
@@ -242,6 +249,8 @@ class ProcessSupervisor(ABC):
                 failure = details[0].rstrip()
             else:
                 self._handle(process, report, *details)
+            if report == READY and self._ends_once_ready:
+                self.end_idle()
         is_leaving = self._forget_process()
         ended = process.wait()
         if is_leaving:
@@ -268,6 +277,7 @@ class ProcessSupervisor(ABC):
         with self._changed:
             is_leaving, self._is_leaving = self._is_leaving, False
             self._process, self._ready_since, self._changed_at = None, None, time.time()
+            self._ends_once_ready = False
             self._changed.notify_all()
         return is_leaving
 

@@ -141,6 +141,26 @@ def test_large_arrays_arrive_before_and_after_zero(bind, traffic, triton):
         wait_at_zero(triton, model)
 
 
+def test_a_worker_that_starts_answers_what_waits_for_it_and_is_at_zero_then(tmp_path, bind, traffic, triton):
+    def factory():
+        wait_for((tmp_path / "may start").exists, "the file")
+        return telling_pid()
+
+    (tmp_path / "may start").touch()
+    model = bind(Processes(factory, count=1), None, PID)
+    triton.scale(model, 0)
+    wait_at_zero(triton, model)
+    (tmp_path / "may start").unlink()
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(answer, traffic, model)
+        wait_for(lambda: states(triton, model) == ["restarting"], "the worker to start")
+        triton.scale(model, 0)
+        (tmp_path / "may start").touch()
+        first = waiting.result()
+    wait_at_zero(triton, model)
+    assert answer(traffic, model) != first
+
+
 def test_coroutines_are_at_zero_and_come_back(bind, traffic, triton):
     def factory():
         @batch
