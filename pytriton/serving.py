@@ -78,13 +78,23 @@ class Serving:
     def on_signal(self, number: signal.Signals) -> None:
         """Have :meth:`serve` stop."""
         LOGGER.info("%s received, exiting.", number.name)
-        self._lifecycle.wake.set()
-        # On a thread of its own: the signal may have interrupted the main thread while it held a lock that this needs.
-        threading.Thread(target=self._models.interrupt, name="pytriton-interrupt").start()
+        _start(self._end)
 
     def on_second_signal(self) -> None:
         """End the requests in flight, for which :meth:`serve` waits."""
+        _start(self._end_requests)
+
+    def _end(self) -> None:
+        self._lifecycle.wake.set()
+        self._models.interrupt()
+
+    def _end_requests(self) -> None:
         self._app.kill()
         if (server := self._server()) is not None:
             server.kill()
-        threading.Thread(target=self._models.disconnect, name="pytriton-disconnect").start()
+        self._models.disconnect()
+
+
+def _start(target: Callable[[], None]) -> None:
+    """From a handler of a signal, which may have interrupted the main thread while it held a lock, of an event, too."""
+    threading.Thread(target=target, name="pytriton-signal").start()

@@ -1,5 +1,6 @@
 """A hosting process for tests/server/test_endings.py: serves a few models until it is ended."""
 
+import faulthandler
 import json
 import logging
 import os
@@ -57,6 +58,7 @@ def hang():
 
 
 FOLDER = Path(sys.argv[1])
+faulthandler.register(signal.SIGUSR1)  # for a test that waits for it in vain
 if "blocked" in sys.argv:  # for the threads and processes that are started from here on
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGTERM})
 if "ignored" in sys.argv:

@@ -160,7 +160,13 @@ class Host:
 
     def output(self) -> str:
         """Everything that the host wrote, once it has ended."""
-        return self.process.communicate(timeout=DEADLINE_S)[0]
+        try:
+            return self.process.communicate(timeout=DEADLINE_S)[0]
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGUSR1)
+            time.sleep(1)  # host.py shows what its threads do
+            self.process.kill()
+            raise AssertionError(f"the host did not end: {self.process.communicate()[0]}") from None
 
     def end(self, number: signal.Signals) -> str:
         """Signal the host, wait for its end, and return what it wrote."""

@@ -594,7 +594,7 @@ def test_another_version_is_served_with_the_token(visit):
 
     visit.open("workers")
     shown = visit.page.get_by_label("Version of numbered")
-    assert shown.locator("option").all_inner_texts() == ["as bound", "version 1", "version 2"]
+    expect(shown.locator("option")).to_have_text(["as bound", "version 1", "version 2"])
     assert shown.input_value() == ""
     visit.give_token(TOKEN)
     visit.page.locator("#token", has_text="Operator").wait_for()
