@@ -62,7 +62,7 @@ def test_mixed_requests_are_measured_of_our_python_proxy_of_raw_and_of_the_limit
     found = bench(
         tmp_path,
         *("--sections", "pair", "--only", "p 16 x", "--systems", "python-proxy", "raw", "limit"),
-        *("--rounds", "1", "--seconds", "0.5", "--warmup", "0"),
+        *("--rounds", "1", "--seconds", "0.2", "--warmup", "0"),
     )
     assert found["problems"] == {"python-proxy": [], "raw": [], "limit": []}
     assert found["systems"]["python-proxy"]["proxy"] == "python"
@@ -76,7 +76,7 @@ def test_strings_are_measured_over_both_protocols_without_problems(tmp_path):
     found = bench(
         tmp_path,
         *("--sections", "strings", "--only", " 16 x", "--systems", "ours", "raw"),
-        *("--rounds", "1", "--seconds", "0.5", "--warmup", "0"),
+        *("--rounds", "1", "--seconds", "0.2", "--warmup", "0"),
     )
     assert found["problems"] == {"ours": [], "raw": []}
     loads = [row for row in found["rows"] if row["measure"] in ("requests/s", "server CPU us")]
@@ -87,7 +87,7 @@ def test_strings_are_measured_over_both_protocols_without_problems(tmp_path):
 @pytest.mark.skipif(find_spec("fastapi") is None, reason="FastAPI is not installed")
 def test_chats_are_measured_beside_fastapi_without_problems(tmp_path):
     found = bench(
-        tmp_path, *("--sections", "openai", "--systems", "ours", "--rounds", "1", "--seconds", "0.5", "--warmup", "0")
+        tmp_path, *("--sections", "openai", "--systems", "ours", "--rounds", "1", "--seconds", "0.2", "--warmup", "0")
     )
     assert found["problems"] == {"ours": [], "fastapi": []}
     assert all(set(row["spreads"]) == {"ours", "fastapi"} for row in found["rows"] if "tokens" in row["measure"])
@@ -97,7 +97,7 @@ def test_clients_streams_and_churn_are_measured_without_problems(tmp_path):
     found = bench(
         tmp_path,
         *("--sections", "clients", "streams", "churn", "--systems", "ours"),
-        *("--rounds", "1", "--seconds", "0.5", "--warmup", "0", "--clients", "2"),
+        *("--rounds", "1", "--seconds", "0.2", "--warmup", "0", "--clients", "2"),
     )
     assert found["problems"] == {"ours": [], "tritonclient": []}
     values = {(row["group"], row["measure"]): row["spreads"] for row in found["rows"]}

@@ -59,6 +59,7 @@ def test_requests_in_flight_and_queued_are_answered_before_the_end(host):
     host.assert_nothing_left()
 
 
+@pytest.mark.either_proxy
 def test_an_idle_connection_does_not_hold_the_end_up(host):
     address = host.url.removeprefix("http://").split(":")
     with socket.create_connection((address[0], int(address[1]))) as connection:
@@ -84,6 +85,7 @@ def test_a_second_signal_ends_requests_that_do_not_finish(host):
     host.assert_nothing_left()
 
 
+@pytest.mark.either_proxy
 @pytest.mark.parametrize("form", [(), ("workers",)], ids=["threads", "workers"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_all_processes_at_once_lets_requests_in_flight_be_answered(tmp_path, free_config, form, number):
@@ -126,6 +128,7 @@ def test_the_server_has_no_handlers_for_the_signals_of_a_crash_which_end_it_at_o
     host.assert_nothing_left()
 
 
+@pytest.mark.either_proxy
 def test_a_second_signal_to_all_processes_ends_requests_in_workers(tmp_path, free_config):
     host = Host(tmp_path, free_config, "workers")
     try:
@@ -147,6 +150,7 @@ def test_a_second_signal_to_all_processes_ends_requests_in_workers(tmp_path, fre
         host.kill()
 
 
+@pytest.mark.either_proxy
 def test_signals_end_a_child_that_a_callable_has_forked_and_not_the_server(host):
     for number in (signal.SIGTERM, signal.SIGINT):
         child = int(infer(host, "forking")[0, 0])
@@ -164,6 +168,7 @@ def test_the_hosts_death_by_sigkill_takes_the_server_down(host):
     host.assert_nothing_left()
 
 
+@pytest.mark.either_proxy
 def test_the_death_of_a_server_that_is_not_to_be_launched_again_ends_serve(tmp_path, free_config):
     host = Host(tmp_path, free_config, "final")
     try:
@@ -192,6 +197,7 @@ def test_a_killed_server_is_served_again_and_a_signal_still_ends_the_host_with_s
     host.assert_nothing_left()
 
 
+@pytest.mark.either_proxy
 @pytest.mark.parametrize("workers", [(), ("workers",)], ids=["threads", "workers"])
 @pytest.mark.parametrize("setting", ["blocked", "ignored"])
 def test_a_host_that_blocks_signals_or_ignores_sigchld_gets_all_back(tmp_path, free_config, setting, workers):
@@ -233,6 +239,7 @@ def test_an_unrecoverable_error_reaches_the_client_and_ends_serve(host):
     host.assert_nothing_left()
 
 
+@pytest.mark.either_proxy
 def test_a_callable_may_stop_the_server_and_still_answers(host):
     assert np.array_equal(infer(host, "stopper"), X * 2)
     assert "serve returned" in host.output()

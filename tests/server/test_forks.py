@@ -26,6 +26,8 @@ from tests.server.processes import DEADLINE_S, is_alive
 from tests.server.proxies import native_part_only
 from tests.unit.children import in_child
 
+pytestmark = pytest.mark.either_proxy
+
 KINDS = ["threads", "workers", "remote", pytest.param("inprocess", marks=native_part_only)]
 CHILDREN = [
     "exits",

@@ -13,6 +13,8 @@ from payloads import Workload
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
 
+pytestmark = pytest.mark.either_proxy
+
 CLIENTS = 64
 REQUESTS = {"http": 60, "grpc": 20}  # of each client: 5,120 for each model
 COLUMNS = [16, 16, 16, 16, 16, 16, 16, 12_000]  # the last are 48 KB, which travel through the arena

@@ -84,6 +84,7 @@ def test_functions_call_models_with_values(served, function, given, expected):
         assert client.call(given) == expected
 
 
+@pytest.mark.either_proxy
 @pytest.mark.parametrize("function", STREAMS)
 def test_streams_are_passed_on(served, function):
     with served.streams(name_of(function)) as client:
@@ -101,6 +102,7 @@ def test_functions_call_models_with_arrays(served, function, batching):
             np.testing.assert_array_equal(client.infer_sample(x)["y"], [4])
 
 
+@pytest.mark.either_proxy
 @pytest.mark.parametrize("share", [False, True], ids=["processes", "shared processes"])
 @pytest.mark.parametrize(
     ("function", "given", "expected"), IN_PROCESSES, ids=[name_of(each[0]) for each in IN_PROCESSES]
@@ -266,6 +268,7 @@ def test_a_client_that_goes_away_cancels_the_whole_tree(launched, form):
         launched.triton.unbind(callee.__name__)
 
 
+@pytest.mark.either_proxy
 def test_models_that_would_wait_for_themselves_are_told_the_path(launched):
     def hen(number: int, egg: ModelHandle) -> int:
         return egg(number - 1) if number else 0
@@ -282,6 +285,7 @@ def test_models_that_would_wait_for_themselves_are_told_the_path(launched):
     assert "hen → egg → hen" in str(caught.value)
 
 
+@pytest.mark.either_proxy
 def test_a_cycle_with_a_pipeline_in_it_is_refused_at_bind(launched):
     def first(number: int, second: ModelHandle) -> int:
         return second(number)
@@ -303,6 +307,7 @@ def test_a_cycle_with_a_pipeline_in_it_is_refused_at_bind(launched):
         launched.triton.unbind("second")
 
 
+@pytest.mark.either_proxy
 def test_a_model_that_calls_itself_is_refused_at_bind(launched):
     def narcissus(number: int, narcissus: ModelHandle) -> int:
         return narcissus(number)
@@ -311,6 +316,7 @@ def test_a_model_that_calls_itself_is_refused_at_bind(launched):
         launched.triton.bind(narcissus)
 
 
+@pytest.mark.either_proxy
 def test_a_missing_model_is_named_and_may_come_later(launched):
     def lonely(number: float, friend: ModelHandle) -> float:
         return friend.with_options(inference_timeout_s=5.0)(number)
@@ -323,6 +329,7 @@ def test_a_missing_model_is_named_and_may_come_later(launched):
         assert client.call(1.0) == 0.5
 
 
+@pytest.mark.either_proxy
 def test_a_callee_that_is_bound_anew_is_called_in_its_new_form(launched):
     def shifting(number: float) -> float:
         return number
@@ -344,6 +351,7 @@ def test_a_callee_that_is_bound_anew_is_called_in_its_new_form(launched):
         assert client.call(1.0) == 2.0
 
 
+@pytest.mark.either_proxy
 def test_a_model_that_was_unbound_is_an_error_before_long_and_may_come_back(launched):
     def leaver(number: float) -> float:
         return number
@@ -363,6 +371,7 @@ def test_a_model_that_was_unbound_is_an_error_before_long_and_may_come_back(laun
         assert client.call(1.0) == 1.0
 
 
+@pytest.mark.either_proxy
 @pytest.mark.parametrize("form", ["other type", "other shape", "stream"])
 @pytest.mark.parametrize("caller", ["plain", "coroutine"])
 def test_a_callee_that_is_bound_anew_with_other_results_fails_one_call_only(launched, form, caller):
@@ -408,6 +417,7 @@ def test_a_callee_that_is_bound_anew_with_other_results_fails_one_call_only(laun
         launched.triton.unbind("changing")
 
 
+@pytest.mark.either_proxy
 def test_an_input_may_have_the_name_self(launched):
     def selfish(self: float) -> float:
         return self
@@ -421,6 +431,7 @@ def test_an_input_may_have_the_name_self(launched):
         assert client.call(1.0) == 2.0
 
 
+@pytest.mark.either_proxy
 @pytest.mark.parametrize("where", SERVERS)
 def test_a_stop_answers_callers_before_their_callees_go(where):
     answers, entered = [], threading.Event()

@@ -30,6 +30,8 @@ from tests.server.processes import wait_for
 pytest.importorskip("zmq")
 from pytriton.cluster.keys import make_keys
 
+pytestmark = pytest.mark.either_proxy
+
 HERE = Path(__file__).parent
 X = np.ones((1, 4), np.float32)
 NUMBERS = count()

@@ -12,6 +12,8 @@ from pytriton.triton import Triton
 from tests.server.arrays import filled
 from tests.server.conftest import local_config
 
+pytestmark = pytest.mark.either_proxy
+
 ZEROS = WarmupInput(np.float32, (3,), zero_data=True)
 WARMUP = [ModelWarmup("zeros", 2, {"x": ZEROS}, 2)]
 

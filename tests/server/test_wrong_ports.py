@@ -11,6 +11,8 @@ from pytriton.client.exceptions import (
 from tests.server.processes import wait_for_error
 from tests.server.rest.ways import app_of
 
+pytestmark = pytest.mark.either_proxy
+
 
 @pytest.fixture(scope="module", params=["native", "own process"])
 def app(request):

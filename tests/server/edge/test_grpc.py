@@ -25,6 +25,8 @@ from tests.server.edge.models import DTYPES, server_of_models
 from tests.server.own_server import server_of, serving
 from tests.server.processes import DEADLINE_S, wait_for
 
+pytestmark = pytest.mark.either_proxy
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HOSTILE_CONNECTIONS = 300
 STOPPED_STREAMS = 300

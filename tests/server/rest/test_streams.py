@@ -14,6 +14,8 @@ from pytriton.exceptions import ErrorCode, PyTritonRequestError
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.rest.ways import RunningApp
 
+pytestmark = pytest.mark.either_proxy
+
 SSE, NDJSON = "text/event-stream", "application/x-ndjson"
 
 
