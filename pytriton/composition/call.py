@@ -146,6 +146,8 @@ class ModelCall:
             options, callers = self._inherited(self._origin, options), self._path(self._origin, secret)
             request_id = request_id or self._origin.request_id
         codec = yield from session.start()
+        if self._names_parameters_input(codec):
+            named_inputs, parameters = {**named_inputs, "parameters": parameters}, None
         takes_values = self._takes_values and codec.takes_values
         sample = takes_values or not codec.batching
         given = {**(parameters or {}), CALLERS_PARAMETER: f"{secret} {callers}"}
@@ -155,6 +157,12 @@ class ModelCall:
             return _Stream(*(yield from session.stream(request)), takes_values)
         request = InferRequest(inputs, named_inputs, given, None, sample, options, request_id)
         return (yield from (session.call if takes_values else session.infer)(request))
+
+    def _names_parameters_input(self, codec: Codec) -> bool:
+        """Whether what was given as the request's parameters is an input of that name."""
+        inputs, _, parameters = self._given
+        is_call = self._takes_values  # a request that is passed on has both apart
+        return is_call and parameters is not None and not inputs and codec.has_input("parameters")
 
     def _inherited(self, origin: Origin, options: RequestOptions) -> RequestOptions:
         """The options of a request that is made for others."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytriton import Pipeline, inprocess
+from pytriton import Pipeline, Split, inprocess
 from pytriton.client import AsyncioModelClient, DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.composition.handle import ModelHandle
@@ -444,6 +444,24 @@ def test_an_input_may_have_the_name_self(launched):
     launched.triton.bind("of_self", caller)
     with launched.client("of_self") as client:
         assert client.call(1.0) == 2.0
+
+
+def test_an_input_may_have_the_name_parameters(launched):
+    def tuned(number: float, parameters: dict[str, float]) -> float:
+        return number * parameters["factor"]
+
+    def tuning(number: float, tuned: ModelHandle) -> float:
+        given = {"factor": 2.0}
+        by_name = tuned(number=number, parameters=given), tuned.submit(number=number, parameters=given).result()
+        return sum(by_name) + tuned(number, given, parameters={"of": "the request"})
+
+    launched.triton.bind(tuned)
+    launched.triton.bind(tuning)
+    launched.triton.bind("tuned_by_split", Split({"tuned": 1}))
+    with launched.client("tuning") as client:
+        assert client.call(1.0) == 6.0
+    with launched.client("tuned_by_split") as client:
+        assert client.call(1.0, {"factor": 2.0}, parameters={"of": "the request"}) == 2.0
 
 
 @pytest.mark.parametrize("where", SERVERS)
