@@ -67,8 +67,8 @@ def _callee(function: Any, parameter: str, hint: Any) -> str | None:
         if _has_handle(hint):
             raise PyTritonValidationError(
                 f"{function.__qualname__}: parameter {parameter!r} is annotated with {hint}, but it gets a ModelHandle "
-                f"in any case, whether the model is bound or not; a call raises ModelCallError if it is not. Write {parameter}: "
-                "ModelHandle"
+                "whether the model is bound or not, and a call raises ModelCallError if it is not. Write "
+                f"{parameter}: ModelHandle"
             )
         return None
     _, *names = get_args(hint)
