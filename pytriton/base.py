@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 from pytriton import forks
 from pytriton.binding import ModelRegistry
 from pytriton.client.exceptions import PyTritonClientTimeoutError
-from pytriton.composition.connector import Connector, NetworkConnector
+from pytriton.composition.connector import Connector, NetworkConnector, secret_of
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError, PyTritonWorkerError
 from pytriton.lifecycle import Lifecycle, weakly
@@ -498,7 +498,8 @@ class TritonBase(ABC):
     def _connector(self) -> Connector:
         """How callables reach the server, for models that call models."""
         where = self.endpoints()
-        return NetworkConnector(where.http, where.grpc, where.http_headers, where.grpc_headers)
+        secret = secret_of(where.access_token)
+        return NetworkConnector(where.http, where.grpc, secret, where.http_headers, where.grpc_headers)
 
     @abstractmethod
     def _start_server(self) -> ModelServer:

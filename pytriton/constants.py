@@ -44,4 +44,9 @@ ERROR_CODE_PARAMETER = "pytriton_error_code"
 """A request with this parameter gets messages of errors that begin with their code, as streams carry nothing else."""
 
 CALLERS_PARAMETER = "pytriton_callers"
-"""The parameter of a request that a callable makes: the models that wait for it, the first caller first."""
+"""The parameter of a request that a callable makes: a secret, how many models wait for it, and their names.
+
+Such requests come through the same doors as those of clients, which may send anything, also as a header that becomes a
+parameter. So no door looks at it: where a callable makes another request, only what begins with the secret counts.
+Programs that may load models have it (:func:`pytriton.composition.connector.secret_of`); no callable gets to see it.
+"""

@@ -200,15 +200,23 @@ class Pipeline(Workers):
     def mermaid(self) -> str:
         """The steps as a graph in Mermaid's language; after ``bind``."""
         lines = ["flowchart LR"]
-        lines += [f"  in_{name}([{name}])" for name in self._inputs]
-        lines += [f"  step_{number}[{step.model}]" for number, step in enumerate(self.steps)]
-        makers = {tensor: number for number, each in enumerate(self._scheduled) for tensor in each.output_map.values()}
+        lines += [f"  in_{number}([{_quoted(name)}])" for number, name in enumerate(self._inputs)]
+        lines += [f"  step_{number}[{_quoted(step.model)}]" for number, step in enumerate(self.steps)]
+        makers = {name: f"in_{number}" for number, name in enumerate(self._inputs)}
         for number, scheduled in enumerate(self._scheduled):
             for tensor in scheduled.input_map.values():
-                maker = f"step_{makers[tensor]}" if tensor in makers else f"in_{tensor}"
-                lines.append(f"  {maker} -->|{tensor.partition('.')[2] or tensor}| step_{number}")
-        lines += [f"  step_{value.step} --> out_{name}([{name}])" for name, value in self._outputs.items()]
+                label = tensor if tensor in self._inputs or tensor in self._outputs else tensor.partition(".")[2]
+                lines.append(f"  {makers[tensor]} -->|{_quoted(label)}| step_{number}")
+            makers |= dict.fromkeys(scheduled.output_map.values(), f"step_{number}")
+        for number, (name, value) in enumerate(self._outputs.items()):
+            lines.append(f"  step_{value.step} --> out_{number}([{_quoted(name)}])")
         return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    """A text of any characters, for Mermaid."""
+    codes = "".join(each if each.isalnum() or each in " -._" else f"#{ord(each)};" for each in text)
+    return f'"{codes}"'
 
 
 def _tensors(values: Mapping[str, _Value]) -> list[Tensor]:

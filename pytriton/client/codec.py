@@ -65,6 +65,10 @@ class Codec:
         self.takes_values = self._typed is not None and self._typed.signature.passes == VALUES
         self.requested_outputs = [OutputRequest(name) for name in self._outputs]
 
+    def has_input(self, name: str) -> bool:
+        """Whether the model has an input of that name."""
+        return name in self._inputs
+
     def by_name(self, arrays: Sequence[Any]) -> dict[str, Any]:
         """Name positional inputs, in the order of the model's inputs; fewer are allowed.
 

@@ -141,20 +141,28 @@ class ModelCall:
         """Send the request; returns the result, or the stream that is to be opened."""
         inputs, named_inputs, parameters = self._given
         options, callers, request_id = self._route.options, f"1 {self._route.caller}", self._route.options.request_id
+        session, secret = self._route.connections.session, self._route.connections.secret
         if self._origin is not None:
-            options, callers = self._inherited(self._origin, options), self._path(self._origin)
+            options, callers = self._inherited(self._origin, options), self._path(self._origin, secret)
             request_id = request_id or self._origin.request_id
-        session = self._route.connections.session
         codec = yield from session.start()
+        if self._names_parameters_input(codec):
+            named_inputs, parameters = {**named_inputs, "parameters": parameters}, None
         takes_values = self._takes_values and codec.takes_values
         sample = takes_values or not codec.batching
-        given = {**(parameters or {}), CALLERS_PARAMETER: callers}
+        given = {**(parameters or {}), CALLERS_PARAMETER: f"{secret} {callers}"}
         if codec.decoupled:
             options = replace(options, split_batches=False)
             request = InferRequest(inputs, named_inputs, given, None, sample, options, request_id)
             return _Stream(*(yield from session.stream(request)), takes_values)
         request = InferRequest(inputs, named_inputs, given, None, sample, options, request_id)
         return (yield from (session.call if takes_values else session.infer)(request))
+
+    def _names_parameters_input(self, codec: Codec) -> bool:
+        """Whether what was given as the request's parameters is an input of that name."""
+        inputs, _, parameters = self._given
+        is_call = self._takes_values  # a request that is passed on has both apart
+        return is_call and parameters is not None and not inputs and codec.has_input("parameters")
 
     def _inherited(self, origin: Origin, options: RequestOptions) -> RequestOptions:
         """The options of a request that is made for others."""
@@ -168,10 +176,11 @@ class ModelCall:
             inherited["priority"] = origin.priority
         return replace(options, **inherited) if inherited else options
 
-    def _path(self, origin: Origin) -> str:
+    def _path(self, origin: Origin, secret: str) -> str:
         """How many models wait for the request, one for the other, and their names."""
+        depth, callers = origin.callers(secret)
         caller, callee = self._route.caller, self._route.model
-        path = [name for name in origin.callers if name != caller] + [caller]
+        path = [name for name in callers if name != caller] + [caller]
         if callee in path:
             cycle = " → ".join([*path[path.index(callee) :], callee])
             raise self._error(
@@ -179,9 +188,9 @@ class ModelCall:
                 "a function, or a model, of what both need",
                 ErrorCode.INTERNAL,
             )
-        if origin.depth >= MOST_CALLERS:
+        if depth >= MOST_CALLERS:
             raise self._error(f"more than {MOST_CALLERS} models wait for each other: {' → '.join(path)}")
-        return f"{origin.depth + 1} {' '.join(path)}"
+        return f"{depth + 1} {' '.join(path)}"
 
     def check(self) -> None:
         """To be called several times a second while a response is waited for: raises ModelCallError if none need be."""

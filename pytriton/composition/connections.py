@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from pytriton.client.session import ModelSession
@@ -53,6 +54,11 @@ class Connections:
             model_config=None,
             model_ready=False,
         )
+
+    @cached_property
+    def secret(self) -> str:
+        """As that of :class:`Connector`."""
+        return self._connected().secret
 
     def take(self, *, streams: bool = False) -> Any:
         """A transport for this thread, until :meth:`give_back`."""

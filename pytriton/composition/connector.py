@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pytriton.constants import CALLERS_PARAMETER
 from pytriton.exceptions import PyTritonInvalidOperationError
 
 if TYPE_CHECKING:
     from pytriton.client.auth import TritonUrl
 
-__all__ = ["Connector", "NetworkConnector"]
+__all__ = ["Connector", "NetworkConnector", "secret_of"]
+
+OF_PROGRAM = secrets.token_hex()
+
+
+def secret_of(access_token: str | None) -> str:
+    """What begins the names of callers in requests to a server.
+
+    All programs that serve models there derive the same from its access token; without one, each has its own, and finds
+    no cycles through the models of others.
+    """
+    return hashlib.sha256(f"{CALLERS_PARAMETER} {access_token or OF_PROGRAM}".encode()).hexdigest()
 
 
 class Connector(Protocol):
-    """Makes transports to the server. Those for streams have the method ``stream``."""
+    """Makes transports to the server. Those for streams have the method ``stream``.
+
+    Attributes:
+        secret: As of :func:`secret_of`.
+    """
+
+    @property
+    def secret(self) -> str: ...  # noqa: D102
 
     def transport(self, *, streams: bool = False) -> Any:
         """A transport for one thread at a time; raises PyTritonInvalidOperationError if the server has no such door."""
@@ -34,10 +55,12 @@ class NetworkConnector:
     Args:
         http: URL of HTTP, which may be that of a Unix socket; None if there is none.
         grpc: URL of gRPC; None if there is none without TLS.
+        secret: As that of :class:`Connector`.
     """
 
     http: str | None
     grpc: str | None
+    secret: str = field(repr=False)
     http_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     grpc_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 

@@ -87,7 +87,8 @@ class ModelHandle:
 
         Args:
             inputs: Values in the order of the function's parameters, or arrays in that of the model's inputs.
-            parameters: The request's parameters, for callables that read them.
+            parameters: The request's parameters, for callables that read them. If the model has an input of that name,
+                and none is given by position, it is that input.
             named_inputs: The same by name.
 
         Returns:

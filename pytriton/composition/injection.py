@@ -64,6 +64,12 @@ def _callee(function: Any, parameter: str, hint: Any) -> str | None:
     if hint is ModelHandle:
         return parameter
     if get_origin(hint) is not Annotated or get_args(hint)[0] is not ModelHandle:
+        if _has_handle(hint):
+            raise PyTritonValidationError(
+                f"{function.__qualname__}: parameter {parameter!r} is annotated with {hint}, but it gets a ModelHandle "
+                "whether the model is bound or not, and a call raises ModelCallError if it is not. Write "
+                f"{parameter}: ModelHandle"
+            )
         return None
     _, *names = get_args(hint)
     if len(names) != 1 or not isinstance(names[0], str):
@@ -71,6 +77,12 @@ def _callee(function: Any, parameter: str, hint: Any) -> str | None:
             f'{function.__qualname__}: parameter {parameter!r} names no model; write Annotated[ModelHandle, "name"]'
         )
     return names[0]
+
+
+def _has_handle(hint: Any) -> bool:
+    from pytriton.composition.handle import ModelHandle
+
+    return hint is ModelHandle or any(map(_has_handle, get_args(hint)))
 
 
 def with_handles(function: Any, model: str, connector: Callable[[], Connector | None] | None) -> Any:

@@ -28,6 +28,7 @@ from pytriton.client.exceptions import (
 )
 from pytriton.client.http_transports import CHECK_S
 from pytriton.client.session import BaseModelClient, ClientT
+from pytriton.composition.connector import secret_of
 from pytriton.inprocess.capi import DataType
 from pytriton.inprocess.exceptions import (
     InvalidArgumentError,
@@ -383,6 +384,7 @@ class InprocessConnector:
 
     def __init__(self, server: Server) -> None:
         self._adapter = ProtocolAdapter(server)
+        self.secret = secret_of(None)
 
     def transport(self, *, streams: bool = False) -> InprocessTransport:
         """What calls the server from one thread at a time."""

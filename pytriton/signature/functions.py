@@ -190,9 +190,8 @@ def name_of(function: Any) -> str:
 
 
 def _is_handle(hint: Any) -> bool:
-    """Whether a parameter gets a ModelHandle of ``pytriton.composition``, whose package is above this one."""
-    bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    return getattr(bare, "__module__", "") == "pytriton.composition.handle"
+    """Whether a parameter asks for a ModelHandle of ``pytriton.composition``, whose package is above this one."""
+    return getattr(hint, "__module__", "") == "pytriton.composition.handle" or any(map(_is_handle, get_args(hint)))
 
 
 def _takes_requests(found: Described) -> bool:

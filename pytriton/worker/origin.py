@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
+from hmac import compare_digest
 from typing import Any, NamedTuple
 
 from pytriton.constants import CALLERS_PARAMETER
@@ -17,21 +17,23 @@ __all__ = ["Origin", "current_origin"]
 
 
 class _Inherited(NamedTuple):
-    callers: Sequence[str] = ()
-    depth: int = 0
+    callers: Sequence[str] = ()  # of each request, as it says them
     request_id: str | None = None
     priority: int = 0
     deadline: float | None = None  # in time.monotonic() seconds, of the last request that is waited for
 
 
 NOTHING = _Inherited()
-DEPTH = re.compile("[0-9]{1,3}")
 
 
 def _parameters(details: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     """The values of a parameter in all requests that have it."""
     found = (entry.get("parameters", {}) for entry in details)
     return [parameters[name] for parameters in found if name in parameters]
+
+
+def _are_equal(given: str, secret: str) -> bool:
+    return compare_digest(given.encode(errors="replace"), secret.encode())
 
 
 class Origin:
@@ -52,27 +54,24 @@ class Origin:
         if not self._metadata:
             return NOTHING
         details = [*json.loads(self._metadata).values()]
-        paths = [str(path).split() for path in _parameters(details, CALLERS_PARAMETER)]
         levels = [level for level in _parameters(details, "priority") if isinstance(level, int) and level > 0]
         deadlines = [entry["deadline"] for entry in details if "deadline" in entry]
         return _Inherited(
-            callers=[*dict.fromkeys(name for path in paths for name in path[1:])],
-            # A client may have written anything.
-            depth=max((int(path[0]) for path in paths if path and DEPTH.fullmatch(path[0])), default=0),
+            callers=[*dict.fromkeys(map(str, _parameters(details, CALLERS_PARAMETER)))],
             request_id=details[0].get("id") if details and self._requests == 1 else None,
             priority=min(levels, default=0),
             deadline=max(deadlines) if len(deadlines) == self._requests else None,
         )
 
-    @property
-    def callers(self) -> Sequence[str]:
-        """The models that wait for the requests, the first caller first; of merged requests, those of each."""
-        return self._inherited.callers
+    def callers(self, secret: str) -> tuple[int, list[str]]:
+        """How many models wait for a request, one for the other, and their names, the first caller first.
 
-    @property
-    def depth(self) -> int:
-        """How many models wait for a request, one for the other; of merged requests, the most."""
-        return self._inherited.depth
+        Of merged requests, it is the most, and the names of each. What does not begin with the secret is a client's.
+        """
+        told = (callers.partition(" ") for callers in self._inherited.callers)
+        paths = [path.split() for key, _, path in told if _are_equal(key, secret)]
+        names = dict.fromkeys(name for path in paths for name in path[1:])
+        return max((int(path[0]) for path in paths), default=0), [*names]
 
     @property
     def request_id(self) -> str | None:

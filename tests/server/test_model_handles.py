@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytriton import Pipeline, inprocess
+from pytriton import Pipeline, Split, inprocess
 from pytriton.client import AsyncioModelClient, DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.composition.handle import ModelHandle
+from pytriton.constants import CALLERS_PARAMETER
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import DynamicBatcher, ModelConfig
@@ -35,6 +36,7 @@ from tests.server.handle_models import (
     count_up,
     halve,
     name_of,
+    plain,
 )
 from tests.server.own_server import address
 from tests.server.processes import wait_for
@@ -157,7 +159,7 @@ def test_id_deadline_and_priority_go_along(launched):
         origin = current_origin.get()
         seen.extend((request.request_id, request.deadline, dict(request.parameters)) for request in requests)
         priorities.append(origin.priority)
-        callers.append(origin.callers)
+        callers.append(origin.callers(launched.triton.triton_context.connector().secret))
         return [{"y": request["x"]} for request in requests]
 
     @batch
@@ -181,7 +183,7 @@ def test_id_deadline_and_priority_go_along(launched):
     assert 0 < first_deadline - time.monotonic() < 60
     assert second_deadline is None
     assert priorities == [2 if HAS_EDGE else 0, 0]
-    assert callers == [["outermost", "middle"]] * 2
+    assert callers == [(2, ["outermost", "middle"])] * 2
 
 
 @pytest.mark.parametrize("form", ["plain", "coroutine"])
@@ -283,6 +285,29 @@ def test_models_that_would_wait_for_themselves_are_told_the_path(launched):
         with pytest.raises(PyTritonClientInferenceServerError) as caught:
             client.call(2)
     assert "hen → egg → hen" in str(caught.value)
+
+
+def test_clients_cannot_forge_callers(served):
+    with served.client("plain") as client:
+        assert client.call(6.0, parameters={CALLERS_PARAMETER: "1 halve"}) == 4.0
+        assert client.call(6.0, parameters={CALLERS_PARAMETER: "99 hen"}) == 4.0
+    with served.streams("passed_on") as client:
+        assert [*client.call(2, parameters={CALLERS_PARAMETER: "1 count_up"})] == [0, 2]
+
+
+@pytest.mark.parametrize("frontend", ["edge", "triton"])
+def test_clients_cannot_forge_callers_by_headers(frontend):
+    if frontend == "edge" and not HAS_EDGE:
+        pytest.skip("there is no edge")
+    pattern, forged = "pytriton_.*", {CALLERS_PARAMETER: "1 halve"}
+    given = {"http_header_forward_pattern": pattern, "grpc_header_forward_pattern": pattern}
+    front_ends = {"http_frontend": "triton", "grpc_frontend": "triton"} if frontend == "triton" else {}
+    with local_config(**given, **front_ends) as config, Triton(config=config) as triton:
+        for function in (halve, plain):
+            triton.bind(function)
+        for door in ("http", "grpc"):
+            with ModelClient(address(config, door), "plain") as client:
+                assert client.call(6.0, headers=forged) == 4.0
 
 
 @pytest.mark.either_proxy
@@ -429,6 +454,24 @@ def test_an_input_may_have_the_name_self(launched):
     launched.triton.bind("of_self", caller)
     with launched.client("of_self") as client:
         assert client.call(1.0) == 2.0
+
+
+def test_an_input_may_have_the_name_parameters(launched):
+    def tuned(number: float, parameters: dict[str, float]) -> float:
+        return number * parameters["factor"]
+
+    def tuning(number: float, tuned: ModelHandle) -> float:
+        given = {"factor": 2.0}
+        by_name = tuned(number=number, parameters=given), tuned.submit(number=number, parameters=given).result()
+        return sum(by_name) + tuned(number, given, parameters={"of": "the request"})
+
+    launched.triton.bind(tuned)
+    launched.triton.bind(tuning)
+    launched.triton.bind("tuned_by_split", Split({"tuned": 1}))
+    with launched.client("tuning") as client:
+        assert client.call(1.0) == 6.0
+    with launched.client("tuned_by_split") as client:
+        assert client.call(1.0, {"factor": 2.0}, parameters={"of": "the request"}) == 2.0
 
 
 @pytest.mark.either_proxy

@@ -162,11 +162,12 @@ def test_the_graph_names_models_and_values(triton, composed):
     graph = pipeline.mermaid()
     assert graph.startswith("flowchart LR")
     for text in (
-        "in_text([text])",
-        "step_0[shout]",
-        "step_1[count]",
-        "out_result([result])",
-        "in_text -->|text| step_0",
+        'in_0(["text"])',
+        'step_0["shout"]',
+        'step_1["count"]',
+        'out_0(["result"])',
+        'in_0 -->|"text"| step_0',
+        'step_0 -->|"result"| step_1',
     ):
         assert text in graph
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional  # noqa: F401
 
 import pytest
 
@@ -91,6 +91,20 @@ def test_an_annotation_that_names_no_model_is_refused(annotation):
     function.__annotations__["other"] = annotation
     with pytest.raises(PyTritonValidationError, match="'other' names no model"):
         callees_of(function)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    ["ModelHandle | None", "Optional[ModelHandle]", 'Annotated[ModelHandle, "a"] | None', "list[ModelHandle]"],
+)
+def test_a_handle_that_may_be_something_else_is_refused_with_what_to_write(annotation):
+    def function(number: float, other: Any = None) -> float:
+        return number
+
+    function.__annotations__["other"] = annotation
+    assert [*describe(function).parameters] == ["number"]  # so that no tensor is looked for first
+    with pytest.raises(PyTritonValidationError, match="Write other: ModelHandle"):
+        with_handles(function, "model", None)
 
 
 def test_an_annotation_that_cannot_be_resolved_says_where_to_import_it():
