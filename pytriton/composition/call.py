@@ -15,6 +15,7 @@ from pytriton.client.conversations import Call, Conversation
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
+    PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
@@ -213,7 +214,8 @@ class ModelCall:
         code = getattr(error, "code", None) if begin[3] is None else ErrorCode(begin[3])
         unavailable = isinstance(error, (PyTritonClientTimeoutError, PyTritonClientConnectionError))
         # Without a code, the response does not fit what is known of the model.
-        if code in DOUBTFUL or (code is None and not unavailable):
+        missing = isinstance(error, PyTritonClientModelUnavailableError)
+        if code in DOUBTFUL or missing or (code is None and not unavailable):
             self._route.connections.doubt_model()
         if code is None:
             code = ErrorCode.UNAVAILABLE if unavailable else ErrorCode.INTERNAL
